@@ -25,6 +25,8 @@ class BrokerLink(ContainedProtocol):
     def __init__(self, tasks: Tasks, config: ProxyConfig) -> None:
         super().__init__(tasks)
         self.lost = False
+        self._writable = asyncio.Event()
+        self._turns = asyncio.Lock()  # of questions, while the broker receives no more
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(config.max_message_size_bytes + ENVELOPE_BYTES_MAX)
         self._waiting: dict[int, asyncio.Future[pb.Command]] = {}
@@ -32,16 +34,24 @@ class BrokerLink(ContainedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._writable.set()
         connect = pb.Connect(client_version="Pulsarish-proxy", protocol_version=_PROTOCOL_VERSION)
         self._say(pb.Command(type=2, connect=connect))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
         self._transport = None
+        self._writable.set()
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(ServiceNotReady("the broker that was asked is gone; try again"))
         self._waiting.clear()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -65,6 +75,8 @@ class BrokerLink(ContainedProtocol):
         """The answer, under the question's own request id. Raises ``ServiceNotReady`` when the broker goes away."""
         body = command_body(question)
         assert body is not None
+        async with self._turns:
+            await self._writable.wait()
         if self._transport is None:
             raise ServiceNotReady("the broker that was asked is gone; try again")
         self._asked += 1

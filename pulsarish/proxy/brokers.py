@@ -20,6 +20,7 @@ __all__ = ["KnownBrokers"]
 _log = get_logger("proxy.brokers")
 
 _RETRY_SECONDS = 1.0
+_RELAYED_TO = "{} of a registered broker that this proxy may relay to (option allowed_brokers; empty: all)"
 
 
 class KnownBrokers:
@@ -48,7 +49,7 @@ class KnownBrokers:
     def check_binary(self, address: str) -> None:
         """Raise ``NotAllowed`` unless this is where a broker that may be relayed to serves the binary protocol."""
         if address not in self._binary_ports:
-            raise NotAllowed(f"{address} is no broker's address of the binary protocol that this proxy may connect to")
+            raise NotAllowed(f"{address} is no {_RELAYED_TO.format('address of the binary protocol')}")
 
     def check(self, address: str) -> None:
         """Raise ``NotAllowed`` unless this is where a broker that may be relayed to serves clients, by any of its listeners.
@@ -58,9 +59,11 @@ class KnownBrokers:
         if address in self._grpc_ports or address in self._binary_ports:
             return
         if address not in self._http_ports:
-            raise NotAllowed(f"{address} is no broker that this proxy may connect to")
+            raise NotAllowed(f"{address} is no {_RELAYED_TO.format('address for clients')}")
         if not self._config.relay_administration:
-            raise NotAllowed(f"{address} is a broker's port for administration, which this proxy does not relay (relay_administration)")
+            raise NotAllowed(
+                f"{address} is a broker's address for administration, which this proxy relays to only with relay_administration=true"
+            )
 
     def any(self) -> str:
         """The address of some broker's binary face. Raises ``ServiceNotReady``."""

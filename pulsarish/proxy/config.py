@@ -54,7 +54,12 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
         10.0
     )
     max_partial_input_bytes: Annotated[
-        int, Meta(ge=_MIB, description="Bytes of incomplete frames of all clients; beyond it the oldest incomplete one is ended.")
+        int,
+        Meta(
+            ge=_MIB,
+            description="Bytes received that wait, of all connections: incomplete frames, questions that brokers have not answered,"
+            " and what brokers do not receive. Beyond it the connection that has waited the longest without progress is ended.",
+        ),
     ] = 128 * _MIB
     max_unsent_bytes: Annotated[
         int,

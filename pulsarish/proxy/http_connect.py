@@ -30,24 +30,25 @@ class HttpConnectConnection(RelayedConnection):
         if self._started:
             return  # it was refused
         self._head += data
-        self._counts.limits.partial_input.set(self, len(self._head))
+        self.input_waits(len(self._head))
         end = self._head.find(b"\r\n\r\n")
         if end < 0 and len(self._head) <= _HEAD_BYTES_MAX:
             return
         self.started()
-        self._counts.limits.partial_input.set(self, 0)
+        self.input_waits(0)
         request = _REQUEST.match(self._head)
         if request is None or end < 0:
             self._refuse(b"405 Method Not Allowed", b"only CONNECT of a broker's host:port is served here\n")
             return
-        rest = bytes(self._head[end + 4 :])
-        self.hold()
-        _ = self._world.tasks.spawn(self._connect(request[1].decode(), rest), name=f"relay {self.peer}")
+        address, rest = request[1].decode(), bytes(self._head[end + 4 :])
+        self._head.clear()
+        self.hold(rest)
+        self.watch(self._connect(address), "relay")
 
-    async def _connect(self, address: str, rest: bytes) -> None:
+    async def _connect(self, address: str) -> None:
         try:
             self._brokers.check(address)
-            await self.pass_on(address, rest, greeting=b"HTTP/1.1 200 Connection Established\r\n\r\n")
+            await self.pass_on(address, greeting=b"HTTP/1.1 200 Connection Established\r\n\r\n")
         except PulsarishError as error:
             _log.warning("not relayed", peer=self.peer, broker=address, reason=error)
             self._refuse(b"403 Forbidden" if isinstance(error, NotAllowed) else b"502 Bad Gateway", f"{error}\n".encode())

@@ -41,7 +41,7 @@ class Proxy:
         connections_max = connections_limit(2 * config.connections_max) // 2
         self.limits = limits = PeerLimits(
             ConnectionSlots(connections_max, config.connections_per_ip_max),
-            HeldBytes(config.max_partial_input_bytes, "incomplete requests"),
+            HeldBytes(config.max_partial_input_bytes, "input that waits"),
             HeldBytes(config.max_unsent_bytes, "what their clients do not receive"),
         )
         self._listeners: list[Listener] = []

@@ -2,10 +2,14 @@
 
 It begins with CONNECT. One that names a broker is passed on to it, byte for byte from then on, if the broker may be relayed to. Any other
 one asks questions: lookups are followed to their end, so that the answer names the owner, with the word that it is reached through here.
+
+All clients that ask share one connection to each broker. So a client has few questions open at a time, which are small, and none of its
+next ones is begun while it does not receive answers.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 from pulsarish.model.errors import Malformed, NotAllowed, PulsarishError, ServiceNotReady
@@ -16,7 +20,7 @@ from pulsarish.proxy.relayed import Counts, RelayedConnection
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
 from pulsarish.wire._pb import pulsar_pb2 as pb
-from pulsarish.wire.pulsar_frames import ENVELOPE_BYTES_MAX, FrameReader, command_body, command_frame, parse_command
+from pulsarish.wire.pulsar_frames import FrameReader, command_body, command_frame, parse_command
 
 __all__ = ["ClientConnection"]
 
@@ -26,7 +30,14 @@ _PROTOCOL_VERSION: Final = 20
 _REDIRECTS_MAX: Final = 10
 _FIRST_FRAME_BYTES_MAX: Final = 64 << 10
 """The largest frame before CONNECTED: CONNECT has at most a token and a few names."""
-_QUESTIONS_MAX: Final = 1_000
+_QUESTIONS_MAX: Final = 100
+"""Questions of one connection that wait for a broker's answer; the next ones wait until one of them is answered."""
+_QUESTION_BYTES_MAX: Final = 1 << 20
+"""The largest question: one with a schema, which has to fit into a node of the metadata."""
+_QUESTION_COST_BYTES: Final = 4 << 10
+"""What an open question takes in memory, besides its bytes."""
+_COMMAND_COST_BYTES: Final = 64
+"""The same of a command that is not begun."""
 _ASKED_OF_BROKERS: Final = frozenset({21, 32, 34, 39})
 _NEED_A_BROKER: Final = "this connection is for lookups; connect to the broker that a lookup names, through this proxy"
 
@@ -40,41 +51,62 @@ class ClientConnection(RelayedConnection):
         self._reader = FrameReader(_FIRST_FRAME_BYTES_MAX)
         self._connected = False
         self._passed_on = False
+        self._commands: deque[bytes] = deque()  # received and not begun
+        self._commands_bytes = 0
         self._questions = 0
-        self._received_at = world.clock.monotonic()
+        self._questions_bytes = 0
+        self._received_at = self._held_since = world.clock.monotonic()
 
     def begun(self) -> None:
         self.watch(self._keep_alive(), "keeper")
 
     def received(self, data: bytes) -> None:
         self._received_at = self._world.clock.monotonic()
+        for frame in self._reader.feed(data):
+            self._commands.append(frame.command)
+            self._commands_bytes += len(frame.command) + _COMMAND_COST_BYTES
+        self.pace()
+
+    def pace(self) -> None:
+        """Begin what was received as far as the limits allow, and read on or not."""
         try:
-            for frame in self._reader.feed(data):
-                command = parse_command(frame.command)
+            while self._commands and self._may_begin():
+                encoded = self._commands.popleft()
+                self._commands_bytes -= len(encoded) + _COMMAND_COST_BYTES
+                command = parse_command(encoded)
                 _check_required(command)
-                self._handle(command)
-                if self._passed_on:
-                    return  # clients send nothing more before the CONNECT that is passed on is answered
-            if self._reader.broken is not None:
+                self._handle(command, len(encoded))
+            if self._reader.broken is not None and not self._commands and not self._passed_on:
                 raise self._reader.broken
         except Malformed as error:
             self.abort(f"malformed: {error}")
             return
-        self._counts.limits.partial_input.set(self, self._reader.held_bytes)
+        reading = self._reading
+        self.read(wanted=not self._commands and self._may_begin())
+        if reading != self._reading:
+            self._received_at = self._held_since = self._world.clock.monotonic()
+        if not self._passed_on:
+            self.input_waits(self._reader.held_bytes + self._commands_bytes + self._questions_bytes)
+
+    def _may_begin(self) -> bool:
+        return self.alive and not self._passed_on and not self._unsent and self._questions < _QUESTIONS_MAX
 
     # -- what comes in
 
-    def _handle(self, command: pb.Command) -> None:
+    def _handle(self, command: pb.Command, size_bytes: int) -> None:
         if not self._connected:
             if command.type != 2:
                 raise Malformed(f"a connection begins with CONNECT, not with a command of type {command.type}")
             self._connected = True
             self.started()
-            self._reader.frame_bytes_max = self._config.max_message_size_bytes + ENVELOPE_BYTES_MAX
+            # A broker takes frames a little larger than the greatest message, so that a question may grow on its way.
+            self._reader.frame_bytes_max = min(self._config.max_message_size_bytes, _QUESTION_BYTES_MAX)
             if command.connect.proxy_to_broker_url:
                 self._passed_on = True
-                self.hold()
-                _ = self._world.tasks.spawn(self._connect(command), name=f"relay {self.peer}")
+                address = command.connect.proxy_to_broker_url.rpartition("://")[2].rstrip("/")
+                command.connect.ClearField("proxy_to_broker_url")
+                self.hold(command_frame(command))
+                self.watch(self._connect(address), "relay")
                 return
             version = min(command.connect.protocol_version, _PROTOCOL_VERSION)
             flags = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
@@ -85,27 +117,24 @@ class ClientConnection(RelayedConnection):
             self._say(pb.Command(type=19, pong=pb.Pong()))
         elif command.type == 23 or command.type in _ASKED_OF_BROKERS:
             self._questions += 1
-            if self._questions >= _QUESTIONS_MAX:
-                self.read(wanted=False)
-            _ = self._world.tasks.spawn(self._answer(command), name=f"question {self.peer}")
+            self._questions_bytes += size_bytes + _QUESTION_COST_BYTES
+            self.watch(self._answer(command, size_bytes), "question")
         elif command.type != 19:
             body = command_body(command)
             request_id = 0 if body is None else body.request_id
             self._say(_refusal(command.type, request_id, NotAllowed(_NEED_A_BROKER)))
 
-    async def _connect(self, command: pb.Command) -> None:
+    async def _connect(self, address: str) -> None:
         """Give the broker that the client names the client's CONNECT as if it had come straight."""
-        address = command.connect.proxy_to_broker_url.rpartition("://")[2].rstrip("/")
-        command.connect.ClearField("proxy_to_broker_url")
         try:
             self._brokers.check_binary(address)
-            await self.pass_on(address, command_frame(command))
+            await self.pass_on(address)
         except PulsarishError as error:
             _log.warning("not relayed", peer=self.peer, broker=address, reason=error)
             self._say(_refusal(2, 0, error))
             self.close()
 
-    async def _answer(self, question: pb.Command) -> None:
+    async def _answer(self, question: pb.Command, size_bytes: int) -> None:
         body = command_body(question)
         assert body is not None
         request_id, kind = body.request_id, question.type
@@ -115,8 +144,9 @@ class ClientConnection(RelayedConnection):
             answer = _refusal(kind, request_id, error)
         self._say(answer)
         self._questions -= 1
-        if self._questions == _QUESTIONS_MAX // 2 and not self._unsent:
-            self.read(wanted=True)
+        self._questions_bytes -= size_bytes + _QUESTION_COST_BYTES
+        self.input_waits(0)  # it made progress, and begins to wait again
+        self.pace()
 
     async def _look_up(self, question: pb.Command) -> pb.Command:
         request_id = question.lookup.request_id
@@ -146,14 +176,17 @@ class ClientConnection(RelayedConnection):
         self.write(command_frame(command))
 
     async def _keep_alive(self) -> None:
-        """Ends silent connections for lookups. On relayed ones broker and client see to that themselves."""
+        """End silent connections for lookups. On relayed ones broker and client see to that themselves."""
         interval, limit = self._config.keep_alive_interval_seconds, self._config.keep_alive_timeout_seconds
         while not self._not_for_lookups():
             await self._world.clock.sleep(interval)
-            silent = self._world.clock.monotonic() - self._received_at
+            now = self._world.clock.monotonic()
+            silent = now - self._received_at
             if self._not_for_lookups():
                 return
-            if silent > limit:
+            if self._unsent and now - self._held_since > limit:
+                self.abort(f"nothing that was sent was taken for {limit:g} s")
+            elif self._reading and silent > limit:
                 self.abort(f"nothing was received for {limit:g} s")
             elif self._connected and silent >= interval / 2:
                 self._say(pb.Command(type=18, ping=pb.Ping()))

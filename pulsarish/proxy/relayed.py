@@ -1,8 +1,8 @@
 """A client's connection that is passed on to a broker, byte for byte: what all faces of the proxy share.
 
-Memory is bounded whatever a client does: a connection must begin in time, nothing is read from a client while its broker is being
-connected to, and a connection that holds an incomplete frame, or that does not receive, is ended when all of them together hold too much
-(``runtime/peer_limits.py``).
+Memory is bounded whatever a client does: a connection must begin in time, and each end is read no faster than the other one receives.
+What waits in between is counted. A connection whose input waits, or that does not receive, is ended when all of them together hold too
+much (``runtime/peer_limits.py``).
 """
 
 from __future__ import annotations
@@ -48,15 +48,19 @@ class _BrokerEnd(ContainedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(high=0)  # all that waits is counted
         self._client.write(self._greeting)
 
     def data_received(self, data: bytes) -> None:
         self._client.to_client(data)
 
     def pause_writing(self) -> None:
+        assert self.transport is not None
+        self._client.input_waits(self.transport.get_write_buffer_size())
         self._client.read(wanted=False)
 
     def resume_writing(self) -> None:
+        self._client.input_waits(0)
         self._client.read(wanted=True)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -80,7 +84,7 @@ class RelayedConnection(ContainedProtocol):
         self._held: list[bytes] | None = None  # received while the broker is being connected to
         self._admitted = False
         self._started = False
-        self._watches: list[asyncio.Task[None]] = []
+        self._watches: dict[asyncio.Task[None], None] = {}
         self._reading = True
         self._unsent = False
 
@@ -95,6 +99,7 @@ class RelayedConnection(ContainedProtocol):
             self._transport.abort()
             return
         self._admitted = True
+        self._transport.set_write_buffer_limits(high=0)  # all that waits is counted
         self._world = contained(self._world, self.scope)
         self._counts.opened(self)
         self.watch(self._end_unless_started(), "start")
@@ -109,8 +114,10 @@ class RelayedConnection(ContainedProtocol):
         self._counts.limits.slots.mark_active(self)
 
     def watch(self, work: Coroutine[object, object, None], what: str) -> None:
-        """Start a task that waits on the client, and ends with the connection: one of each passed connection would fill memory."""
-        self._watches.append(self._world.tasks.spawn(work, name=f"{what} {self.peer}"))
+        """Start a task that ends with the connection: one of each connection that is gone would fill memory."""
+        task = self._world.tasks.spawn(work, name=f"{what} {self.peer}")
+        self._watches[task] = None
+        task.add_done_callback(lambda done: self._watches.pop(done, None))
 
     async def _end_unless_started(self) -> None:
         seconds = self._config.connect_timeout_seconds
@@ -125,11 +132,11 @@ class RelayedConnection(ContainedProtocol):
         self._transport = None
         if not self._admitted:
             return
-        for each in self._watches:
+        for each in list(self._watches):
             each.cancel()
         limits = self._counts.limits
         limits.slots.leave(self)
-        limits.partial_input.set(self, 0)
+        self.input_waits(0)
         limits.unsent.set(self, 0)
         self._counts.ended(self)
         if self._broker is not None and self._broker.transport is not None:
@@ -149,17 +156,27 @@ class RelayedConnection(ContainedProtocol):
         if self._transport is not None:
             self._counts.limits.unsent.set(self, self._transport.get_write_buffer_size())
 
+    def input_waits(self, size_bytes: int) -> None:
+        """Count what was received and waits: incomplete, for an answer, or for the broker to receive it."""
+        if self._transport is not None or not size_bytes:
+            self._counts.limits.partial_input.set(self, size_bytes)
+
+    def pace(self) -> None:
+        """Read on from a client that is not passed on, or not."""
+        self.read(wanted=not self._unsent and self._held is None)
+
     def _take_in(self, *, wanted: bool) -> None:
-        """Read on or not from whoever the client is written for."""
+        """Read on or not from the end whose bytes the client gets."""
         end = self._broker
         if end is None:
-            self.read(wanted=wanted)
+            self.pace()
         elif end.transport is not None and not end.transport.is_closing():
             (end.transport.resume_reading if wanted else end.transport.pause_reading)()
 
     def data_received(self, data: bytes) -> None:
         if self._held is not None:
             self._held.append(data)
+            self.input_waits(sum(map(len, self._held)))
         elif self._broker is None:
             self.received(data)
         elif self._broker.transport is not None:
@@ -171,7 +188,8 @@ class RelayedConnection(ContainedProtocol):
         self.write(data)
 
     def write(self, data: bytes) -> None:
-        if self._transport is not None:
+        # uvloop's transports refuse to be written to after an abort.
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
             if self._unsent:
                 self._note_unsent()
@@ -202,17 +220,18 @@ class RelayedConnection(ContainedProtocol):
                 _log.warning("connection closed", peer=self.peer, reason=reason)
             self._transport.abort()
 
-    def hold(self) -> None:
-        """Keep what comes for the broker that ``pass_on`` will connect to, and read no more until then."""
-        self._held = []
-        self.read(wanted=False)
+    def hold(self, first: bytes) -> None:
+        """Keep ``first``, and what still comes, for the broker that ``pass_on`` will connect to. Read no more until then."""
+        self._held = [first]
+        self.input_waits(len(first))
+        self.pace()
 
     @property
     def alive(self) -> bool:
-        return self._transport is not None
+        return self._transport is not None and not self._transport.is_closing()
 
-    async def pass_on(self, address: str, first: bytes, *, greeting: bytes = b"") -> None:
-        """Connect to a broker, and give it ``first``, then what was held. The client gets ``greeting`` before anything of the broker's.
+    async def pass_on(self, address: str, *, greeting: bytes = b"") -> None:
+        """Connect to a broker, and give it what was held. The client gets ``greeting`` before anything of the broker's.
 
         ``address`` is one that ``KnownBrokers`` allows. Raises ``ServiceNotReady``.
         """
@@ -226,7 +245,8 @@ class RelayedConnection(ContainedProtocol):
             if end.transport is not None:
                 end.transport.abort()
             return
-        held, self._held = self._held, None
+        held, self._held = self._held or [], None
         self._broker = end
+        self.input_waits(0)
         self.read(wanted=True)
-        end.transport.write(b"".join([first, *(held or ())]))
+        end.transport.write(b"".join(held))

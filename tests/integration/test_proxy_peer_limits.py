@@ -40,6 +40,11 @@ async def serves(world: World) -> BinaryClient:
     return client
 
 
+def open_questions() -> list[str]:
+    """The questions of all clients that the proxy has asked brokers."""
+    return [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("question client:")]
+
+
 def incomplete(size_bytes: int, sent_bytes: int) -> bytes:
     """The beginning of a frame."""
     return struct.pack(">II", size_bytes, 10) + bytes(sent_bytes)
@@ -135,7 +140,75 @@ def test_answers_that_are_not_read_are_bounded() -> None:
         assert any(client.lost for client in clients)
         _ = await serves(world)
 
-    run(scenario, max_unsent_bytes=MIB)
+    run(scenario, max_unsent_bytes=100_000)
+
+
+def test_questions_are_small() -> None:
+    async def scenario(_cluster: BrokerCluster, world: World) -> None:
+        large = await BinaryClient.connect(world, PROXY)
+        large.write(incomplete(5 * MIB, 10))
+        await world.clock.sleep(0.5)
+        assert large.lost
+        _ = await serves(world)
+
+    run(scenario)
+
+
+def test_questions_that_a_broker_does_not_answer_are_bounded_and_end_with_their_connections() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        client = await BinaryClient.connect(world, PROXY)
+        topics = {(await look_up(client, topic)).broker_service_url: topic for topic in TOPICS}
+        assert topics.keys() == {"pulsar://broker0:6650", "pulsar://broker1:6650"}
+        for node in cluster.nodes.values():
+            node.pause()
+        question = command_frame(pb.Command(type=23, lookup=pb.LookupTopic(topic=TOPICS[0], request_id=1)))
+        askers = [await BinaryClient.connect(world, PROXY) for _ in range(4)]
+        for asker in askers:
+            asker.write(question * 3_000)
+            await world.clock.sleep(0.5)
+        assert len(open_questions()) == 200, "100 of each connection, and the two oldest connections are ended"
+        assert [asker.lost for asker in askers] == [True, True, False, False]
+        brief = await BinaryClient.connect(world, PROXY)
+        brief.write(question * 20)
+        await world.clock.sleep(0.5)
+        assert len(open_questions()) == 220
+        assert brief.transport is not None
+        brief.transport.abort()
+        await world.clock.sleep(0.5)
+        assert len(open_questions()) == 200
+        for node in cluster.nodes.values():
+            node.resume()
+        _ = await serves(world)
+
+    run(scenario, max_partial_input_bytes=MIB)
+
+
+def test_all_questions_of_a_client_are_answered() -> None:
+    async def scenario(_cluster: BrokerCluster, world: World) -> None:
+        client = await BinaryClient.connect(world, PROXY)
+        asked = [pb.PartitionedMetadata(topic=TOPICS[0], request_id=number) for number in range(1_000)]
+        client.write(b"".join(command_frame(pb.Command(type=21, partitioned_metadata=each)) for each in asked))
+        answers = [(await client.next(22)).command.partitioned_metadata_response.request_id for _ in asked]
+        assert sorted(answers) == list(range(1_000))
+
+    run(scenario)
+
+
+def test_what_a_broker_does_not_receive_is_bounded() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        found = await look_up(await BinaryClient.connect(world, PROXY), TOPICS[0])
+        clients = [await through(world, found.broker_service_url) for _ in range(8)]
+        for node in cluster.nodes.values():
+            node.pause()
+        for client in clients:
+            client.write(bytes(8 * MIB))
+        await world.clock.sleep(5)
+        assert sum(client.lost for client in clients) > 1
+        for node in cluster.nodes.values():
+            node.resume()
+        _ = await serves(world)
+
+    run(scenario, max_partial_input_bytes=100_000)
 
 
 def test_ports_for_administration_are_relayed_only_with_the_option() -> None:
@@ -160,7 +233,7 @@ def test_ports_for_administration_are_relayed_only_with_the_option() -> None:
                 for address in ("", "b:6660", "b:8080", "c:6650"):
                     with pytest.raises(NotAllowed):
                         brokers.check_binary(address)
-                with pytest.raises(NotAllowed, match="no broker"):
+                with pytest.raises(NotAllowed, match="no address for clients"):
                     brokers.check("")
 
         await sim.node("n").run(node)

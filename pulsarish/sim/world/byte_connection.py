@@ -32,6 +32,8 @@ class SimTransport(asyncio.Transport):
         self._wanted = asyncio.Event()  # something to send, or the end
         self._may_read = asyncio.Event()
         self._may_read.set()
+        self._high_water_bytes = HIGH_WATER_BYTES
+        self._low_water_bytes = LOW_WATER_BYTES
         self._writing_paused = False
         self._closing = False
 
@@ -72,7 +74,7 @@ class SimTransport(asyncio.Transport):
                 piece = bytes(self._buffer[: self._stream.draw_size(PIECE_BYTES)])
                 del self._buffer[: len(piece)]
                 await self._stream.send([piece])
-                if self._writing_paused and len(self._buffer) <= LOW_WATER_BYTES:
+                if self._writing_paused and len(self._buffer) <= self._low_water_bytes:
                     self._writing_paused = False
                     self._protocol.resume_writing()
             await self._stream.finish()
@@ -88,9 +90,13 @@ class SimTransport(asyncio.Transport):
             return
         self._buffer += data
         self._wanted.set()
-        if not self._writing_paused and len(self._buffer) > HIGH_WATER_BYTES:
+        if not self._writing_paused and len(self._buffer) > self._high_water_bytes:
             self._writing_paused = True
             self._protocol.pause_writing()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high_water_bytes = HIGH_WATER_BYTES if high is None else high
+        self._low_water_bytes = self._high_water_bytes // 4 if low is None else low
 
     def get_write_buffer_size(self) -> int:
         return len(self._buffer)
