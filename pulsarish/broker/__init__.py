@@ -1,1 +1,1 @@
-"""The broker: serves the topics of the bundles it owns; holds nothing that cannot be lost."""
+"""The broker: serves the topics of the bundles it owns. It holds nothing that cannot be lost."""

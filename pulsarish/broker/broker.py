@@ -1,4 +1,4 @@
-"""A broker node: everything put together, started and stopped in order."""
+"""A broker node: creates all parts, and starts and stops them in order."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ _log = get_logger("broker")
 _MESSAGE_ROOM_BYTES = 4 << 20  # for the other entries and commands of a message
 
 _GRACE_SECONDS = 1.0
-# For clients to read that their producers and consumers were closed, before their streams break.
+# Time for clients to read that their producers and consumers were closed, before their streams
+# break.
 _FAREWELL_SECONDS = 0.1
 
 
@@ -52,8 +53,13 @@ def _no_lag() -> float:
 
 
 class Broker:
-    """One broker. ``lag_seconds`` reads its loop's lag, ``take_lag_max`` the worst since it was last called, ``lags`` has all of it, where
-    somebody measures."""
+    """One broker.
+
+    Args:
+        lag_seconds: returns the current lag of its event loop.
+        take_lag_max: returns the worst lag since the last call.
+        lags: histogram of all lags, if they are measured.
+    """
 
     def __init__(
         self,
@@ -137,7 +143,10 @@ class Broker:
         self._listeners: list[Listener] = []
 
     async def start(self) -> None:
-        """Returns when this broker serves. Raises ``OSError`` (a port in use), ``MetadataUnavailable``."""
+        """Start the broker.
+
+        Returns when it serves. Raises ``OSError`` (a port in use), ``MetadataUnavailable``.
+        """
         await check_not_being_restored(self._records)
         await self._namespaces.start()
         await self._ledgers.start()
@@ -162,7 +171,7 @@ class Broker:
         _log.info("serving", broker=self.broker_id, address=self.address, http=self.http_address, pulsar=self.pulsar_address)
 
     async def _listen(self, plan: ListenerPlan) -> ListenerAddresses:
-        """Bind what a listener binds; answers what its clients are told."""
+        """Bind the ports of a listener. Return the addresses that its clients get."""
         connections = self._world.connections
         address, http_address, pulsar_address = plan.advertised, plan.advertised_http, plan.advertised_pulsar
         if plan.bind_address:
@@ -182,7 +191,7 @@ class Broker:
         return ListenerAddresses(address, http_address, pulsar_address)
 
     def unready_reason(self) -> str:
-        """Why this broker cannot serve now; empty when it can."""
+        """Return why this broker cannot serve now; empty when it can."""
         if not self._ready:
             return "starting or stopping"
         if not self._ownership.serving:
@@ -191,20 +200,23 @@ class Broker:
 
     @property
     def stalls_count(self) -> int:
-        """How often a dispatcher did not move although nothing held it up."""
+        """How often a dispatcher did not move although it had no reason to wait."""
         return self._watchdog.stalls_count
 
     def warnings(self) -> list[str]:
-        """What does not end serving, and that an operator should know."""
+        """Return problems that an operator should know and that do not stop the service."""
         shortage = self._ledgers.bookies.shortage(self._config.managed_ledger.ack_quorum)
         return [shortage] if shortage else []
 
     def _lost(self, reason: str) -> None:
-        """The session is gone, or another broker says that this one is: everything may be served elsewhere by now (rule 19)."""
+        """Drop all topics: the session is lost, or another broker evicted this one.
+
+        Other brokers may serve them now (rule 19).
+        """
         self._topics.drop_all(reason)
 
     async def stop(self) -> None:
-        """Graceful: hand the bundles over one by one, unregister, so that others take over at once, and only then stop listening."""
+        """Stop gracefully: hand over the bundles one by one, unregister so that others take over at once, then stop listening."""
         self._ready = False
         self._ownership.stop_serving()
         self._topics.stop()

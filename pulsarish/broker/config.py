@@ -389,7 +389,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = REPEATS_MAX
 
     def listener_plans(self) -> tuple[ListenerPlan, ...]:
-        """The listeners, the internal one first. Raises ``ConfigError``."""
+        """Return the listeners, the internal one first. Raises ``ConfigError``."""
         return plan_listeners(
             advertised_listeners=self.advertised_listeners,
             internal_listener_name=self.internal_listener_name,
@@ -401,11 +401,11 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def validate(self) -> None:
-        """Refuse combinations that cannot work."""
+        """Raise ``ConfigError`` for combinations that cannot work."""
         _ = self.listener_plans()
         if self.ledger.bookie_queue_bytes < 4 * self.max_message_size_bytes:
-            # Entries are sent until half of the queue is used, the last of them may be of the greatest size, and a bookie whose queue
-            # overflows counts as failed.
+            # Entries are sent until half of the queue is used. The last of them may have the
+            # largest size. A bookie whose queue overflows counts as failed.
             raise ConfigError(
                 f"ledger.bookie_queue_bytes = {self.ledger.bookie_queue_bytes} holds less than four entries of max_message_size_bytes = "
                 f"{self.max_message_size_bytes}"

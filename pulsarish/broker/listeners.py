@@ -1,9 +1,13 @@
-"""A broker's listeners: under which address each kind of client is told to find it. The core: names and addresses, no sockets.
+"""A broker's listeners: the addresses at which each kind of client finds it.
 
-One broker has several addresses when its clients live in several networks: a container is ``broker-1:6660`` for its neighbours and
-``localhost:6660`` for the machine around it. Each such address has a name, the *listener*; it may have a bound port of its own, and a
-client is answered with addresses of the listener it came in on, unless it names another one. Names and meaning are Apache Pulsar's
-(``advertisedListeners``, ``internalListenerName``, ``bindAddresses``). Brokers among themselves use the internal listener.
+The core: names and addresses, no sockets.
+
+A broker has several addresses when its clients are in several networks. A container is
+``broker-1:6660`` for its neighbours and ``localhost:6660`` for its host. Each such address has a
+name, the *listener*. A listener may have its own bound port. A client gets addresses of the
+listener that it connected to, unless it names another one. Names and meaning are Apache Pulsar's
+(``advertisedListeners``, ``internalListenerName``, ``bindAddresses``). Brokers use the internal
+listener among themselves.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ class ListenerPlan:
     bind_address: str
     bind_http_address: str
     advertised: str
-    """``host:port``, ``host``, or empty for what is listened on; port 0 is the port that is listened on."""
+    """``host:port``, ``host``, or empty for the bound address; port 0 means the bound port."""
     advertised_http: str
     bind_pulsar_address: str = ""
     advertised_pulsar: str = ""
@@ -51,13 +55,16 @@ def plan_listeners(
     advertised_address: str,
     pulsar_address: str = "",
 ) -> tuple[ListenerPlan, ...]:
-    """The listeners that the options of these names describe, the internal one first. Raises ``ConfigError``."""
+    """Return the listeners that the options of these names describe, the internal one first.
+
+    Raises ``ConfigError``.
+    """
     told = _entries("advertised_listeners", advertised_listeners)
     bound = _entries("bind_addresses", bind_addresses)
     if not told:
         if bound:
             raise ConfigError(f"bind_addresses names listener {next(iter(bound))[0]!r}, and advertised_listeners names none: name it there")
-        # The port that is told, if one is, is that of the gRPC face.
+        # A port in advertised_address is that of the gRPC protocol.
         host = _host(advertised_address)
         name = internal_listener_name or INTERNAL
         return (ListenerPlan(name, listen_address, http_address, advertised_address, host, pulsar_address, host if pulsar_address else ""),)
@@ -106,7 +113,7 @@ def _check_bindings(names: Sequence[str], internal: str, told: Mapping[tuple[str
 
 
 def _entries(option: str, entries: Sequence[str]) -> dict[tuple[str, str], str]:
-    """``host:port`` by listener and scheme, in the order they were given in."""
+    """Return ``host:port`` by listener and scheme, in the given order."""
     found: dict[tuple[str, str], str] = {}
     for entry in entries:
         match = _ENTRY.fullmatch(entry)
@@ -131,13 +138,13 @@ def _host(address: str) -> str:
 
 
 class Listeners:
-    """The names that clients of this broker may use."""
+    """The names of listeners that clients of this broker may use."""
 
     def __init__(self, plans: Sequence[ListenerPlan]) -> None:
         self._names = tuple(plan.name for plan in plans)
 
     def chosen(self, named: str, came_in_on: str) -> str:
-        """The listener whose addresses a client is told: the one it names, otherwise the one it came in on.
+        """Return the listener whose addresses a client gets: the one it names, otherwise the one it connected to.
 
         Raises ``InvalidArgument`` for a name that this broker does not have.
         """
@@ -149,10 +156,10 @@ class Listeners:
 
 
 def advertised_at(broker: BrokerRegistration, listener: str) -> ListenerAddresses:
-    """Where clients of a listener find a broker.
+    """Return the addresses at which clients of a listener find a broker.
 
-    Raises ``ServiceNotReady`` when the broker has no such listener: the others of the cluster do, so its configuration is incomplete or
-    about to change.
+    Raises ``ServiceNotReady`` when the broker has no such listener. The other brokers have it, so
+    its configuration is incomplete or about to change.
     """
     found = broker.listeners.get(listener)
     if found is None:
@@ -161,7 +168,10 @@ def advertised_at(broker: BrokerRegistration, listener: str) -> ListenerAddresse
 
 
 def http_at(broker: BrokerRegistration, listener: str) -> str:
-    """The same for its HTTP face; raises ``ServiceNotReady`` also when the listener has none."""
+    """Return the address of a broker's HTTP port.
+
+    Raises ``ServiceNotReady`` when the broker has no such listener or port.
+    """
     found = advertised_at(broker, listener).http_address
     if not found:
         raise ServiceNotReady(
@@ -171,7 +181,10 @@ def http_at(broker: BrokerRegistration, listener: str) -> str:
 
 
 def pulsar_at(broker: BrokerRegistration, listener: str) -> str:
-    """The same for its binary face; raises ``ServiceNotReady`` also when the listener has none."""
+    """Return the address of a broker's binary port.
+
+    Raises ``ServiceNotReady`` when the broker has no such listener or port.
+    """
     found = advertised_at(broker, listener).pulsar_address
     if not found:
         raise ServiceNotReady(

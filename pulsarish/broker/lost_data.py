@@ -1,6 +1,7 @@
-"""The commands of an operator that move a topic or a subscription past what is gone for good (rule 20).
+"""Commands of an operator that move a topic or a subscription past lost data (rule 20).
 
-Each makes sure that it is gone, unloads the topic, writes down what was given up, and unloads the topic again if it was loaded meanwhile.
+Each command checks that the data are lost, unloads the topic and records what was given up. It
+unloads the topic again, in case it was loaded in between.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _log = get_logger("broker.topics")
 
 
 class LostData:
-    """Of the topics of one broker."""
+    """Skips lost data of the topics of one broker."""
 
     def __init__(self, topics: LoadedTopics, ledgers: LedgerClient, records: Records, clock: Clock) -> None:
         self._topics = topics
@@ -37,16 +38,17 @@ class LostData:
         self._clock = clock
 
     async def skip(self, name: TopicName, ledger_id: int, first_entry: int, last_entry: int | None, given_up: Sequence[str]) -> LostRange:
-        """Move a topic past entries that are gone for good, once that is sure.
+        """Move a topic past lost entries, after checking that they are lost.
 
-        Raises ``NotOwner``, and as ``lost.check_range`` and ``lost.record_lost``.
+        Raises ``NotOwner``, and the errors of ``check_range`` and ``record_lost``.
         """
         lease = await self._topics.lease(name)
         checked = await check_range(name, self._ledgers, self._records, ledger_id, first_entry, last_entry, given_up)
         lost = msgspec.structs.replace(checked, skipped_ms=self._clock.wall_ms())
         await self._topics.unload(name)
         await record_lost(name, self._records, lost, lease)
-        # Whoever loaded it in between knows nothing of it, and is fenced by the record's new version.
+        # A broker that loaded it in between does not know of this, and is fenced by the record's
+        # new version.
         await self._topics.unload(name)
         _log.warning(
             "an operator moved a topic past lost entries", topic=name, ledger=ledger_id, first=lost.first_entry, last=lost.last_entry
@@ -54,15 +56,18 @@ class LostData:
         return lost
 
     async def recover_subscription(self, name: TopicName, subscription: str, given_up: Sequence[str]) -> Position:
-        """Take a subscription whose ledger is gone for good back to the mark in metadata, once that is sure. Return the mark.
+        """Move a subscription whose ledger is lost back to the mark-delete position in metadata.
 
-        Raises ``NotOwner``, and as ``lost.check_cursor_ledger`` and ``lost.take_cursor_back``.
+        Return that position.
+
+        Checks first that the ledger is lost. Raises ``NotOwner``, and the errors of
+        ``check_cursor_ledger`` and ``take_cursor_back``.
         """
         lease = await self._topics.lease(name)
         ledger_id = await check_cursor_ledger(name, subscription, self._ledgers, self._records, given_up)
         await self._topics.unload(name)
         mark = await take_cursor_back(name, subscription, self._records, ledger_id, lease)
-        # Whoever loaded it in between stood before that ledger, too.
+        # A broker that loaded it in between is still at the old position, too.
         await self._topics.unload(name)
         _log.warning(
             "an operator gave up what a subscription had acknowledged after the mark in metadata",

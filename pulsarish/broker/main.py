@@ -11,7 +11,10 @@ __all__ = ["start_broker"]
 
 
 async def start_broker(config: BrokerConfig, process: NodeProcess) -> RunningNode:
-    """Start a broker in this process's event loop; returns when it serves. Raises what ``Broker.start`` and ``connect`` raise."""
+    """Start a broker in this process's event loop.
+
+    Returns when it serves. Raises the errors of ``Broker.start`` and ``connect``.
+    """
 
     def ready(broker: Broker) -> str:
         faces = f"grpc={broker.address}" + (f" http={broker.http_address}" if broker.http_address else "")

@@ -1,4 +1,4 @@
-"""What a broker does now and then with each topic that it has loaded, without being asked."""
+"""Periodic maintenance of loaded topics."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _log = get_logger("broker.topics")
 
 
 class Maintenance:
-    """Of the topics of one broker."""
+    """Maintains the topics of one broker."""
 
     def __init__(self, world: World, config: BrokerConfig, topics: LoadedTopics) -> None:
         self._world = world
         self._interval_seconds = config.managed_ledger_maintenance_interval_seconds
         self._topics = topics
-        self._looking_after: dict[str, bool] = {}  # topics that are being looked after; true: to be looked after once more
+        self._looking_after: dict[str, bool] = {}  # topics in maintenance; true: maintain once more afterwards
         self._stopped = False
 
     def start(self) -> None:
@@ -38,13 +38,13 @@ class Maintenance:
         self._stopped = True
 
     async def _run(self) -> None:
-        """Now and then: replace ledgers by age, trim, finish deletions, and carry out what policies say."""
+        """Maintain all topics periodically: replace old ledgers, trim, finish deletions, and enforce policies."""
         while not self._stopped:
             await self._world.clock.sleep(self._interval_seconds)
             for topic in list(self._topics.loaded.values()):
                 if topic.closed is not None:
                     continue
-                # A task of the topic: what fails in it ends that topic and not the maintenance of all.
+                # A task of the topic: an error in it ends that topic, not the maintenance of all.
                 looking = topic.world.tasks.spawn(self.look_after(topic), name=f"maintenance of {topic.name}")
                 _ = await asyncio.gather(looking, return_exceptions=True)
             await self._let_go_of_unused()
@@ -58,7 +58,10 @@ class Maintenance:
             self._world.tasks.contain("topic maintenance", error, Scope(ScopeKind.TASK, "unused non-persistent topics"))
 
     async def look_after(self, topic: Topic) -> None:
-        """One look at a topic at a time; when it is wanted again meanwhile, once more."""
+        """Maintain a topic.
+
+        Only one run at a time; if called meanwhile, run once more afterwards.
+        """
         full = topic.name.full
         if full in self._looking_after:
             self._looking_after[full] = True

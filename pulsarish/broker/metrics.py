@@ -1,6 +1,6 @@
-"""A broker's metrics under Apache Pulsar's names where it has them, ``pulsarish_`` otherwise.
+"""A broker's metrics, with Apache Pulsar's names where they exist and ``pulsarish_`` otherwise.
 
-Everything is computed from plain counters when somebody scrapes. Those of topics are in ``topic_metrics``.
+Each scrape computes everything from plain counters. ``topic_metrics`` has the metrics of topics.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["BrokerMetrics"]
 
 
 class BrokerMetrics:
-    """``scrape`` is what ``/metrics`` answers."""
+    """The metrics of a broker. ``scrape`` returns the text for ``/metrics``."""
 
     def __init__(
         self,

@@ -66,8 +66,11 @@ class PublishRequest:
 
 @dataclass(slots=True)
 class Flight:
-    """Entries in the log's hands under one producer name. A successor of that name waits until there are none, so that with deduplication
-    on what it sends again is known to be a duplicate or known not to be there."""
+    """The entries of one producer name that the log has not confirmed yet.
+
+    The next producer of that name waits until there are none. Then, with deduplication on, an entry
+    that it sends again is either known to be a duplicate or known to be missing.
+    """
 
     count: int = 0
     landed: asyncio.Event | None = None

@@ -1,1 +1,1 @@
-"""Topics as tables: for each key the newest message, kept in a ledger of its own beside the log, and what readers get of it."""
+"""Compaction: the newest message of each key, kept in a separate ledger next to the log, and what readers get of it."""

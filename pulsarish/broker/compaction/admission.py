@@ -1,4 +1,4 @@
-"""Who may read a topic compacted."""
+"""Which subscriptions may read a topic compacted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["check_compacted_read"]
 
 
 def check_compacted_read(command: Subscribe) -> None:
-    """Raises ``NotAllowed`` for a subscription whose messages would be spread over several consumers: as in Apache Pulsar."""
+    """Raise ``NotAllowed``, as Apache Pulsar does, for a subscription that would spread its messages over several consumers."""
     if command.read_compacted and command.type not in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER):
         raise NotAllowed(
             f"read_compacted is possible on exclusive and failover subscriptions only, and {command.subscription!r} is to be"

@@ -1,4 +1,4 @@
-"""The compaction of one loaded topic: when it runs, what came of it, and giving its view up."""
+"""The compaction of one loaded topic: when it runs, its results, and how its view is dropped."""
 
 from __future__ import annotations
 
@@ -27,15 +27,18 @@ __all__ = ["VIEW_SUBSCRIPTION", "CompactionGate", "CompactionState", "TopicCompa
 _log = get_logger("broker.compaction")
 
 VIEW_SUBSCRIPTION: Final = "__compaction"
-"""Apache Pulsar's name for what holds back what is not compacted; deleted, it takes the view with it."""
+"""Apache Pulsar's name for the subscription that keeps what is not compacted.
 
-_ENTRY_COST_BYTES: Final = 1_024  # what an entry counts at least against the rate: small ones cost time, too
+Deleting it drops the view too.
+"""
+
+_ENTRY_COST_BYTES: Final = 1_024  # an entry counts at least this much against the rate: small entries cost time, too
 _READ_BYTES: Final = 1 << 20
-_SLICE_SECONDS: Final = 0.003  # of work between two looks at everything else that the broker has to do
+_SLICE_SECONDS: Final = 0.003  # of work before other tasks of the broker may run
 
 
 class CompactionState(StrEnum):
-    """As Apache Pulsar tells it."""
+    """The state of a topic's compaction, with Apache Pulsar's names."""
 
     NOT_RUN = "NOT_RUN"
     RUNNING = "RUNNING"
@@ -44,7 +47,7 @@ class CompactionState(StrEnum):
 
 
 class CompactionGate:
-    """What all compactions of a broker share: so many run at once, and read so much in a second together."""
+    """Limits that all compactions of a broker share: how many run at once, and how many bytes per second they read together."""
 
     def __init__(self, world: World, config: BrokerConfig) -> None:
         self.slots = asyncio.Semaphore(config.topic_compactions_max)
@@ -53,14 +56,17 @@ class CompactionGate:
         self._due = 0.0
 
     async def pace(self, size_bytes: int) -> None:
-        """Wait as long as so much takes at the rate."""
+        """Wait as long as reading ``size_bytes`` takes at the rate."""
         now = self._clock.monotonic()
         self._due = max(self._due, now) + size_bytes / self._rate_bytes
         await self._clock.sleep(self._due - now)
 
 
 class TopicCompaction:
-    """Of a topic's log, on its owner. What it has counted is since the topic was loaded."""
+    """The compaction of a topic's log, at its owner.
+
+    Its counters start when the topic is loaded.
+    """
 
     __slots__ = (
         "_config",
@@ -94,7 +100,7 @@ class TopicCompaction:
         self.state = CompactionState.NOT_RUN
         self.last_error = ""
         self.removed_count = 0
-        """Messages that the last run took out."""
+        """Messages that the last run removed."""
         self.removed_total = 0
         self.succeeded_ms = 0
         self.succeeded_count = 0
@@ -108,7 +114,7 @@ class TopicCompaction:
         self._config = config
         self._gate = gate
         self._stopped = False
-        self._idle: asyncio.Event | None = None  # while a run is under way
+        self._idle: asyncio.Event | None = None  # set while a run is in progress
 
     @property
     def running(self) -> bool:
@@ -116,20 +122,20 @@ class TopicCompaction:
 
     @property
     def was_used(self) -> bool:
-        """Whether there was a run since the topic was loaded."""
+        """Whether a run was started since the topic was loaded."""
         return self.state is not CompactionState.NOT_RUN
 
     def backlog_bytes(self) -> int:
-        """About how much is published since the horizon."""
+        """Return about how many bytes were published since the horizon."""
         return self._log.bytes_above(self._log.views.horizon or EARLIEST)
 
     def start_if_due(self, threshold_bytes: int) -> None:
-        """Begin a run when more than so much is not compacted yet; 0: only on demand."""
+        """Start a run when more than ``threshold_bytes`` are not compacted yet; 0: only on demand."""
         if threshold_bytes and not self.running and self.backlog_bytes() > threshold_bytes:
             self.start()
 
     def start(self) -> None:
-        """Begin a run. Raises ``AlreadyExists`` when one is under way."""
+        """Start a run. Raises ``AlreadyExists`` when one is in progress."""
         if self.running:
             raise AlreadyExists(f"compaction of {self._topic} is in progress already")
         self.state = CompactionState.RUNNING
@@ -137,16 +143,16 @@ class TopicCompaction:
         _ = self._world.tasks.spawn(self._run(), name=f"compact {self._topic}")
 
     async def settled(self) -> None:
-        """Until no run is under way."""
+        """Wait until no run is in progress."""
         if self._idle is not None:
             await self._idle.wait()
 
     def stop(self) -> None:
-        """The topic is not served here any more: a run that is under way ends as soon as it looks."""
+        """Stop, because the topic is closed on this broker. A run ends at its next check."""
         self._stopped = True
 
     async def forget(self) -> None:
-        """Give the view up: see ``Views.drop``."""
+        """Drop the compacted view: see ``Views.drop``."""
         await self._log.views.drop()
         self.state, self.last_error = CompactionState.NOT_RUN, ""
 
@@ -172,7 +178,7 @@ class TopicCompaction:
                 self._idle = None
 
     async def _compact(self) -> int:
-        """How many messages were taken out; 0 when nothing was new."""
+        """Compact the topic. Return how many messages were removed; 0 when nothing was new."""
         log, views = self._log, self._log.views
         horizon = log.last_confirmed
         self._check()
@@ -226,7 +232,7 @@ class TopicCompaction:
             raise ServiceNotReady(f"topic {self._topic} was closed on this broker while it was compacted")
 
     async def _each(self, before: ViewReader | None, horizon: Position, work: Callable[[LogEntry], Awaitable[None]]) -> None:
-        """Hand everything up to ``horizon`` to ``work``, in order and at the rate: the view that there is, then the log behind it."""
+        """Call ``work`` with every entry up to ``horizon``, in order and at the rate: first the existing view, then the log behind it."""
         start = EARLIEST
         while before is not None:
             found = await before.read(
@@ -245,7 +251,7 @@ class TopicCompaction:
             start = await self._work_off(wanted, work)
 
     async def _work_off(self, entries: list[LogEntry], work: Callable[[LogEntry], Awaitable[None]]) -> Position:
-        """Returns where to go on."""
+        """Call ``work`` with entries. Return the position after the last one."""
         clock = self._world.clock
         self._check()
         began = clock.monotonic()
@@ -260,7 +266,10 @@ class TopicCompaction:
 
 
 def compaction_stats(view: CompactedView | None, compaction: TopicCompaction | None) -> dict[str, Any]:
-    """Under Apache Pulsar's names; ``compaction`` of a topic that is loaded."""
+    """Return compaction statistics with Apache Pulsar's names.
+
+    ``compaction``: of a loaded topic, else ``None``.
+    """
     return {
         "lastCompactionRemovedEventCount": 0 if compaction is None else compaction.removed_count,
         "lastCompactionSucceedTimestamp": (0 if compaction is None else compaction.succeeded_ms) or (0 if view is None else view.made_ms),

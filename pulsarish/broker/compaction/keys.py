@@ -1,13 +1,17 @@
 """What a compacted view keeps: the core of compaction. No I/O.
 
-First every entry up to the horizon is observed in the order of the log, then each is selected from again, in the same order. Of each key
-the newest message stays, of keys whose newest message is empty (a tombstone) nothing. Messages of a batch are judged one by one; what is
-taken out of it leaves a mark, so that the others keep their indexes.
+First every entry up to the horizon is observed, in the order of the log. Then each is selected
+from, in the same order. Of each key the newest message stays. Of a key whose newest message is
+empty (a tombstone) nothing stays. Messages of a batch are judged one by one. A removed message
+leaves a mark in its batch, so that the others keep their indexes.
 
-* Chunks of the newest message of a key stay all; chunks of a message whose end lies beyond the horizon stay, too.
-* A batch that cannot be read here (encrypted, damaged, compressed with an unknown kind) stays whole. Since older messages than a
-  tombstone may be in it, tombstones behind it stay messages like others.
-* Tombstones stay for a while for those who come back in the middle, and may hold what the tombstone removes: see ``Audience``.
+* All chunks of the newest message of a key stay. Chunks of a message that ends beyond the horizon
+  stay, too.
+* A batch that cannot be read here (encrypted, damaged, compressed with an unknown kind) stays
+  whole. It may contain messages that are older than a later tombstone, so later tombstones stay
+  like other messages.
+* Tombstones stay for a while for consumers that return in the middle, and may contain what the
+  tombstone removes: see ``Audience``.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ __all__ = ["Audience", "Kept", "KeyLimits", "KeySurvey", "last_batch_index"]
 
 Buffer = bytes | memoryview
 
-_KEY_BYTES_MAX: Final = 32  # longer keys are told apart by a digest, so that a key's place in memory is bounded
+_KEY_BYTES_MAX: Final = 32  # longer keys are stored as a digest, so that memory per key is bounded
 _INDEX_BITS: Final = 20  # of a place: enough for MESSAGES_IN_BATCH_MAX
 _ENTRY_BITS: Final = 64
 _SIZE: Final = struct.Struct(">I")
@@ -35,7 +39,7 @@ _UNPACKED_BYTES_MAX: Final = 64 << 20
 
 
 class Audience(IntFlag):
-    """For whom a kept entry is: those who read the view from its beginning, those who come back in the middle of it, or both."""
+    """Which consumers get a kept entry: those that read the view from its beginning, those that return in the middle, or both."""
 
     FRESH = 1
     RETURNING = 2
@@ -43,7 +47,11 @@ class Audience(IntFlag):
 
 
 class Kept(NamedTuple):
-    """``left``: of a batch of which messages were taken out, those that are left, as bits from the lowest; empty: all."""
+    """An entry of the view.
+
+    ``left``: of a batch with removed messages, those that remain, as bits from the lowest; empty:
+    all.
+    """
 
     audience: Audience
     payload: Buffer
@@ -51,7 +59,10 @@ class Kept(NamedTuple):
 
 
 class KeyLimits(NamedTuple):
-    """``tombstones_from_ms``: tombstones published before that are forgotten."""
+    """Limits of one run.
+
+    ``tombstones_from_ms``: tombstones published before this time are removed.
+    """
 
     keys_max: int
     retain_null_key: bool
@@ -59,7 +70,10 @@ class KeyLimits(NamedTuple):
 
 
 class _Message(NamedTuple):
-    """One message of an entry by its number. ``start`` to ``end``: where a batch has it, its size included."""
+    """One message of an entry, with its number.
+
+    ``start`` to ``end``: its bytes in the batch, its size field included.
+    """
 
     number: int
     key: bytes | None
@@ -75,18 +89,18 @@ class _Chunks(NamedTuple):
 
 
 class KeySurvey:
-    """One run over a topic: ``observe`` everything, ``close``, then ``select`` from everything."""
+    """One run over a topic: ``observe`` every entry, call ``close``, then ``select`` from every entry."""
 
     def __init__(self, topic: str, limits: KeyLimits) -> None:
         self.observed_count = 0
-        """Messages that were observed."""
+        """Number of messages that were observed."""
         self.kept_count = 0
-        """Messages that were selected."""
+        """Number of messages that were selected."""
         self._topic = topic
         self._limits = limits
-        self._newest: dict[bytes, int] = {}  # key -> the place of its newest message
-        self._chunks: dict[int, list[int]] = {}  # the last chunk of a newest message -> all its chunks
-        self._unfinished: dict[str, _Chunks] = {}  # by producer, which sends one message's chunks after the other's
+        self._newest: dict[bytes, int] = {}  # key -> place of its newest message
+        self._chunks: dict[int, list[int]] = {}  # last chunk of a newest message -> all its chunks
+        self._unfinished: dict[str, _Chunks] = {}  # by producer, which sends the chunks of one message after the other
         self._chunk_places: frozenset[int] = frozenset()
         self._first_opaque: int | None = None
 
@@ -94,10 +108,10 @@ class KeySurvey:
     def keys_count(self) -> int:
         return len(self._newest)
 
-    # -- first: what is there
+    # -- first: observe everything
 
     def observe(self, position: Position, entry: Buffer) -> None:
-        """Raises ``NotAllowed`` when the topic has more keys than the limit."""
+        """Observe an entry. Raises ``NotAllowed`` when the topic has more keys than the limit."""
         metadata, payload = split_entry(entry)
         if metadata.HasField("marker_type"):
             return
@@ -133,7 +147,7 @@ class KeySurvey:
     def _observe_chunk(self, place: int, metadata: MessageMetadata) -> None:
         unfinished = self._unfinished.get(metadata.producer_name)
         if unfinished is None or unfinished.uuid != metadata.uuid or metadata.chunk_id == 0:
-            # A producer that begins again has given up what came before.
+            # A producer that starts a message again has given up the earlier chunks.
             unfinished = self._unfinished[metadata.producer_name] = _Chunks(metadata.uuid, [], metadata.publish_time)
         unfinished.places.append(place)
         if metadata.chunk_id + 1 < metadata.num_chunks_from_msg:
@@ -147,16 +161,19 @@ class KeySurvey:
             self._chunks[place] = unfinished.places
 
     def close(self) -> None:
-        """Everything up to the horizon was observed."""
+        """Finish observing: everything up to the horizon was observed."""
         live = [chunks for chunks in self._unfinished.values() if chunks.publish_time >= self._limits.tombstones_from_ms]
         places = [place for chunks in self._chunks.values() for place in chunks]
         places += [place for chunks in live for place in chunks.places]
         self._chunk_places = frozenset(places)
 
-    # -- then: what stays of it
+    # -- then: select what stays
 
     def select(self, position: Position, entry: Buffer) -> list[Kept]:
-        """What the view holds in place of an entry, at the same position; two forms where its audiences see different things."""
+        """Return what the view holds in place of an entry, at the same position.
+
+        Two forms where its audiences see different things.
+        """
         metadata, payload = split_entry(entry)
         if metadata.HasField("marker_type"):
             return []
@@ -188,7 +205,7 @@ class KeySurvey:
         return [*forms, form(Audience.RETURNING, live + tombstones)]
 
     def _judge(self, position: Position, messages: list[_Message]) -> tuple[list[_Message], list[_Message]]:
-        """The messages that stay for everybody, and the tombstones that stay for those who come back."""
+        """Return the messages that stay for all consumers, and the tombstones that stay only for those that return."""
         live: list[_Message] = []
         tombstones: list[_Message] = []
         for message in messages:
@@ -203,7 +220,7 @@ class KeySurvey:
 
 
 def _place(position: Position, index: int) -> int:
-    """Of a message in the log, as one number that compares as the log goes."""
+    """Return a message's place in the log, as one number that sorts in log order."""
     return (position.ledger_id << _ENTRY_BITS | position.entry_id) << _INDEX_BITS | index
 
 
@@ -216,7 +233,10 @@ def _key_of(metadata: MessageMetadata | SingleMessageMetadata) -> bytes | None:
 
 
 def _messages(metadata: MessageMetadata, payload: memoryview) -> tuple[bytes, list[_Message]] | None:
-    """The unpacked payload of a batch and its messages, or the one message of another entry; ``None`` for a batch that cannot be read."""
+    """Return the unpacked payload of a batch and its messages, or the one message of another entry.
+
+    ``None`` for a batch that cannot be read.
+    """
     if not metadata.HasField("num_messages_in_batch"):
         size = metadata.uncompressed_size if metadata.compression != NONE else len(payload)
         return b"", [_Message(0, _key_of(metadata), metadata.null_value or size == 0, 0, 0)]
@@ -235,7 +255,7 @@ def _messages(metadata: MessageMetadata, payload: memoryview) -> tuple[bytes, li
 
 
 def _rewritten(metadata: MessageMetadata, unpacked: bytes, kept: list[_Message]) -> bytes:
-    """The batch with these messages as they are, and a mark in place of each other."""
+    """Return the batch with these messages unchanged, and a mark in place of each other one."""
     single = SingleMessageMetadata(payload_size=0, compacted_out=True).SerializeToString()
     mark = _SIZE.pack(len(single)) + single
     parts = [mark] * metadata.num_messages_in_batch
@@ -253,7 +273,7 @@ def _rewritten(metadata: MessageMetadata, unpacked: bytes, kept: list[_Message])
 
 
 def last_batch_index(entry: Buffer) -> int:
-    """The index of the last message that compaction has left in a batch; -1 of an entry that is none."""
+    """Return the index of the last message that compaction left in a batch; -1 for an entry that is not a batch."""
     metadata, payload = split_entry(entry)
     if not metadata.HasField("num_messages_in_batch"):
         return -1

@@ -1,11 +1,13 @@
-"""What a subscription that reads compacted is given: the topic's view up to its horizon, then the log.
+"""What a subscription that reads compacted gets: the topic's compacted view up to its horizon, then the log.
 
-Promises: whoever begins at the beginning gets the newest message of each key and no tombstones; whoever comes back in the middle gets what
-brings every key from what it was there to what it is, removals included as long as tombstones are kept. A reader that has reached the log
-stays in it while that lasts, whatever is compacted meanwhile.
+Promises: a consumer that starts at the beginning gets the newest message of each key and no
+tombstones. A consumer that returns in the middle gets everything that brings each key from its old
+value to its newest, removals included while tombstones are kept. A reader that has reached the log
+stays in the log while it is connected, whatever is compacted in the meantime.
 
-The view's positions may lie in ledgers that were trimmed, of which the cursor knows nothing: what was delivered of them and is not
-acknowledged is remembered here, in memory. What compaction took out between two messages counts as acknowledged once the first is.
+Positions of the view may lie in ledgers that were trimmed. The cursor does not know these, so
+delivered and unacknowledged entries of the view are remembered here, in memory. Messages that
+compaction removed between two others count as acknowledged once the first of these is acknowledged.
 """
 
 from __future__ import annotations
@@ -29,30 +31,31 @@ __all__ = ["CompactedReads", "last_index"]
 
 
 class CompactedReads:
-    """Beside the cursor of one subscription while it is read compacted."""
+    """The compacted reads of one subscription, next to its cursor."""
 
     def __init__(self, log: ManagedLedger, cursor: Cursor) -> None:
         self._log = log
         self._cursor = cursor
         self._reached = EARLIEST
-        """Where reading in order goes on."""
+        """Where reading in order continues."""
         self._unacked: OrderedDict[Position, None] = OrderedDict()
-        """What was delivered of the view, and where the log began behind it, in order."""
+        """Delivered entries of the view, and where the log began behind it, in order."""
         self._parts: dict[Position, int] = {}
-        """Of batches that only the view holds: the messages that are acknowledged, as bits from the lowest."""
-        self._fresh_of: int | None = None  # the view that is read from its beginning
+        """Of batches that only the view has: the acknowledged messages, as bits from the lowest."""
+        self._fresh_of: int | None = None  # ledger of the view that is read from its beginning
         self._begins_at = EARLIEST
-        """A consumer that reads from here, or from before it, knows no key yet."""
-        self._left: dict[Position, bytes] = {}  # of what was read last: batches of which messages were taken out
-        self._epoch = 0  # a read that began before delivery was begun again says nothing of where it has come to
-        self._in_log = False  # reading has come from the view to the log, or begun in it
+        """A consumer that reads from here or from before does not know any key yet."""
+        self._left: dict[Position, bytes] = {}  # of the last read: batches of which compaction removed messages
+        self._epoch = 0  # grows when delivery starts again: a read from before does not count
+        self._in_log = False  # reading has moved from the view to the log, or began in the log
 
     @classmethod
     def begin(cls, log: ManagedLedger, cursor: Cursor, command: Subscribe) -> CompactedReads:
-        """For a subscription as ``command`` asks for it, whose cursor may be older."""
+        """Start compacted reads for a subscription as ``command`` asks. Its cursor may be older."""
         start = command.start or LATEST
-        # A subscription that has acknowledged nothing is at the beginning of what it is to read. One that comes back is not, even when
-        # everything before its mark was trimmed: it is owed the tombstones of keys that it was given.
+        # A subscription that has acknowledged nothing starts at the beginning of what it is to
+        # read. One that returns does not, even if everything before its mark-delete position was
+        # trimmed: it must get the tombstones of keys that it received.
         untouched = cursor.mark_delete.entry_id == NO_ENTRY and not cursor.hole_count and cursor.read_from <= log.first_position
         begins = command.start is None and untouched
         if begins and command.initial_position is InitialPosition.EARLIEST:
@@ -66,7 +69,7 @@ class CompactedReads:
     # -- reading
 
     def end(self) -> Position:
-        """The last position that may be there."""
+        """Return the last position that may exist."""
         horizon = self._log.views.horizon
         last = self._log.last_confirmed
         return last if horizon is None else max(last, horizon)
@@ -77,7 +80,10 @@ class CompactedReads:
         return Audience.FRESH if self._fresh_of == ledger_id else Audience.RETURNING
 
     async def read(self, start: Position, *, max_entries: int, max_bytes: int) -> list[LogEntry]:
-        """As ``ManagedLedger.read``. What lies below where reading has come to is asked for again, and changes nothing."""
+        """Read as ``ManagedLedger.read``.
+
+        A read below the position reached so far is a repetition and changes nothing.
+        """
         log = self._log
         horizon = log.views.horizon
         self._left.clear()
@@ -95,7 +101,8 @@ class CompactedReads:
                     self._left.update((each.position, each.left) for each in found if each.left)
                     return [LogEntry(each.position, each.payload) for each in found]
             if epoch == self._epoch and start >= self._reached:
-                # What was taken out behind the view's last message is passed once that one is acknowledged.
+                # Messages removed behind the view's last message are passed once that message is
+                # acknowledged.
                 self._unacked[log.next_position(horizon)] = None
                 self._pass_gaps()
             start = max(start, log.next_position(horizon))
@@ -108,9 +115,13 @@ class CompactedReads:
         return entries
 
     def say_what_is_left(self, ready: list[Ready]) -> list[Ready]:
-        """Apache Pulsar's C++ client, and what is built on it, hands out what was taken out of a batch as empty messages without a key,
-        unless the delivery names the messages that remain. A durable subscription cannot be told so: that client would wait for
-        acknowledgements of the others before it sends the batch's."""
+        """Add to each batch of which messages were removed the set of its remaining messages.
+
+        Without this set, Apache Pulsar's C++ client, and clients built on it, hand out removed
+        messages as empty messages without a key. For a durable subscription the set is left out:
+        that client would wait for acknowledgements of the removed messages before it sends the
+        batch's.
+        """
         if not self._left or self._cursor.durable:
             return ready
         return [each._replace(ack_set=self._remaining(each)) if each.position in self._left else each for each in ready]
@@ -120,7 +131,7 @@ class CompactedReads:
         return left if ready.ack_set is None else bytes(one & other for one, other in zip(left, ready.ack_set, strict=True))
 
     def read_from(self) -> Position:
-        """The first position to deliver after a (re)start, which this is."""
+        """Start or restart reading. Return the first position to deliver."""
         self._epoch += 1
         first, known = self._log.first_position, self._cursor.read_from
         waiting = [position for position in self._unacked if not first <= position < known]
@@ -138,22 +149,31 @@ class CompactedReads:
     # -- acknowledging
 
     def is_acknowledged(self, position: Position) -> bool:
-        """Whether an entry needs no delivery any more. The cursor has no say in what was trimmed."""
+        """Return whether an entry needs no delivery any more.
+
+        The cursor does not know trimmed entries.
+        """
         return position >= self._log.first_position and self._cursor.is_acknowledged(position)
 
     def is_only_in_view(self, position: Position) -> bool:
-        """Whether it lies below the horizon and the log does not hold it (any more)."""
+        """Return whether a position lies below the horizon and the log does not hold its entry any more."""
         horizon = self._log.views.horizon
         return horizon is not None and position <= horizon and not self._log.contains(position)
 
     async def batch_size(self, position: Position) -> int:
-        """How many messages an entry holds that only the view has; 0 when it is not there any more. Raises as ``read``."""
+        """Return the number of messages of an entry that only the view has; 0 when it no longer exists.
+
+        Raises the errors of ``read``.
+        """
         reader = await self._log.views.reader()
         found = [] if reader is None else await reader.read(position, Audience.ALL, max_entries=1, max_bytes=1)
         return int(parse_metadata(found[0].payload).num_messages_in_batch) if found and found[0].position == position else 0
 
     def acknowledge_part(self, position: Position, size: int, indexes: Sequence[int]) -> bool:
-        """Some messages of a batch that only the view holds are done; whether all of it is, and was not before."""
+        """Acknowledge messages of a batch that only the view has.
+
+        Return whether this completes the batch.
+        """
         if position not in self._unacked:
             return False
         bits = self._parts.get(position, 0)
@@ -163,7 +183,7 @@ class CompactedReads:
         return bits + 1 == 1 << size
 
     def acknowledged(self, positions: Sequence[Position]) -> None:
-        """The cursor was told of these."""
+        """Note that the cursor has acknowledged these entries."""
         if self._unacked:
             for position in positions:
                 self._unacked.pop(position, None)
@@ -171,7 +191,7 @@ class CompactedReads:
             self._pass_gaps()
 
     def acknowledged_through(self, position: Position) -> None:
-        """The cursor was told of everything up to this."""
+        """Note that the cursor has acknowledged everything up to this position."""
         self._reached = max(self._reached, _after(position))
         while self._unacked and next(iter(self._unacked)) <= position:
             passed, _ = self._unacked.popitem(last=False)
@@ -179,7 +199,7 @@ class CompactedReads:
         self._pass_gaps()
 
     def _pass_gaps(self) -> None:
-        """Acknowledge what compaction took out before the oldest message that is not acknowledged, or before where reading goes on."""
+        """Acknowledge entries that compaction removed before the oldest unacknowledged message, or before the place where reading continues."""
         oldest = next(iter(self._unacked), None if self._in_log else self._reached)
         if oldest is None or oldest <= self._cursor.read_from:
             return
@@ -187,10 +207,13 @@ class CompactedReads:
         if before is not None and before > self._cursor.mark_delete and self._log.contains(before):
             self._cursor.acknowledge_cumulative(before)
 
-    # -- where it is
+    # -- position
 
     def moved(self, position: Position) -> None:
-        """Delivery begins here. The cursor has been moved there, as far as the log has it."""
+        """Deliver from ``position`` on.
+
+        The cursor has been moved there, as far as the log has it.
+        """
         self._epoch += 1
         trimmed = position < self._log.first_position
         self._reached = max(position, EARLIEST) if trimmed else self._cursor.read_from
@@ -201,7 +224,7 @@ class CompactedReads:
         self._in_log = False
 
     async def find_by_time(self, time_ms: int, time_of: Callable[[LogEntry], int]) -> Position | None:
-        """As ``ManagedLedger.find_by_time``, also in what only the view still has."""
+        """Find as ``ManagedLedger.find_by_time``, also in entries that only the view still has."""
         log = self._log
         found = await log.find_by_time(time_ms, time_of)
         if (found is None and log.entries) or (found is not None and found > log.first_position):
@@ -211,9 +234,9 @@ class CompactedReads:
         return found if early is None or (found is not None and found < early) else early
 
     async def last(self) -> tuple[Position, int]:
-        """The last message to be delivered: its position and its index in a batch (-1: in none); entry -1 when there is none.
+        """Return the position and batch index (-1: not in a batch) of the last message to be delivered; entry -1 when there is none.
 
-        Raises as ``read``.
+        Raises the errors of ``read``.
         """
         log, views = self._log, self._log.views
         last = log.last_confirmed
@@ -225,11 +248,11 @@ class CompactedReads:
 
 
 async def last_index(log: ManagedLedger, last: Position) -> int:
-    """The index of the last message of the log in its batch; -1 when it is in none, and when there is none."""
+    """Return the batch index of the log's last message; -1 when it is not in a batch, or there is no message."""
     entries = await log.read(last, max_entries=1, max_bytes=1) if last.entry_id > NO_ENTRY else []
     if entries:
         metadata = parse_metadata(entries[0].payload)
-        # Also a batch of one is a batch, to which its message's index belongs.
+        # A batch of one is a batch too, and its message has an index.
         if metadata.HasField("num_messages_in_batch"):
             return int(metadata.num_messages_in_batch) - 1
     return -1

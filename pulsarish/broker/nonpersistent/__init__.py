@@ -1,1 +1,1 @@
-"""Non-persistent topics: what is published goes to the consumers that are connected now, and is kept nowhere."""
+"""Non-persistent topics: messages go to the consumers that are connected now, and are not stored."""

@@ -1,4 +1,4 @@
-"""Statistics of a non-persistent topic under Apache Pulsar's names. Everything is in memory."""
+"""Statistics of a non-persistent topic with Apache Pulsar's names. Everything is in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["non_persistent_internal_stats", "non_persistent_stats"]
 
 
 def non_persistent_stats(topic: NonPersistentTopic, now: float) -> dict[str, Any]:
-    """``now``: monotonic seconds."""
+    """Return the statistics of a topic. ``now``: monotonic seconds."""
     came = topic.traffic.came
     message_rate, byte_rate = came.rates(now)
     subscriptions = {name: _subscription(topic.name.full, subscription, now) for name, subscription in sorted(topic.subscriptions.items())}
@@ -56,7 +56,10 @@ def _producer(producer: Producer, now: float) -> dict[str, Any]:
 
 
 def _waiting(subscription: NonPersistentSubscription) -> Waiting:
-    """There is no backlog to wait: what no consumer can take at once is dropped."""
+    """Return why messages are dropped, if they are.
+
+    There is no backlog: what no consumer can receive at once is dropped.
+    """
     dropped = f"{subscription.dropped.messages} were dropped so far"
     if not subscription.consumers:
         text = f"No consumer is connected: each message that is published is dropped for this subscription; {dropped}."
@@ -96,7 +99,10 @@ def _subscription(topic: str, subscription: NonPersistentSubscription, now: floa
 
 
 def non_persistent_internal_stats(topic: NonPersistentTopic) -> dict[str, Any]:
-    """There is no log: how many entries came, and the names of the subscriptions."""
+    """Return the internal statistics.
+
+    There is no log: only the number of entries, and the names of the subscriptions.
+    """
     return {
         "entriesAddedCounter": topic.entries_added,
         "numberOfEntries": 0,

@@ -1,7 +1,8 @@
-"""A subscription of a non-persistent topic: what comes is given to its consumers at once, and dropped as far as none of them has permits.
+"""A subscription of a non-persistent topic: consumers with permits get entries at once, other entries are dropped.
 
-Its dispatchers are those of persistent topics. What they deliver counts as acknowledged by that, since nothing is ever delivered again,
-and what they could not deliver is taken from them: nothing waits here, so there is no task and no cursor.
+Its dispatchers are those of persistent topics. A delivered entry counts as acknowledged, because
+nothing is ever redelivered. Entries that could not be delivered are removed from the dispatcher.
+Nothing waits here, so there is no task and no cursor.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ __all__ = ["NonPersistentSubscription", "not_kept"]
 
 
 def not_kept(topic: TopicName, wanted: str) -> NotAllowed:
-    """Why something cannot be done that needs stored messages."""
+    """Return the error for a request that needs stored messages."""
     return NotAllowed(f"topic {topic} keeps no messages, so {wanted}; use a persistent topic for that")
 
 
 class NonPersistentSubscription:
-    """``next_position``: of the message that comes next."""
+    """A subscription of a non-persistent topic. ``next_position``: position of the next entry."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class NonPersistentSubscription:
         self.closed: PulsarishError | None = None
         now = clock.monotonic()
         self.out = Meter(now)
-        self.expired = Meter(now)  # stays at nothing
+        self.expired = Meter(now)  # stays 0
         self.acked = Meter(now)
         self.dropped = Meter(now)
         self._topic = topic
@@ -74,7 +75,7 @@ class NonPersistentSubscription:
         )
 
     def policies_changed(self) -> None:
-        """Other policies hold now."""
+        """Apply the changed policies."""
         consumers_max = self._policing.policies[MAX_CONSUMERS_PER_SUBSCRIPTION]
         self._dispatcher.limit(consumers_max=consumers_max, unacked_max_consumer=0, unacked_max_subscription=0)
 
@@ -116,27 +117,27 @@ class NonPersistentSubscription:
         dispatcher.add(consumer)
 
     def remove(self, consumer: Consumer) -> None:
-        """Disconnect a consumer; what it was sent and has not taken is gone."""
+        """Disconnect a consumer. Messages in its outlet are lost."""
         if not consumer.closed:
             consumer.closed = True
             consumer.outlet.withdraw(consumer.consumer_id)
             self._dispatcher.remove(consumer)
 
     def close(self, error: PulsarishError) -> None:
-        """Stop for good: consumers are told why."""
+        """Close the subscription for good, and its consumers with ``error``."""
         self.closed = error
         for consumer in list(self.consumers):
             self.remove(consumer)
             consumer.outlet.put(ConsumerClosed(consumer.consumer_id, error))
 
-    # -- what comes
+    # -- published entries
 
     @property
     def hashes_keys(self) -> bool:
         return self.type is SubscriptionType.KEY_SHARED
 
     def push(self, entries: Sequence[Ready]) -> None:
-        """Give these out, and drop what nobody takes now."""
+        """Deliver these entries, and drop those that no consumer can receive now."""
         dispatcher = self._dispatcher
         last = entries[-1].position
         self._next_position = Position(last.ledger_id, last.entry_id + 1)
@@ -154,7 +155,7 @@ class NonPersistentSubscription:
         consumer.out.add(messages, size_bytes, now)
         self.out.add(messages, size_bytes, now)
 
-    # -- what consumers say
+    # -- commands of consumers
 
     def flow(self, consumer: Consumer, permits: int) -> None:
         if not consumer.closed:
@@ -162,10 +163,10 @@ class NonPersistentSubscription:
             consumer.last_flow_ms = self._clock.wall_ms()
 
     def wake(self) -> None:
-        """Nothing waits for room."""
+        """Do nothing: no entry waits for room."""
 
     def acknowledge(self, consumer: Consumer, command: Acknowledge) -> None:
-        """Nothing is to be remembered; a wished receipt is given."""
+        """Send the requested receipt. There is nothing to store."""
         consumer.last_acked_ms = self._clock.wall_ms()
         now = self._clock.monotonic()
         consumer.acked.add(len(command.positions), 0, now)
@@ -174,7 +175,7 @@ class NonPersistentSubscription:
             consumer.outlet.put(Outcome(command.request_id))
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position], epoch: int = -1) -> None:
-        """Nothing is there to be delivered again; what comes carries the epoch."""
+        """Set the epoch of later deliveries. There is nothing to redeliver."""
         consumer.epoch = max(consumer.epoch, epoch)
 
     async def seek(self, position: Position | None, publish_time_ms: int, *, by: Consumer | None = None) -> None:

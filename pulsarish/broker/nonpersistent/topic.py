@@ -1,7 +1,7 @@
-"""A non-persistent topic of its owner: what a producer sends goes through to the subscriptions, and the receipt is given at once.
+"""A non-persistent topic at its owner: entries go to the subscriptions at once, and so does the receipt to the producer.
 
-Positions count the entries that came since the topic was opened; nothing can be read by them. Everything is in memory, and goes with the
-broker, or when nobody has used the topic for a while.
+Positions only count the entries since the topic was opened; nothing can be read at them. Everything
+is in memory. It is lost with the broker, or when the topic was unused for a while.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ _LEDGER: Final = 0
 
 
 class NonPersistentTopic:
-    """Args: ``failed`` is called with an error after which the topic must not be served as it is."""
+    """A non-persistent topic that this broker serves.
+
+    ``failed`` is called with an error after which the topic must not be served as it is.
+    """
 
     def __init__(
         self, name: TopicName, world: World, config: BrokerConfig, policies: Effective, *, failed: Callable[[BaseException], None]
@@ -57,7 +60,7 @@ class NonPersistentTopic:
         now = world.clock.monotonic()
         self.traffic = TopicTraffic(now)
         self.dropped = Meter(now)
-        """Messages that came while the connection had as many under way as it may have, by all producers."""
+        """Messages of all producers that were dropped because their connection had too many in flight."""
         self.loaded_ms = world.clock.wall_ms()
         self.policing = TopicLimits(name, config, world.clock, policies, self.traffic.came)
         self.entries_added = 0
@@ -68,14 +71,14 @@ class NonPersistentTopic:
         self._unused_since_ms = self.loaded_ms
 
     def use(self, policies: Effective) -> None:
-        """Other policies hold from now on."""
+        """Apply new policies."""
         self.policing.use(policies)
         for subscription in self.subscriptions.values():
             subscription.policies_changed()
 
     @property
     def producers(self) -> dict[str, Producer]:
-        """By name."""
+        """Connected producers by name."""
         return self._producing.by_name
 
     @property
@@ -84,24 +87,27 @@ class NonPersistentTopic:
 
     @property
     def connected(self) -> bool:
-        """Whether producers or consumers are."""
+        """Whether a producer or a consumer is connected."""
         return bool(self.producers) or any(subscription.consumers for subscription in self.subscriptions.values())
 
     def is_abandoned(self, now_ms: int) -> bool:
-        """Whether nobody has been connected for as long as the policy of inactive topics says. A subscription alone holds nothing, so it
-        goes with the topic whether such topics are deleted or not: nobody misses it."""
+        """Return whether the topic was unused for as long as the policy of inactive topics says.
+
+        A subscription alone stores nothing. So it is dropped with the topic, whether inactive
+        topics are deleted or not: no client misses it.
+        """
         if self.connected:
             self._unused_since_ms = now_ms
         return now_ms - self._unused_since_ms >= self.policing.policies[INACTIVE_TOPIC].seconds * 1000
 
-    # -- what a producer's coming and going asks of a topic
+    # -- for ``TopicProducers``
 
     deduplication: Final = False
     dedup_marks: Final = None
     kept_bytes: Final = 0
 
     def check_publishable(self) -> None:
-        """Raises why nothing can be published."""
+        """Raise the error that closed the topic, if it is closed."""
         if self.closed is not None:
             raise self.closed
 
@@ -112,20 +118,26 @@ class NonPersistentTopic:
         self.producer_epoch = epoch
 
     async def open_producer(self, command: OpenProducer, outlet: Outlet, address: str, queued: Queued) -> tuple[Producer, int]:
-        """Connect a producer; no sequence id of its name is known. Raises as ``TopicProducers.open``."""
+        """Connect a producer.
+
+        No sequence id of its name is known. Raises the errors of ``TopicProducers.open``.
+        """
         return await self._producing.open(command, outlet, address, queued), -1
 
     def remove_producer(self, producer: Producer) -> None:
-        """The client closed it or is gone."""
+        """Remove a producer that its client closed or lost."""
         self._producing.remove(producer)
         self._unused_since_ms = self._world.clock.wall_ms()
 
     # -- publishing
 
     def publish(self, producer: Producer, entries: Sequence[memoryview], request: PublishRequest) -> None:
-        """Check entries of one producer and give them out, in order. Each gets an outcome through the producer's outlet.
+        """Check entries of one producer and deliver them, in order.
 
-        What is more than a connection may have under way is dropped: its receipt says ledger -1.
+        Each gets an outcome through the producer's outlet.
+
+        Entries above the number that a connection may have in flight are dropped: their receipts
+        have ledger -1.
         """
         came: list[Ready] = []
         messages_in = bytes_in = 0
@@ -179,7 +191,7 @@ class NonPersistentTopic:
 
     @property
     def has_room(self) -> bool:
-        """Whether the publish rate allows more."""
+        """Whether the publish rate allows more entries."""
         return not self.policing.publish_wait_seconds()
 
     async def wait_for_room(self) -> None:
@@ -189,9 +201,13 @@ class NonPersistentTopic:
     # -- subscriptions
 
     async def subscribe(self, command: Subscribe, outlet: Outlet, address: str) -> tuple[NonPersistentSubscription, Consumer]:
-        """Connect a consumer, making its subscription if it is new. Wherever it wants to start, it gets what comes from now on.
+        """Connect a consumer.
 
-        Raises ``ConsumerBusy``, ``ConsumerAssign``, ``InvalidTopicName`` (of the subscription), ``NotAllowed``, or why the topic is closed.
+        Create its subscription if it is new. It gets messages from now on, whatever start it asks
+        for.
+
+        Raises ``ConsumerBusy``, ``ConsumerAssign``, ``InvalidTopicName`` (of the subscription),
+        ``NotAllowed``, or why the topic is closed.
         """
         self.check_publishable()
         if command.read_compacted:
@@ -200,14 +216,15 @@ class NonPersistentTopic:
         subscription = self.subscriptions.get(command.subscription)
         if subscription is None:
             self.policing.check_auto_subscription(command)
-            # Whoever makes it says whether it stays without consumers. Clients differ in that, and may join each other all the same.
+            # The consumer that creates it decides whether it stays without consumers. Consumers
+            # that ask otherwise may still join.
             subscription = self.create_subscription(command.subscription, durable=command.durable)
         consumer = connected_consumer(command, outlet, address, self._world)
         subscription.add(consumer, command.type, command.key_shared)
         return subscription, consumer
 
     def create_subscription(self, name: str, *, durable: bool = True) -> NonPersistentSubscription:
-        """Raises ``InvalidTopicName``, ``TooManyRequests``."""
+        """Create a subscription. Raises ``InvalidTopicName``, ``TooManyRequests``."""
         check_name("subscription", name)
         self.policing.check_subscription(len(self.subscriptions))
         found = self.subscriptions[name] = NonPersistentSubscription(
@@ -222,12 +239,16 @@ class NonPersistentTopic:
         return found
 
     async def ensure_subscription(self, name: str) -> None:
-        """Make a subscription unless it is there. Raises as ``create_subscription``."""
+        """Create a subscription unless it exists. Raises the errors of ``create_subscription``."""
         if name not in self.subscriptions:
             self.create_subscription(name)
 
     async def unsubscribe(self, name: str, *, force: bool, by: Consumer | None = None) -> None:
-        """Delete a subscription. Raises ``SubscriptionNotFound``, ``SubscriptionBusy`` when others use it and ``force`` is off."""
+        """Delete a subscription.
+
+        Raises ``SubscriptionNotFound``, or ``SubscriptionBusy`` when other consumers use it and
+        ``force`` is off.
+        """
         subscription = find_subscription(self.subscriptions, name, self.name)
         check_unused(subscription, self.name, force=force, by=by)
         if by is not None:
@@ -236,7 +257,10 @@ class NonPersistentTopic:
         subscription.close(SubscriptionNotFound(f"subscription {name!r} of {self.name} was deleted"))
 
     def remove_consumer(self, subscription: ServedSubscription, consumer: Consumer, *, comes_back: bool = False) -> None:
-        """The client closed it or is gone. The subscription of a reader goes with it."""
+        """Remove a consumer that its client closed or lost.
+
+        A reader's subscription is removed too.
+        """
         assert isinstance(subscription, NonPersistentSubscription)
         subscription.remove(consumer)
         if not subscription.durable and not subscription.consumers and self.subscriptions.get(subscription.name) is subscription:
@@ -246,12 +270,12 @@ class NonPersistentTopic:
     # -- the end
 
     def check_deletable(self, *, force: bool) -> None:
-        """Raises ``SubscriptionBusy`` when producers or consumers are connected, unless ``force``."""
+        """Raise ``SubscriptionBusy`` when producers or consumers are connected, unless ``force``."""
         if self.connected and not force:
             raise SubscriptionBusy(f"topic {self.name} has producers or consumers connected; close them or use force")
 
     def close(self, error: PulsarishError) -> None:
-        """Stop serving; everybody connected is told to look the topic up again, or that it is gone."""
+        """Stop serving, and close all producers and consumers with ``error``, so that they look the topic up again."""
         if self.closed is None:
             self.closed = error
             for subscription in self.subscriptions.values():
@@ -259,7 +283,7 @@ class NonPersistentTopic:
             self._producing.close_all(error, waiting=True)
 
     def check(self) -> None:
-        """Assert the invariants of everything in the topic."""
+        """Assert the invariants of the topic, its producers and its subscriptions."""
         self._producing.check()
         for subscription in self.subscriptions.values():
             subscription.check()

@@ -1,6 +1,9 @@
-"""The non-persistent topics that this broker has: made by their first user at the owner of their bundle, and gone with it.
+"""The non-persistent topics of this broker.
 
-Metadata knows of a partitioned one how many partitions it has, and of any its schemas; which there are, each broker says of its own.
+The owner of the bundle creates one for its first client; it is lost with the owner.
+
+Metadata has the number of partitions of partitioned ones, and the schemas of all. Which topics
+exist, each broker knows of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +28,11 @@ _log = get_logger("broker.nonpersistent")
 
 
 class NonPersistentTopics:
-    """``serves`` says whether this broker owns a bundle and keeps it; ``opened`` hears of each topic and its namespace's policies."""
+    """The open non-persistent topics of one broker.
+
+    ``serves`` says whether this broker owns a bundle and keeps it. ``opened`` is called with each
+    new topic and its namespace's policies.
+    """
 
     def __init__(
         self,
@@ -44,12 +51,18 @@ class NonPersistentTopics:
         self._opened = opened
 
     async def get(self, name: TopicName, *, create: bool) -> NonPersistentTopic:
-        """The topic, made with ``create`` if it may be. Raises ``NotOwner``, ``TopicNotFound``, ``NotAllowed``, ``NotFound``, ..."""
+        """Return the topic. With ``create`` a missing topic is created if its policies allow it.
+
+        Raises ``NotOwner``, ``TopicNotFound``, ``NotAllowed``, ``NotFound``, ...
+        """
         topic = self.open.get(name.full)
         return topic if topic is not None else await self._make(name, create=create, by_use=True)
 
     async def create(self, name: TopicName) -> NonPersistentTopic:
-        """Make a topic that is asked for, whatever is made on first use. Raises as ``get``."""
+        """Create a topic, even where topics are not created on first use.
+
+        Raises the errors of ``get``.
+        """
         return await self._make(name, create=True, by_use=False)
 
     async def _make(self, name: TopicName, *, create: bool, by_use: bool) -> NonPersistentTopic:
@@ -63,7 +76,8 @@ class NonPersistentTopics:
         if by_use and (name.partition < 0 or partitions is None):
             await self._namespaces.auto_creation(name)
         policies = await self._namespaces.effective(name.tenant, name.namespace)
-        # Nothing is awaited from here on: the bundle is this broker's, and the policies are what is in force.
+        # Nothing is awaited from here on: this broker owns the bundle, and these policies are in
+        # force.
         space = self._namespaces.known(name.tenant, name.namespace) or space
         self.check_served(name, space)
         topic = self.open.get(name.full)
@@ -75,18 +89,18 @@ class NonPersistentTopics:
         return topic
 
     def check_served(self, name: TopicName, space: NamespacePolicies) -> None:
-        """Raises ``NotOwner``."""
+        """Check that this broker serves the topic. Raises ``NotOwner``."""
         if not self._serves(bundle_of(name, space.bundles)):
             raise NotOwner(f"this broker does not serve {name}; look it up again")
 
     def names(self, tenant: str, namespace: str) -> list[str]:
-        """Those of a namespace that are here, sorted."""
+        """Return the names of a namespace's topics on this broker, sorted."""
         return sorted(full for full, topic in self.open.items() if (topic.name.tenant, topic.name.namespace) == (tenant, namespace))
 
-    # -- letting them go
+    # -- closing and deleting
 
     def close(self, name: TopicName, error: PulsarishError) -> None:
-        """Its users are told why; not there: nothing to do."""
+        """Close a topic and its clients with ``error``. Does nothing if it is not open."""
         topic = self.open.pop(name.full, None)
         if topic is not None:
             topic.close(error)
@@ -106,22 +120,32 @@ class NonPersistentTopics:
             self.close(topic.name, TopicFenced(f"topic {topic.name} is not served here any more: {reason}; look it up again"))
 
     async def delete(self, name: TopicName, *, force: bool) -> None:
-        """Close a topic for good, and delete its schemas. Raises ``TopicNotFound``, ``NotOwner``, ``SubscriptionBusy``."""
+        """Close a topic for good, and delete its schemas.
+
+        Raises ``TopicNotFound``, ``NotOwner``, ``SubscriptionBusy``.
+        """
         topic = await self.get(name, create=False)
         topic.check_deletable(force=force)
         await self._go(topic, TopicNotFound(f"topic {name} was deleted"), for_good=True)
 
     async def let_go_of_unused(self) -> None:
-        """Close those that nobody has used for as long as their policies say; their schemas go with them if such topics are deleted."""
+        """Close the topics that were unused for as long as their policies say.
+
+        Delete their schemas if inactive topics are deleted.
+        """
         for topic in list(self.open.values()):
-            # Asked of each in its turn: while another one went, somebody may have come to it.
+            # Check each one in turn: while another one was closed, a client may have connected to
+            # it.
             if topic.closed is None and topic.is_abandoned(self._world.clock.wall_ms()):
                 error = TopicFenced(f"topic {topic.name} was closed, as nobody used it; look it up again")
                 await self._go(topic, error, for_good=topic.policing.policies[INACTIVE_TOPIC].delete_while_inactive)
 
     async def _go(self, topic: NonPersistentTopic, error: PulsarishError, *, for_good: bool) -> None:
-        """Close it, ``for_good`` after its schemas: if they cannot be deleted now, it is there to be tried again, and whoever comes
-        meanwhile is sent away with the others and brings its schema again."""
+        """Close a topic, ``for_good`` after its schemas were deleted.
+
+        If the schemas cannot be deleted now, the topic stays open for another try. A client that
+        connects in between is disconnected with the others, and brings its schema again.
+        """
         if for_good and topic.name.partition < 0:
             await self._namespaces.delete_schemas_of_not_kept(topic.name)
         if self.open.get(topic.name.full) is topic:

@@ -1,1 +1,1 @@
-"""The schemas of topics: their registry in metadata, and what topics make of them."""
+"""The schemas of topics: their registry in metadata, and how topics use them."""

@@ -1,12 +1,13 @@
-"""The registry of schemas: versions of one topic, or of all partitions of a partitioned one, as nodes below it in metadata.
+"""The registry of schemas: versions for one topic, or for all partitions of a partitioned topic, as nodes below it in metadata.
 
 TOPIC/schemas                        SchemasRecord: how many versions there have ever been
-TOPIC/schemas/0000000003-<digest>    SchemaRecord: version 3, and by its name what it is
-TOPIC/schemas/0000000004-deleted     here everything before it was deleted
+TOPIC/schemas/0000000003-<digest>    SchemaRecord: version 3; its name identifies the schema
+TOPIC/schemas/0000000004-deleted     all versions before this one were deleted
 
-A version is written in one commit with the count, by compare-and-set: whichever broker is asked, two never give one number to two schemas.
-A listing of the names answers which version a schema is, without reading one. A topic without schemas has none of these nodes, and they go
-with the topic in the commit that deletes it.
+A version is written in one commit with the count, by compare-and-set. So two brokers never give one
+number to two schemas. The list of node names says which version a schema has, without reading a
+node. A topic without schemas has none of these nodes. They are deleted in the same commit as the
+topic.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _DIGITS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A version by the name of its node."""
+    """A version, as the name of its node says."""
 
     version: int
     digest: str
@@ -51,7 +52,7 @@ class _Slot:
 
 
 def _in_use(slots: Sequence[_Slot]) -> Sequence[_Slot]:
-    """The versions since the last deletion, oldest first."""
+    """Return the versions since the last deletion, oldest first."""
     for index in range(len(slots) - 1, -1, -1):
         if slots[index].digest == _DELETED:
             return slots[index + 1 :]
@@ -59,7 +60,10 @@ def _in_use(slots: Sequence[_Slot]) -> Sequence[_Slot]:
 
 
 class SchemaRegistry:
-    """For one broker. Any broker may read and change the schemas of any topic."""
+    """The schema registry for one broker.
+
+    Any broker may read and change the schemas of any topic.
+    """
 
     def __init__(self, records: Records, clock: Clock, config: BrokerConfig) -> None:
         self._records = records
@@ -67,7 +71,10 @@ class SchemaRegistry:
         self._config = config
 
     async def get(self, name: TopicName, version: int | None) -> VersionedSchema:
-        """A version that is in use, the newest with ``None``. Raises ``TopicNotFound``, ``SchemaNotFound``."""
+        """Return a version in use, the newest with ``None``.
+
+        Raises ``TopicNotFound``, ``SchemaNotFound``.
+        """
         home = await self.home(name)
         slots = _in_use(await self._slots(home))
         wanted = [slot for slot in slots if version is None or slot.version == version][-1:]
@@ -78,24 +85,32 @@ class SchemaRegistry:
         return found[0]
 
     async def versions(self, name: TopicName) -> list[VersionedSchema]:
-        """All that are in use, oldest first. Raises ``TopicNotFound``."""
+        """Return all versions in use, oldest first. Raises ``TopicNotFound``."""
         return await self._read(_in_use(await self._slots(await self.home(name))))
 
     async def version_of(self, name: TopicName, schema: Schema) -> int | None:
-        """Which version in use the schema is. Raises ``TopicNotFound``."""
+        """Return which version in use the schema is; ``None`` if it is none of them.
+
+        Raises ``TopicNotFound``.
+        """
         return _version_of(_in_use(await self._slots(await self.home(name))), fingerprint(schema))
 
     async def is_empty(self, name: TopicName) -> bool:
-        """Whether no schema is in use. Raises ``TopicNotFound``."""
+        """Return whether no schema is in use. Raises ``TopicNotFound``."""
         return not _in_use(await self._slots(await self.home(name)))
 
     async def check(self, name: TopicName, schema: Schema, strategy: Strategy) -> None:
-        """Whether the schema could follow those of the topic. Raises ``IncompatibleSchema``, ``InvalidSchema``, ``TopicNotFound``."""
+        """Check that the schema could become the topic's next version.
+
+        Raises ``IncompatibleSchema``, ``InvalidSchema``, ``TopicNotFound``.
+        """
         self._check_valid(schema)
         check_new(strategy, await self.versions(name), schema)
 
     async def check_consumer(self, name: TopicName, schema: Schema, strategy: Strategy) -> bool:
-        """Whether a consumer may read with the schema; ``False`` when there is none on the topic to read.
+        """Check that a consumer may read with the schema.
+
+        Return ``False`` when the topic has no schema.
 
         Raises ``IncompatibleSchema``, ``InvalidSchema``, ``TopicNotFound``.
         """
@@ -106,10 +121,10 @@ class SchemaRegistry:
         return bool(slots)
 
     async def get_or_create(self, name: TopicName, schema: Schema, strategy: Strategy, *, may_create: bool) -> int:
-        """The version that the schema has, which it is given if it is new.
+        """Return the version of the schema. Add the schema if it is new.
 
-        Raises ``IncompatibleSchema`` (also when it is new and ``may_create`` is off), ``InvalidSchema``, ``LimitReached``,
-        ``TopicNotFound``, ``MetadataUnavailable``.
+        Raises ``IncompatibleSchema`` (also when it is new and ``may_create`` is off),
+        ``InvalidSchema``, ``LimitReached``, ``TopicNotFound``, ``MetadataUnavailable``.
         """
         digest = fingerprint(schema)
         is_known_valid = False
@@ -138,7 +153,9 @@ class SchemaRegistry:
         raise MetadataUnavailable(f"the schemas of {name.partitioned} changed {ATTEMPTS_MAX} times while one was being added")
 
     async def delete(self, name: TopicName, *, force: bool = False) -> int:
-        """Delete all versions; numbers go on, unless ``force`` forgets that there were any. Returns the version that marks it.
+        """Delete all versions. Return the version number of the deletion mark.
+
+        Later versions continue the numbers, unless ``force`` deletes the count too.
 
         Raises ``TopicNotFound``, ``SchemaNotFound``, ``LimitReached``, ``MetadataUnavailable``.
         """
@@ -162,8 +179,11 @@ class SchemaRegistry:
     # -- in metadata
 
     async def home(self, name: TopicName) -> str:
-        """The node that the schemas of a topic lie below: the partitioned topic's for its partitions, and for a non-persistent topic one
-        that need not be there. Raises ``TopicNotFound``."""
+        """Return the path of the node above a topic's schemas. Raises ``TopicNotFound``.
+
+        For a partition this is its partitioned topic. For a non-persistent topic the node need not
+        exist.
+        """
         partitioned = paths.partitioned_topic(name.partitioned)
         if not name.persistent:
             return partitioned
@@ -177,32 +197,42 @@ class SchemaRegistry:
         return paths.topic(name)
 
     async def _ensure_home(self, name: TopicName, home: str) -> None:
-        """A non-persistent topic has a node only for what is to be known of it at every broker."""
+        """Create the node of a non-persistent topic.
+
+        It has one only for data that every broker must see.
+        """
         if not name.persistent:
             await self._records.update(home, PartitionedTopic, lambda found: PartitionedTopic(0) if found is None else None)
 
     async def _slots(self, home: str) -> list[_Slot]:
-        """By version."""
+        """Return all versions ever written, by number."""
         parent = paths.schemas(home)
         return [_Slot(int(node[:_DIGITS]), node[_DIGITS + 1 :], f"{parent}/{node}") for node in await self._records.children(parent)]
 
     async def _read(self, slots: Sequence[_Slot]) -> list[VersionedSchema]:
         found = await self._records.get_many([slot.path for slot in slots], SchemaRecord) if slots else []
-        # What is not there any more went with the topic, or by force.
+        # A missing node was deleted with the topic, or by force.
         return [_versioned(slot, each[0]) for slot, each in zip(slots, found, strict=True) if each is not None]
 
     async def _for_change(self, home: str) -> tuple[SchemasRecord, int | None, list[_Slot]]:
-        """The count, its version for the compare-and-set, and the versions that there were then or have come since, which it notices."""
+        """Return the count, its version for the compare-and-set, and all versions.
+
+        Versions written in between are included; the compare-and-set then fails.
+        """
         found = await self._records.get(paths.schemas(home), SchemasRecord)
         if found is None:
             return SchemasRecord(), None, []
         slots = await self._slots(home)
-        # A tree that was restored may have a version that the count does not know yet: its number is not given again.
+        # A restored tree may have a version that the count does not include. Its number must not be
+        # used again.
         highest = slots[-1].version if slots else -1
         return SchemasRecord(max(found[0].versions_count, highest + 1)), found[1], slots
 
     async def _add(self, home: str, record: SchemasRecord, version: int | None, digest: str, made: SchemaRecord) -> bool:
-        """Write the next version; ``False`` when somebody else has changed something, or the topic is gone."""
+        """Write the next version.
+
+        Return ``False`` when another client has changed something, or the topic is gone.
+        """
         node = f"{paths.schemas(home)}/{record.versions_count:0{_DIGITS}d}-{digest}"
         try:
             await self._records.compare_and_set(
@@ -239,7 +269,8 @@ def _versioned(slot: _Slot, record: SchemaRecord) -> VersionedSchema:
     try:
         kind = SchemaType(record.type)
     except ValueError:
-        # A newer broker's. To pass it over would let in what is not compatible with it.
+        # It was written by a newer broker. Skipping it would admit schemas that are not compatible
+        # with it.
         raise CorruptData(f"metadata node {slot.path} has a schema of type {record.type}, which this broker does not know") from None
     return VersionedSchema(slot.version, Schema(kind, record.data, record.name, record.properties), record.created_ms)
 

@@ -1,4 +1,4 @@
-"""What a topic makes of the schemas that its producers and consumers bring, by the policies in force for it."""
+"""How topics handle the schemas of their producers and consumers, by the policies in force."""
 
 from __future__ import annotations
 
@@ -19,23 +19,29 @@ __all__ = ["TopicSchemas"]
 
 
 class TopicSchemas:
-    """For the sessions of one broker. ``policies`` reads what is in force for a topic that is not loaded."""
+    """The schemas of topics, for the sessions of one broker.
+
+    ``policies`` reads what is in force for a topic that is not loaded.
+    """
 
     def __init__(self, registry: SchemaRegistry, policies: Callable[[TopicName], Awaitable[Effective]]) -> None:
         self.registry = registry
         self._policies = policies
 
     async def of_producer(self, topic: ServedTopic, schema: Schema | None) -> bytes:
-        """The version of a producer's schema, which the topic takes if it is new; empty without one.
+        """Return the version of a producer's schema, which is added to the topic if it is new; empty without a schema.
 
-        Raises ``IncompatibleSchema``, ``InvalidSchema``, ``LimitReached``, ``TopicNotFound``, ``MetadataUnavailable``.
+        Raises ``IncompatibleSchema``, ``InvalidSchema``, ``LimitReached``, ``TopicNotFound``,
+        ``MetadataUnavailable``.
         """
         return await self._version(topic.name, schema, topic.policing.policies)
 
     async def of_consumer(self, topic: ServedTopic, schema: Schema | None) -> None:
-        """Whether a consumer may read with its schema. A topic that nobody has used yet takes it as its own.
+        """Check that a consumer may read with its schema.
 
-        Raises as ``of_producer``.
+        An unused topic without a schema takes it as its own.
+
+        Raises the errors of ``of_producer``.
         """
         schema = meant(schema)
         if schema is None:
@@ -52,14 +58,18 @@ class TopicSchemas:
         _ = await self._get_or_create(topic.name, schema, policies)
 
     async def get(self, name: TopicName, version: bytes | None) -> VersionedSchema:
-        """The newest, without a version or with an empty one.
+        """Return a version of the topic's schema; without a version, or with an empty one, the newest.
 
-        Raises ``TopicNotFound``, ``SchemaNotFound``, ``InvalidSchema`` for bytes that are no version.
+        Raises ``TopicNotFound``, ``SchemaNotFound``, ``InvalidSchema`` for bytes that are not a
+        version.
         """
         return await self.registry.get(name, version_number(version) if version else None)
 
     async def get_or_create(self, name: TopicName, schema: Schema) -> bytes:
-        """As ``of_producer``, for a topic that need not be loaded. A client also asks so for bytes, which are no schema."""
+        """Return a version as ``of_producer`` does, for a topic that need not be loaded.
+
+        Clients also ask this for bytes, which have no schema.
+        """
         await self.registry.home(name)
         return await self._version(name, schema, await self._policies(name))
 
@@ -80,6 +90,6 @@ class TopicSchemas:
 
 
 def _is_used(topic: ServedTopic) -> bool:
-    """Whether anybody knows the content without a schema: it was published, or is being, or is read as it comes."""
+    """Return whether the topic has content or clients without a schema: stored messages, producers, or consumers that need a schema."""
     consumers = [consumer for subscription in topic.subscriptions.values() for consumer in subscription.consumers]
     return bool(topic.producers) or topic.kept_bytes > 0 or not all(consumer.takes_any_schema for consumer in consumers)
