@@ -1,4 +1,4 @@
-"""Snapshots of live subscriptions for ``explain``, and the restart of a dispatcher that does not move."""
+"""Snapshots of live subscriptions for ``explain``, and the restart of a stalled dispatcher."""
 
 from __future__ import annotations
 
@@ -35,24 +35,30 @@ _KINDS: Final = {
 
 
 def progress_mark(subscription: Subscription) -> Mark:
-    """Changes with everything that is read or delivered."""
+    """Return a value that changes with every read and delivery."""
     return subscription.pump.reads_begun, subscription.out.messages
 
 
 def restart_dispatcher(subscription: Subscription) -> None:
-    """Read and deliver again from what is known for sure. Consumers keep what they hold, and nothing changes its order."""
+    """Read and deliver again, starting from facts.
+
+    Consumers keep what they hold, and the order does not change.
+    """
     subscription.dispatcher.restart()
     subscription.pump.restart()
 
 
 def next_ledger(subscription: Subscription) -> int | None:
-    """The ledger whose bookies a read of the subscription waits for; ``None``: none does."""
+    """Return the ledger that a read of the subscription waits for; ``None``: no read waits."""
     is_waiting = subscription.marks.reading_since_ms or subscription.dispatcher.reads.failure
     return subscription.dispatcher.reads.position.ledger_id if is_waiting else None
 
 
 def snapshot_of(subscription: Subscription, now_ms: int, bookies: Sequence[BookieState] = ()) -> SubscriptionSnapshot:
-    """``bookies``: those of the next read, if they are known."""
+    """Return a snapshot of a subscription.
+
+    ``bookies``: those of the next read, if they are known.
+    """
     dispatcher, cursor, marks = subscription.dispatcher, subscription.cursor, subscription.marks
     reads, policies, pump = dispatcher.reads, subscription.policing.policies, subscription.pump
     backlog, end = cursor.backlog(), subscription.end()
@@ -60,7 +66,8 @@ def snapshot_of(subscription: Subscription, now_ms: int, bookies: Sequence[Booki
     rate_policy, rate = pump.limits.reached()
     chunks = dispatcher.chunks_held if isinstance(dispatcher, SharedDispatcher) else {}
     is_single = isinstance(dispatcher, SingleActiveDispatcher)
-    # Only these can tell for sure: what one active consumer holds is not kept entry by entry.
+    # Only these dispatchers know it: entries of the one active consumer are not remembered one by
+    # one.
     lost_sight = (
         not isinstance(dispatcher, SingleActiveDispatcher)
         and subscription.compacted is None
@@ -114,7 +121,7 @@ def snapshot_of(subscription: Subscription, now_ms: int, bookies: Sequence[Booki
 
 
 def _unread_entries(subscription: Subscription, end: Position) -> int:
-    """Entries of the log from where it is read on, up to ``end``; of a compacted read only whether there are some."""
+    """Return how many entries of the log up to ``end`` are not read yet; for compacted reads 1 or 0."""
     reads = subscription.dispatcher.reads
     if subscription.compacted is not None:
         return int(not reads.at_end(end))
@@ -122,13 +129,14 @@ def _unread_entries(subscription: Subscription, end: Position) -> int:
 
 
 def _consumer(subscription: Subscription, dispatcher: Dispatcher, consumer: Consumer, read: int) -> ConsumerState:
-    """``read``: entries of the backlog that were read."""
+    """Return the state of a consumer. ``read``: entries of the backlog that were read."""
     unacked, is_active, is_blocked = consumer.unacked, True, consumer.blocked
     if isinstance(dispatcher, SingleActiveDispatcher):
         is_active = consumer is dispatcher.active
         unacked = max(0, read - dispatcher.reads.waiting_count) if is_active else 0
     else:
-        # It goes on below half of its limit; what is below that is no reason, whatever the flag says.
+        # It continues below half of its limit. Below that it is not a reason to wait, whatever the
+        # flag says.
         is_blocked = is_blocked and 2 * unacked >= subscription.policing.policies[MAX_UNACKED_MESSAGES_PER_CONSUMER]
     return ConsumerState(
         consumer.name,

@@ -1,8 +1,9 @@
-"""Why a subscription does not move: the one place that judges it, from a snapshot and nothing else.
+"""Why a subscription does not move: the only place that judges this, from a snapshot and nothing else.
 
-A subscription *can move* when it has a backlog, a consumer that can take more, and something to give it or to read for it. Then a read or
-a delivery must be under way, be about to be tried again, or be held by a rate: there is no other reason to wait. What can move and does
-not is the breach that the watchdog and the simulator look for (``must_move``).
+A subscription *can move* when it has a backlog, a consumer that can receive more, and entries to
+deliver or to read. Then a read or a delivery must be in progress, be about to be retried, or wait
+for a rate: there is no other reason to wait. A subscription that can move but does not is the
+breach that the watchdog and the simulator look for (``must_move``).
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from pulsarish.broker.progress.snapshot import ConsumerState, DispatcherKind, Su
 __all__ = ["READ_MS_MAX", "can_move", "explain", "must_move"]
 
 READ_MS_MAX: Final = 300_000
-"""A read that is out for longer is no reason to wait: each replica has its own, much shorter timeout."""
+"""A read that takes longer is not a reason to wait: each replica has its own, much shorter timeout."""
 
-_LATE_MS: Final = 1_000  # what was to happen at a time may be this much late
-_NAMED_MAX: Final = 3  # consumers, keys or bookies that a sentence names
+_LATE_MS: Final = 1_000  # something scheduled may be this much late
+_NAMED_MAX: Final = 3  # number of consumers, keys or bookies that a sentence names
 
 
 def must_move(snapshot: SubscriptionSnapshot) -> bool:
-    """Whether nothing is a reason to wait: a read must be armed or deliveries flow."""
+    """Return whether there is no reason to wait: a read must be in progress, or deliveries must flow."""
     return _explain(snapshot) is ACTIVE
 
 
 def explain(snapshot: SubscriptionSnapshot) -> Waiting:
-    """Why the subscription waits, or that it does not."""
+    """Return why the subscription waits, or that it does not."""
     found = _explain(snapshot)
     if found is ACTIVE and snapshot.stalled_since_ms:
         since_ms = snapshot.stalled_since_ms
@@ -53,7 +54,7 @@ def _explain(snapshot: SubscriptionSnapshot) -> Waiting:
 
 
 def can_move(snapshot: SubscriptionSnapshot) -> bool:
-    """Whether something can be read or delivered now, as far as the subscription's own state goes."""
+    """Return whether something can be read or delivered now, judged by the subscription's own state."""
     takers = [consumer for consumer in snapshot.consumers if consumer.can_take]
     if not takers or _is_blocked(snapshot):
         return False
@@ -67,7 +68,7 @@ def can_move(snapshot: SubscriptionSnapshot) -> bool:
 
 
 def _under_way(snapshot: SubscriptionSnapshot) -> Waiting:
-    """It can move: what is going on, or ``ACTIVE``."""
+    """Return what is in progress in a subscription that can move, or ``ACTIVE``."""
     now_ms = snapshot.now_ms
     is_reading = snapshot.reading_since_ms > 0 and now_ms - snapshot.reading_since_ms < READ_MS_MAX
     where = _ledger(snapshot)
@@ -91,7 +92,7 @@ def _under_way(snapshot: SubscriptionSnapshot) -> Waiting:
 
 
 def _held_up(snapshot: SubscriptionSnapshot) -> Waiting:
-    """It cannot move: the first of these reasons that an operator can do something about."""
+    """Return why a subscription cannot move: the first reason that an operator can act on."""
     for look in (_holes, _unacked_limit, _connections, _read_out, _permits, _keys, _chunks, _delays):
         found = look(snapshot)
         if found is not None:
@@ -108,7 +109,8 @@ def _holes(snapshot: SubscriptionSnapshot) -> Waiting | None:
 
 
 def _is_blocked(snapshot: SubscriptionSnapshot) -> bool:
-    # It goes on below half of the limit; what is below that is no reason, whatever the flag says.
+    # It continues below half of the limit. Below that it is not a reason to wait, whatever the flag
+    # says.
     return snapshot.is_blocked and 2 * snapshot.unacked >= snapshot.unacked_max
 
 
@@ -134,7 +136,7 @@ def _connections(snapshot: SubscriptionSnapshot) -> Waiting | None:
 
 
 def _read_out(snapshot: SubscriptionSnapshot) -> Waiting | None:
-    """Nothing more can be given out of what the log has."""
+    """Return why, when nothing of the log is left to deliver; else ``None``."""
     if snapshot.has_unread or snapshot.ready or snapshot.keys.kept or snapshot.chunks_held or snapshot.lost_sight:
         return None
     return _delays(snapshot) or _unacknowledged(snapshot)
@@ -166,7 +168,7 @@ def _unacknowledged(snapshot: SubscriptionSnapshot) -> Waiting:
 
 
 def _permits(snapshot: SubscriptionSnapshot) -> Waiting | None:
-    """No consumer can take anything."""
+    """Return why, when no consumer can receive anything; else ``None``."""
     takers = _takers(snapshot)
     if any(consumer.can_take for consumer in takers):
         return None
@@ -231,7 +233,7 @@ def _asked_ms(consumer: ConsumerState) -> int:
 
 
 def _holders(snapshot: SubscriptionSnapshot, consumers: Sequence[ConsumerState]) -> str:
-    """Who holds how many, and for how long nothing has been delivered to it."""
+    """Return which consumers hold how many messages, and the time since their last delivery."""
     holding = sorted((each for each in consumers if each.unacked), key=lambda each: -each.unacked)
     if not holding:
         return "No consumer holds unacknowledged messages"
@@ -270,7 +272,7 @@ def _read_data(snapshot: SubscriptionSnapshot) -> dict[str, object]:
 
 
 def _ledger(snapshot: SubscriptionSnapshot) -> str:
-    """A sentence that names the ledger and its bookies, as far as they are known."""
+    """Return a sentence that names the ledger and its bookies, if they are known."""
     if snapshot.ledger_id < 0:
         return ""
     if not snapshot.bookies:
@@ -284,6 +286,6 @@ def _for(snapshot: SubscriptionSnapshot, since_ms: int) -> str:
 
 
 def _named(parts: Sequence[str]) -> str:
-    """The first few, and how many more there are."""
+    """Return the first few parts, and how many more there are."""
     more = f" and {len(parts) - _NAMED_MAX} more" if len(parts) > _NAMED_MAX else ""
     return "; ".join(parts[:_NAMED_MAX]) + more

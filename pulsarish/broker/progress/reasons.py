@@ -1,6 +1,6 @@
-"""The reasons for which something of a topic waits: one word each for scripts, what it means, and the command that helps.
+"""The reasons why a part of a topic waits: one word for scripts, its meaning, and the command that helps.
 
-Statistics, ``explain``, the watchdog of production and the invariant of the simulator all use these words.
+Statistics, ``explain``, the watchdog and the invariant of the simulator all use these words.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ State = Literal["active", "idle", "waiting"]
 
 
 class Reason(NamedTuple):
-    """``help``: a command, with {topic}, {whole} (the topic without its partition), {subscription} and fields of the data in it."""
+    """What a reason means.
+
+    ``help``: a command, with {topic}, {whole} (the topic without its partition), {subscription} and
+    fields of the data in it.
+    """
 
     meaning: str
     help: str
@@ -55,7 +59,7 @@ REASONS: Final[Mapping[str, Reason]] = {
         "the broker should read or deliver and does not: a defect of the broker, which repairs it by restarting the dispatcher",
         "pulsarish topics unload {topic}",
     ),
-    # What is published.
+    # Publishing.
     "backlog_quota": Reason(
         "nothing may be published, because the backlog is beyond its quota", "pulsarish topics get-backlog-quota {whole}"
     ),
@@ -71,7 +75,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     # The topic.
     "loading": Reason("the topic is being opened", "pulsarish topics lookup {topic}"),
     "load_failed": Reason("the topic cannot be opened; the broker tries again for each client that asks", _BOOKIES),
-    # A subscription of a topic that keeps no messages.
+    # A subscription of a non-persistent topic.
     "dropped_no_consumers": Reason("no consumer is connected, so that each message is dropped", _STATS),
     "dropped_no_permits": Reason("no consumer has asked for messages, so that each message is dropped", _STATS),
 }
@@ -79,9 +83,13 @@ REASONS: Final[Mapping[str, Reason]] = {
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """``reason`` and ``explanation`` (a sentence with the numbers of the case) say why, ``since_ms`` (wall clock, 0: not known) since when.
+    """The state of one part of a topic: whether, why and since when it waits.
 
-    ``retry_at_ms``: when it is tried again; 0: when something happens. ``data``: the numbers of the sentence, for scripts.
+    Args:
+        explanation: a sentence with the numbers of the case.
+        since_ms: since when it waits (wall clock); 0: not known.
+        retry_at_ms: when it is tried again; 0: when something happens.
+        data: the numbers of the sentence, for scripts.
     """
 
     state: State
@@ -104,13 +112,13 @@ def counted(count: int, one: str, many: str) -> str:
 
 
 def shown_rate(messages: int, size_bytes: int) -> str:
-    """``5 messages and 100 bytes``; 0 or less: no limit."""
+    """Return a rate as ``5 messages and 100 bytes``; 0 or less: no limit."""
     shown = [counted(messages, "message", "messages")] if messages > 0 else []
     return " and ".join([*shown, *([counted(size_bytes, "byte", "bytes")] if size_bytes > 0 else [])]) or "no limit"
 
 
 def help_command(waiting: Waiting, topic: str, subscription: str = "") -> str:
-    """The command that helps, ready for a shell; empty when nothing waits."""
+    """Return the command that helps, quoted for a shell; empty when nothing waits."""
     if not waiting.reason:
         return ""
     template = REASONS[waiting.reason].help
@@ -122,7 +130,7 @@ def help_command(waiting: Waiting, topic: str, subscription: str = "") -> str:
 
 
 def waiting_row(waiting: Waiting, topic: str, subscription: str = "") -> dict[str, Any]:
-    """For JSON."""
+    """Return the state as a JSON object."""
     return {
         "state": waiting.state,
         "reason": waiting.reason,
@@ -138,7 +146,7 @@ _UNITS: Final = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min",
 
 
 def duration(milliseconds: int) -> str:
-    """Two units at most: ``850 ms``, ``12 s``, ``3 min 20 s``, ``2 h 5 min``, ``4 d 1 h``."""
+    """Return a duration in at most two units: ``850 ms``, ``12 s``, ``3 min 20 s``, ``2 h 5 min``, ``4 d 1 h``."""
     seconds = milliseconds // 1000
     if seconds < 1:
         return f"{max(milliseconds, 0)} ms"

@@ -1,4 +1,4 @@
-"""What ``explain`` answers for a topic or a subscription: their part of the topic's statistics, as a sentence and a command."""
+"""The answer of ``explain`` for a topic or a subscription: part of the topic's statistics, with a sentence and a command."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["metadata_away_report", "subscription_report", "topic_report"]
 
 
 def topic_report(topic: str, stats: Mapping[str, Any]) -> dict[str, Any]:
-    """Why publishing does not move, for the topic and for each of its producers; and the same for its subscriptions."""
+    """Explain why publishing waits, for the topic and each of its producers, and why its subscriptions wait."""
     waiting = _said(stats["waiting"], "Publishing does not wait for anything.", "Entries are being written, and none is late.")
     publishers = [
         {
@@ -27,19 +27,19 @@ def topic_report(topic: str, stats: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def subscription_report(topic: str, name: str, stats: Mapping[str, Any]) -> dict[str, Any]:
-    """Why the subscription does not move. Raises ``SubscriptionNotFound``."""
+    """Explain why the subscription waits. Raises ``SubscriptionNotFound``."""
     subscriptions = stats["subscriptions"]
     if name in subscriptions:
         return {"topic": topic, "subscription": name, **_subscription(subscriptions[name])}
     if stats["waiting"]["state"] == "waiting" and "ledger" not in stats:
-        # The topic is not open, and its subscriptions are not known before it is.
+        # The topic is not open, so its subscriptions are not known.
         return {"topic": topic, "subscription": name, "msgBacklog": None, **stats["waiting"]}
     known = ", ".join(subscriptions) or "none"
     raise SubscriptionNotFound(f"topic {topic} has no subscription {name!r}; it has: {known}")
 
 
 def metadata_away_report(topic: str, error: str, subscription: str = "") -> dict[str, Any]:
-    """Why a topic or a subscription does not move, asked of a broker that does not serve it and cannot find out who does."""
+    """Explain a topic or subscription on a broker that does not serve it and cannot find its owner."""
     text = f"This broker does not serve it, and cannot find out from the metadata service which one does: {error.rstrip('.')}."
     waiting = waiting_row(Waiting("waiting", "metadata_away", text), topic, subscription)
     if subscription:
@@ -60,6 +60,6 @@ def _subscription(stats: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _said(waiting: Mapping[str, Any], idle: str, active: str) -> dict[str, Any]:
-    """Statistics leave the sentence out where nothing waits; an explanation has it."""
+    """Add a sentence where nothing waits: statistics leave it out."""
     text = waiting["explanation"] or (idle if waiting["state"] == "idle" else active)
     return {**waiting, "explanation": text}

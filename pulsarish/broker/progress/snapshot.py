@@ -1,4 +1,7 @@
-"""What decides whether a subscription can move, as plain values: copied from the live objects by ``collect.py``, made by hand in tests."""
+"""Everything that decides whether a subscription can move, as plain values.
+
+``collect.py`` copies it from live objects; tests make it by hand.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +20,18 @@ class DispatcherKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerState:
-    """Times are of the wall clock, 0: never."""
+    """A consumer of the subscription. Times are wall clock, 0: never."""
 
     name: str
     permits: int = 0
     unacked: int = 0
-    """Messages that it holds; of an exclusive or failover subscription the entries that the active one holds."""
+    """Unacknowledged messages; for exclusive and failover subscriptions the entries that the active consumer holds."""
     is_blocked: bool = False
-    """It holds so many that it gets no more."""
+    """It holds so many unacknowledged messages that it gets no more."""
     has_room: bool = True
-    """Its connection takes more."""
+    """Its connection accepts more deliveries."""
     is_active: bool = True
-    """It may be given messages: of an exclusive or failover subscription only one is."""
+    """It may get messages: in an exclusive or failover subscription only one consumer may."""
     lined_up: int = 0
     """Key-shared: entries of its keys that wait for it, and for no acknowledgement of another consumer."""
     flow_ms: int = 0
@@ -42,7 +45,7 @@ class ConsumerState:
 
 @dataclass(frozen=True, slots=True)
 class DrainingKey:
-    """A hash of keys whose entries wait until ``holder`` acknowledges what it holds of them."""
+    """A key hash whose entries wait until ``holder`` acknowledges the entries it holds."""
 
     key_hash: int
     holder: str
@@ -52,7 +55,10 @@ class DrainingKey:
 
 @dataclass(frozen=True, slots=True)
 class KeysState:
-    """Of a key-shared subscription. ``look_ahead_max``: entries that may be read and not delivered."""
+    """Keys of a key-shared subscription.
+
+    ``look_ahead_max``: entries that may be read and not delivered.
+    """
 
     draining: tuple[DrainingKey, ...] = ()
     unassigned: int = 0
@@ -72,7 +78,7 @@ class BookieState:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionSnapshot:
-    """A subscription at one moment. Times in milliseconds of the wall clock, 0: not."""
+    """A subscription at one moment. Times in milliseconds of the wall clock, 0: not set."""
 
     kind: DispatcherKind = DispatcherKind.SINGLE_ACTIVE
     now_ms: int = 0
@@ -86,23 +92,23 @@ class SubscriptionSnapshot:
     has_unread: bool = False
     """The log has entries behind the read position."""
     ready: int = 0
-    """Entries that were read and can be given out, or are to be read again."""
+    """Entries that are ready to be delivered, or must be read again."""
     lost_sight: bool = False
-    """There is a backlog, and the dispatcher neither holds, waits for nor can read any of it."""
+    """There is a backlog, but the dispatcher holds none of it, waits for none of it and cannot read any of it."""
 
     reading_since_ms: int = 0
     failure: str = ""
     failed_since_ms: int = 0
     retry_at_ms: int = 0
     ledger_id: int = -1
-    """Of the next read."""
+    """Ledger of the next read."""
     bookies: tuple[BookieState, ...] = ()
-    """Those that should have it, where that is known."""
+    """Bookies that should have the ledger, if they are known."""
 
     rate_since_ms: int = 0
     rate_until_ms: int = 0
     rate: str = ""
-    """The policy that limits it, and how."""
+    """The rate of the policy that limits deliveries, as text."""
     rate_policy: str = "dispatch-rate"
 
     seeking_since_ms: int = 0
@@ -122,19 +128,19 @@ class SubscriptionSnapshot:
     unacked_max: int = 0
     unacked_max_consumer: int = 0
     is_blocked: bool = False
-    """All consumers together hold so many that nothing more is delivered."""
+    """All consumers together hold so many unacknowledged messages that nothing more is delivered."""
 
     chunks_held: int = 0
     """Entries put aside for the consumer that has the first chunks of their message."""
     chunks_ready: int = 0
-    """Of these, the ones whose consumer could take them."""
+    """Those of them whose consumer could receive them."""
     chunk_holders: tuple[str, ...] = ()
 
     keys: KeysState = KeysState()
 
     stalled_since_ms: int = 0
-    """The watchdog has seen no reason to wait, and no progress, since then."""
+    """Since then the watchdog has seen no progress and no reason to wait."""
 
     def shown(self) -> dict[str, Any]:
-        """Everything that is not as in a subscription of which nothing is known, by name."""
+        """Return all fields that differ from their defaults, by name."""
         return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}

@@ -1,4 +1,4 @@
-"""How often a subscription that should move was seen not to: the core of the watchdog and of the simulator's invariant."""
+"""How often a subscription that should move did not: the core of the watchdog and of the simulator's invariant."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 __all__ = ["Mark", "Stall"]
 
 Mark = tuple[int, int]
-"""Changes with everything that a subscription reads or delivers."""
+"""A value that changes with everything that a subscription reads or delivers."""
 
 
 @dataclass(slots=True)
@@ -19,11 +19,15 @@ class Stall:
     since_ms: int = 0
 
     def moved(self, mark: Mark) -> bool:
-        """Whether something was read or delivered since the last look."""
+        """Return whether anything was read or delivered since the last check."""
         return mark != self.mark
 
     def look(self, mark: Mark, now_ms: int, *, must_move: bool) -> int:
-        """In how many looks one after the other it has not moved although it should; ``now_ms``: the wall clock."""
+        """Check for progress.
+
+        Return the number of consecutive checks without it, although it must move. ``now_ms``: the
+        wall clock.
+        """
         if must_move and not self.moved(mark):
             self.looks += 1
         else:
@@ -31,5 +35,5 @@ class Stall:
         return self.looks
 
     def since(self, mark: Mark) -> int:
-        """Since when (wall clock) it has not moved although it should; 0: it moves, or has a reason to wait."""
+        """Return since when (wall clock) it has not moved although it must; 0: it moves, or has a reason to wait."""
         return 0 if self.moved(mark) or not self.looks else self.since_ms

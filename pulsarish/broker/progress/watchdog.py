@@ -1,7 +1,10 @@
-"""The progress guarantee in production: a subscription with a backlog, permits and no reason to wait reads or delivers, or is repaired.
+"""The progress guarantee in production.
 
-One task of the broker looks at all subscriptions of loaded topics; what moved since the last look costs one comparison. A breach is
-counted, logged with everything that decided it, and repaired: the dispatcher is restarted, which loses and reorders nothing.
+A subscription with a backlog, permits and no reason to wait must read or deliver.
+
+One task of the broker checks all subscriptions of loaded topics. One that has moved since the last
+check costs one comparison. A breach is counted, logged with everything that decided it, and
+repaired: the dispatcher is restarted, which loses and reorders nothing.
 """
 
 from __future__ import annotations
@@ -26,8 +29,11 @@ STALLED: Final = "a subscription did not move and had no reason to wait"
 """The event in the log."""
 
 LOOKS: Final = 3
-"""In so many looks one after the other nothing has moved: the time of the option lies between the first and the last."""
-_PIECE_TOPICS: Final = 50  # looked at without letting anything else run
+"""Consecutive checks without progress that make a breach.
+
+The time of the option lies between the first and the last of them.
+"""
+_PIECE_TOPICS: Final = 50  # topics checked before other tasks may run
 
 _log = get_logger("broker.progress")
 
@@ -62,7 +68,7 @@ class ProgressWatchdog:
                     await clock.sleep(0)
 
     def look(self, subscription: Subscription) -> None:
-        """Look at one subscription; restart its dispatcher when it was seen not to move for too long."""
+        """Check one subscription. Restart its dispatcher when it has not moved for too long."""
         now_ms, stall, mark = self._world.clock.wall_ms(), subscription.marks.stall, progress_mark(subscription)
         if stall.moved(mark) or not subscription.consumers or subscription.closed is not None:
             stall.look(mark, now_ms, must_move=False)
@@ -80,7 +86,7 @@ class ProgressWatchdog:
             restarted=self._repairs,
             **snapshot.shown(),
         )
-        # Counted once for each time that the option allows.
+        # Count it once for each period of the option.
         stall.look(mark, now_ms, must_move=False)
         if self._repairs:
             restart_dispatcher(subscription)

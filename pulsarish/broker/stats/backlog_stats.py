@@ -1,4 +1,7 @@
-"""What the statistics of a topic say of its backlogs altogether, under Apache Pulsar's names, from those of its subscriptions. No I/O."""
+"""The sums over a topic's backlogs, with Apache Pulsar's names, from the statistics of its subscriptions.
+
+No I/O.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ Subscriptions = Mapping[str, Mapping[str, Any]]
 
 
 def backlog_stats(subscriptions: Subscriptions, quotas: Mapping[QuotaType, BacklogQuota]) -> dict[str, Any]:
-    """``subscriptions`` as the statistics have them, ``quotas`` as they are in force."""
+    """Return the sums.
+
+    ``subscriptions``: their statistics; ``quotas``: the backlog quotas in force.
+    """
     instants = [each["earliestMsgPublishTimeInBacklog"] for each in subscriptions.values()]
     return {
         **oldest_backlog(subscriptions),
@@ -25,7 +31,7 @@ def backlog_stats(subscriptions: Subscriptions, quotas: Mapping[QuotaType, Backl
 
 
 def oldest_backlog(subscriptions: Subscriptions) -> dict[str, Any]:
-    """Whose backlog has the oldest message, as far as ages are known, and its age: -1 seconds without any."""
+    """Return the age of the oldest known backlog message, -1 seconds without any, and its subscription."""
     ages = {name: age for name, each in subscriptions.items() if (age := each.get("oldestUnackedAgeMs")) is not None}
     name = max(ages, key=ages.__getitem__, default=None)
     return {

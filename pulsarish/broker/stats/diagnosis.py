@@ -1,4 +1,7 @@
-"""A few lines for people from a topic's statistics: who is stuck, why, and since when. They stand in the statistics as ``diagnosis``."""
+"""A few lines for operators from a topic's statistics: what is stuck, why, and since when.
+
+The statistics have them as ``diagnosis``.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,15 @@ from pulsarish.broker.progress.reasons import duration
 __all__ = ["NOTHING_STUCK", "diagnose"]
 
 NOTHING_STUCK: Final = "nothing stands still"
-"""What there is to say of a topic in which nothing does."""
+"""The line for a topic without stalled producers or subscriptions."""
 
 _LINES_MAX: Final = 20
-# Delivered and not acknowledged yet is what every working consumer has; only from here on is it worth a line.
+# Every working consumer has unacknowledged messages. Report them only after this time.
 _UNACKNOWLEDGED_MS: Final = 60_000
 
 
 def diagnose(stats: Mapping[str, Any], now_ms: int) -> list[str]:
-    """``stats`` as ``topic_stats`` makes them. One line when nothing stands still."""
+    """Return the lines for ``stats`` of ``topic_stats``. One line when nothing is stuck."""
     lines: list[str] = []
     _say(lines, "topic", stats["waiting"], now_ms)
     lacking = stats.get("underReplicated") or []

@@ -1,4 +1,4 @@
-"""The log of a topic as Apache Pulsar's tools show it: its ledgers, and where its cursors stand."""
+"""The log of a topic as Apache Pulsar's tools show it: its ledgers and the positions of its cursors."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 __all__ = ["topic_internal_stats"]
 
-_RANGES_MAX: Final = 1_000  # of a cursor that are written out
+_RANGES_MAX: Final = 1_000  # acknowledged ranges of a cursor that are written out
 
 
 def topic_internal_stats(topic: Topic) -> dict[str, Any]:
-    """The log: its ledgers and cursors."""
+    """Return the ledgers and cursors of a topic's log."""
     log = topic.log
     ledgers = log.ledgers
     current = ledgers[-1] if ledgers else None
@@ -56,7 +56,7 @@ def topic_internal_stats(topic: Topic) -> dict[str, Any]:
 
 
 def _cursor(topic: Topic, cursor: Cursor, added: int) -> dict[str, Any]:
-    """``added``: entries that came since the topic was opened."""
+    """Return a cursor's row. ``added``: entries added since the topic was opened."""
     subscription = topic.subscriptions.get(cursor.name)
     reads = None if subscription is None else subscription.dispatcher.reads
     read_from = cursor.read_from if reads is None else max(reads.position, cursor.read_from)
@@ -67,7 +67,7 @@ def _cursor(topic: Topic, cursor: Cursor, added: int) -> dict[str, Any]:
         "readPosition": str(read_from),
         "waitingReadOp": subscription is not None and bool(subscription.consumers) and not backlog,
         "pendingReadOps": int(subscription is not None and bool(subscription.marks.reading_since_ms)),
-        # As in Apache Pulsar it begins below zero where there was a backlog when the topic was opened.
+        # As in Apache Pulsar it starts below zero if there was a backlog when the topic was opened.
         "messagesConsumedCounter": added - backlog,
         "cursorLedger": cursor.ledger_id,
         "cursorLedgerLastEntry": -1,

@@ -1,4 +1,4 @@
-"""What the statistics of a topic say of a key-shared subscription and its consumers, under Apache Pulsar's names."""
+"""Statistics of a key-shared subscription and its consumers, with Apache Pulsar's names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MODES = {KeySharedMode.AUTO_SPLIT: "AUTO_SPLIT", KeySharedMode.STICKY: "STICKY"
 
 
 def key_sharing(dispatcher: KeySharedDispatcher) -> dict[str, Any]:
-    """Of the subscription."""
+    """Return the statistics of the subscription."""
     draining = [each for held in dispatcher.draining().values() for each in held]
     waiting_draining, waiting_nobodys = dispatcher.barred_counts
     return {
@@ -29,7 +29,7 @@ def key_sharing(dispatcher: KeySharedDispatcher) -> dict[str, Any]:
 
 
 def key_sharing_by_consumer(dispatcher: KeySharedDispatcher) -> dict[int, dict[str, Any]]:
-    """Of each consumer, by its join order."""
+    """Return the statistics of each consumer, by its join order."""
     draining = dispatcher.draining()
     found: dict[int, dict[str, Any]] = {}
     for consumer in dispatcher.consumers:

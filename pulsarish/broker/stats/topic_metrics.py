@@ -1,8 +1,9 @@
-"""The metrics of topics, subscriptions and consumers under Apache Pulsar's names, computed in slices while somebody scrapes.
+"""The metrics of topics, subscriptions and consumers with Apache Pulsar's names, computed in slices during a scrape.
 
-Sets of labels are bounded. A named number of topics and of subscriptions have series of their own, those that were loaded first; what is
-beyond is summed up in series of its namespace, without the label ``topic``, so that a sum over all series is right in any case. Beside them
-stand sums of the whole broker (``pulsar_broker_*``), which dashboards of large clusters should use.
+The number of label sets is bounded. A limited number of topics and subscriptions, those loaded
+first, have series of their own. All others are summed up in a series of their namespace, without
+the label ``topic``, so that a sum over all series is right in any case. In addition there are sums
+of the whole broker (``pulsar_broker_*``), which dashboards of large clusters should use.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pulsarish.runtime.seams import Clock
 
 __all__ = ["TopicMetrics"]
 
-_SLICE_TOPICS: Final = 50  # looked at between two pauses: some two milliseconds
+_SLICE_TOPICS: Final = 50  # topics between two pauses: about two milliseconds
 _SLICE_SUBSCRIPTIONS: Final = 100
 _NAMESPACES_MAX: Final = 1_000
 _OVERFLOW: Final = "overflow"  # the name under which all further namespaces are summed up
@@ -54,7 +55,7 @@ _COUNTERS: Final = frozenset(place for place, family in enumerate(_TOPIC) if fam
 
 
 def _bucket_names(name: str, bounds: Sequence[str], meaning: str) -> tuple[Family, ...]:
-    """Apache Pulsar's histograms are metrics of their own for each bound; an observation is counted in one of them."""
+    """Return a family for each bound: an observation counts in one of them, as in Apache Pulsar."""
     return tuple(Family(each, "counter", meaning) for each in (*bounds, *(f"{name}_{end}" for end in ("overflow", "sum", "count"))))
 
 
@@ -104,7 +105,7 @@ _NOT_KEPT: Final = (
     Family("pulsar_subscription_msg_ack_rate", "gauge", "Acknowledgements a second."),
     Family("pulsar_subscription_consumers_count", "gauge", "Connected consumers."),
 )
-"""Those of the above that subscriptions of non-persistent topics have, beside what they drop."""
+"""Families from above that subscriptions of non-persistent topics have, in addition to the drop rate."""
 _DROP_RATE: Final = Family("pulsar_subscription_msg_drop_rate", "gauge", "Messages of non-persistent topics dropped a second.")
 _COMPACTION: Final = (
     Family("pulsar_compaction_removed_event_count", "counter", "Messages taken out by compactions since the topic was loaded."),
@@ -114,7 +115,7 @@ _COMPACTION: Final = (
     Family("pulsar_compaction_compacted_entries_count", "gauge", "Entries of the compacted view."),
     Family("pulsar_compaction_compacted_entries_size", "gauge", "Bytes of the compacted view, one copy."),
 )
-"""Only of topics that are compacted and have series of their own."""
+"""Only for topics that are compacted and have their own series."""
 _CONSUMER: Final = (
     Family("pulsar_consumer_msg_rate_out", "gauge", "Messages delivered a second."),
     Family("pulsar_consumer_msg_throughput_out", "gauge", "Bytes delivered a second."),
@@ -157,7 +158,7 @@ Values = list[float]
 
 
 class _Steady:
-    """Keeps sums from falling when a topic leaves, which Prometheus would take for a restart and for a burst."""
+    """Keeps sums from falling when a topic leaves: Prometheus would take that for a restart and then for a burst."""
 
     __slots__ = ("base", "shown")
 
@@ -175,7 +176,7 @@ class _Steady:
 
 
 class TopicMetrics:
-    """Registers itself; does nothing between scrapes."""
+    """The metrics of topics. Registers itself; does nothing between scrapes."""
 
     def __init__(self, metrics: Metrics, topics: LoadedTopics, config: BrokerConfig, clock: Clock) -> None:
         self._topics = topics
@@ -239,7 +240,7 @@ class TopicMetrics:
     def _put_folded(self, page: Page, folded: dict[str, Values]) -> None:
         for namespace in self._steady:
             if namespace not in folded:
-                folded[namespace] = [0.0] * len(_ALL)  # its topics have left: its counters stay where they were
+                folded[namespace] = [0.0] * len(_ALL)  # its topics have left: its counters keep their values
         for namespace, values in folded.items():
             steady = self._steady.get(namespace)
             if steady is None:
@@ -285,7 +286,7 @@ class TopicMetrics:
 
 
 def _topic_values(topic: ServedTopic, now: float) -> Values:
-    """In the order of ``_ALL``."""
+    """Return a topic's values, in the order of ``_ALL``."""
     traffic = topic.traffic
     rate_in, throughput_in = traffic.came.rates(now)
     consumers = backlog = messages_out = bytes_out = 0
@@ -325,7 +326,7 @@ def _topic_values(topic: ServedTopic, now: float) -> Values:
 
 
 def _log_values(topic: Topic) -> tuple[int, int, int, int]:
-    """Copies of each entry, bytes of the greatest backlog, entries that are pending, subscriptions that are stuck."""
+    """Return the write quorum, the bytes of the largest backlog, the pending entries, and the stuck subscriptions."""
     log, backlog_bytes, stuck = topic.log, 0, 0
     for subscription in topic.subscriptions.values():
         if subscription.backlog:
@@ -335,13 +336,13 @@ def _log_values(topic: Topic) -> tuple[int, int, int, int]:
 
 
 def _not_kept_values(subscription: NonPersistentSubscription, now: float) -> Sequence[float]:
-    """In the order of ``_NOT_KEPT``, and what it drops."""
+    """Return a subscription's values in the order of ``_NOT_KEPT``, then its drop rate."""
     acked, dropped = subscription.acked.rates(now)[0], subscription.dropped.rates(now)[0]
     return (*subscription.out.rates(now), acked, len(subscription.consumers), dropped)
 
 
 def _compaction_values(topic: Topic) -> Values:
-    """In the order of ``_COMPACTION``."""
+    """Return a topic's values, in the order of ``_COMPACTION``."""
     runs, view = topic.compaction, topic.log.views.current
     sizes = (0, 0) if view is None else (view.entries, view.size_bytes)
     return [runs.removed_total, runs.succeeded_count, runs.failed_count, runs.duration_ms, *sizes]
@@ -361,7 +362,7 @@ def _blocked(subscription: Subscription) -> bool:
 
 
 def _subscription_values(subscription: Subscription, now: float) -> Sequence[float]:
-    """In the order of ``_SUBSCRIPTION``."""
+    """Return a subscription's values, in the order of ``_SUBSCRIPTION``."""
     marks, cursor = subscription.marks, subscription.cursor
     return (
         cursor.backlog(),

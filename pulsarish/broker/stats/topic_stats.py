@@ -1,8 +1,11 @@
-"""A topic's statistics under Apache Pulsar's names, put together when somebody asks, and beside them what an operator asks at night: what
-each part waits for and since when (``waiting``), the ledger and its bookies, and all of it in a few lines (``diagnosis``).
+"""A topic's statistics with Apache Pulsar's names, computed on request, and details for operators.
 
-Everything is read from memory but two things: the age of the oldest unacknowledged messages, which must be read to be known, and the
-records of missing copies. For these the answer waits a short time and goes without what is not there by then.
+The details say what each part waits for and since when (``waiting``), describe the ledger and its
+bookies, and sum it all up in a few lines (``diagnosis``).
+
+Everything is in memory except two things: the age of the oldest unacknowledged messages, and the
+records of under-replicated ledgers. The request waits a short time for these, and answers without
+what is still missing then.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ from pulsarish.runtime.seams import SessionState, World
 
 __all__ = ["Statistics"]
 
-_LEDGERS_ASKED_MAX: Final = 500  # of a topic, the newest: whether copies of them are lacking
+_LEDGERS_ASKED_MAX: Final = 500  # newest ledgers of a topic that are checked for missing replicas
 _PHASES: Final = {
     Phase.WRITING: "open",
     Phase.DRAINING: "closing",
@@ -59,7 +62,7 @@ _PHASES: Final = {
 
 
 class Statistics:
-    """Answers for the topics of one broker."""
+    """The statistics of the topics of one broker."""
 
     def __init__(
         self, world: World, config: BrokerConfig, topics: LoadedTopics, ownership: Ownership, ledgers: LedgerClient, session: SessionWatch
@@ -72,7 +75,7 @@ class Statistics:
         self._session = session
 
     async def topic(self, topic: Topic) -> dict[str, Any]:
-        """All there is to say of a loaded topic."""
+        """Return the statistics of a loaded topic."""
         stale = [each for each in topic.subscriptions.values() if each.cursor.backlog() and each.oldest_known() is None]
         bookies: dict[int, Sequence[BookieState]] = {}
         read_of = {ledger for each in topic.subscriptions.values() if (ledger := next_ledger(each)) is not None}
@@ -145,7 +148,7 @@ class Statistics:
         return {**stats, "diagnosis": diagnose(stats, now_ms)}
 
     def unloaded(self, name: TopicName) -> dict[str, Any] | None:
-        """What can be said of a topic that this broker owns and that is not open: ``None`` when nothing stands in its way."""
+        """Return the statistics of a topic that this broker owns and that is not open; ``None`` when nothing prevents opening it."""
         waiting = load_waiting(self._topics.loading_since_ms(name), self._topics.load_failure(name))
         if waiting.state != "waiting":
             return None
@@ -160,8 +163,11 @@ class Statistics:
         return {**stats, "diagnosis": diagnose(stats, self._world.clock.wall_ms())}
 
     async def resting(self, name: TopicName, records: Records) -> dict[str, Any] | None:
-        """All there is to say of a topic that this broker owns and nobody uses, without loading it; ``None`` when its records do not say
-        it. Raises ``MetadataUnavailable``, ``CorruptData``."""
+        """Return the statistics of a topic that this broker owns and no client uses, without loading it.
+
+        ``None`` when its records do not say everything. Raises ``MetadataUnavailable``,
+        ``CorruptData``.
+        """
         topic, policies = await asyncio.gather(read_unloaded(name, records), self._topics.policies(name))
         if topic is None:
             return None
@@ -179,7 +185,7 @@ class Statistics:
         return {**stats, "diagnosis": diagnose(stats, self._world.clock.wall_ms())}
 
     def not_kept(self, topic: NonPersistentTopic) -> dict[str, Any]:
-        """The same of a topic that keeps no messages."""
+        """Return the statistics of a non-persistent topic."""
         return {
             **non_persistent_stats(topic, self._world.clock.monotonic()),
             "ownerBroker": self._config.broker_id or self._owner()["address"],
@@ -197,7 +203,7 @@ class Statistics:
         }  # fmt: skip
 
     def _surroundings(self) -> dict[str, Any]:
-        """What all topics of the broker share."""
+        """Return the state that all topics of the broker share."""
         bookies = self._ledgers.bookies
         return {
             "bookies": {
@@ -239,7 +245,7 @@ class Statistics:
         }
 
     def _oldest_pending(self, topic: Topic, now: float, now_ms: int) -> dict[str, int]:
-        """By producer: since when (wall clock) its oldest entry waits for confirmation."""
+        """Return since when (wall clock) the oldest unconfirmed entry of each producer waits, by producer name."""
         found: dict[str, int] = {}
         for context in topic.log.pending_contexts():
             if isinstance(context, PendingEntry) and context.producer.name not in found:
@@ -294,13 +300,16 @@ class Statistics:
             "consumers": [{**consumer_stats(consumer, now), **keys.get(consumer.order, {})} for consumer in subscription.consumers],
         }
 
-    # -- what must be asked for
+    # -- what must be read
 
     async def _read_what_is_not_known(
         self, ledger_ids: Sequence[int], stale: Sequence[Subscription], more: Sequence[Coroutine[Any, Any, None]] = ()
     ) -> list[UnderReplicated] | None:
-        """The missing copies of a topic's ledgers, ``None`` when they are not known now; and the subscriptions' oldest messages.
-        ``more`` is read in the same time."""
+        """Return the under-replicated ledgers of a topic; ``None`` when they are not known now.
+
+        Also reads the oldest messages of the ``stale`` subscriptions, and runs ``more`` at the same
+        time.
+        """
         lacking: list[list[UnderReplicated]] = [] if ledger_ids else [[]]
         works: list[Coroutine[Any, Any, None]] = [_read_oldest(each) for each in stale[: self._config.stats_oldest_messages_max]]
         works.extend(more)
@@ -313,10 +322,10 @@ class Statistics:
         try:
             found.append(await self._ledgers.under_replicated(ledger_ids))
         except PulsarishError:
-            return  # said as "not known"; the state of the metadata session stands beside it
+            return  # shown as "not known", next to the state of the metadata session
 
     async def _read_bookies(self, ledger_id: int, found: dict[int, Sequence[BookieState]]) -> None:
-        """Those of a ledger that is read from, for the explanation."""
+        """Read the bookies of a ledger that is being read, for the explanation."""
         try:
             metadata = await self._ledgers.metadata(ledger_id)
         except PulsarishError:
@@ -327,7 +336,7 @@ class Statistics:
             found[ledger_id] = [BookieState(bookies.name_of(member), bookies.registered(member)) for member in members]
 
     async def _together(self, works: Sequence[Coroutine[Any, Any, None]]) -> None:
-        """Run all of it for a short time; what takes longer goes on, for the next who asks."""
+        """Run all of it for a short time. What takes longer continues, for the next request."""
         left = len(works)
         if not left:
             return
@@ -348,7 +357,7 @@ class Statistics:
             async with self._world.clock.timeout(self._config.stats_read_wait_ms / 1000):
                 await done.wait()
         except TimeoutError:
-            return  # the answer goes without
+            return  # answer without it
 
 
 async def _read_oldest(subscription: Subscription) -> None:
@@ -358,7 +367,7 @@ async def _read_oldest(subscription: Subscription) -> None:
     try:
         await subscription.oldest_publish_ms()
     except PulsarishError:
-        return  # that it cannot be read is said where it is read for its consumers
+        return  # the read for the consumers reports that it failed
     finally:
         subscription.reading_oldest = False
 

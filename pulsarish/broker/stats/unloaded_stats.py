@@ -1,6 +1,9 @@
-"""Statistics of a topic that is not loaded, from its records alone: nobody uses it, so all there is to say of it is in the metadata.
+"""Statistics of a topic that is not loaded, from its metadata records alone.
 
-Loading a topic costs a ledger and several commits, and an operator's script asks for the statistics of all there are.
+No client uses it, so metadata has everything.
+
+Loading a topic costs a ledger and several commits, and scripts of operators ask for the statistics
+of all topics.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ __all__ = ["UnloadedTopic", "read_unloaded"]
 
 
 class UnloadedTopic:
-    """A topic whose ledgers are all closed and whose subscriptions have nothing left to deliver."""
+    """A topic whose ledgers are all closed and whose subscriptions have no backlog."""
 
     def __init__(self, record: TopicRecord, chain: Chain, cursors: Mapping[str, tuple[Position, CursorRecord]]) -> None:
         self._record = record
@@ -38,7 +41,10 @@ class UnloadedTopic:
         return [link.ledger_id for link in self._chain.links]
 
     def stats(self, *, deduplication: bool) -> dict[str, Any]:
-        """Those of the topic itself; its surroundings are told by ``Statistics``."""
+        """Return the statistics of the topic itself.
+
+        ``Statistics`` adds the state that all topics share.
+        """
         return {
             "msgRateIn": 0.0,
             "msgThroughputIn": 0.0,
@@ -111,10 +117,13 @@ class UnloadedTopic:
 
 
 async def read_unloaded(name: TopicName, records: Records) -> UnloadedTopic | None:
-    """``None``: there is no such topic, or its records do not say everything: a ledger whose end is not known, a cursor with a ledger of
-    its own or a backlog. Raises ``MetadataUnavailable``, ``CorruptData``."""
+    """Read an unloaded topic from its records. Raises ``MetadataUnavailable``, ``CorruptData``.
+
+    ``None`` when there is no such topic, or its records do not say everything: a ledger without a
+    known end, or a cursor with a ledger of its own or a backlog.
+    """
     parent = paths.cursors(name)
-    # Asked for together: each question alone costs more than all of them.
+    # Read together: each request alone costs more than all of them.
     found, names = await asyncio.gather(records.get(paths.topic(name), TopicRecord), records.children(parent))
     if found is None or found[0].deleted or not all(link.closed_ms for link in found[0].ledgers):
         return None

@@ -1,6 +1,8 @@
-"""Why the publishing side of a topic stands still, and since when: judged on request, from what the parts remember anyway.
+"""Why publishing to a topic waits, and since when.
 
-Why a subscription does is judged by ``progress/explain.py``.
+Judged on request, from state that the parts keep anyway.
+
+``progress/explain.py`` judges why a subscription waits.
 """
 
 from __future__ import annotations
@@ -20,11 +22,14 @@ if TYPE_CHECKING:
 
 __all__ = ["load_waiting", "log_waiting", "policy_waiting", "producer_waiting", "terminated", "turn_waiting"]
 
-_SLOW_MS: Final = 100  # confirmations that take no longer are nothing to report
+_SLOW_MS: Final = 100  # shorter confirmation times are not reported
 
 
 def log_waiting(condition: LogCondition, oldest_ms: int, session: SessionState, now_ms: int) -> Waiting:
-    """What appends to a topic's log wait for. ``oldest_ms``: since when the oldest of them waits, 0: there is none."""
+    """Return why appends to a topic's log wait.
+
+    ``oldest_ms``: since when the oldest one waits, 0: none does.
+    """
     trouble = condition.trouble
     if condition.phase in (Phase.DRAINING, Phase.REPLACING):
         if trouble is not None:
@@ -50,7 +55,7 @@ def log_waiting(condition: LogCondition, oldest_ms: int, session: SessionState, 
 
 
 def policy_waiting(policing: TopicLimits, now: float, now_ms: int) -> Waiting | None:
-    """Why policies let nobody publish to a topic at the moment."""
+    """Return why policies block publishing to a topic; ``None`` if they do not."""
     if policing.switching is not None:
         return Waiting("waiting", "deduplication_starts", _sentence(str(policing.switching)))
     if policing.quota_error is not None:
@@ -65,13 +70,19 @@ def policy_waiting(policing: TopicLimits, now: float, now_ms: int) -> Waiting | 
 
 
 def turn_waiting(ahead: str) -> Waiting:
-    """A producer that waits to be alone on the topic. ``ahead``: a producer that must leave first."""
+    """Return why a producer waits for exclusive access.
+
+    ``ahead``: a producer that must leave first.
+    """
     text = f"It waits to be the only producer of the topic (access mode WaitForExclusive); producer {ahead!r} comes before it."
     return Waiting("waiting", "exclusive_producer", text, data={"before": ahead})
 
 
 def load_waiting(since_ms: int, failure: tuple[PulsarishError, int] | None) -> Waiting:
-    """A topic that is not loaded. ``since_ms``: of the load under way, 0: none is."""
+    """Return why a topic is not loaded.
+
+    ``since_ms``: when the current load began, 0: none is in progress.
+    """
     if failure is not None:
         error, failed_since_ms = failure
         return Waiting("waiting", _kind(error, "load_failed"), f"The topic could not be opened: {error}.", failed_since_ms)
@@ -81,7 +92,7 @@ def load_waiting(since_ms: int, failure: tuple[PulsarishError, int] | None) -> W
 
 
 def terminated(last: object) -> Waiting:
-    """A topic that takes nothing more."""
+    """Return the state of a terminated topic. ``last``: its last position."""
     return Waiting("idle", "terminated", f"The topic was terminated at {last}: nothing can be published to it any more.")
 
 
@@ -96,7 +107,12 @@ def _kind(error: PulsarishError, otherwise: str) -> str:
 
 
 def producer_waiting(producer: Producer, log: Waiting, oldest_ms: int) -> Waiting:
-    """``log``: what appends wait for; ``oldest_ms``: since when this producer's oldest entry waits, 0: none does."""
+    """Return why a producer waits.
+
+    Args:
+        log: why appends wait.
+        oldest_ms: since when this producer's oldest entry waits, 0: none does.
+    """
     if producer.pushed == producer.landed:
         if producer.flight.landed is not None:
             entries = counted(producer.flight.count, "entry", "entries")
