@@ -15,7 +15,10 @@ __all__ = ["RateLimit", "TokenBucket"]
 
 @dataclass(slots=True)
 class TokenBucket:
-    """``rate`` a second, at most ``burst`` saved up. A rate of 0 or less is no limit."""
+    """A token bucket: ``rate`` tokens per second, at most ``burst`` saved up.
+
+    A rate of 0 or less means no limit.
+    """
 
     rate: float = 0.0
     burst: float = 0.0

@@ -199,7 +199,7 @@ class CompactedReads:
         self._pass_gaps()
 
     def _pass_gaps(self) -> None:
-        """Acknowledge entries that compaction removed before the oldest unacknowledged message, or before the place where reading continues."""
+        """Acknowledge removed entries before the oldest unacknowledged message, or before the place where reading continues."""
         oldest = next(iter(self._unacked), None if self._in_log else self._reached)
         if oldest is None or oldest <= self._cursor.read_from:
             return

@@ -12,7 +12,11 @@ Mark = tuple[int, int]
 
 @dataclass(slots=True)
 class Stall:
-    """Looks are counted, not time: a broker that was stopped, or whose loop was late, is not taken for one that does not move."""
+    """Checks of one subscription without progress.
+
+    Checks are counted, not time: a broker that was stopped, or whose event loop was late, does not
+    count as stalled.
+    """
 
     mark: Mark = (-1, -1)
     looks: int = 0
