@@ -1,4 +1,4 @@
-"""The address that a process tells others, from what it was told to say and what it listens on."""
+"""The address that a process advertises, from its configuration and the address that it listens on."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ __all__ = ["advertised_address", "host_of"]
 
 
 def advertised_address(advertised: str, listening: str) -> str:
-    """``host:port`` for others.
+    """Return the ``host:port`` that other processes use.
 
     Args:
-        advertised: a host, ``host:port``, or empty; an IPv6 address stands in brackets, port 0 is the one that is listened on.
-        listening: the ``host:port`` that is listened on; it gives what ``advertised`` leaves out.
+        advertised: a host, ``host:port``, or empty. An IPv6 address is in brackets. Port 0 means
+            the port of ``listening``.
+        listening: the ``host:port`` of the listener. It completes what ``advertised`` leaves out.
     """
     if not advertised:
         return listening

@@ -1,12 +1,16 @@
-"""One event loop in a thread of its own, for all blocking clients of a process, and the seams of asyncio clients in loops of the program.
+"""The event loop of all blocking clients of a process, in its own thread, and the seams of asyncio
+clients in the program's loops.
 
-The thread is made at the first use and ended quietly at the process's end. gRPC serves several event loops of a process, but each of its
-events wakes all of them, and those that find nothing log an exception; these log lines are dropped here.
+The thread starts at the first use and ends quietly with the process. gRPC serves several event
+loops of a process, but each of its events wakes all of them. Loops that find no event log an
+exception; these log lines are dropped here.
 
-After a fork the child has neither the thread nor a working gRPC core, which cannot be started again (tried with its fork support and both
-pollers). So clients made before the fork refuse there. New ones work: they have a loop and a thread of the child's own, and speak gRPC by
-``grpclib_connections.py``, which does not touch the core. What the child inherits of gRPC is never freed, because it waits for threads that
-only the parent has: the child's garbage collector leaves alone whatever there was before the fork.
+After a fork the child has neither the thread nor a working gRPC core. The core cannot be started
+again (tried with its fork support and both pollers). So clients made before the fork raise errors
+in the child. New ones work: they have a loop and a thread of the child, and use gRPC through
+``grpclib_connections.py``, which does not touch the core. The child never frees inherited gRPC
+objects, because freeing waits for threads that only the parent has: the child's garbage collector
+ignores everything that existed before the fork.
 """
 
 from __future__ import annotations
@@ -44,11 +48,11 @@ _log = get_logger("background")
 
 _SLEEP_SECONDS_MAX = 0.5
 STOP_SECONDS = 3.0
-"""How long the process's end waits for connections to be closed."""
+"""How long the process waits at its end for connections to close."""
 
 
 class Latch:
-    """Waited for once by one thread, released by any."""
+    """One thread waits for it, once; any thread releases it."""
 
     __slots__ = ("_lock",)
 
@@ -57,14 +61,14 @@ class Latch:
         self._lock.acquire()
 
     def release(self) -> None:
-        """Once only."""
+        """Release the latch. Call it only once."""
         self._lock.release()
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Whether it was released in time. Signals interrupt the wait.
+        """Wait. Return whether the latch was released in time. Signals interrupt the wait.
 
-        It is made of short ones: a signal that comes in the instant before a thread falls asleep does not wake it, and is dealt with only
-        when it wakes.
+        It consists of short waits. A signal that arrives just before a thread falls asleep does not
+        wake it, and is handled only when the thread wakes.
         """
         deadline = None if timeout_seconds is None else monotonic() + timeout_seconds
         while True:
@@ -76,7 +80,7 @@ class Latch:
 
 
 class Forkable(Protocol):
-    """Is told in the child that the process was forked."""
+    """Is notified in the child that the process was forked."""
 
     def forked(self, error: ForkedProcess) -> None: ...
 
@@ -94,10 +98,11 @@ class ClientWorld:
     """The production seams that a client needs. Made in the loop that uses them."""
 
     def __init__(self) -> None:
-        logging.getLogger("asyncio").addFilter(_drop_idle_wakeups)  # added once, however often
+        logging.getLogger("asyncio").addFilter(_drop_idle_wakeups)  # added once, however often the program asks
         self.clock = SystemClock()
         self.random = random.SystemRandom()  # as in ``production``
-        # A client's task that dies must not end the program that uses it; the supervisor has logged it.
+        # A failed task of a client must not end the program that uses it; the supervisor has logged
+        # it.
         self.tasks = Supervisor(died=lambda _name, _error: None)
         self.connections: GrpcConnections | GrpclibConnections = _process.make_connections(self.tasks)
         _process.worlds.add(self)
@@ -156,11 +161,11 @@ class Background:
                 raise
 
     def is_own_thread(self) -> bool:
-        """Whether this is the loop's own thread, in which nothing may wait."""
+        """Whether this is the loop's own thread, in which no call may wait."""
         return threading.get_ident() == self._thread.ident
 
     def check_may_wait(self) -> None:
-        """Raises ``NotAllowed`` in the loop's own thread, where waiting would wait forever."""
+        """Raise ``NotAllowed`` in the loop's own thread, where a wait would never end."""
         if self.is_own_thread():
             raise NotAllowed("a callback may not wait for the client: use send_async without block_if_queue_full, or another thread")
 
@@ -174,7 +179,10 @@ class Background:
             raise
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine in the loop while this thread does something else; who asks for its result waits for it."""
+        """Start a coroutine in the loop while this thread does something else.
+
+        The caller waits for its result.
+        """
         try:
             self.check_may_wait()
         except NotAllowed:
@@ -207,9 +215,11 @@ class Background:
 
 
 def _is_idle_wakeup(exception: object, message: str) -> bool:
-    """Whether gRPC woke a loop for an event that another loop has taken already, or that belongs to a loop that is closed.
+    """Whether gRPC woke a loop for an event that another loop has handled already, or that belongs
+    to a closed loop.
 
-    Nothing is lost: gRPC writes one byte for each event, so what stays in its queue wakes a loop again.
+    Nothing is lost: gRPC writes one byte for each event, so events that stay in its queue wake a
+    loop again.
     """
     if "PollerCompletionQueue" not in message:
         return False
@@ -233,20 +243,23 @@ class _Process:
         self.background: Background | None = None
         self.worlds: weakref.WeakSet[ClientWorld] = weakref.WeakSet()
         self.inherited: list[object] = []
-        """What processes before a fork used. Held here, so that it is not freed when the program drops its last reference to a client."""
+        """Objects of processes before a fork.
+
+        Kept here, so that they are not freed when the program drops its last reference to a client.
+        """
         self._uses_core = False
         """gRPC's C core was started, in this process or in one that it was forked from."""
         self._has_core = True
         """The core works here, or can be started."""
 
     def make_connections(self, tasks: Tasks) -> GrpcConnections | GrpclibConnections:
-        """By gRPC's C core, or without it in the child of a process that used it."""
+        """Return connections on gRPC's C core, or without it in the child of a process that used it."""
         if self._has_core:
             if not self._uses_core:
                 self._uses_core = True
                 start_core()
             return GrpcConnections(tasks=tasks)
-        # Only a forked child pays for it.
+        # Only a forked child pays for this import.
         from pulsarish.runtime.grpclib_connections import GrpclibConnections
 
         return GrpclibConnections(tasks=tasks)
@@ -255,7 +268,8 @@ class _Process:
         self.lock = threading.Lock()  # another thread may have held it at the moment of the fork
         if not self._uses_core:
             return
-        # Freeing an object of gRPC or of an event loop can crash here, or act on the parent's epoll descriptor, which both processes share.
+        # Freeing an object of gRPC or of an event loop can crash here, or act on the parent's epoll
+        # descriptor, which both processes share.
         gc.freeze()
         self.inherited += (self.background, *self.worlds)
         self.background = None
@@ -268,7 +282,7 @@ os.register_at_fork(after_in_child=_process.forked)
 
 
 def background() -> Background:
-    """The process's loop for blocking clients."""
+    """Return the process's loop for blocking clients."""
     with _process.lock:
         if _process.background is None:
             _process.background = Background()
@@ -276,6 +290,6 @@ def background() -> Background:
 
 
 def client_world() -> ClientWorld:
-    """Seams in the running loop."""
+    """Return the seams for the running loop."""
     with _process.lock:
         return ClientWorld()

@@ -1,4 +1,7 @@
-"""A limit in bytes on what was received and is not yet answered: who is over it stops receiving, which slows its senders down."""
+"""A limit on received bytes that are not answered yet.
+
+A connection above it stops receiving, which slows down its senders.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,10 @@ __all__ = ["ByteBudget"]
 
 
 class ByteBudget:
-    """Full once ``limit_bytes`` are used. The last message may go over it: its size is known only when it is there."""
+    """Full once ``limit_bytes`` are used.
+
+    The last message may exceed it: its size is known only after it has arrived.
+    """
 
     __slots__ = ("_limit_bytes", "_room", "used_bytes")
 

@@ -1,4 +1,6 @@
-"""Which connections a process keeps open to its peers: one for each address and lane, shared by those who use it."""
+"""The connections that a process keeps open to its peers: one for each address and lane, shared by
+its users.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ ChannelKey = tuple[str, str]
 
 
 class PooledChannel:
-    """One TCP connection to a peer, for one lane. ``stale``: given to nobody any more, closed when its last user leaves."""
+    """One TCP connection to a peer, for one lane.
+
+    ``stale``: gets no new users, and is closed when its last user leaves.
+    """
 
     __slots__ = ("answered_count", "stale", "users_count")
 
@@ -26,7 +31,10 @@ C = TypeVar("C", bound=PooledChannel)
 
 
 class ChannelPool(Generic[C]):
-    """Counts the users of channels. ``close`` is called once for each channel that nobody uses or may use any more."""
+    """Counts the users of channels.
+
+    ``close`` is called once for each channel that has no user and gets none.
+    """
 
     def __init__(self, *, idle_max: int, make: Callable[[str], C], is_usable: Callable[[C], bool], close: Callable[[C], None]) -> None:
         self._idle_max = idle_max
@@ -37,7 +45,10 @@ class ChannelPool(Generic[C]):
         self._channels: dict[ChannelKey, C] = {}
 
     def enter(self, key: ChannelKey) -> C:
-        """A channel with the caller counted as a user; a new one when there is none or the one there is cannot be used."""
+        """Return a channel and count the caller as a user.
+
+        It is new when there is none, or when the existing one cannot be used.
+        """
         entry = self._channels.pop(key, None)
         if entry is not None and not self._is_usable(entry):
             self._retire(entry)
@@ -49,7 +60,7 @@ class ChannelPool(Generic[C]):
         return entry
 
     def leave(self, key: ChannelKey, entry: C, stale: bool) -> None:
-        """A user of a channel is done with it; ``stale``: nobody else should start on it."""
+        """End the caller's use of a channel. ``stale``: no other user should start on it."""
         entry.users_count -= 1
         assert entry.users_count >= 0, "a channel was left twice"
         if stale and self._channels.get(key) is entry:
@@ -62,7 +73,7 @@ class ChannelPool(Generic[C]):
                 self._close_idle()
 
     def take_all(self) -> list[C]:
-        """All channels, for the caller to close; the pool is empty then."""
+        """Return all channels, for the caller to close. The pool is empty afterwards."""
         channels = list(self._channels.values())
         self._channels.clear()
         for entry in channels:

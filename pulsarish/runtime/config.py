@@ -1,11 +1,16 @@
-"""Typed configuration: one ``msgspec.Struct`` a process, filled from a TOML file, then the environment, then ``key=value`` overrides.
+"""Typed configuration: one ``msgspec.Struct`` for each process.
 
-What is wrong is refused at start with the key, the value, what is allowed and where the value came from. An unknown key is an error, with
-the nearest known one named: a misspelt limit that silently keeps its default is found in the middle of an incident.
+A TOML file sets it, then the environment, then ``key=value`` overrides.
 
-A class describes its options itself: ``ack_quorum: Annotated[int, Meta(ge=1, description="...")] = 2``. Nested structs are tables in TOML,
-dots in overrides (``metadata.url=...``) and double underscores in the environment (``PULSARISH_BROKER__METADATA__URL``). Options that must
-fit each other are checked in an optional method ``validate(self) -> None`` of the class, which raises ``ConfigError``.
+A wrong value is rejected at start. The error names the key, the value, what is allowed and where
+the value came from. An unknown key is an error that names the nearest known one: otherwise a
+misspelt limit would silently keep its default, and be found in the middle of an incident.
+
+A class describes its options itself: ``ack_quorum: Annotated[int, Meta(ge=1, description="...")] =
+2``. Nested structs are tables in TOML, dots in overrides (``metadata.url=...``) and double
+underscores in the environment (``PULSARISH_BROKER__METADATA__URL``). An optional method
+``validate(self) -> None`` of the class checks options that must fit each other. It raises
+``ConfigError``.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ __all__ = ["Option", "describe", "load", "print_config"]
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-_LISTENING = ("listen_address", "http_address")  # options that are host:port; empty where that face may be left out
+_LISTENING = ("listen_address", "http_address")  # options that are host:port; empty when that listener may be left out
 _ADVERTISED = "advertised_address"  # host or host:port
 _PORT_MAX = 65535
 _REQUIRED = "(required)"
@@ -36,15 +41,15 @@ _UNSET = "(not set)"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a process, as people see it."""
+    """One option of a process, as the documentation shows it."""
 
     name: str
-    """Dotted, for a nested struct."""
+    """Name; dotted for a nested struct."""
     type: str
     default: str
     """As TOML; ``(required)`` or ``(not set)`` where there is none."""
     limits: str
-    """What is allowed beyond the type; empty when everything is."""
+    """Allowed values beyond the type; empty when there is no limit."""
     meaning: str
 
 
@@ -64,7 +69,7 @@ class _Field:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """A value somebody set. ``text``: it is still a string that the field's type decides about."""
+    """A value that an operator set. ``text``: still a string, to be converted to the field's type."""
 
     value: object
     source: str
@@ -82,13 +87,16 @@ def load(
     flag: str = "--set",
     listing: str = "--print-config",
 ) -> T:
-    """The configuration of a process. Later sources win: the class, ``defaults``, file, environment, overrides.
+    """Return the configuration of a process.
+
+    Later sources win: the class, ``defaults``, file, environment, overrides.
 
     Args:
         cls: the class of the configuration.
-        defaults: what the caller wants other than the class says, by dotted name.
+        defaults: values that replace those of the class, by dotted name.
         toml_path: a file to read, or none.
-        environ: the environment; only names that begin with ``prefix`` matter, and all of those must be known.
+        environ: the environment. Only names that begin with ``prefix`` matter, and all of those
+            must be known.
         prefix: such as ``PULSARISH_BROKER__``.
         overrides: ``key=value`` each, from ``flag``.
         flag: the option of the command line that gave the overrides, for errors.
@@ -114,14 +122,15 @@ def load(
     for field in fields.values():
         if field.default is msgspec.NODEFAULT and field.name not in given:
             raise ConfigError(f"{field.name} must be set ({_type_text(field.info)}{_limits_suffix(field)}): {field.meaning}")
-    # Each value has been checked with its source at hand, so that nothing is left to go wrong here but a defect in the class itself.
+    # Each value was checked together with its source. An error here is a defect in the class
+    # itself.
     config = msgspec.convert(tree, cls)
     _validate(config)
     return config
 
 
 def describe(cls: type[msgspec.Struct]) -> list[Option]:
-    """Every option of ``cls``, in the order of the class."""
+    """Return every option of ``cls``, in the order of the class."""
     return [
         Option(field.name, _type_text(field.info), _default_text(field.default), _limits_text(field.info), field.meaning)
         for field in _fields(cls)
@@ -129,7 +138,10 @@ def describe(cls: type[msgspec.Struct]) -> list[Option]:
 
 
 def print_config(cls: type[msgspec.Struct]) -> str:
-    """A TOML file with every option at its default, its meaning and limits above it. Options without a default are commented out."""
+    """Return a TOML file with every option at its default, below its meaning and limits.
+
+    Options without a default are commented out.
+    """
     tables: dict[str, list[str]] = {"": []}
     for option in describe(cls):
         table, _, key = option.name.rpartition(".")
@@ -144,7 +156,7 @@ def print_config(cls: type[msgspec.Struct]) -> str:
     return text
 
 
-# Reading the sources.
+# Read the sources.
 
 
 def _from_toml(path: str, fields: Mapping[str, _Field]) -> Iterator[tuple[str, _Given]]:
@@ -159,7 +171,7 @@ def _from_toml(path: str, fields: Mapping[str, _Field]) -> Iterator[tuple[str, _
     def leaves(table: Mapping[str, object], above: str) -> Iterator[tuple[str, _Given]]:
         for key, value in table.items():
             name = f"{above}{key}"
-            # A table stands for a nested struct, unless the option itself is a mapping.
+            # A table is a nested struct, unless the option itself is a mapping.
             if isinstance(value, dict) and name not in fields:
                 yield from leaves(value, f"{name}.")
             else:
@@ -183,7 +195,7 @@ def _from_overrides(overrides: Sequence[str], flag: str) -> Iterator[tuple[str, 
         yield name.strip(), _Given(value, f"{flag} {name.strip()}=", text=True)
 
 
-# Checking values.
+# Check values.
 
 
 def _converted(field: _Field, given: _Given) -> object:
@@ -206,7 +218,7 @@ def _converted(field: _Field, given: _Given) -> object:
 
 
 def _unquoted(text: str, info: inspect.Type) -> object:
-    """A string from the environment or the command line, as far as msgspec does not take it apart by itself."""
+    """Convert a string from the environment or the command line where msgspec does not."""
     for kind in _alternatives(info):
         if isinstance(kind, inspect.CollectionType | inspect.VarTupleType | inspect.TupleType):
             return [part.strip() for part in text.split(",")] if text.strip() else []
@@ -230,7 +242,7 @@ def _check_advertised(text: str) -> None:
 
 
 def _unknown(name: str, given: _Given, fields: Mapping[str, _Field], listing: str) -> str:
-    # The last part of a nested name is what people remember.
+    # Operators remember the last part of a nested name.
     near = [field for field in fields if field.endswith(f".{name}")] or difflib.get_close_matches(name, fields, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]}?" if near else f"{listing} lists all options"
     return f"unknown option {name} = {given.value!r} from {given.source}: {hint}"
@@ -246,7 +258,7 @@ def _validate(config: msgspec.Struct) -> None:
         check()
 
 
-# Looking into the class.
+# Inspect the class.
 
 
 def _fields(cls: type[msgspec.Struct], above: tuple[str, ...] = ()) -> Iterator[_Field]:
@@ -332,5 +344,5 @@ def _default_text(value: object) -> str:
         case dict():
             return "{" + ", ".join(f"{json.dumps(str(key))} = {_default_text(item)}" for key, item in value.items()) + "}"
         case _:
-            # Numbers, and enumerations by their value.
+            # Numbers as they are, enumerations by their value.
             return str(getattr(value, "value", value))

@@ -1,13 +1,16 @@
 """The network on gRPC: generic handlers with bytes in and bytes out.
 
-Rules that were paid for elsewhere and hold here:
+Rules that were learned from failures elsewhere:
 
-* Nothing of gRPC is ever cancelled in passing: cancelling a gRPC read or write kills the call. Ending a stream is ``abort`` and only that.
-* A client that leaves cancels the server's handler coroutine in the middle of whatever it awaits. So that coroutine only waits for the
-  end of the stream; the application's handler runs as a task of its own and works on a ``Stream``.
-* One event loop a process touches gRPC. With several, gRPC prints errors forever.
-* ``Unreachable`` is evidence that the peer's process is gone: it is raised only when a connection attempt made *now* is refused. Silence,
-  an unknown host, a firewall or a stopped process are ``StreamBroken``.
+* No task cancels gRPC calls in passing: cancelling a gRPC read or write ends the call. Only
+  ``abort`` ends a stream.
+* A client that leaves cancels the server's handler coroutine in the middle of its current await. So
+  that coroutine only waits for the end of the stream. The application's handler runs as its own
+  task and works on a ``Stream``.
+* One event loop a process uses gRPC. With several, gRPC prints errors forever.
+* ``Unreachable`` is evidence that the peer's process is gone. It is raised only when a connection
+  attempt made *now* is refused. Silence, an unknown host, a firewall or a stopped process are
+  ``StreamBroken``.
 """
 
 from __future__ import annotations
@@ -20,8 +23,9 @@ import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-# Set before the first import of grpc in the process, which reads them: no other module but those imported below may import it.
-# gRPC's C core writes its own complaints to standard error, past every log setting. Whoever wants them sets the variable.
+# Set before the first import of grpc in the process, which reads them: only the modules imported
+# below may import grpc. gRPC's C core writes its own messages to standard error, past every log
+# setting. Set the variable to see them.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 # The child of a fork does not use the core: see background.py.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -58,21 +62,26 @@ __all__ = ["GrpcConnections", "start_core"]
 
 _log = get_logger("connections")
 
-# The status of a call whose handler raised: a code that gRPC itself never makes.
+# The status of a call whose handler raised: a code that gRPC itself never sends.
 _HANDLER_FAILED = grpc.StatusCode.ABORTED
-# Error text travels in a header, whose size HTTP/2 peers limit.
+# Error texts travel in a header, whose size HTTP/2 peers limit.
 _DETAILS_CHARS_MAX = 1_000
 _METADATA_BYTES_MAX = 16 << 10
-# A small message may be a great one compressed. A call with any other coding than "identity" is refused before it is decoded.
+# A small compressed message may decode to a large one. A call with any coding but "identity" is
+# refused before it is decoded.
 _UNCOMPRESSED = ("grpc.compression_enabled_algorithms_bitset", 1)
-# Answers to calls that are smaller are not counted: the streams of a connection are limited.
+# Answers to calls that are smaller are not counted: the number of streams of a connection is
+# limited.
 _COUNTED_ANSWER_BYTES_MIN = 16 << 10
 _RECONNECT_MS_MIN = 100
 _RECONNECT_MS_MAX = 1_000
 
 
 def start_core() -> None:
-    """Start gRPC's C core for the rest of the process: letting go of it waits for its thread, which the child of a fork does not have."""
+    """Start gRPC's C core for the rest of the process.
+
+    Releasing it would wait for its thread, which does not exist in the child of a fork.
+    """
     grpc.aio.init_grpc_aio()
 
 
@@ -115,8 +124,9 @@ class GrpcConnections:
         try:
             await stream.accepted(self._limits.connect_timeout_seconds)
         except StreamBroken as broken:
-            # gRPC may not yet have noticed that the connection it calls ready is gone. Nothing of the caller's has been sent so far, so
-            # that looking again is sound; for a call it would not be, because the request may have been taken.
+            # gRPC may not have noticed yet that a connection it reports as ready is gone. No byte
+            # of the caller was sent so far, so a second look is sound. For a call it would not be,
+            # because the peer may have accepted the request.
             if stream.lost_connection:
                 found = await connect_error(address)
                 if isinstance(found, Unreachable):
@@ -135,7 +145,8 @@ class GrpcConnections:
         except grpc.aio.AioRpcError as error:
             code, text = error.code(), f"{method} at {address}: {error.details()}"
             if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-                # Nothing came back on this connection since the call was sent: the next call tries a new one.
+                # Nothing arrived on this connection since the call was sent: the next call opens a
+                # new one.
                 silent = entry.answered_count == answered_count
                 raise TimeoutError(f"{method} at {address} gave no answer in {timeout_seconds} s") from None
             if code in (_HANDLER_FAILED, grpc.StatusCode.UNIMPLEMENTED):
@@ -170,7 +181,10 @@ class GrpcConnections:
         return listener
 
     async def serve_bytes(self, address: str, factory: Callable[[], asyncio.Protocol]) -> Listener:
-        """The listener's ``stop`` ends listening; the connections belong to the factory's protocols, which close them."""
+        """Listen for raw bytes.
+
+        ``stop`` ends the listening; the factory's protocols close their connections themselves.
+        """
         host, port = split_address(address)
         try:
             server = await asyncio.get_running_loop().create_server(factory, host.strip("[]"), port)
@@ -200,11 +214,11 @@ class GrpcConnections:
             raise _cannot_listen(address, error) from None
 
     async def close(self) -> None:
-        """Close every listener and connection at once; what is open breaks."""
+        """Close every listener and connection at once; open streams and calls break."""
         for listener in self._listeners:
             await listener.stop(0)
         for stream in list(self._streams.values()):
-            # Closing a channel ends only those calls in which a task is waiting at this moment.
+            # Closing a channel ends only those calls in which a task waits at this moment.
             stream.abort("the connection was closed on this side")
         for entry in self._channels.take_all():
             await entry.channel.close()
@@ -212,7 +226,7 @@ class GrpcConnections:
     # The client's side: channels.
 
     async def _connect(self, address: str, lane: str, timeout_seconds: float) -> tuple[_Channel, tuple[str, str]]:
-        """A connected channel with this caller counted as a user."""
+        """Return a connected channel, with the caller counted as a user."""
         key = (address, lane)
         entry = self._channels.enter(key)
         state = entry.channel.get_state(try_to_connect=True)
@@ -266,7 +280,7 @@ class GrpcConnections:
                     f"stream {method}", error, Scope(ScopeKind.CONNECTION, stream.peer, lambda why: stream.abort(_describe(why)))
                 )
             finally:
-                # A handler that returns has nothing more to say.
+                # A handler that returns has nothing more to send.
                 await stream.finish()
 
         async def serve(_requests: AsyncIterator[bytes], context: Any) -> None:
@@ -308,14 +322,14 @@ class GrpcConnections:
         return grpc.unary_unary_rpc_method_handler(serve)
 
     def _count(self, answer: bytes, context: Any) -> None:
-        """Count an answer until its caller has taken it."""
+        """Count an answer until its caller has received it."""
         caller = _Caller(peer_address(context))
         self._unread.set(caller, len(answer))
         context.add_done_callback(lambda _: self._unread.set(caller, 0))
 
 
 class _Caller:
-    """Who has not taken the answer to a call yet."""
+    """A caller that has not received the answer to its call yet."""
 
     def __init__(self, peer: str) -> None:
         self._peer = peer
@@ -339,7 +353,7 @@ class _GrpcListener:
         self._server = server
 
     async def stop(self, grace_seconds: float) -> None:
-        """Refuse what is new at once; what runs has ``grace_seconds`` and is then broken."""
+        """Refuse new streams and calls at once. Running ones have ``grace_seconds`` and are then broken."""
         await self._server.stop(grace_seconds)
 
 
@@ -357,13 +371,17 @@ def _describe(error: BaseException) -> str:
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody cancels the running task. gRPC raises ``CancelledError`` also for a call that merely ended."""
+    """Whether the running task is being cancelled.
+
+    gRPC raises ``CancelledError`` also for a call that merely ended.
+    """
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def _is_usable(entry: _Channel) -> bool:
-    # One that failed would repeat an old failure until its back-off is over, although the peer may be there again.
+    # A failed channel would repeat its old failure until its back-off is over, although the peer
+    # may be back.
     return entry.channel.get_state() is not grpc.ChannelConnectivity.TRANSIENT_FAILURE
 
 
@@ -373,11 +391,11 @@ def _channel_options(limits: ConnectionLimits) -> list[tuple[str, int | str]]:
         _UNCOMPRESSED,
         # Otherwise all channels to one target share one TCP connection, and lanes would wait for each other.
         ("grpc.use_local_subchannel_pool", 1),
-        # A call that may have been taken is never sent a second time behind our back.
+        # A call that may have been accepted is never sent a second time implicitly.
         ("grpc.enable_retries", 0),
         ("grpc.initial_reconnect_backoff_ms", _RECONNECT_MS_MIN),
         ("grpc.max_reconnect_backoff_ms", _RECONNECT_MS_MAX),
-        # In spite of its name: how long one attempt to connect may take.
+        # Despite its name: how long one attempt to connect may take.
         ("grpc.min_reconnect_backoff_ms", int(limits.connect_timeout_seconds * 1_000)),
     ]
 
@@ -398,7 +416,10 @@ def _server_options(limits: ConnectionLimits, message_bytes_max: int) -> list[tu
 
 
 async def _listen_error(address: str, cause: RuntimeError) -> OSError:
-    """gRPC says only that it could not bind; the operating system says why."""
+    """Return the reason for a failed listen.
+
+    gRPC reports only that it could not bind; the operating system reports why.
+    """
     host, port = split_address(address)
     with contextlib.ExitStack() as stack:
         try:

@@ -1,4 +1,4 @@
-"""The protocol of one connection, whose failures end that connection and nothing else."""
+"""The protocol of one connection. Its failures end only that connection."""
 
 from __future__ import annotations
 
@@ -26,10 +26,13 @@ CALLBACKS: Final = (
 
 
 class ContainedProtocol(asyncio.Protocol):
-    """Base of every protocol. An error that a callback does not handle is counted and logged once, and aborts the connection.
+    """Base of every protocol.
 
-    Without it the event loop writes a log line for most callbacks and leaves the connection open, with a state that nobody knows.
-    The callbacks of each subclass, inherited ones too, are contained when the class is made.
+    An error that a callback does not handle is counted and logged once, and aborts the connection.
+
+    Without it the event loop writes a log line for most callbacks and leaves the connection open,
+    in an unknown state. The callbacks of each subclass, inherited ones too, are wrapped when the
+    class is made.
 
     Args:
         tasks: counts the failures.
@@ -52,7 +55,7 @@ class ContainedProtocol(asyncio.Protocol):
         return Scope(ScopeKind.CONNECTION, self._peer_address(), self._abort)
 
     def contain(self, what: str, error: Exception) -> None:
-        """Count and log an error that was met while working for this connection, and abort the connection."""
+        """Count and log an error that happened in work for this connection, and abort the connection."""
         self._containing_tasks.contain(f"{what} of {type(self).__name__}", error, self.scope)
 
     def _peer_address(self) -> str:

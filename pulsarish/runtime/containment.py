@@ -1,8 +1,9 @@
-"""What may end a process, and what a failed task ends instead.
+"""Which failed tasks end a process, and what the others end instead.
 
-A task that belongs to one client, one topic, one subscription or one ledger never ends the process: its failure ends what it belongs to,
-its ``Scope``, and is counted. What ends the process is ``Critical``, and nothing else is. What serves the whole process and is not critical
-is started by ``run_in_background``, and starts again after a failure.
+A task that belongs to one client, topic, subscription or ledger never ends the process. Its failure
+ends what it belongs to, its ``Scope``, and is counted. Only a task in ``Critical`` ends the
+process. A task that serves the whole process and is not critical is started by
+``run_in_background``, and starts again after a failure.
 """
 
 from __future__ import annotations
@@ -21,12 +22,18 @@ __all__ = ["RESTART_SECONDS", "RESTART_SECONDS_MAX", "Critical", "Scope", "Scope
 
 RESTART_SECONDS: Final = 1.0
 RESTART_SECONDS_MAX: Final = 300.0
-"""A background task that failed starts again after a wait between these two. The wait doubles with each failure."""
+"""A failed background task starts again after a wait between these two.
+
+The wait doubles with each failure.
+"""
 
 
 class Critical(Enum):
-    """The tasks without which a process must not look alive, each with the reason. None of them works for one client, topic or ledger, or
-    reads what other nodes say of themselves: that starts again (``run_in_background``), as an error there would come back in each life.
+    """The tasks without which a process must not appear alive, each with the reason.
+
+    None of them works for one client, topic or ledger, or reads data that other nodes publish. Such
+    tasks start again (``run_in_background``), because an error there would return after each
+    restart of the process.
     """
 
     MAIN = "the program itself"
@@ -44,7 +51,7 @@ class Critical(Enum):
 
 
 class ScopeKind(Enum):
-    """What a failure is kept to: the label ``kind`` of ``pulsarish_contained_failures_total``."""
+    """What a failure is limited to: the label ``kind`` of ``pulsarish_contained_failures_total``."""
 
     CONNECTION = "connection"
     TOPIC = "topic"
@@ -56,12 +63,15 @@ class ScopeKind(Enum):
 
 
 def _nothing(_error: BaseException) -> None:
-    """The failed task was all there was."""
+    """Do nothing: only the failed task belonged to the scope."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a task belongs to; ``end`` is called in the loop with what the task raised, and must not raise."""
+    """What a task belongs to.
+
+    ``end`` is called in the loop with the exception that the task raised, and must not raise.
+    """
 
     kind: ScopeKind
     name: str
@@ -69,7 +79,7 @@ class Scope:
 
 
 class ScopedTasks:
-    """The ``Tasks`` of one scope: everything spawned here belongs to it, and nothing can be critical."""
+    """The ``Tasks`` of one scope. Every task started here belongs to it, and no task can be critical."""
 
     def __init__(self, tasks: Tasks, scope: Scope) -> None:
         self._tasks = tasks
@@ -87,13 +97,15 @@ class ScopedTasks:
 
 
 def contained(world: World, scope: Scope) -> World:
-    """The world for everything that belongs to the scope."""
+    """Return the world for everything that belongs to the scope."""
     return replace(world, tasks=ScopedTasks(world.tasks, scope))
 
 
 def run_in_background(tasks: Tasks, clock: Clock, name: str, work: Callable[[], Coroutine[object, object, None]]) -> asyncio.Task[None]:
-    """Start a loop that serves the whole process until it returns or is cancelled. When it raises, that is counted and logged, and it
-    starts again after a wait. A loop that then ran for ``RESTART_SECONDS_MAX`` has recovered, and its next wait is short again.
+    """Start a loop that serves the whole process until it returns or is cancelled.
+
+    When it raises, the failure is counted and logged, and the loop starts again after a wait. A
+    loop that then ran for ``RESTART_SECONDS_MAX`` has recovered, and its next wait is short again.
     """
     return tasks.spawn(_restarted(tasks, clock, name, work), name=name)
 

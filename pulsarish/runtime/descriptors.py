@@ -1,4 +1,4 @@
-"""The limit of open files: every connection takes one, and the process must keep some for its own files."""
+"""The limit of open files. Every connection takes one, and the process must keep some for its own files."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ def connections_limit(wanted: int = 0) -> int:
 
 
 def reserved_connections_limit() -> int:
-    """Return how many connections the HTTP listeners of a process may have open: half of the reserve, so that clients of other listeners
-    cannot take what health checks need.
+    """Return how many connections the HTTP listeners of a process may have open.
+
+    It is half of the reserve, so that clients of other listeners cannot take what health checks
+    need.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _reserve(soft) // 2

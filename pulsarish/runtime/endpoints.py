@@ -1,4 +1,8 @@
-"""What every end of a gRPC stream or call needs, whichever library speaks gRPC: limits, addresses, paths, waits. Imports no gRPC."""
+"""What every end of a gRPC stream or call needs, with any gRPC library: limits, addresses, paths,
+waits.
+
+Imports no gRPC.
+"""
 
 from __future__ import annotations
 
@@ -17,33 +21,39 @@ T = TypeVar("T")
 CALL_LANE = "call"
 _SERVICE = "/pulsarish."
 
-# Says "the client has finished". gRPC's own end of stream looks the same on the server whether the client finished or vanished. No
-# protobuf message begins with this byte: it would be a field of wire type 7, which does not exist.
+# Means "the client has finished". gRPC's own end of stream looks the same on the server whether the
+# client finished or vanished. No protobuf message begins with this byte: it would be a field of
+# wire type 7, which does not exist.
 FINISHED = b"\xffpulsarish: finished"
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What a process's network may use."""
+    """Limits of a process's network."""
 
     connect_timeout_seconds: float = 3.0
-    """For a connection to be made, and again for the peer to accept a stream."""
+    """Time to make a connection, and again for the peer to accept a stream."""
     message_bytes_max: int = 64 << 20
-    """The greatest message in either direction; a larger one breaks its stream."""
+    """Limit of a message in either direction; a larger one breaks its stream."""
     idle_channels_max: int = 64
-    """Connections kept open without a stream or call; the longest idle is closed first."""
+    """Connections that stay open without a stream or call; the one that was idle the longest is
+    closed first.
+    """
     streams_per_connection_max: int = 1_000
-    """Streams and calls that one connection may have open on a server; more wait for one that ends."""
+    """Streams and calls that one connection may have open on a server; more wait until one ends."""
     handshake_timeout_seconds: float = 10.0
-    """For a peer to begin HTTP/2 on a new connection of a server."""
+    """Time for a peer to begin HTTP/2 on a new connection of a server."""
     connection_idle_seconds: float = 600.0
-    """A server closes a connection without a stream or call after this."""
+    """A server closes a connection that had no stream or call for this long."""
     unread_answers_bytes_max: int = 64 << 20
-    """Answers to calls that callers have not taken yet; beyond it the one that has waited the longest is disconnected."""
+    """Answers to calls that callers have not received yet.
+
+    Beyond it the server disconnects the caller that has waited the longest.
+    """
 
 
 class Waits:
-    """Lets ``abort`` end a wait inside gRPC without the waiter noticing more than ``StreamBroken``."""
+    """Lets ``abort`` end a wait inside gRPC. The waiter sees only ``StreamBroken``."""
 
     __slots__ = ("_tasks", "broken")
 
@@ -52,7 +62,7 @@ class Waits:
         self._tasks: list[asyncio.Task[Any]] = []
 
     def end(self, reason: str) -> bool:
-        """Break, once; pending waits raise. Answers whether this was the first time."""
+        """Break the stream; pending waits raise. Return whether this was the first call."""
         if self.broken is not None:
             return False
         self.broken = reason
@@ -74,9 +84,10 @@ class Waits:
             if self.broken is None:
                 if task.cancelling() > 0:
                     raise
-                # gRPC's way of saying that the call had ended.
+                # gRPC raises this when the call had ended.
                 raise StreamBroken("the call has ended") from None
-            # ``end`` cancelled this task; a cancellation of somebody else beside it still counts.
+            # ``end`` cancelled this task. A cancellation by another task at the same time still
+            # counts.
             if task.cancelling() > 0 and task.uncancel() > 0:
                 raise
             raise StreamBroken(self.broken) from None
@@ -102,7 +113,10 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 async def connect_error(address: str) -> StreamBroken:
-    """Why a connection could not be made, found by trying: gRPC has only a sentence for it, and the difference moves topics."""
+    """Return why a connection could not be made.
+
+    Tries to connect: gRPC has only one error for it, and the difference moves topics.
+    """
     loop = asyncio.get_running_loop()
     host, port = split_address(address)
     try:

@@ -1,4 +1,4 @@
-"""What to install for an optional part of the package, such as Spark or Avro."""
+"""Commands that install an optional part of the package, such as Spark or Avro."""
 
 from __future__ import annotations
 

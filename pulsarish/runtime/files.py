@@ -1,8 +1,10 @@
 """Real files on lanes.
 
-Promises of ``Files`` that need care here: a new file's name is durable before anybody can acknowledge what is in it; a replaced file is
-either the old or the new content after a crash; a journal's ``fdatasync`` carries no change of size, because its space was written with
-real zeroes beforehand (rule 9 of the guarantees). No call retries: after a failed write or sync the page cache cannot be trusted.
+Promises of ``Files`` that need care here. A new file's name is durable before a caller can
+acknowledge what is in it. After a crash a replaced file has either the old or the new content. A
+journal's ``fdatasync`` carries no change of size, because its space was written with real zeroes
+beforehand (rule 9 of the guarantees). No call retries: after a failed write or sync the page cache
+cannot be trusted.
 """
 
 from __future__ import annotations
@@ -24,12 +26,13 @@ _LOCK_NAME = "LOCK"
 _REPLACING = ".replacing"
 _PARTS_MAX = os.sysconf("SC_IOV_MAX")
 _ZERO_BYTES = 1 << 20
-# Directory work (list, replace, remove, lock) is rare and goes through a lane of its own, away from every journal.
+# Directory work (list, replace, remove, lock) is rare and has its own lane, away from every
+# journal.
 _DIRECTORY_LANE = "files"
 
 
 class LocalFile:
-    """An open file and the lane that all its work goes through. Made by ``LocalFiles.open``."""
+    """An open file and the lane of all its work. Made by ``LocalFiles.open``."""
 
     __slots__ = ("_descriptor", "_lane", "path")
 
@@ -58,7 +61,8 @@ class LocalFile:
 
     async def close(self) -> None:
         def job() -> None:
-            # Later jobs meet descriptor -1 and fail with EBADF, never another file that took over the number.
+            # Later jobs find descriptor -1 and fail with EBADF. They never reach another file that
+            # got the same number.
             descriptor, self._descriptor = self._descriptor, -1
             if descriptor >= 0:
                 os.close(descriptor)
@@ -71,7 +75,8 @@ class LocalFiles:
 
     def __init__(self, lanes: Lanes) -> None:
         self._lanes = lanes
-        # Held until the process ends or ``release`` is called: closing the descriptor gives the lock back.
+        # Held until the process ends or ``release`` is called: closing the descriptor releases the
+        # lock.
         self._locks: dict[str, int] = {}
 
     async def open(self, path: str, *, lane: str, create: bool = False, reserve_bytes: int = 0) -> File:
@@ -86,12 +91,14 @@ class LocalFiles:
         await self._lanes.get(_DIRECTORY_LANE).run(lambda: _remove(paths))
 
     async def list(self, directory: str) -> Sequence[str]:
-        """As the seam says; this module's own lock and half-replaced files are not part of a directory's content."""
+        """Return the names in a directory, as the seam promises, without this module's own lock and
+        half-replaced files.
+        """
         return await self._lanes.get(_DIRECTORY_LANE).run(lambda: _list(directory))
 
     async def free_bytes(self, directory: str) -> int:
         def job() -> int:
-            # f_bavail, not f_bfree: what root may still use is no help to a node.
+            # f_bavail, not f_bfree: a node cannot use what is reserved for root.
             status = os.statvfs(directory)
             return status.f_bavail * status.f_frsize
 
@@ -101,14 +108,19 @@ class LocalFiles:
         self._locks[directory] = await self._lanes.get(_DIRECTORY_LANE).run(lambda: _lock(directory))
 
     def release(self) -> None:
-        """Give the directory locks back: for a node that ends while its process lives on (tests, ``standalone``)."""
+        """Release the directory locks, for a node that ends while its process lives on (tests,
+        ``standalone``).
+        """
         for descriptor in self._locks.values():
             os.close(descriptor)
         self._locks.clear()
 
 
 def _write_all(descriptor: int, offset_bytes: int, parts: Sequence[Buffer]) -> None:
-    """Write all parts at the offset. The kernel takes at most ``IOV_MAX`` parts a call and may take less than it was given."""
+    """Write all parts at the offset.
+
+    The kernel accepts at most ``IOV_MAX`` parts a call and may write fewer bytes than it was given.
+    """
     for first in range(0, len(parts), _PARTS_MAX):
         left: list[Buffer] = list(parts[first : first + _PARTS_MAX])
         while left:
@@ -124,7 +136,7 @@ def _write_all(descriptor: int, offset_bytes: int, parts: Sequence[Buffer]) -> N
 
 
 def _read_all(descriptor: int, offset_bytes: int, size_bytes: int) -> bytes:
-    """Up to ``size_bytes``; fewer only at the end of the file."""
+    """Return up to ``size_bytes``; fewer only at the end of the file."""
     data = os.pread(descriptor, size_bytes, offset_bytes)
     if len(data) == size_bytes or not data:
         return data
@@ -150,7 +162,10 @@ def _directory_of(path: str) -> str:
 
 
 def make_directory(directory: str) -> None:
-    """Make a directory and what is missing above it, each name synced in its parent. Only its owner may look into what is made."""
+    """Make a directory and its missing parents, and sync each name in its parent.
+
+    Only the owner may read them.
+    """
     if os.path.isdir(directory):
         return
     parent = _directory_of(directory.rstrip("/"))
@@ -169,8 +184,9 @@ def _create(path: str, reserve_bytes: int) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
     try:
         if reserve_bytes:
-            # Allocation finds a full disk at once and keeps the blocks together. It leaves extents marked unwritten, and the first write
-            # to each would make fdatasync commit file system metadata again: hence the zeroes on top.
+            # Allocation finds a full disk at once and keeps the blocks together. It leaves extents
+            # marked as unwritten, and the first write to each would make fdatasync commit file
+            # system metadata again: hence the zeroes.
             os.posix_fallocate(descriptor, 0, reserve_bytes)
             zeroes = bytes(min(_ZERO_BYTES, reserve_bytes))
             for offset_bytes in range(0, reserve_bytes, len(zeroes)):
@@ -178,7 +194,7 @@ def _create(path: str, reserve_bytes: int) -> int:
         os.fsync(descriptor)
         sync_directory(_directory_of(path))
     except BaseException:
-        # Half a reservation is of no use and would be in the way of the next attempt.
+        # Half a reservation is useless and would be in the way of the next attempt.
         os.close(descriptor)
         os.unlink(path)
         raise
@@ -200,10 +216,12 @@ def _replace(path: str, content: bytes) -> None:
 
 
 def _remove(paths: Sequence[str]) -> None:
-    # A dictionary for its order: directories are synced in the order in which they were first named.
+    # A dictionary for its order: directories are synced in the order in which they were first
+    # named.
     touched: dict[str, None] = {}
     for path in paths:
-        # A missing one is synced all the same: an earlier removal may have been cut short before its sync.
+        # Sync the directory of a missing file all the same: an earlier removal may have been
+        # interrupted before its sync.
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         touched[_directory_of(path)] = None
@@ -221,7 +239,9 @@ def _list(directory: str) -> list[str]:
 
 
 def _close_to_others(directory: str) -> None:
-    """Give a directory that any user of the machine may look into the mode of a new one, if it belongs to this process's user."""
+    """Give a directory that any user of the machine may read the mode of a new one, if it belongs
+    to this process's user.
+    """
     status = os.stat(directory)
     if status.st_mode & stat.S_IRWXO and status.st_uid == os.geteuid():
         os.chmod(directory, DIRECTORY_MODE)
@@ -233,7 +253,8 @@ def _lock(directory: str) -> int:
     path = os.path.join(directory, _LOCK_NAME)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
-        # The kernel gives the lock back when the process dies, however it dies; the number inside is only for the reader of the error.
+        # The kernel releases the lock when the process dies, however it dies. The number inside is
+        # only for the reader of the error.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)

@@ -1,8 +1,9 @@
-"""The two ends of a gRPC stream behind the one face ``Stream``, on gRPC's C core.
+"""The two ends of a gRPC stream with the one interface ``Stream``, on gRPC's C core.
 
-A break is known in one place, ``Waits.broken``, and wakes a pending ``send`` and ``receive`` by cancelling the task that waits inside
-gRPC and turning that cancellation into ``StreamBroken``: the only way to leave a write that flow control holds up because the peer has
-stopped reading. It costs nothing while the stream is whole.
+A break is recorded in one place, ``Waits.broken``. It wakes a pending ``send`` and ``receive``: it
+cancels the task that waits inside gRPC and turns that cancellation into ``StreamBroken``. There is
+no other way to leave a write that flow control blocks because the peer has stopped reading. It
+costs nothing while the stream is whole.
 """
 
 from __future__ import annotations
@@ -23,35 +24,42 @@ __all__ = ["ClientStream", "ServerStream", "peer_address"]
 
 _log = get_logger("connections")
 
-# Says "the stream has a handler". gRPC gives empty metadata for a stream that was refused or lost its connection too, and that it has
-# ended only later.
+# Means "the stream has a handler". gRPC also gives empty metadata for a stream that was refused or
+# lost its connection, and reports only later that it has ended.
 _ACCEPTED = ("pulsarish-accepted", "1")
 _STATUS_SECONDS = 0.25
-"""How long to wait for the status of a stream whose metadata do not say that it was accepted. Servers of older versions do not say so; the
-status of a stream that was refused has arrived by then."""
+"""How long to wait for the status of a stream whose metadata do not say that it was accepted.
+
+Servers of older versions do not send it. The status of a refused stream has arrived by then.
+"""
 
 _FINISHED_HERE = "the stream was finished on this side"
 
-# What gRPC raises on an ended call: a status, a failed batch, a misuse after the end, a stopped server.
+# gRPC raises these on an ended call: a status, a failed batch, a misuse after the end, a stopped
+# server.
 _ENDED = (grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
 
 
 def _program(metadata: Sequence[tuple[str, Any]]) -> str:
-    """What stands before gRPC's own name, with which it ends whatever a client calls itself."""
+    """Return the text before gRPC's own name, which gRPC appends to the name of a client."""
     agent = next((value for key, value in metadata if key == "user-agent"), "")
     first = agent.partition(" ")[0]
     return "" if first.startswith("grpc-") else first
 
 
 def peer_address(context: Any) -> str:
-    """``host:port`` of a client."""
-    # gRPC puts the address family in front.
+    """Return the ``host:port`` of a client."""
+    # gRPC puts the address family first.
     address: str = context.peer().partition(":")[2]
     return address
 
 
 class ClientStream:
-    """The client's end. ``over`` is called once when the stream has ended; its argument says that the connection is not to be trusted."""
+    """The client's end.
+
+    ``over`` is called once when the stream has ended. Its argument is true when the connection may
+    be broken too.
+    """
 
     def __init__(self, call: Any, address: str, over: Callable[[bool], None]) -> None:
         self.peer = address
@@ -85,7 +93,10 @@ class ClientStream:
         self._waits.check()
 
     async def _refused(self) -> None:
-        """End the stream with its status, unless it has none because an older version has accepted it."""
+        """End the stream with its status.
+
+        Does nothing when it has none: then an older version has accepted it.
+        """
         try:
             async with asyncio.timeout(_STATUS_SECONDS):
                 await self._waits.on(self._call.code())
@@ -121,12 +132,13 @@ class ClientStream:
             await self._waits.on(self._call.write(FINISHED))
             await self._waits.on(self._call.done_writing())
         except (*_ENDED, StreamBroken):
-            # Over already, which the owner hears from ``receive``.
+            # Over already; ``receive`` reports it to the owner.
             return
 
     def abort(self, reason: str) -> None:
         if self._waits.end(reason):
-            # The reason to abort is often that the peer went silent, and with it perhaps the connection.
+            # The reason to abort is often that the peer stopped answering, perhaps because the
+            # connection is lost.
             self._suspect = True
             self._call.cancel()
 
@@ -139,9 +151,11 @@ class ClientStream:
 
 
 class ServerStream:
-    """The server's end. The handler coroutine of gRPC waits in ``over``; everything else belongs to the application's tasks.
+    """The server's end.
 
-    Once ``over`` has returned, gRPC frees the call, so nothing here touches the context after that.
+    gRPC's handler coroutine waits in ``over``; everything else belongs to the application's tasks.
+
+    After ``over`` has returned, gRPC frees the call, so no code here touches the context then.
     """
 
     def __init__(self, context: Any) -> None:
@@ -149,17 +163,17 @@ class ServerStream:
         self.peer_program = _program(context.invocation_metadata())
         self._context = context
         self._waits = Waits()
-        self._quiet = False  # nothing more will be received, and that is no error
+        self._quiet = False  # this end receives nothing more, and that is not an error
         self._finished = False
         self._sending = False
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def accept(self) -> None:
-        """Tell the client that its stream has a handler."""
+        """Send the client that its stream has a handler."""
         await self._context.send_initial_metadata((_ACCEPTED,))
 
     async def over(self) -> None:
-        """Until this end finishes or aborts, or the client leaves (which cancels this coroutine)."""
+        """Wait until this end finishes or aborts, or the client leaves (which cancels this coroutine)."""
         try:
             await self._over
         except asyncio.CancelledError:
@@ -169,7 +183,7 @@ class ServerStream:
             self._context.set_code(grpc.StatusCode.ABORTED)
             self._context.set_details(self._waits.broken)
         else:
-            # The final status ends pending reads; the owner has finished and hears a quiet end.
+            # The final status ends pending reads. The owner has finished and sees a regular end.
             self._quiet = True
             self._waits.end(_FINISHED_HERE)
 
@@ -194,7 +208,7 @@ class ServerStream:
         except _ENDED:
             message = grpc.aio.EOF
         except StreamBroken:
-            # This end finished while it read: nothing is wrong.
+            # This end finished while it read: not an error.
             message = FINISHED if self._waits.broken == _FINISHED_HERE else grpc.aio.EOF
         if message is grpc.aio.EOF:
             self._waits.end(f"{self.peer} has left")
@@ -214,5 +228,6 @@ class ServerStream:
         if self._waits.end(reason) and not self._over.done():
             self._over.set_result(None)
             if self._sending and not shut_down_connection(self.peer):
-                # The peer does not read, and the core would keep the message as long as the connection is open.
+                # The peer does not read, and the core would keep the message as long as the
+                # connection is open.
                 _log.debug("no connection to end", peer=self.peer)

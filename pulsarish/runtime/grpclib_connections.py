@@ -1,7 +1,8 @@
-"""The network of a client in a forked child: gRPC by the pure-Python library grpclib.
+"""The network of a client in a forked child: gRPC with the pure-Python library grpclib.
 
-gRPC's C core cannot be started again in the child of a process that used it. Nothing here touches it. What the seam promises holds as in
-``connections.py``, and the conformance suite holds both to it; only the client's side is here.
+gRPC's C core cannot be started again in the child of a process that used it, and nothing here
+touches it. The promises of the seam hold as in ``connections.py``. The conformance suite checks
+both. This module has only the client's side.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ _CLOSED_HERE = "the connection was closed on this side"
 
 
 class _Channel(PooledChannel):
-    """``settled`` is set when the attempt to connect is over: ``link`` is there, or ``failure``."""
+    """One connection.
+
+    ``settled`` is set when the attempt to connect is over: then ``link`` or ``failure`` is set.
+    """
 
     __slots__ = ("failure", "is_closed", "link", "settled")
 
@@ -53,8 +57,9 @@ class GrpclibConnections:
             await stream.accepted(method_path(method), self._limits.connect_timeout_seconds)
         except StreamBroken as broken:
             stream.abort(str(broken))
-            # The loss of the connection may not have been noticed yet. Nothing of the caller's has been sent so far, so that looking
-            # again is sound; for a call it would not be, because the request may have been taken.
+            # The client may not have noticed yet that the connection is gone. No byte of the caller
+            # was sent so far, so a second look is sound. For a call it would not be, because the
+            # peer may have accepted the request.
             if link.is_lost:
                 found = await connect_error(address)
                 if isinstance(found, Unreachable):
@@ -80,7 +85,8 @@ class GrpclibConnections:
                 if answer is None or await stream.receive() is not None:
                     raise StreamBroken(f"{method} at {address}: the server did not send exactly one answer")
         except TimeoutError:
-            # Nothing came back on this connection since the call was sent: the next call tries a new one.
+            # Nothing arrived on this connection since the call was sent: the next call opens a new
+            # one.
             silent = entry.answered_count == answered_count
             raise TimeoutError(f"{method} at {address} gave no answer in {timeout_seconds} s") from None
         except StreamBroken as broken:
@@ -95,7 +101,7 @@ class GrpclibConnections:
             stream.leave("the call is over", suspect=silent)
 
     async def close(self) -> None:
-        """Close every connection at once; what is open breaks."""
+        """Close every connection at once; open streams and calls break."""
         for stream in list(self._streams.values()):
             stream.abort(_CLOSED_HERE)
         for entry in self._channels.take_all():
@@ -118,7 +124,7 @@ class GrpclibConnections:
     # Connections.
 
     async def _connect(self, address: str, lane: str, timeout_seconds: float) -> tuple[Link, _Channel, ChannelKey]:
-        """A connected channel with this caller counted as a user."""
+        """Return a connected channel, with the caller counted as a user."""
         key = (address, lane)
         entry = self._channels.enter(key)
         try:
@@ -134,7 +140,7 @@ class GrpclibConnections:
         if entry.link is None or entry.failure is not None:
             self._channels.leave(key, entry, True)
             failure = entry.failure if entry.failure is not None else StreamBroken(_CLOSED_HERE)
-            # Each waiter has an exception of its own, with its own traceback.
+            # Each waiter gets its own exception, with its own traceback.
             raise type(failure)(*failure.args)
         return entry.link, entry, key
 
@@ -148,7 +154,8 @@ class GrpclibConnections:
         try:
             async with asyncio.timeout(self._limits.connect_timeout_seconds):
                 await _connect(link, address)
-                # Others listen on TCP, too: only who answers with HTTP/2's settings is taken for a server of gRPC.
+                # Other programs listen on TCP, too: only a peer that answers with HTTP/2 settings
+                # counts as a gRPC server.
                 entry.link = link
                 await link.answered.wait()
         except OSError:

@@ -1,8 +1,11 @@
-"""One HTTP/2 connection of a client, and the client's end of a gRPC stream on it, by the pure-Python library grpclib.
+"""One HTTP/2 connection of a client, and the client's end of a gRPC stream on it, with the
+pure-Python library grpclib.
 
-What stands here for ``grpc_streams.py:ClientStream`` in a forked child. It uses grpclib's HTTP/2 layer, ``grpclib.protocol``, and not its
-``grpclib.client``: there the user agent cannot be chosen, the status of a stream that the server ended cannot be read, a broken stream
-leaves the waiting task cancelled, and a server that stops gracefully breaks all streams at once.
+A forked child uses this instead of ``grpc_streams.py:ClientStream``. It uses grpclib's HTTP/2
+layer, ``grpclib.protocol``, and not its ``grpclib.client``, which has four defects for this use.
+The user agent cannot be chosen. The status of a stream that the server ended cannot be read. A
+broken stream leaves the waiting task cancelled. A server that stops gracefully breaks all streams
+at once.
 """
 
 from __future__ import annotations
@@ -33,19 +36,23 @@ from pulsarish.runtime.version import program_name
 
 __all__ = ["GrpclibStream", "Link"]
 
-# What a server may send before this end has read it: on one stream, and on all streams of a connection.
+# Bytes that a server may send before this end has read them: on one stream, and on all streams of a
+# connection.
 _STREAM_WINDOW_BYTES = 4 << 20
 _CONNECTION_WINDOW_BYTES = 64 << 20
 # Each frame costs the same time in Python, however large it is.
 _FRAME_BYTES_MAX = 1 << 20
 # Bytes that the event loop keeps for the socket before a send waits.
 _WRITE_BUFFER_BYTES = 1 << 20
-# In front of each message: whether it is compressed, and its size.
+# Prefix of each message: whether it is compressed, and its size.
 _PREFIX = struct.Struct(">?I")
 
 
 class _Http2(H2Connection):
-    """Goes on after GOAWAY, which a server also sends when it lets its streams end; h2 would refuse every frame that follows."""
+    """Continues after GOAWAY, which a server also sends before it lets its streams end.
+
+    h2 would refuse every later frame.
+    """
 
     def _receive_goaway_frame(self, frame: GoAwayFrame) -> tuple[list[Frame], list[Event]]:
         event = ConnectionTerminated()
@@ -55,7 +62,7 @@ class _Http2(H2Connection):
 
 
 class _Writer(Connection):
-    """Writes nothing once the connection is closed; grpclib's would fail there."""
+    """Does not write once the connection is closed, where grpclib's writer would fail."""
 
     def ack(self, stream_id: int, size: int) -> None:
         if not self.is_closing():
@@ -67,7 +74,9 @@ class _Writer(Connection):
 
 
 class _Events(EventsProcessor):
-    """Tells streams that the server ended them, and the link what the server says of the connection."""
+    """Reports to streams that the server ended them, and to the link what the server sends about
+    the connection.
+    """
 
     def __init__(self, link: Link) -> None:
         super().__init__(link.handler, link.connection)
@@ -77,7 +86,7 @@ class _Events(EventsProcessor):
         try:
             super().process(event)
         except NotImplementedError:
-            # Frames of HTTP/2's extensions, which are to be ignored.
+            # Frames of HTTP/2 extensions, which a client ignores.
             return
 
     def process_remote_settings_changed(self, event: RemoteSettingsChanged) -> None:
@@ -108,7 +117,7 @@ class _Handler(AbstractHandler):
         raise NotImplementedError("a server opens no streams")
 
     def cancel(self, stream: object) -> None:
-        """Nothing: the stream's wrapper is called, too."""
+        """Do nothing: grpclib calls the stream's wrapper, too."""
 
     def close(self) -> None:
         self._link.is_lost = True
@@ -116,7 +125,10 @@ class _Handler(AbstractHandler):
 
 
 class Link(ContainedProtocol, H2Protocol):
-    """One connection. ``answered`` is set once the server's HTTP/2 settings are here, or the connection is lost."""
+    """One connection.
+
+    ``answered`` is set when the server's HTTP/2 settings have arrived, or the connection is lost.
+    """
 
     def __init__(self, tasks: Tasks) -> None:
         ContainedProtocol.__init__(self, tasks)
@@ -132,7 +144,7 @@ class Link(ContainedProtocol, H2Protocol):
         self.answered = asyncio.Event()
         self.is_lost = False
         self.is_draining = False
-        """The server lets what is open end, and takes nothing new."""
+        """The server lets open streams end, and accepts no new ones."""
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -148,17 +160,20 @@ class Link(ContainedProtocol, H2Protocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        # A reset that came while writing was paused waits in h2.
+        # A reset that the client sent while writing was paused waits in h2.
         self.connection.flush()
 
     def close(self, reason: str, *, linger_seconds: float) -> None:
-        """Break what is open. What is written already has ``linger_seconds`` to leave, for a peer may have stopped reading."""
+        """Break open streams.
+
+        Written bytes have ``linger_seconds`` to leave, for a peer may have stopped reading.
+        """
         self.processor.close(reason)
         asyncio.get_running_loop().call_later(linger_seconds, self._transport.abort)
 
 
 class _Notice(Wrapper):
-    """What grpclib calls when a stream is over."""
+    """grpclib calls this when a stream is over."""
 
     def __init__(self, stream: GrpclibStream) -> None:
         super().__init__()
@@ -172,13 +187,17 @@ class _Notice(Wrapper):
 
 
 class GrpclibStream:
-    """The client's end. ``over`` is called once when the stream has ended; its argument says that the connection is not to be trusted."""
+    """The client's end.
+
+    ``over`` is called once when the stream has ended. Its argument is true when the connection may
+    be broken too.
+    """
 
     def __init__(self, link: Link, address: str, *, message_bytes_max: int, over: Callable[[bool], None]) -> None:
         self.peer = address
         self.peer_program = ""
         self.status: tuple[Status, str] | None = None
-        """With what the server ended the stream."""
+        """The status with which the server ended the stream."""
         self._link = link
         self._bytes_max = message_bytes_max
         self._over = over
@@ -188,12 +207,12 @@ class GrpclibStream:
         self._receives = Waits()
         self._finished = False
         self._is_over = False
-        self._is_quiet = False  # the server has finished and all of it is received
+        self._is_quiet = False  # the server has finished and this end has received everything
 
-    # The beginning.
+    # Begin.
 
     async def begin(self, path: str) -> None:
-        """Ask the server for the stream. Raises ``StreamBroken``."""
+        """Request the stream from the server. Raises ``StreamBroken``."""
         self._sends.check()
         if self._link.is_lost:
             self.lost("the connection is lost")
@@ -229,21 +248,21 @@ class GrpclibStream:
         if answer.get(":status") != "200":
             self.abort(f"{self.peer} does not speak gRPC: it answered HTTP status {answer.get(':status')}")
         elif "grpc-status" in answer and self.status is not None:
-            # Headers with a status are all that the server says: no handler has the stream.
+            # The server sends only headers with a status: no handler has the stream.
             self._receives.end(self._why())
         self._receives.check()
 
-    # The end, as grpclib tells it.
+    # The end, as grpclib reports it.
 
     def ended(self) -> None:
-        """The server ended the stream; what it sent before may still be read."""
+        """The server ended the stream. The program may still read what arrived before."""
         assert self._http is not None
         self.status = _status(dict(self._http.trailers or self._http.headers or ()))
         self._sends.end(self._why())
         self._done(False)
 
     def lost(self, reason: str) -> None:
-        """The stream was reset or the connection is lost. After an end in order neither says anything new."""
+        """The stream was reset or the connection is lost. After a regular end neither matters."""
         if self.status is None:
             self._sends.end(f"{self.peer}: {reason}")
             self._receives.end(f"{self.peer}: {reason}")
@@ -261,7 +280,7 @@ class GrpclibStream:
 
     def _let_go(self) -> None:
         release, self._release = self._release, None
-        # A connection that is lost forgets its streams by itself.
+        # A lost connection forgets its streams by itself.
         if release is not None and not self._link.is_lost:
             release()
 
@@ -287,7 +306,7 @@ class GrpclibStream:
                     self._receives.check()
                 return await self._receives.on(self._http.recv_data(size))
         except AssertionError:
-            # grpclib's word for a stream that ends within a message.
+            # grpclib raises this for a stream that ends within a message.
             self._receives.end(f"{self.peer}: the stream ended within a message")
         self._let_go()
         self._receives.check()
@@ -303,7 +322,7 @@ class GrpclibStream:
         try:
             await self.send_last([FINISHED])
         except StreamBroken:
-            # Over already, which the owner hears from ``receive``.
+            # Over already; ``receive`` reports it to the owner.
             return
 
     async def send_last(self, parts: Sequence[Buffer]) -> None:
@@ -312,11 +331,15 @@ class GrpclibStream:
         await self._send(parts, end=True)
 
     def abort(self, reason: str) -> None:
-        # The reason to abort is often that the peer went silent, and with it perhaps the connection.
+        # The reason to abort is often that the peer stopped answering, perhaps because the
+        # connection is lost.
         self.leave(reason, suspect=True)
 
     def leave(self, reason: str, *, suspect: bool) -> None:
-        """Break the stream now if it has not ended; ``suspect``: nobody else should begin on its connection."""
+        """Break the stream now if it has not ended.
+
+        ``suspect``: no new stream should use its connection.
+        """
         self._sends.end(reason)
         if not self._receives.end(reason):
             return

@@ -1,4 +1,7 @@
-"""Connections through a proxy that the environment names, by CONNECT of HTTP, with the variables that gRPC's C core takes."""
+"""Connections through an HTTP proxy, by CONNECT.
+
+The environment names the proxy, in the variables that gRPC's C core reads.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _PORT = 80
 
 
 def proxy_for(host: str) -> SplitResult | None:
-    """The proxy by which this host is reached; none: directly."""
+    """Return the proxy for this host; ``None``: connect directly."""
     named = next((value for name in _VARIABLES if (value := os.environ.get(name))), None)
     if named is None:
         return None
@@ -30,7 +33,7 @@ def proxy_for(host: str) -> SplitResult | None:
 
 
 async def open_tunnel(proxy: SplitResult, address: str) -> socket.socket:
-    """A socket that is connected to ``address``. Raises ``OSError``."""
+    """Return a socket that is connected to ``address``. Raises ``OSError``."""
     loop = asyncio.get_running_loop()
     assert proxy.hostname is not None
     found = await loop.getaddrinfo(proxy.hostname, proxy.port or _PORT, type=socket.SOCK_STREAM)
@@ -56,7 +59,7 @@ async def open_tunnel(proxy: SplitResult, address: str) -> socket.socket:
 
 
 async def _answer(tunnel: socket.socket) -> bytes:
-    """The head of the answer, read byte by byte: what follows belongs to the peer's connection."""
+    """Return the head of the answer. Reads byte by byte: what follows belongs to the peer's connection."""
     loop = asyncio.get_running_loop()
     answer = bytearray()
     while not answer.endswith(b"\r\n\r\n"):

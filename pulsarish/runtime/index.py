@@ -1,20 +1,23 @@
 """The ordered index on RocksDB: the only place that imports rocksdict.
 
-rocksdict keeps the interpreter lock during ``write`` and during iteration, and lets go of it in ``get`` of a list and ``flush_wal``. The
-rules that follow from it, with what was measured on the 2-core machine:
+rocksdict keeps the interpreter lock during ``write`` and during iteration. It releases it in
+``get`` of a list and ``flush_wal``. The resulting rules, with measurements from the 2-core machine:
 
-* A ``write`` is one RocksDB batch, whatever its size, because the seam promises all or nothing at a crash. The batch goes to the log
-  unsynced (0.2-0.3 microseconds a row under the lock: 0.3 ms for 1,000 rows, 2-4 ms for 10,000, 15-28 ms for 100,000), then the lane
-  syncs the log without the lock, and a second thread the evidence of a small batch meanwhile. Whoever needs no atomicity across many rows
-  hands over at most a few thousand a call.
-* A write never waits inside RocksDB for a flush or a compaction, where it would freeze the whole process: it is refused there
-  (``no_slowdown``) and tried again from the lane, which sleeps without the lock.
-* Reads go by list. Scans go in pages of the caller's ``limit`` (0.4 microseconds a row); ``limit`` must therefore stay in the thousands.
-* A scan through a block that cannot be read ends like one that found nothing more. After a scan with fewer rows than its limit, a second
-  iterator at that place is asked for its status (2-3 microseconds).
+* A ``write`` is one RocksDB batch, whatever its size, because the seam promises all or nothing at a
+  crash. The batch goes to the log unsynced (0.2-0.3 microseconds a row under the lock: 0.3 ms for
+  1,000 rows, 2-4 ms for 10,000, 15-28 ms for 100,000). Then the lane syncs the log without the
+  lock, and for a small batch a second thread syncs the evidence concurrently. A caller that needs
+  no atomicity across many rows passes at most a few thousand a call.
+* A write never waits inside RocksDB for a flush or a compaction, where it would freeze the whole
+  process. RocksDB refuses it (``no_slowdown``) and the lane tries again, sleeping without the lock.
+* Reads are by list. Scans are in pages of the caller's ``limit`` (0.4 microseconds a row), so
+  ``limit`` must stay in the thousands.
+* A scan through an unreadable block ends like one that found nothing more. After a scan with fewer
+  rows than its limit, a second iterator at that place reports its status (2-3 microseconds).
 
-RocksDB does not report that its log or manifest lost what was synced; ``runtime.index_evidence`` says how that is noticed. The check
-reads the index before it is opened for writing, because that deletes the logs and tables which RocksDB then takes for useless.
+RocksDB does not report that its log or manifest lost synced data; ``runtime.index_evidence``
+explains how that is detected. The check reads the index before it is opened for writing, because
+opening deletes logs and tables that RocksDB then considers useless.
 """
 
 from __future__ import annotations
@@ -56,14 +59,15 @@ T = TypeVar("T")
 _BLOOM_BITS_PER_KEY = 10
 _STALLED = "Write stall"
 _STALL_RETRY_SECONDS = 0.005
-# A disk that cannot take a flush for this long is broken; the error then ends the node through its owner.
+# A disk that cannot complete a flush for this long is broken. The error then ends the node through
+# its owner.
 _STALL_SECONDS_MAX = 60.0
 _OF_AN_INDEX = ("CURRENT", "MANIFEST")
 _OF_A_MADE_INDEX = ("CURRENT", ".log", ".sst")
 
 
 class RocksIndex:
-    """The production ``KeyValueIndex``. All its work goes through one lane. Made by ``open_rocks_index``."""
+    """The production ``KeyValueIndex``. All its work uses one lane. Made by ``open_rocks_index``."""
 
     def __init__(self, directory: str, database: Rdict, lane: Lane, synced_file: SyncedFile, counter: Counter, trail_bytes: int) -> None:
         self._directory = directory
@@ -77,13 +81,17 @@ class RocksIndex:
         self._failure: Exception | None = None
         self.synced = counter.number
         self.stalls_count = 0
-        """How often a write was refused because RocksDB was behind with its flushes, and was tried again."""
+        """Writes that RocksDB refused because it was behind with its flushes, and that were tried again."""
         self._unsynced = WriteOptions()
         self._unsynced.sync = False
         self._unsynced.no_slowdown = True
 
     async def _run(self, job: Callable[[], T]) -> T:
-        """Run a job on the lane. rocksdict raises plain ``Exception`` with RocksDB's status as its text; the seam promises ``OSError``."""
+        """Run a job on the lane and return its result.
+
+        rocksdict raises plain ``Exception`` with RocksDB's status as its text; the seam promises
+        ``OSError``.
+        """
 
         def guarded() -> T:
             try:
@@ -96,7 +104,7 @@ class RocksIndex:
         return await self._lane.run(guarded)
 
     async def write(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = (), *, sync: bool) -> None:
-        """As the seam says. Where a key is both put and deleted, the deletion wins."""
+        """Write as the seam promises. Where a key is both put and deleted, the deletion wins."""
 
         def job() -> None:
             if self._failure is not None:
@@ -107,7 +115,7 @@ class RocksIndex:
                 if sync and self.synced < self._counter.number:
                     self._sync()
             except Exception as error:
-                # What is durable is not known any more, and a second sync would have nothing to do.
+                # It is unknown what is durable, and a second sync would have nothing to do.
                 self._failure = error
                 raise
 
@@ -141,8 +149,11 @@ class RocksIndex:
     def _put_with_redo(
         self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes], own: Sequence[tuple[bytes, bytes]], number: int, redo: bytes
     ) -> None:
-        """Sync the log and the evidence at the same time. After a crash either may lack the write. It is in the log alone: it was not
-        synced for anybody. It is in the evidence alone: from there the next opening puts it into the log."""
+        """Sync the log and the evidence at the same time.
+
+        After a crash either may miss the write. If only the log has it, no caller was told that it
+        was synced. If only the evidence has it, the next opening puts it into the log.
+        """
         self._synced_file.begin(number, self._identity, redo)
         try:
             self._put(puts, deletes, own)
@@ -154,7 +165,8 @@ class RocksIndex:
     def _put(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes], own: Sequence[tuple[bytes, bytes]]) -> None:
         deadline = time.monotonic() + _STALL_SECONDS_MAX
         while True:
-            # A new batch each time: rocksdict takes it away even when the write is refused. A refused write has written nothing.
+            # A new batch each time: rocksdict consumes it even when the write is refused. A refused
+            # write has written nothing.
             batch = WriteBatch(raw_mode=True)
             for key, value in puts:
                 batch.put(key, value)
@@ -183,12 +195,13 @@ class RocksIndex:
 
     def _scan(self, start: bytes, end: bytes, limit: int, reverse: bool) -> list[tuple[bytes, bytes]]:
         options = ReadOptions()
-        # The bound lets RocksDB stop behind it, instead of walking through deleted rows to the next live one.
+        # The bound lets RocksDB stop behind it, instead of passing deleted rows up to the next live
+        # one.
         options.set_iterate_upper_bound(end)
         found = self._database.items(backwards=reverse, from_key=end if reverse else start, read_opt=options)
         rows = cast("Iterator[tuple[bytes, bytes]]", found)
         if reverse:
-            # rocksdict takes a lower bound and does not heed it.
+            # rocksdict accepts a lower bound and ignores it.
             rows = takewhile(lambda row: row[0] >= start, rows)
         page = list(islice(rows, limit))
         if len(page) < limit:
@@ -196,7 +209,9 @@ class RocksIndex:
         return page
 
     def _check_end(self, options: ReadOptions, start: bytes, end: bytes, page: list[tuple[bytes, bytes]], reverse: bool) -> None:
-        """Raise where the scan did not end but broke off: ``items`` keeps its iterator's status to itself."""
+        """Raise where the scan broke off instead of ending: ``items`` does not expose its
+        iterator's status.
+        """
         rest = self._database.iter(options)
         if reverse:
             rest.seek_for_prev(page[-1][0] if page else end)
@@ -221,12 +236,13 @@ class RocksIndex:
         await self._run(job)
 
 
-# What this process has open. RocksDB's lock is one of POSIX, which any close of the lock file by its own process would give up.
+# What this process has open. RocksDB's lock is a POSIX lock: it is released when its own process
+# closes the lock file, through any descriptor.
 _OPEN: WeakValueDictionary[str, RocksIndex] = WeakValueDictionary()
 
 
 def synced_path(directory: str) -> str:
-    """The file next to the index in ``directory`` that says up to where it was synced."""
+    """Return the file next to the index in ``directory`` that records up to where it was synced."""
     return directory.rstrip("/") + ".synced"
 
 
@@ -236,7 +252,7 @@ def _get(database: Rdict, keys: Sequence[bytes]) -> list[bytes | None]:
 
 
 def _identity_of(directory: str) -> int:
-    """What tells this index from others; RocksDB gives each a name when it makes it."""
+    """Return what distinguishes this index from others: the name that RocksDB gave it when it made it."""
     try:
         with open(f"{directory}/IDENTITY", "rb") as file:
             return int(extend(0, file.read()))
@@ -245,7 +261,7 @@ def _identity_of(directory: str) -> int:
 
 
 def _only_redo_missing(directory: str, counter: Counter, synced_file: SyncedFile, synced: int | None) -> bool:
-    """Whether all that the index lacks is one write that the evidence has."""
+    """Whether the index misses exactly one write, and the evidence has it."""
     redo = synced_file.redo
     return redo is not None and synced == counter.number + 1 and redo.identity == _identity_of(directory) != 0
 
@@ -271,12 +287,13 @@ def _options(write_buffer_bytes: int, write_buffers_max: int, block_cache_bytes:
     options.set_max_write_buffer_number(write_buffers_max)
     options.set_max_background_jobs(2)
     options.set_max_open_files(256)
-    # RocksDB's own talk is kept short on disk, and not at all repeated every ten minutes.
+    # RocksDB's own logs are kept short on disk, and are not repeated every ten minutes.
     options.set_keep_log_file_num(2)
     options.set_max_log_file_size(1 << 20)
     options.set_stats_dump_period_sec(0)
-    # What a power cut left of the unsynced end of the log may have holes. Replay stops at the first one, and the evidence says whether all
-    # that was synced lies before it; the stricter modes would refuse to start after an ordinary power cut.
+    # What a power cut left of the unsynced end of the log may have holes. Replay stops at the first
+    # one, and the evidence shows whether all synced data lies before it. The stricter modes would
+    # refuse to start after an ordinary power cut.
     options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
     # Bounds the replay at the next start.
     options.set_max_total_wal_size(4 * write_buffer_bytes)
@@ -290,9 +307,10 @@ def _options(write_buffer_bytes: int, write_buffers_max: int, block_cache_bytes:
 
 
 def _cannot_open(directory: str, error: Exception) -> Exception:
-    """rocksdict raises plain ``Exception`` at open too."""
+    """Return the error to raise. rocksdict raises plain ``Exception`` at open too."""
     text = f"the index in {directory} cannot be opened: {error}"
-    # A file that the manifest or CURRENT names and that is not there is damage as much as one with a bad checksum.
+    # A missing file that the manifest or CURRENT names is as much damage as a file with a bad
+    # checksum.
     damaged = "Corruption" in str(error) or "No such file" in str(error)
     return CorruptData(text) if damaged else OSError(errno.EIO, text)
 
@@ -319,17 +337,20 @@ def _check_readable(path: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class IndexLook:
-    """What an index that was not opened for writing holds."""
+    """The content of an index that was not opened for writing."""
 
     last_write: int
     synced: int | None
     missing: str
-    """What it lacks, in words; empty when it is complete."""
+    """Description of what is missing; empty when the index is complete."""
     newest_log: str
 
 
 def look_at_index(directory: str) -> IndexLook:
-    """Look at an existing index without changing it. Raises ``CorruptData`` when it cannot be read, ``OSError`` when it is in use."""
+    """Inspect an existing index without changing it.
+
+    Raises ``CorruptData`` when it cannot be read, ``OSError`` when it is in use.
+    """
     damage = ""
     synced_file = SyncedFile(synced_path(directory))
     try:
@@ -366,18 +387,22 @@ def _look(directory: str, options: Options, synced_file: SyncedFile, synced: int
 async def open_rocks_index(
     directory: str, *, lane: Lane, write_buffer_bytes: int = 4 << 20, write_buffers_max: int = 3, block_cache_bytes: int = 8 << 20
 ) -> RocksIndex:
-    """Open or make the index in ``directory``; next to it lies ``directory.synced``, which says up to where it was synced.
+    """Open or make the index in ``directory``.
 
-    Memory is at most ``write_buffer_bytes * write_buffers_max + block_cache_bytes`` and the filters of the open files, which live in the
-    block cache. Raises ``OSError`` when the directory is locked by another process, ``CorruptData`` when its content is damaged or lacks
-    what was synced; then nothing there was changed.
+    The file ``directory.synced`` next to it records up to where it was synced.
+
+    Memory is at most ``write_buffer_bytes * write_buffers_max + block_cache_bytes``. The filters of
+    the open files live in the block cache. Raises ``OSError`` when another process holds the
+    directory's lock, ``CorruptData`` when its content is damaged or synced data is missing; then
+    nothing there was changed.
     """
 
     def job() -> RocksIndex:
         synced_file = SyncedFile(synced_path(directory))
         synced = synced_file.read()
         names = os.listdir(directory) if os.path.isdir(directory) else []
-        # A process that was killed while it made the index may have left a manifest, and has written nothing there.
+        # A process that was killed while it made the index may have left a manifest, and has
+        # written nothing there.
         half_made = synced == 0 and not any(name.endswith(_OF_A_MADE_INDEX) for name in names)
         made = not half_made and any(name.startswith(_OF_AN_INDEX) for name in names)
         options = _options(write_buffer_bytes, write_buffers_max, block_cache_bytes)
@@ -403,7 +428,7 @@ async def open_rocks_index(
                 _apply_redo(database, synced_file.redo)
                 counter = _counter_of(database)
             if counter.number > (synced or 0):
-                # The opening made durable what was not synced before, and it is served from now on.
+                # The opening made durable what was not synced before. It is served from now on.
                 synced_file.write(counter.number)
             # The trail has about sixteen rows in each of RocksDB's tables.
             index = RocksIndex(directory, database, lane, synced_file, counter, max(1, write_buffer_bytes // 16))
@@ -418,10 +443,11 @@ async def open_rocks_index(
 
 
 def accept_index_loss(directory: str) -> tuple[int, int]:
-    """Take what is left of the index in ``directory`` for all of it; an operator's decision.
+    """Accept what is left of the index in ``directory`` as complete; an operator's decision.
 
-    Returns the number of the last write that is there, and up to which number it was synced (-1: not known). The index is open nowhere.
-    Raises ``OSError``, ``CorruptData`` for one that cannot be read at all.
+    Returns the number of the last write that exists, and the number up to which it was synced (-1:
+    not known). No process has the index open. Raises ``OSError``, ``CorruptData`` for an index that
+    cannot be read at all.
     """
     synced_file = SyncedFile(synced_path(directory))
     try:
@@ -453,9 +479,13 @@ def accept_index_loss(directory: str) -> tuple[int, int]:
 
 
 def replace_index(new: str, directory: str) -> str:
-    """Put the closed index ``new`` in the place of the one in ``directory``, which is kept under another name; returns that.
+    """Put the closed index ``new`` in the place of the one in ``directory``, and keep the old one
+    under another name.
 
-    Raises ``OSError``. When it is interrupted ``directory`` may have no index, or one that lacks what was synced.
+    Return that name.
+
+    Raises ``OSError``. After an interruption ``directory`` may have no index, or one that misses
+    synced data.
     """
     number = 1
     while os.path.exists(aside := f"{directory}.old-{number}") or os.path.exists(synced_path(aside)):

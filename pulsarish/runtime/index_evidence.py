@@ -1,13 +1,16 @@
-"""Evidence that an index is complete: what says how far its synced writes reached, and the comparison with what was found at open.
+"""Evidence that an index is complete: a record of how far its synced writes reached, to be compared
+with what was found at open.
 
-RocksDB's replay stops without a word at the first bad record of its log, and a cut manifest makes it forget whole tables. Two things show
-that:
+RocksDB's replay silently stops at the first bad record of its log, and a cut manifest makes it
+forget whole tables. Two things reveal that:
 
-* Every write has a number, and its batch carries a row with that number. A small file next to the index says up to which number the index
-  was synced. It is synced before any request is answered: after the index itself, or at the same time. In the second case it carries the
-  batch, and an index that lacks this one write gets it from there.
-* Now and then a write leaves a row in the *trail*, a ring of rows with numbers of their own. Each of RocksDB's tables has some of them, so
-  a table that is missing below newer ones leaves a gap in the trail.
+* Every write has a number, and its batch carries a row with that number. A small file next to the
+  index records up to which number the index was synced. It is synced before any request is
+  answered: after the index itself, or at the same time. In the second case it carries the batch,
+  and an index that misses this one write gets it from there.
+* Now and then a write leaves a row in the *trail*, a ring of rows with their own numbers. Each of
+  RocksDB's tables holds some of them, so a missing table below newer ones leaves a gap in the
+  trail.
 """
 
 from __future__ import annotations
@@ -67,18 +70,18 @@ class Counter:
     """The row that each write carries."""
 
     number: int
-    """Of the write; grows by one each time."""
+    """Number of the write; grows by one each time."""
     trail: int
     """Rows of the trail that were ever written."""
     trail_base: int
-    """The trail is complete above this one only: what is below was given up by an operator."""
+    """The trail is complete above this row only. An operator gave up the rows up to it."""
 
     def encode(self) -> bytes:
         return _COUNTER.pack(self.number, self.trail, self.trail_base)
 
     @classmethod
     def decode(cls, row: bytes | None) -> Counter:
-        """``None``: an index that was never written by this version."""
+        """Return the decoded row. ``None``: this version never wrote to the index."""
         return cls(0, 0, 0) if row is None else cls(*_COUNTER.unpack(row))
 
 
@@ -91,7 +94,7 @@ def trail_row(number: int) -> tuple[bytes, bytes]:
 
 
 def trail_keys(counter: Counter) -> list[bytes]:
-    """The keys of the newest rows of the trail, which all must be there."""
+    """Return the keys of the newest rows of the trail. All of them must exist."""
     return [trail_key(number) for number in _expected(counter)]
 
 
@@ -104,7 +107,7 @@ class Redo:
     """The batch of one write, with the index's own rows."""
 
     identity: int
-    """Of the index that it was written to; it is applied to no other one."""
+    """Identity of the index that it was written to. It is applied to no other index."""
     puts: Sequence[tuple[bytes, bytes]]
     deletes: Sequence[bytes]
     """Applied after the puts."""
@@ -123,7 +126,7 @@ class Redo:
 
     @classmethod
     def decode(cls, identity: int, data: bytes) -> Redo:
-        """``data`` has matched its checksum."""
+        """Return the decoded batch. ``data`` has matched its checksum."""
         puts, deletes = _REDO_HEAD.unpack_from(data)
         at, fields = _REDO_HEAD.size, list[bytes]()
         for _ in range(2 * puts + deletes):
@@ -134,12 +137,12 @@ class Redo:
 
 
 def missing_from(counter: Counter, trail: Sequence[bytes | None], synced: int | None) -> str:
-    """What is missing, in words; empty when the index is complete.
+    """Return a description of what is missing; empty when the index is complete.
 
     Args:
         counter: found in the index.
         trail: the rows of ``trail_keys``.
-        synced: what the file next to the index says; ``None`` when there is no such file.
+        synced: the number in the file next to the index; ``None`` when there is no such file.
     """
     if synced is None:
         return "the file that says up to where it was synced is missing" if counter.number else ""
@@ -153,19 +156,23 @@ def missing_from(counter: Counter, trail: Sequence[bytes | None], synced: int | 
 
 
 class SyncedFile:
-    """The file that says up to which write an index is synced: two slots, written in turn."""
+    """The file that records up to which write an index is synced: two slots, written in turn."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.redo: Redo | None = None
-        """The batch of the newest write, which the index may lack; set by ``read``."""
+        """The batch of the newest write, which the index may miss; set by ``read``."""
         self._descriptor = -1
         self._turn = 0
         self._writer: _Writer | None = None
 
     def read(self) -> int | None:
-        """The greatest number in a valid slot, with that slot's ``redo``; ``None`` without the file. Raises ``CorruptData`` when no slot is
-        valid."""
+        """Return the greatest number in a valid slot, and set that slot's ``redo``.
+
+        ``None`` without the file.
+
+        Raises ``CorruptData`` when no slot is valid.
+        """
         try:
             with open(self.path, "rb") as file:
                 data = file.read()
@@ -195,21 +202,25 @@ class SyncedFile:
         sync_directory(os.path.dirname(self.path) or ".")
 
     def write(self, number: int) -> None:
-        """Durably say that the index is synced up to ``number``."""
+        """Durably record that the index is synced up to ``number``."""
         self._write(_encode_slot(number))
 
     def begin(self, number: int, identity: int, redo: bytes) -> None:
-        """Begin to say durably that the index is synced up to ``number``, while the index itself is being synced; ``finish`` waits.
+        """Begin to record durably that the index is synced up to ``number``, while the index itself
+        is being synced.
+
+        ``finish`` waits.
 
         Args:
-            redo: the encoded batch of write ``number``, the only one since the last sync; at most ``REDO_BYTES_MAX`` bytes.
+            redo: the encoded batch of write ``number``, the only one since the last sync; at most
+                ``REDO_BYTES_MAX`` bytes.
         """
         if self._writer is None:
             self._writer = _Writer(self._write)
         self._writer.slots.put(_encode_redo_slot(number, identity, redo))
 
     def finish(self) -> None:
-        """Raises ``OSError`` when what was begun has failed."""
+        """Wait for what ``begin`` started. Raises ``OSError`` when it failed."""
         assert self._writer is not None, "nothing was begun"
         error = self._writer.outcomes.get()
         if error is not None:

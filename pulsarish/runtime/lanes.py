@@ -1,7 +1,9 @@
-"""Lanes: threads with a queue each, for calls that block and let go of the interpreter lock meanwhile.
+"""Lanes: threads with a queue each, for calls that block and release the interpreter lock
+meanwhile.
 
-Jobs of one lane run one after another, in the order in which they were handed over. What has finished is posted to the event loop with
-one ``call_soon_threadsafe`` however many jobs that covers: a post costs a system call and a wake-up of the loop.
+Jobs of one lane run one after another, in the order in which they were queued. One
+``call_soon_threadsafe`` posts all finished jobs to the event loop: a post costs a system call and a
+wake-up of the loop.
 """
 
 from __future__ import annotations
@@ -18,14 +20,18 @@ __all__ = ["LANE_JOBS_MAX", "Lane", "Lanes", "OutsideWork"]
 T = TypeVar("T")
 
 LANE_JOBS_MAX = 100_000
-"""Jobs waiting in one lane. Every job has a coroutine waiting for it, so its callers' own limits hold long before this one does:
-passing it means that a caller has no limit, which is a mistake in the program."""
+"""Limit of the jobs that wait in one lane.
+
+A coroutine waits for every job, so the callers' own limits apply long before this one. Exceeding it
+means that a caller has no limit, which is a defect.
+"""
 
 
 class OutsideWork:
-    """Counts the work that other threads are doing for the event loop.
+    """Counts the work that other threads do for the event loop.
 
-    While the count is not zero the loop must let those threads run (see ``runtime.loop``): a loop that is never idle starves them.
+    While the count is not zero the loop must let those threads run (see ``runtime.loop``): a loop
+    that is never idle starves them.
     """
 
     __slots__ = ("count", "first")
@@ -36,13 +42,13 @@ class OutsideWork:
         """Called in the loop when the count leaves zero."""
 
     def began(self) -> None:
-        """Called in the loop when a request is handed to another thread."""
+        """Count a request that the loop has passed to another thread. Called in the loop."""
         self.count += 1
         if self.count == 1 and self.first is not None:
             self.first()
 
     def ended(self) -> None:
-        """Called in the loop when its answer has arrived."""
+        """Count an answer that has arrived. Called in the loop."""
         self.count -= 1
         assert self.count >= 0, "more work ended than began"
 
@@ -63,7 +69,10 @@ class Lane:
         self._thread.start()
 
     def run(self, job: Callable[[], T]) -> asyncio.Future[T]:
-        """Queue ``job``; its result or exception comes through the future. A cancelled future does not stop its job."""
+        """Queue ``job``.
+
+        The future gets its result or exception. Cancelling the future does not stop the job.
+        """
         assert not self._closed, "the lane is closed"
         assert self._waiting_count < LANE_JOBS_MAX, "a caller of this lane has no limit of its own"
         future: asyncio.Future[T] = self._loop.create_future()
@@ -81,15 +90,17 @@ class Lane:
             except Exception as failure:  # noqa: BLE001  # whatever it is, the waiting coroutine gets it
                 error = failure
             self._finished.append((future, result, error))
-            # Nothing of this job may be kept alive while the thread waits for the next one: buffers can be large.
+            # The thread must not keep anything of this job while it waits for the next one: buffers
+            # can be large.
             del taken, job, future, result, error
-            # Append first, look second; the loop clears the flag first and drains second. So no job is left behind.
+            # Append first, then read the flag. The loop clears the flag first, then drains. So
+            # every job is drained.
             if not self._posted:
                 self._posted = True
                 try:
                     self._loop.call_soon_threadsafe(self._deliver)
                 except RuntimeError:
-                    # The loop was closed under us: the process is ending and nobody waits any more.
+                    # The loop was closed: the process is ending and no task waits any more.
                     if self._loop.is_closed():
                         return
                     raise
@@ -108,7 +119,7 @@ class Lane:
                 future.set_exception(error)
 
     async def close(self) -> None:
-        """Run what is queued, then end the thread."""
+        """Run the queued jobs, then end the thread."""
         if self._closed:
             return
         last: asyncio.Future[None] = self.run(lambda: None)
@@ -131,7 +142,7 @@ class Lanes:
         return lane
 
     async def close(self) -> None:
-        """End all lanes, each after the jobs that it still has."""
+        """End all lanes, each after its remaining jobs."""
         for lane in list(self._lanes.values()):
             await lane.close()
         self._lanes.clear()

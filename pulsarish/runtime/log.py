@@ -1,9 +1,10 @@
 """Structured logs on the standard library's ``logging``.
 
-An event is a short constant phrase; what varies travels in fields: topic, ledger, entry, subscription, bookie, broker. The text form is
-for people, JSON and logfmt for machines; all go to standard error. A disabled level costs one comparison. Nothing on the path of a single
-entry may log. An event that comes again and again is written a limited number of times in each window; how many lines were held back is
-said with the next one that is written.
+An event is a short constant phrase. What varies is in fields: topic, ledger, entry, subscription,
+bookie, broker. The text form is for people, JSON and logfmt are for machines; all go to standard
+error. A disabled level costs one comparison. Code on the path of a single entry must not log. An
+event that repeats is written a limited number of times in each window. The next written line of the
+event carries the count of suppressed lines.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ __all__ = ["REPEATS_MAX", "LogForm", "Logger", "RepeatLimit", "configure_logs", 
 LogForm = Literal["text", "json", "logfmt"]
 
 REPEATS_MAX: Final = 50
-"""How often one event of one component is written in a window, unless configured otherwise."""
+"""Lines of one event of one component that are written in a window, unless configured otherwise."""
 
 _ROOT = "pulsarish"
-# A value in a text line is cut here: a log line must not carry a payload by accident.
+# A value in a text line is cut at this length: a log line must not carry a payload by accident.
 _VALUE_CHARS_MAX = 1_000
 _WINDOW_SECONDS: Final = 10.0
-_EVENTS_MAX: Final = 1_000  # events told apart; they are constant phrases, so there are fewer
+_EVENTS_MAX: Final = 1_000  # distinct events; they are constant phrases, so there are fewer
 _lines_by_level = dict.fromkeys(("debug", "info", "warning", "error"), 0)
 
 
@@ -50,19 +51,22 @@ class Logger:
         self._log(logging.WARNING, event, exception, fields)
 
     def error(self, event: str, /, *, exception: BaseException | None = None, **fields: object) -> None:
-        """With ``exception`` its traceback is written too."""
+        """Log an error. With ``exception``, its traceback is written too."""
         self._log(logging.ERROR, event, exception, fields)
 
     def _log(self, level: int, event: str, exception: BaseException | None, fields: dict[str, object]) -> None:
         if self._logger.isEnabledFor(level):
-            # Made here, because the standard library would look for the caller's file and line, which are shown nowhere, for twice the
-            # time.
+            # Made here: the standard library would look up the caller's file and line, which no
+            # form shows, and take twice the time.
             raised = None if exception is None else (type(exception), exception, exception.__traceback__)
             self._logger.handle(_Record(self._logger.name, level, event, fields, raised))
 
 
 class _Record(logging.LogRecord):
-    """One line: the event in ``msg``, what varies in ``fields``. Its message has both, for programs with handlers of their own."""
+    """One line: the event in ``msg``, its fields in ``fields``.
+
+    Its message has both, for programs with their own handlers.
+    """
 
     def __init__(self, name: str, level: int, event: str, fields: dict[str, object], raised: Any = None) -> None:
         super().__init__(name, level, "", 0, event, (), raised)
@@ -83,10 +87,13 @@ class RepeatLimit:
 
     def __init__(self, repeats_max: int) -> None:
         self._repeats_max = repeats_max
-        self._windows: dict[_Event, tuple[float, int]] = {}  # in the order of their beginning: when, and how many lines since
+        self._windows: dict[_Event, tuple[float, int]] = {}  # in the order of their start: the start, and the lines since
 
     def admit(self, event: _Event, now: float) -> int | None:
-        """``None``: hold this line back. Otherwise how many were held back since the event was last written."""
+        """Return ``None`` to suppress this line.
+
+        Otherwise return the count of lines suppressed since the event was last written.
+        """
         if not self._repeats_max:
             return 0
         window = self._windows.get(event)
@@ -100,7 +107,7 @@ class RepeatLimit:
         return 0 if window is None else max(0, window[1] - self._repeats_max)
 
     def over(self, now: float) -> list[tuple[_Event, int]]:
-        """Forget the windows that have ended; answers those in which lines were held back, and how many."""
+        """Forget the windows that have ended. Return the events with suppressed lines, and their counts."""
         ended: list[tuple[_Event, int]] = []
         while self._windows:
             event, (began, count) = next(iter(self._windows.items()))
@@ -113,7 +120,11 @@ class RepeatLimit:
 
 
 class _LimitedHandler(logging.StreamHandler[TextIO]):
-    """Has no timer: what was held back is told when the next line of any kind comes, or at the end of the process."""
+    """Writes lines within the limit.
+
+    Has no timer: it reports suppressed lines with the next line of any kind, or at the end of the
+    process.
+    """
 
     def __init__(self, stream: TextIO, repeats_max: int) -> None:
         super().__init__(stream)
@@ -133,7 +144,7 @@ class _LimitedHandler(logging.StreamHandler[TextIO]):
         super().emit(record)
 
     def tell_held_back(self, now: float) -> None:
-        """Say what was held back in windows that are over."""
+        """Report the suppressed lines of windows that are over."""
         for (name, level, phrase), count in self._limit.over(now):
             super().emit(_Record(name, level, phrase, {"held_back": count}))
 
@@ -191,7 +202,7 @@ def _text(value: object) -> str:
 
 
 def get_logger(name: str) -> Logger:
-    """A logger below ``pulsarish``; ``name`` is dotted, for example ``bookie.journal``."""
+    """Return a logger below ``pulsarish``. ``name`` is dotted, for example ``bookie.journal``."""
     return Logger(logging.getLogger(f"{_ROOT}.{name}"))
 
 
@@ -203,10 +214,14 @@ def configure_logs(
     identity: Mapping[str, str] | None = None,
     repeats_max: int = REPEATS_MAX,
 ) -> None:
-    """Send all events of ``level`` (debug, info, warning, error) and above to ``stream`` (standard error when none is given).
+    """Write all events of ``level`` (debug, info, warning, error) and above to ``stream`` (default:
+    standard error).
 
-    ``identity`` (as ``{"bookie": "b1"}``) is put on every line of the forms for machines. An event is written ``repeats_max`` times in ten
-    seconds, 0: always. Raises ``ValueError`` for an unknown level. Calling it again replaces the earlier setting.
+    Args:
+        identity: put on every line of the forms for machines, such as ``{"bookie": "b1"}``.
+        repeats_max: lines of one event in ten seconds; 0: no limit.
+
+    Raises ``ValueError`` for an unknown level. A second call replaces the earlier setting.
     """
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
@@ -220,12 +235,12 @@ def configure_logs(
 
 
 def lines_by_level() -> Mapping[str, float]:
-    """How many events were logged, by level, those that were held back included."""
+    """Return the events logged so far by level, including suppressed ones."""
     return dict(_lines_by_level)
 
 
 def flush_logs() -> None:
-    """Push out what the handlers hold: for the moment before the process ends without cleaning up."""
+    """Flush the handlers, before the process ends without cleaning up."""
     for handler in logging.getLogger(_ROOT).handlers or logging.getLogger().handlers:
         if isinstance(handler, _LimitedHandler):
             handler.tell_held_back(float("inf"))

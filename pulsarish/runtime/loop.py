@@ -1,10 +1,12 @@
-"""Running a node: the event loop, its lag, its signals, its end.
+"""Run a node: the event loop, its lag, its signals, its end.
 
-**A loop that is never idle starves every other Python thread.** It lets go of the interpreter lock only for the instant of a zero-time
-poll, and a thread that waits less than the switch interval at a time never asks for it: a thread was seen waiting two seconds, in which
-the journal answers nothing and the metadata session misses its pings. So servers shorten the switch interval, and the loop *breathes*:
-it really sleeps for an instant once a millisecond, while other threads work for it or while it has been busy for most of the last lag
-measurement. An idle loop has no timer but the lag's.
+**A loop that is never idle starves every other Python thread.** It releases the interpreter lock
+only for the instant of a zero-time poll. A thread that waits less than the switch interval at a
+time never requests the lock. One thread was seen to wait for two seconds; meanwhile the journal
+does not answer and the metadata session misses its pings. So servers shorten the switch interval,
+and the loop *breathes*: it really sleeps for an instant once a millisecond. It does so while other
+threads work for it, or when it was busy for most of the last lag measurement. An idle loop has no
+timer but the lag's.
 """
 
 from __future__ import annotations
@@ -35,17 +37,21 @@ EXIT_SECOND_SIGNAL = 130
 _SWITCH_INTERVAL_SECONDS = 0.0005
 _BREATH_SECONDS = 0.000_02
 _BREATH_EVERY_SECONDS = 0.001
-# Most of what an idle process uses: ten a second cost 0.11-0.17 % of a core on the 2-core machine. A stall shorter than this can go unseen.
+# Most of the CPU time of an idle process: ten a second cost 0.11-0.17 % of a core on the 2-core
+# machine. A shorter stall can go unseen.
 _LAG_EVERY_SECONDS = 0.2
-# Above this share of one lag period the loop counts as busy and breathes although nothing is known to be out: metadata clients send their
-# pings from threads of their own, unasked.
+# Above this share of one lag period the loop counts as busy, and breathes although no work of other
+# threads is known. Metadata clients send their pings from their own threads, unasked.
 _BUSY_SHARE = 0.5
 _COLLECT_AFTER_ALLOCATIONS = 100_000
 _UMASK = 0o077
 
 
 class LoopCare:
-    """Measures the loop's lag and lets other threads run. Made in the loop that it cares for; ``start`` and ``stop`` in it too."""
+    """Measures the loop's lag and lets other threads run.
+
+    Create, start and stop it in the loop that it serves.
+    """
 
     def __init__(self, outside: OutsideWork) -> None:
         self._loop = asyncio.get_running_loop()
@@ -56,11 +62,14 @@ class LoopCare:
         self._due = 0.0
         self._used_seconds = 0.0
         self.lag_seconds = 0.0
-        """How late the loop was at the last measurement; the stall itself was at most one measuring period longer."""
+        """How late the loop was at the last measurement.
+
+        The stall itself was at most one measuring period longer.
+        """
         self.lags = Histogram(LAG_BUCKETS_SECONDS)
         """All measurements since the start."""
         self.lag_seconds_max = 0.0
-        """The worst lag since ``take_lag_max`` was last called."""
+        """The greatest lag since the last call of ``take_lag_max``."""
 
     def start(self) -> None:
         self._outside.first = self._breathe_soon
@@ -74,7 +83,10 @@ class LoopCare:
                 handle.cancel()
 
     def take_lag_max(self) -> float:
-        """The worst lag in seconds since the last call; an evictor asks this before it suspects others of silence."""
+        """Return the greatest lag in seconds since the last call.
+
+        An evictor reads it before it suspects silent peers.
+        """
         worst, self.lag_seconds_max = self.lag_seconds_max, 0.0
         return worst
 
@@ -109,7 +121,7 @@ class RunningNode(Protocol):
     """A node that serves."""
 
     ready_line: str
-    """Printed to standard output once the node can serve."""
+    """Printed to standard output when the node can serve."""
 
     async def stop(self) -> None:
         """Stop gracefully: hand over, flush, close. Called once."""
@@ -117,7 +129,7 @@ class RunningNode(Protocol):
 
 
 class NodeProcess:
-    """What a starting node gets from its process."""
+    """What a process passes to its starting node."""
 
     def __init__(self) -> None:
         self.outside = OutsideWork()
@@ -135,10 +147,11 @@ class NodeProcess:
 
 
 def run_node(start: Callable[[NodeProcess], Awaitable[RunningNode]]) -> int:
-    """Run one node until SIGTERM or SIGINT, or until it asks to stop; answers the exit status.
+    """Run one node until SIGTERM or SIGINT, or until it requests a stop. Return the exit status.
 
-    ``start`` returns once the node can serve; its exceptions (a refused configuration, a port in use) go to the caller. A signal during
-    the start ends the process at once: nothing is served yet. A second signal during the stop ends it at once too.
+    ``start`` returns once the node can serve. Its exceptions (a rejected configuration, a port in
+    use) are raised to the caller. A signal during the start ends the process at once, since it
+    serves no client yet. A second signal during the stop ends it at once too.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
     raise_descriptor_limit()
@@ -182,8 +195,11 @@ async def _run(start: Callable[[NodeProcess], Awaitable[RunningNode]]) -> int:
 
 
 def _calm_collector() -> None:
-    """Collect cycles rarely. A node's hot paths make no cycles, and entries that wait live long enough to be walked again and again:
-    the default thresholds cost a bookie a fifth of its CPU. What was made until now lives as long as the process.
+    """Collect cycles rarely.
+
+    A node's hot paths make no cycles, and waiting entries live long enough to be traversed again
+    and again. The default thresholds cost a bookie a fifth of its CPU. Objects that exist now live
+    as long as the process.
     """
     gc.collect()
     gc.freeze()
@@ -191,5 +207,5 @@ def _calm_collector() -> None:
 
 
 def _log_loop_exception(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """A callback failed, or a task's exception was never looked at: a defect that must be seen."""
+    """Log a failed callback, or a task's exception that was never retrieved: a defect that must be seen."""
     _log.error("event loop", exception=context.get("exception"), message=context.get("message"))

@@ -1,11 +1,12 @@
-"""Metrics that cost an integer addition where they happen and are put into words only when somebody scrapes.
+"""Metrics that cost an integer addition where they happen. They become text only at a scrape.
 
-Counters are plain integers of whoever counts, read at the scrape. Names are the ones that Pulsar's and BookKeeper's dashboards already
-use; the text format is Prometheus's, written here: it is a dozen lines, and importing a library for it would cost every process memory and
-start-up time.
+Counters are plain integers of the code that counts, read at the scrape. Names are those that
+Pulsar's and BookKeeper's dashboards use. The text format is Prometheus's. It is written here in a
+dozen lines: importing a library for it would cost every process memory and start-up time.
 
-A scrape of many series is made in slices: a source is a generator that pauses, and between its slices the loop does its work. Whoever
-scrapes while another scrape is under way gets that one's text, so that a crowd of scrapers costs as much as one.
+A scrape of many series is made in slices: a source is a generator that pauses, and the loop does
+its work between slices. A scrape that starts while another one runs gets that one's text, so many
+concurrent scrapes cost as much as one.
 """
 
 from __future__ import annotations
@@ -51,13 +52,13 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, value: float, count: int = 1) -> None:
-        """Count ``value`` (``count`` times: a whole batch shares one observation)."""
+        """Count ``value``, ``count`` times: a whole batch shares one observation."""
         self.counts[bisect_left(self.bounds, value)] += count
         self.total += value * count
 
 
 class Operation:
-    """How long an operation took, apart for those that succeeded and those that failed, as BookKeeper counts its own."""
+    """How long an operation took, with separate histograms for success and failure, as in BookKeeper."""
 
     __slots__ = ("failed", "succeeded")
 
@@ -68,7 +69,10 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What a metric is called and means; ``labels`` beside those that every series of the process carries."""
+    """Name, type and meaning of a metric.
+
+    ``labels``: those besides the labels that every series of the process carries.
+    """
 
     name: str
     kind: Kind
@@ -84,11 +88,14 @@ class Page:
         self._common = common
 
     def labels(self, labels: Mapping[str, str]) -> str:
-        """The labels of a series as they are written, to be made once and used for all series of one thing."""
+        """Return the labels of a series in text form.
+
+        Make it once and use it for all series of one object.
+        """
         return _braces({**self._common, **labels})
 
     def put(self, name: str, labels: str, value: float) -> None:
-        """One series of a counter or gauge; ``labels`` as ``labels`` made them."""
+        """Add one series of a counter or gauge. ``labels``: a result of ``labels``."""
         self.lines[name].append(f"{name}{labels} {_number(value)}")
 
     def put_histogram(self, name: str, labels: Mapping[str, str], histogram: Histogram) -> None:
@@ -103,16 +110,16 @@ class Page:
 
 
 Source = Callable[[Page], Iterator[None]]
-"""Puts series on the page; each ``yield`` is a moment at which the loop may do something else."""
+"""Puts series on the page. At each ``yield`` the loop may do other work."""
 
 
 class Metrics:
-    """A process's registry. Names are registered once; ``scrape`` writes them all.
+    """A process's registry. Each name is registered once; ``scrape`` writes all of them.
 
     Args:
         labels: put on every series, such as ``cluster``.
         lag_seconds: reads the event loop's lag.
-        lags: all that was measured of it.
+        lags: all lags that were measured.
     """
 
     def __init__(
@@ -123,14 +130,14 @@ class Metrics:
         lags: Histogram | None = None,
     ) -> None:
         self.families: dict[str, Family] = {}
-        """All that is exported, by name."""
+        """Everything that is exported, by name."""
         self._common = dict(labels or {})
         self._sources: list[Source] = []
         self._under_way: asyncio.Future[bytes] | None = None
         self._process(lag_seconds, lags)
 
     def read(self, name: str, kind: Literal["counter", "gauge"], meaning: str, value: Callable[[], float]) -> None:
-        """A counter or gauge whose value is computed at the scrape."""
+        """Register a counter or gauge whose value is computed at the scrape."""
 
         def collect(page: Page) -> Iterator[None]:
             page.put(name, page.labels({}), value())
@@ -141,7 +148,7 @@ class Metrics:
     def read_each(
         self, name: str, kind: Literal["counter", "gauge"], meaning: str, label: str, values: Callable[[], Mapping[str, float]]
     ) -> None:
-        """The same with one label, whose few values are known beforehand."""
+        """Register a counter or gauge with one label, whose few values are known beforehand."""
 
         def collect(page: Page) -> Iterator[None]:
             for key, value in values().items():
@@ -151,7 +158,7 @@ class Metrics:
         self.source([Family(name, kind, meaning, (label,))], collect)
 
     def histogram(self, name: str, meaning: str, histogram: Histogram) -> None:
-        """A histogram that whoever measures keeps."""
+        """Register a histogram that the measuring code keeps."""
 
         def collect(page: Page) -> Iterator[None]:
             page.put_histogram(name, {}, histogram)
@@ -160,7 +167,7 @@ class Metrics:
         self.source([Family(name, "histogram", meaning)], collect)
 
     def operation(self, name: str, meaning: str, operation: Operation) -> None:
-        """A histogram for each outcome, under the label ``success``."""
+        """Register a histogram for each outcome, under the label ``success``."""
 
         def collect(page: Page) -> Iterator[None]:
             page.put_histogram(name, {"success": "true"}, operation.succeeded)
@@ -170,14 +177,14 @@ class Metrics:
         self.source([Family(name, "histogram", meaning, ("success",))], collect)
 
     def source(self, families: Sequence[Family], collect: Source) -> None:
-        """Metrics that are computed together."""
+        """Register metrics that are computed together."""
         for family in families:
             assert family.name not in self.families, f"the metric {family.name} is registered twice"
             self.families[family.name] = family
         self._sources.append(collect)
 
     async def scrape(self) -> bytes:
-        """Everything in Prometheus's text format (version 0.0.4)."""
+        """Return all series in Prometheus's text format (version 0.0.4)."""
         if self._under_way is not None:
             return await asyncio.shield(self._under_way)
         self._under_way = asyncio.get_running_loop().create_future()
@@ -185,7 +192,7 @@ class Metrics:
             text = await self._write()
         except BaseException as error:
             self._under_way.set_exception(error)
-            self._under_way.exception()  # taken here: there may be nobody else
+            self._under_way.exception()  # taken here: no other scrape may follow
             raise
         else:
             self._under_way.set_result(text)

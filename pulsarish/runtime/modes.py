@@ -1,4 +1,7 @@
-"""Who may look at the files of a node: they hold messages and metadata, so only the user that runs it."""
+"""File modes of a node.
+
+Its files hold messages and metadata, so only the user that runs it may read them.
+"""
 
 from __future__ import annotations
 

@@ -116,10 +116,12 @@ class ConnectionSlots:
 
 
 class HeldBytes:
-    """Limit the bytes that all connections together hold for one reason, such as parts of messages, or answers that nobody reads.
+    """Limit the bytes that all connections together hold for one reason, such as parts of messages,
+    or answers that their peers do not read.
 
-    Beyond the limit connections are aborted until the rest fits, first the one that has held something for the longest time. A connection
-    that holds nothing for a moment counts from the beginning when it holds something again. Every call is O(1), besides the aborts.
+    Beyond the limit connections are aborted until the rest fits, first the one that has held
+    something for the longest time. A connection that holds nothing for a moment counts from the
+    beginning when it holds something again. Every call is O(1), besides the aborts.
 
     Args:
         limit_bytes: the limit for all connections together.

@@ -1,7 +1,8 @@
-"""Ending a TCP connection that gRPC's C core holds.
+"""End a TCP connection that gRPC's C core holds.
 
-The core keeps a message that its peer does not read until the connection ends: the end of the stream does not free it, and Python has no
-call that ends a connection. Its socket is a descriptor of this process, which is found by the address of its peer.
+The core keeps a message that its peer does not read until the connection ends. The end of the
+stream does not free it, and Python has no call that ends a connection. This module finds the
+connection's descriptor by the address of its peer.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ _DESCRIPTORS = "/dev/fd"
 
 
 def shut_down_connection(peer: str) -> bool:
-    """Shut down the connection of this process whose other end is ``peer`` (``host:port``); False when there is none.
+    """Shut down the connection of this process whose other end is ``peer`` (``host:port``).
 
-    Looks at every descriptor of the process: for rare cases only.
+    False when there is none.
+
+    Checks every descriptor of the process: for rare cases only.
     """
     host, _, port = unquote(peer).rpartition(":")
     wanted = (host.strip("[]"), port)

@@ -1,8 +1,10 @@
-"""The records of RocksDB's logs and manifests, as far as they must be looked at before RocksDB reads them.
+"""The records of RocksDB's logs and manifests, as far as they must be checked before RocksDB reads
+them.
 
-A file is a row of blocks of 32 KiB, each with records ``crc32c u32 | length u16 | type u8 | data``, little-endian; the masked CRC covers
-type and data. Types 5 to 8 belong to recycled logs, which are not used here. One flipped bit makes type 5 of type 1, and RocksDB 9.8 then
-reads the same place forever.
+A file is a sequence of blocks of 32 KiB, each with records ``crc32c u32 | length u16 | type u8 |
+data``, little-endian. The masked CRC covers type and data. Types 5 to 8 belong to recycled logs,
+which are not used here. One flipped bit turns type 1 into type 5, and RocksDB 9.8 then reads the
+same place forever.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ _MASK: Final = 0xA282EAD8
 
 
 def recycled_record_at(data: bytes) -> int | None:
-    """The offset of a record that claims to be of a recycled log, where RocksDB would come to it; ``None`` when there is none."""
+    """Return the offset of a record with a type of recycled logs that RocksDB would reach; ``None``
+    when there is none.
+    """
     at = 0
     while True:
         left = _BLOCK_BYTES - at % _BLOCK_BYTES

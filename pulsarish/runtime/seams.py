@@ -1,8 +1,9 @@
 """The interface between a node and its world.
 
-Bookies, brokers, clients and the ledger code receive everything below as constructor arguments and touch nothing else outside their
-own memory. There are two worlds: production (uvloop, gRPC, kazoo, files, RocksDB) and simulation (virtual time, simulated network,
-disk and metadata). An implementation promises exactly what is written here; the conformance suites hold both to it.
+Bookies, brokers, clients and the ledger code receive everything below as constructor arguments.
+They use nothing else outside their own memory. There are two worlds: production (uvloop, gRPC,
+kazoo, files, RocksDB) and simulation (virtual time, simulated network, disk and metadata). An
+implementation promises exactly what is written here. The conformance suites check both.
 """
 
 from __future__ import annotations
@@ -54,14 +55,24 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Clock(Protocol):
-    """Time as the node sees it. Never ``loop.time()``, ``asyncio.sleep``, ``asyncio.timeout`` or ``wait_for`` outside ``runtime/``."""
+    """Time of the node.
+
+    Code outside ``runtime/`` never uses ``loop.time()``, ``asyncio.sleep``, ``asyncio.timeout`` or
+    ``wait_for``.
+    """
 
     def monotonic(self) -> float:
-        """Seconds since some instant; a node's own, so it drifts in simulation."""
+        """Return the seconds since some instant.
+
+        Each node has its own clock, which drifts in simulation.
+        """
         ...
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch. May jump: for stamps that users see, never for leases."""
+        """Return the milliseconds since the epoch.
+
+        May jump: for timestamps that users see, never for leases.
+        """
         ...
 
     async def sleep(self, seconds: float) -> None: ...
@@ -72,19 +83,23 @@ class Clock(Protocol):
 
 
 class Tasks(Protocol):
-    """The owner of a node's tasks. A critical task that fails ends the node, loudly; any other ends its scope, and is counted."""
+    """Owner of a node's tasks.
+
+    A critical task that fails ends the node, loudly. Any other failed task ends its scope and is
+    counted.
+    """
 
     contained_failures: dict[ScopeKind, int]
-    """How often a task that is not critical failed, by what it belonged to."""
+    """Failures of tasks that are not critical, by kind of scope."""
 
     def spawn(
         self, work: Coroutine[object, object, None], *, name: str, critical: Critical | None = None, scope: Scope | None = None
     ) -> asyncio.Task[None]:
-        """Start ``work``. Without ``critical`` and ``scope`` its failure ends nothing else."""
+        """Start ``work``. Without ``critical`` and ``scope``, its failure ends only the task."""
         ...
 
     def contain(self, task: str, error: BaseException, scope: Scope) -> None:
-        """Count and log a failure that was caught, and end its scope."""
+        """Count and log a failure that the caller caught, and end its scope."""
         ...
 
 
@@ -93,14 +108,24 @@ class Locked(Exception):
 
 
 class File(Protocol):
-    """An open file. Writes of one file are issued in call order; any ``OSError`` is raised to the caller and never retried here."""
+    """An open file.
+
+    Writes of one file are issued in call order. An ``OSError`` is raised to the caller and never
+    retried here.
+    """
 
     async def write(self, offset_bytes: int, parts: Sequence[Buffer], *, sync: bool) -> None:
-        """One thread hop: ``pwritev`` of all parts at the offset, then ``fdatasync`` when ``sync``. No parts and ``sync``: sync only."""
+        """Write all parts at the offset with ``pwritev``, then ``fdatasync`` when ``sync``.
+
+        One thread hop. Without parts and with ``sync``: sync only.
+        """
         ...
 
     async def read(self, spans: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Read many ``(offset, size)`` spans in one hop. A span past the end gives fewer bytes."""
+        """Read many ``(offset, size)`` spans in one hop.
+
+        A span past the end of the file returns fewer bytes.
+        """
         ...
 
     async def truncate(self, size_bytes: int) -> None: ...
@@ -111,11 +136,14 @@ class File(Protocol):
 
 
 class Files(Protocol):
-    """A node's directories. Paths are strings; a lane is a thread of its own with a queue, named by its user."""
+    """A node's directories. Paths are strings. A lane is a thread with its own queue; its user names it."""
 
     async def open(self, path: str, *, lane: str, create: bool = False, reserve_bytes: int = 0) -> File:
-        """Open for reading and writing. ``create`` makes missing directories and the file (error when it exists), allocates
-        ``reserve_bytes`` of zeroes, and syncs file and directory before it returns. Without it a missing file is ``FileNotFoundError``.
+        """Open a file for reading and writing.
+
+        With ``create``: make missing directories and the file (error when it exists), allocate
+        ``reserve_bytes`` of zeroes, and sync file and directory before returning. Without it, a
+        missing file raises ``FileNotFoundError``.
         """
         ...
 
@@ -124,55 +152,69 @@ class Files(Protocol):
         ...
 
     async def remove(self, paths: Sequence[str]) -> None:
-        """Delete files (missing ones are no error), then sync their directories."""
+        """Delete files, then sync their directories. A missing file is not an error."""
         ...
 
     async def list(self, directory: str) -> Sequence[str]:
-        """The sorted names in a directory; empty when there is no such directory."""
+        """Return the sorted names in a directory; empty when it does not exist."""
         ...
 
     async def free_bytes(self, directory: str) -> int: ...
 
     async def lock(self, directory: str) -> None:
-        """Hold the directory for this node's life. A second live holder gets ``Locked``. Makes the directory."""
+        """Lock the directory for this node's life.
+
+        Makes a missing directory. Raises ``Locked`` when a live process holds the lock.
+        """
         ...
 
 
 class KeyValueIndex(Protocol):
-    """An ordered index. Batches only; one call is one hop. Keys are below sixteen bytes of 0xff.
+    """An ordered index.
 
-    An index that is open holds everything that was ever synced to it: opening one that does not, or whose damage shows at once, raises
-    ``CorruptData``; a second opener gets ``OSError``. Every method raises ``OSError`` and nothing else when the disk fails or a row cannot
-    be read: such a row is never answered as absent and a scan never ends early for it. After a write or sync that failed every later one
-    fails too, until the index is opened again.
+    Writes are batches only; one call is one hop. Keys are below sixteen bytes of 0xff.
+
+    An open index holds everything that was ever synced to it. Opening raises ``CorruptData`` for an
+    index that lost synced rows, or whose damage shows at once. A second opener gets ``OSError``.
+    Every method raises ``OSError`` and no other error when the disk fails or a row cannot be read.
+    The index never answers that an unreadable row is absent, and a scan never ends early for it.
+    After a failed write or sync every later one fails too, until the index is opened again.
     """
 
     @property
     def synced(self) -> int:
-        """The number of the last write that is known to be durable. Each write with rows has the next number, over all openings."""
+        """The number of the last write that is known to be durable.
+
+        Each write with rows has the next number, over all openings.
+        """
         ...
 
     async def write(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = (), *, sync: bool) -> None:
-        """Apply all or nothing at a crash; ``sync``: durable (with everything written before) when it returns. May wait while the index is
-        behind with its own work.
+        """Apply all rows or, at a crash, none.
+
+        With ``sync``, this write and all earlier ones are durable when it returns.
+
+        May wait while the index is behind with its own work.
         """
         ...
 
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
 
     async def scan(self, start: bytes, end: bytes, *, limit: int, reverse: bool = False) -> list[tuple[bytes, bytes]]:
-        """Rows with ``start <= key < end`` in key order; with ``reverse`` from the end downwards. At most ``limit``."""
+        """Return at most ``limit`` rows with ``start <= key < end``, in key order; with ``reverse``
+        from the end downwards.
+        """
         ...
 
     async def close(self) -> None: ...
 
 
 class StreamBroken(Exception):
-    """The stream is gone; what was sent and not answered has an unknown outcome."""
+    """The stream is gone. A message that was sent and not answered has an unknown outcome."""
 
 
 class Unreachable(StreamBroken):
-    """The peer refused or reset the connection before anything was taken: the process is not there."""
+    """The peer refused or reset the connection before it took any message: its process does not run."""
 
 
 class CallFailed(Exception):
@@ -180,29 +222,39 @@ class CallFailed(Exception):
 
 
 class Stream(Protocol):
-    """Ordered whole messages until broken; the same face on both ends.
+    """Whole messages in order, until the stream breaks. Both ends have the same interface.
 
-    One reader task and one writer task own a stream for its life; neither ``send`` nor ``receive`` is ever cancelled or timed out.
+    One reader task and one writer task own a stream for its life. Neither cancels ``send`` or
+    ``receive``, nor sets a timeout on them.
     """
 
     peer: str
     peer_program: str
-    """On the server's end what the client calls itself, as ``program_name``; empty: it does not say, and on the client's end."""
+    """On the server's end, the name that the client sent, as ``program_name`` returns it.
+
+    Empty when it sent none, and on the client's end.
+    """
 
     async def send(self, parts: Sequence[Buffer]) -> None:
-        """Send one message, the parts joined. Returns when the transport took it. Raises ``StreamBroken``."""
+        """Send one message, the parts joined.
+
+        Returns when the transport has accepted it. Raises ``StreamBroken``.
+        """
         ...
 
     async def receive(self) -> bytes | None:
-        """The next message; ``None`` once the peer has finished. Raises ``StreamBroken``."""
+        """Return the next message; ``None`` after the peer has finished. Raises ``StreamBroken``."""
         ...
 
     async def finish(self) -> None:
-        """Say that nothing more will be sent. On the server end this closes the stream after what was sent."""
+        """End the sending direction.
+
+        On the server's end this closes the stream after the messages that were sent.
+        """
         ...
 
     def abort(self, reason: str) -> None:
-        """Break the stream now, for both ends; pending ``send`` and ``receive`` raise ``StreamBroken``."""
+        """Break the stream now, for both ends. Pending ``send`` and ``receive`` raise ``StreamBroken``."""
         ...
 
 
@@ -212,7 +264,7 @@ CallHandler = Callable[[bytes], Awaitable[bytes]]
 
 class Listener(Protocol):
     address: str
-    """The real ``host:port``, also when port 0 was asked for."""
+    """The real ``host:port``, also after a request for port 0."""
 
     async def stop(self, grace_seconds: float) -> None: ...
 
@@ -237,18 +289,24 @@ class HttpResponse:
 
 HttpHandler = Callable[[HttpRequest], Awaitable[HttpResponse]]
 BodyLimit = Callable[[str, Sequence[str]], int]
-"""Returns the greatest body of a request, in bytes, by its method and the decoded segments of its path."""
+"""Returns the limit of a request's body in bytes, from its method and the decoded segments of its path."""
 
 
 class ClientConnections(Protocol):
-    """The network of a client. A lane is a connection of its own, so that traffic of one lane never waits behind another's."""
+    """The network of a client.
+
+    A lane has its own connection, so traffic of one lane never waits behind another lane's.
+    """
 
     async def open(self, address: str, method: str, *, lane: str = "") -> Stream:
-        """Open a stream. Raises ``Unreachable`` when nobody listens, ``StreamBroken`` otherwise."""
+        """Open a stream. Raises ``Unreachable`` when no process listens, ``StreamBroken`` otherwise."""
         ...
 
     async def call(self, address: str, method: str, request: bytes, *, timeout_seconds: float) -> bytes:
-        """One request and its answer, on a lane of its own. Raises ``Unreachable``, ``StreamBroken``, ``TimeoutError``, ``CallFailed``."""
+        """Send one request and return its answer. Calls have their own lane.
+
+        Raises ``Unreachable``, ``StreamBroken``, ``TimeoutError``, ``CallFailed``.
+        """
         ...
 
 
@@ -258,19 +316,23 @@ class Connections(ClientConnections, Protocol):
     async def serve(
         self, address: str, streams: Mapping[str, StreamHandler], calls: Mapping[str, CallHandler], *, message_bytes_max: int = 0
     ) -> Listener:
-        """Listen on ``host:port``; port 0 picks a free one; a port in use raises ``OSError``.
+        """Listen on ``host:port``. Port 0 picks a free port; a port in use raises ``OSError``.
 
         Args:
-            message_bytes_max: the greatest message that is received here; 0: the network's own limit.
+            message_bytes_max: the limit of a received message, in bytes; 0: the network's own
+                limit.
         """
         ...
 
     async def serve_bytes(self, address: str, factory: Callable[[], asyncio.Protocol]) -> Listener:
-        """A raw byte listener, for Pulsar's binary face."""
+        """Listen for raw bytes, for Pulsar's binary protocol."""
         ...
 
     async def open_bytes(self, address: str, factory: Callable[[], asyncio.Protocol]) -> asyncio.Protocol:
-        """The client's side of it: the protocol once it is connected. Raises ``Unreachable`` when nobody listens, ``StreamBroken``."""
+        """Open a raw byte connection and return its connected protocol.
+
+        Raises ``Unreachable`` when no process listens, ``StreamBroken``.
+        """
         ...
 
     async def serve_http(self, address: str, handler: HttpHandler, *, body_limit: BodyLimit | None = None) -> Listener:
@@ -280,11 +342,11 @@ class Connections(ClientConnections, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Versioned:
-    """A metadata node as it was read."""
+    """A metadata node at the time of the read."""
 
     data: bytes
     version: int
-    created: int  # czxid: tells a re-created node from the old one
+    created: int  # czxid: distinguishes a node that was created again from the old one
     session_id: int  # 0 unless ephemeral
 
 
@@ -329,19 +391,22 @@ class Conflict(Exception):
 
 
 class SessionLost(Exception):
-    """The session in which the request was made has expired; its ephemeral nodes are gone."""
+    """The session of the request has expired; its ephemeral nodes are gone."""
 
 
 class OutcomeUnknown(Exception):
-    """The answer was lost: the commit may or may not have happened. Read back to find out."""
+    """The answer was lost: the commit may or may not have happened. Read the nodes to find out."""
 
 
 class MetadataStore(Protocol):
-    """Versioned nodes in a tree, with ZooKeeper's meaning. Requests are pipelined, with a bounded number in flight.
+    """Versioned nodes in a tree, with ZooKeeper's semantics.
 
-    ``LOST`` is decided by the node's own clock: one session timeout after the last answered request was *sent*. After it the store opens
-    a new session by itself and reports ``CONNECTED`` with another ``session_id``. Nothing is carried over: the old ephemeral nodes are
-    gone (or will be), all watches have fired, and every request of the old session that had no answer raised ``SessionLost``.
+    Requests are pipelined, with a bounded number in flight.
+
+    The node's own clock decides ``LOST``: one session timeout after the last answered request was
+    *sent*. Then the store opens a new session and reports ``CONNECTED`` with another
+    ``session_id``. The new session inherits nothing. The old ephemeral nodes are gone (or will be),
+    all watches have fired, and every unanswered request of the old session raised ``SessionLost``.
     """
 
     @property
@@ -352,8 +417,13 @@ class MetadataStore(Protocol):
 
     @property
     def zxid(self) -> int:
-        """The greatest transaction id that an answer over this connection has carried: the tree had come so far, durably. 0 before the
-        first answer; after the connection ends it stays until there is another one."""
+        """The greatest transaction id that an answer over this connection carried.
+
+        The tree had durably reached it.
+
+        0 before the first answer. After the connection ends, the value stays until there is another
+        connection.
+        """
         ...
 
     def listen(self, changed: Callable[[SessionState], None]) -> None:
@@ -361,23 +431,29 @@ class MetadataStore(Protocol):
         ...
 
     async def get_many(self, paths: Sequence[str], *, watch: Callable[[str], None] | None = None) -> list[Versioned | None]:
-        """Read nodes; ``None`` where there is none. ``watch`` fires at most once per path, with the path, and means only "read again"
-        (the node was created, changed or deleted, or the connection broke). Raises ``SessionLost``, ``OutcomeUnknown`` (disconnected).
+        """Read nodes; ``None`` for each that does not exist.
+
+        ``watch`` fires at most once per path, with the path. It means only "read again": the node
+        was created, changed or deleted, or the connection broke. Raises ``SessionLost``,
+        ``OutcomeUnknown`` (disconnected).
         """
         ...
 
     async def children(self, path: str, *, watch: Callable[[str], None] | None = None) -> list[str]:
-        """Sorted names of a node's children. A missing node raises ``Conflict(0, NO_NODE)``."""
+        """Return the sorted names of a node's children. A missing node raises ``Conflict(0, NO_NODE)``."""
         ...
 
     async def commit(self, ops: Sequence[Op]) -> list[str | int]:
-        """All or nothing. Answers, per operation: the path created, the new version of a put, or the version checked or -1 deleted.
-        Raises ``Conflict``, ``SessionLost``, ``OutcomeUnknown``.
+        """Apply all operations or none.
+
+        Returns, for each operation: the created path, the new version of a put, the version that a
+        check compared, or -1 for a delete. Raises ``Conflict``, ``SessionLost``,
+        ``OutcomeUnknown``.
         """
         ...
 
     async def sync(self, path: str) -> None:
-        """Reads after this see all that was committed, by anybody, before it."""
+        """Wait until later reads see everything that any client committed before this call."""
         ...
 
     async def close(self) -> None:
@@ -389,7 +465,8 @@ class MetadataStore(Protocol):
 class World:
     """What a node is built from.
 
-    In production ``random`` draws from the operating system: ids, tokens and passwords come from it, and no peer can guess the next one.
+    In production ``random`` draws from the operating system. Ids, tokens and passwords come from
+    it, so no peer can guess the next one.
     """
 
     clock: Clock

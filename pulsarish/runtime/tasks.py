@@ -1,8 +1,11 @@
-"""Supervision: every task has one owner; a critical task that fails ends its process, any other ends what it belongs to.
+"""Supervision: every task has one owner.
 
-A node whose journal has failed but whose process still answers health checks is worse than a dead node (the field's bug lists show it
-again and again), so that end is loud and immediate. Which tasks these are says ``runtime/containment.py:Critical``.
-A critical task that *returns* is done with its work: only an exception is a death.
+A critical task that fails ends its process; any other ends its scope.
+
+A node whose journal has failed but whose process still answers health checks is worse than a dead
+node (the field's bug lists show it again and again). So that end is loud and immediate.
+``runtime/containment.py:Critical`` lists these tasks. A critical task that *returns* has completed
+its work: only an exception ends the process.
 """
 
 from __future__ import annotations
@@ -19,19 +22,21 @@ from pulsarish.runtime.seams import Tasks
 __all__ = ["EXIT_CRITICAL_TASK", "Supervisor", "end_process", "export_contained"]
 
 EXIT_CRITICAL_TASK = 70
-"""The exit status of a process that a dead critical task has ended (EX_SOFTWARE)."""
+"""The exit status of a process that a failed critical task has ended (EX_SOFTWARE)."""
 
 _log = get_logger("tasks")
 
 
 def end_process(task: str, error: BaseException) -> None:
-    """End this process without cleaning up: whatever a clean-up would write might rest on state that the dead task left half done."""
+    """End this process without cleaning up: a clean-up might write state that the failed task left
+    half done.
+    """
     flush_logs()
     os._exit(EXIT_CRITICAL_TASK)
 
 
 def export_contained(metrics: Metrics, tasks: Tasks) -> None:
-    """Register how many failures of tasks were kept to what they belonged to."""
+    """Register the counts of failures that ended only their scope."""
     metrics.read_each(
         "pulsarish_contained_failures_total",
         "counter",
@@ -44,12 +49,14 @@ def export_contained(metrics: Metrics, tasks: Tasks) -> None:
 class Supervisor:
     """The production ``Tasks``: owns a node's tasks until ``stop``.
 
-    ``died`` is called with a task's name and its exception when a critical task raised; it is expected not to return in production.
+    ``died`` is called with a task's name and its exception when a critical task raised. In
+    production it does not return.
     """
 
     def __init__(self, *, died: Callable[[str, BaseException], None] = end_process) -> None:
         self._died = died
-        # Keyed by a running number, so that stopping goes in order of creation and nothing depends on addresses.
+        # Keyed by a running number: ``stop`` goes in order of creation, and nothing depends on
+        # memory addresses.
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._created_count = 0
         self._stopping = False
@@ -62,7 +69,11 @@ class Supervisor:
     def spawn(
         self, work: Coroutine[object, object, None], *, name: str, critical: Critical | None = None, scope: Scope | None = None
     ) -> asyncio.Task[None]:
-        """Start ``work`` under this owner. When a task that is not critical fails, that is counted and logged, and its scope ends."""
+        """Start ``work`` under this owner.
+
+        When a task that is not critical fails, the failure is counted and logged, and its scope
+        ends.
+        """
         number = self._created_count
         self._created_count += 1
         task = asyncio.get_running_loop().create_task(work, name=name)
@@ -93,15 +104,19 @@ class Supervisor:
         scope.end(error)
 
     async def stop(self) -> None:
-        """Cancel what is left, the youngest first (the old serve the young), and wait until each has ended.
+        """Cancel the remaining tasks, the newest first (older ones serve newer ones), and wait
+        until each has ended.
 
-        A task that was spawned while others were ending is cancelled too. The caller's own task is left alone.
+        A task that was started while others were ending is cancelled too. The caller's own task
+        keeps running.
         """
         own = asyncio.current_task()
         while left := [task for task in self._tasks.values() if task is not own]:
             task = left[-1]
             task.cancel()
-            # gather gives back the child's cancellation as a value, while a cancellation of this task is still raised.
+            # gather returns a child's cancellation as a value. A cancellation of this task is still
+            # raised.
             await asyncio.gather(task, return_exceptions=True)
-            # The done callback may run after this wake-up; without this the loop could meet the finished task again.
+            # The done callback may run after this wake-up. Without this the loop could find the
+            # finished task again.
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What this program calls itself to those that it connects to."""
+"""The name that this program sends to its peers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ __all__ = ["program_name"]
 
 @cache
 def program_name() -> str:
-    """As Apache Pulsar's clients name theirs, without the version where none is installed."""
+    """Return the name, in the form of Apache Pulsar's clients; without the version where none is
+    installed.
+    """
     # Not needed before the first connection, and slow to import.
     from importlib.metadata import PackageNotFoundError, version
 

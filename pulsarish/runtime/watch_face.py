@@ -1,4 +1,4 @@
-"""The HTTP face of a server without administration: whether it is well, and its metrics."""
+"""The HTTP port of a server without an admin API: health and metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["answer_watcher"]
 
 
 async def answer_watcher(request: HttpRequest, health: Callable[[], HttpResponse], metrics: Metrics) -> HttpResponse:
-    """The answer to GET of ``/health`` and ``/metrics``, and a refusal with a reason of everything else."""
+    """Answer GET of ``/health`` and ``/metrics``. Refuse every other request with a reason."""
     if request.method != "GET":
         return HttpResponse(405, b'{"reason": "only GET is served here"}')
     match request.path.strip("/"):

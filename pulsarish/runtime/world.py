@@ -1,4 +1,4 @@
-"""Putting the production world together."""
+"""Build the production world."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _INDEX_LANE = "index"
 
 @dataclass(frozen=True, slots=True)
 class Production:
-    """What a process has to make worlds of: one for each of its nodes, with a metadata session of the node's own."""
+    """What a process builds worlds from: one for each of its nodes, each with its own metadata session."""
 
     clock: Clock
     random: random.Random
@@ -44,7 +44,9 @@ class Production:
         )
 
     async def close(self) -> None:
-        """End what is left: tasks, then connections, then lanes with the jobs that they still have, then directory locks."""
+        """End what is left: tasks, then connections, then lanes after their remaining jobs, then
+        directory locks.
+        """
         await self.tasks.stop()
         await self.connections.close()
         await self.lanes.close()
@@ -59,11 +61,12 @@ def production(
     index_write_buffer_bytes: int = 4 << 20,
     index_block_cache_bytes: int = 8 << 20,
 ) -> Production:
-    """The parts of this process's world. Called in the event loop that runs its nodes.
+    """Return the parts of this process's world. Call it in the event loop that runs the nodes.
 
     Args:
         outside: the process's count of work in other threads (``NodeProcess.outside``).
-        supervisor: owner of the nodes' tasks; one that ends the process when a critical task dies unless given.
+        supervisor: owner of the nodes' tasks. The default one ends the process when a critical task
+            fails.
     """
     supervisor = supervisor if supervisor is not None else Supervisor()
     lanes = Lanes(outside)
@@ -79,7 +82,8 @@ def production(
 
     return Production(
         clock=SystemClock(),
-        # From the operating system: ids, tokens and passwords are drawn from it, and no peer may guess the next one from those before.
+        # From the operating system: ids, tokens and passwords are drawn from it, and no peer may
+        # guess the next one from earlier ones.
         random=random.SystemRandom(),
         tasks=supervisor,
         files=LocalFiles(lanes),
