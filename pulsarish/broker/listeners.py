@@ -33,7 +33,10 @@ _PORT_MAX: Final = 65_535
 
 @dataclass(frozen=True, slots=True)
 class ListenerPlan:
-    """One listener: what it binds and what clients are told. Empty: it has no port of its own, or no such face."""
+    """One listener: what it binds and what clients get.
+
+    Empty: it has no port of its own, or does not serve that protocol.
+    """
 
     name: str
     bind_address: str

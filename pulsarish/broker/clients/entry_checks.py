@@ -46,5 +46,5 @@ def check_metadata(metadata: MessageMetadata, policing: TopicLimits) -> None:
 
 
 def publish_time(entry: LogEntry) -> int:
-    """Return the publish time that the producer gave, in milliseconds since 1970."""
+    """Return the publish time that the producer gave, in milliseconds since the epoch."""
     return int(parse_metadata(entry.payload).publish_time)

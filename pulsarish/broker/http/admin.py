@@ -1,4 +1,4 @@
-"""All admin routes of a broker, and what their handlers share."""
+"""All admin routes of a broker, and the parts that their handlers share."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ __all__ = ["Admin"]
 
 
 class Admin:
-    """Collects the routes. What they do with metadata goes through a budget of its own, except for lookups."""
+    """Collects the admin routes.
+
+    Their metadata operations have a limit of their own, except for lookups.
+    """
 
     def __init__(
         self,
@@ -71,7 +74,7 @@ class Admin:
         listing = Listing(world, records, namespaces, share)
         sweep = SweepRoutes(namespaces, topics, owners)
         self.sweep = sweep.ask
-        """Asks the owner of a bundle to look after topics of it."""
+        """Asks the owner of a bundle to maintain topics of it."""
         persistent = [
             *TopicPolicyRoutes(namespaces).routes(),
             *MissingFeatures(config.cluster_name, namespaces).routes(),

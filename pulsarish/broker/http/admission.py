@@ -1,4 +1,4 @@
-"""The places of administration: how many requests run, how many wait, who is next, and how much of the loop they take beside messages."""
+"""Admission of admin requests: how many run, how many wait, in which order, and how much of the event loop they take from messages."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from pulsarish.runtime.seams import Clock
 __all__ = ["PAUSE_SECONDS_MAX", "Admission", "LoopShare"]
 
 PAUSE_SECONDS_MAX: Final = 1.0
-"""The longest time for which a request is held back for what others took."""
+"""The longest time that a request is held back because of earlier requests."""
 
 T = TypeVar("T")
 
 
 class Admission:
-    """``running_max`` places. Whoever finds none waits in order; beyond ``waiting_max`` there is no waiting either."""
+    """Limits requests to ``running_max`` at a time.
+
+    Others wait in order; at most ``waiting_max`` may wait.
+    """
 
     def __init__(self, running_max: int, waiting_max: int) -> None:
         self.running = 0
@@ -36,7 +39,7 @@ class Admission:
         return self.running >= self._running_max and len(self._waiting) >= self._waiting_max
 
     async def enter(self) -> None:
-        """Returns with a place, which ``leave`` gives back."""
+        """Wait for a place. Give it back with ``leave``."""
         if self.running < self._running_max:
             self.running += 1
             return
@@ -45,7 +48,7 @@ class Admission:
         await turn
 
     def leave(self) -> None:
-        """Hand the place to the one who has waited longest."""
+        """Give the place to the request that has waited the longest."""
         if self._waiting:
             self._waiting.popleft().set_result(None)
         else:
@@ -57,16 +60,19 @@ class Admission:
 
 
 class LoopShare:
-    """How much of the event loop administration takes while messages flow: at most ``share_max`` of its time, over some seconds.
+    """The share of the event loop that admin requests may take while messages flow: at most ``share_max``, over some seconds.
 
-    What its work takes is measured step by step, and no request begins before as much time has passed as that share allows for what was
-    taken already. So cheap requests come one after another, a long list holds the next ones back, and on a machine that has no processor
-    left, where each step takes longer, there are fewer of them.
+    Their work is measured step by step. No request begins before the share allows it for the time
+    taken so far. So cheap requests follow each other at once, and a long list delays the next
+    requests. When the machine is busy and each step takes longer, fewer requests run.
     """
 
     def __init__(self, clock: Clock, share_max: float, messages_flow: Callable[[], bool]) -> None:
-        """``messages_flow`` says whether clients have published or been delivered anything in the last moment; without, nothing is held
-        back."""
+        """Create the share.
+
+        ``messages_flow`` says whether messages were published or delivered within the last moment.
+        Without, nothing is held back.
+        """
         self._clock = clock
         self._share_max = share_max
         self._messages_flow = messages_flow
@@ -75,29 +81,29 @@ class LoopShare:
 
     @property
     def pause_seconds(self) -> float:
-        """How long the next request has to wait, as far as is known now."""
+        """How long the next request has to wait, as far as known now."""
         return max(0.0, self._free_at - self._clock.monotonic()) if self._messages_flow() else 0.0
 
     async def turn(self) -> None:
-        """Returns when a request may begin: in the order of calls, each after the first step of the one before."""
+        """Wait until a request may begin: in the order of calls, each after the first step of the one before."""
         async with self._turn:
             while pause := self.pause_seconds:
                 await self._clock.sleep(pause)
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What ``work`` returns or raises, its steps counted."""
+        """Run ``work`` and measure its steps. Return or raise what it does."""
         return await _Metered(work, self._clock, self._took)
 
     def _took(self, seconds: float) -> None:
         if self._messages_flow():
             now = self._clock.monotonic()
             due = max(self._free_at, now - seconds) + seconds / self._share_max
-            # However long something took, another request begins after this.
+            # However long the work took, another request begins after this time.
             self._free_at = min(due, now + PAUSE_SECONDS_MAX)
 
 
 class _Metered(Awaitable[T]):
-    """Runs a coroutine and tells how long each of its steps took, from one wait to the next."""
+    """Runs a coroutine and reports how long each of its steps took, from one wait to the next."""
 
     def __init__(self, work: Coroutine[Any, Any, T], clock: Clock, took: Callable[[float], None]) -> None:
         self._work = work

@@ -1,4 +1,4 @@
-"""Brokers: which there are, what one serves, whether it can, and how it is configured."""
+"""Brokers: a list of them, what one serves, whether it is healthy, and how it is configured."""
 
 from __future__ import annotations
 
@@ -105,7 +105,10 @@ class BrokerRoutes:
         return answer(LeaderBody(leader.broker_id, f"http://{http_at(leader, call.listener)}"))
 
     async def _owned(self, call: Call) -> HttpResponse:
-        """A broker is named by its id or its HTTP address, and answers for itself."""
+        """Return the bundles of a broker, named by its id or HTTP address.
+
+        Each broker answers for itself.
+        """
         self._check_cluster(call)
         for broker in await self._found():
             if call["broker"] in (broker.broker_id, broker.http_address, http_at(broker, call.listener)):

@@ -1,4 +1,4 @@
-"""What this one broker does: its metrics as JSON, the statistics of all its topics, and its load."""
+"""What this broker does: its metrics as JSON, the statistics of all its topics, and its load."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["BrokerStatsRoutes"]
 _STATS: Final = "/admin/v2/broker-stats"
 _SERIES: Final = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-# So many topics are looked at without letting anything else run.
+# Topics that are processed before other tasks may run.
 _PIECE: Final = 100
 
 
@@ -63,7 +63,7 @@ class BrokerStatsRoutes:
         return answer(found)
 
     async def _all(self, call: Call) -> HttpResponse:
-        """By namespace, bundle and domain, in the order of their names."""
+        """Return the statistics by namespace, bundle and domain, in the order of their names."""
         after, limit = call.text("after"), call.given("limit")
         served = {topic.name.full: topic.name for topic in self._topics.served()}
         names = sorted(name for name in served if name > after)[:limit]

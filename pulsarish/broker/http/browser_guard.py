@@ -1,8 +1,10 @@
-"""Refusing what a web page makes its reader's browser send.
+"""Refuse requests that a web page makes its reader's browser send.
 
-A browser reaches what its user reaches, such as a broker on loopback. Any page may make it send requests: a form to a foreign address, or,
-with a name that resolves to the broker (DNS rebinding), any request at all. A browser says so in headers that a page cannot change: Host,
-Origin and Sec-Fetch-Site (Fetch standard, 3.2; Fetch Metadata, 2.3), and a form has one of three content types.
+A browser reaches what its user reaches, such as a broker on loopback. Any page may make it send
+requests: a form to a foreign address, or, with a name that resolves to the broker (DNS rebinding),
+any request at all. A browser says so in headers that a page cannot change: Host, Origin and
+Sec-Fetch-Site (Fetch standard, 3.2; Fetch Metadata, 2.3). And a form has one of three content
+types.
 """
 
 from __future__ import annotations
@@ -22,11 +24,12 @@ _ANY: Final = "*"
 
 
 class BrowserGuard:
-    """Checks the headers of requests to the administration.
+    """Checks the headers of admin requests.
 
     Args:
         addresses: ``host:port`` or hosts under which the broker listens or is advertised.
-        allowed_hosts: further names; one that begins with a dot stands for all names that end with it, ``*`` for every name.
+        allowed_hosts: further names; one that begins with a dot stands for all names that end with
+            it, ``*`` for every name.
     """
 
     def __init__(self, addresses: Iterable[str], allowed_hosts: Sequence[str]) -> None:
@@ -62,14 +65,17 @@ class BrowserGuard:
 
 
 def _host(address: str) -> str:
-    """The host of ``host``, ``host:port``, ``[::1]:port`` or ``::1``."""
+    """Return the host of ``host``, ``host:port``, ``[::1]:port`` or ``::1``."""
     if address.startswith("["):
         return address[1:].partition("]")[0].lower()
     return address.lower() if address.count(":") > 1 else address.partition(":")[0].lower().removesuffix(".")
 
 
 def _refused_type(content_type: str) -> tuple[int, str] | None:
-    """A form always names one of its types, with an empty body too. Scripts can leave the type out; then the browser adds the Origin."""
+    """Refuse content types of forms. A form always names one, even with an empty body.
+
+    A script can leave the content type out. Then the browser adds the Origin header.
+    """
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type in ("", "application/json") or media_type.endswith("+json"):
         return None

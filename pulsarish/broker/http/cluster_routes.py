@@ -1,4 +1,4 @@
-"""Clusters: there is one, this one. What would tie several together is refused by name."""
+"""Clusters: only this one exists. Features that connect several clusters are refused by name."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ClusterRoutes:
             raise NotFound(f"cluster {call['cluster']!r} does not exist; there is one, {self._cluster!r}")
 
     async def _get(self, call: Call) -> HttpResponse:
-        """The addresses are this broker's: any broker of the cluster will do."""
+        """Return the cluster with this broker's addresses: any broker of the cluster will do."""
         self._check(call)
         me = self._ownership.registry.me
         if me is None:

@@ -1,4 +1,7 @@
-"""Compaction of topics on demand, and what became of it; at a partitioned topic's path, of each partition."""
+"""Compaction of topics on demand, and its state.
+
+For a partitioned topic it covers each partition.
+"""
 
 from __future__ import annotations
 

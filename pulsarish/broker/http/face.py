@@ -1,8 +1,9 @@
-"""The HTTP face: a request is found its route, held to it, permitted, and run in its lane; errors go by the one tree of errors.
+"""The HTTP port: find the route of a request, check the request against it, check permissions, and run it in its lane.
 
-Promises: every answer comes within ``http_request_timeout_seconds`` and says what it waited for when that was too short; a request in the
-prompt lane waits for no other; administration begins no more than its share while messages flow; what is refused is refused by name (an
-unknown parameter or field is never ignored).
+Promises: every answer comes within ``http_request_timeout_seconds``; a timeout says what the
+request waited for. A request in the prompt lane waits for no other. Admin requests take no more
+than their share while messages flow. Every refusal names what it refuses: an unknown parameter or
+field is never ignored. Errors have the codes of the common error tree.
 """
 
 from __future__ import annotations
@@ -38,15 +39,18 @@ _log = get_logger("broker.http")
 
 _RETRY_AFTER_SECONDS: Final = "1"
 _BODY_BYTES_MAX: Final = 2 << 20
-"""The greatest body of a route that takes one. What it says is stored in nodes of the metadata, which have at most 1 MiB."""
+"""The largest body of a route that takes one.
+
+Its content is stored in metadata nodes, which have at most 1 MiB.
+"""
 _NO_BODY_BYTES_MAX: Final = 4 << 10
-"""The same of other routes: some clients send an empty object."""
+"""The largest body of other routes: some clients send an empty object."""
 _LARGE_ANSWERS_MAX: Final = 2
-"""Answers of routes that are ``large`` are made so many at a time."""
+"""Number of answers of ``large`` routes that are made at the same time."""
 
 
 def _refusal(status: int, reason: str, code: int | None = None) -> HttpResponse:
-    """Apache Pulsar's body of an error; the code of the error tree goes in a header beside it."""
+    """Return Apache Pulsar's error body; the code of the error tree is added as a header."""
     headers = {} if code is None else {ERROR_CODE_HEADER: str(code)}
     if status in (429, 503):
         headers["Retry-After"] = _RETRY_AFTER_SECONDS
@@ -54,7 +58,7 @@ def _refusal(status: int, reason: str, code: int | None = None) -> HttpResponse:
 
 
 def _failed(error: PulsarishError) -> HttpResponse:
-    # 307 needs a place to go to; without one the client is to ask again.
+    # 307 needs an address; without one the client should retry.
     return _refusal(503 if error.http_status == 307 else error.http_status, str(error), error.code)
 
 
@@ -70,7 +74,7 @@ class HttpFace:
     """Answers the requests of one broker's HTTP port."""
 
     def __init__(self, world: World, config: BrokerConfig, gate: Gate, routes: Sequence[Route], share: LoopShare) -> None:
-        """``share`` is what administration may take of the loop."""
+        """Create the port. ``share``: how much of the event loop admin requests may take."""
         self.routes = tuple(routes)
         self._share = share
         self.admission = Admission(config.max_concurrent_admin_requests, config.admin_requests_waiting_max)
@@ -83,7 +87,7 @@ class HttpFace:
         self._told_of_credentials = False
 
     def body_limit(self, method: str, segments: Sequence[str]) -> int:
-        """Return the greatest body of a request, in bytes."""
+        """Return the largest allowed body of a request, in bytes."""
         found = self._table.find(method, segments)
         takes_body = found is not None and isinstance(found[0], Route) and (found[0].body is not None or found[0].any_parameters)
         return _BODY_BYTES_MAX if takes_body else _NO_BODY_BYTES_MAX
@@ -93,7 +97,7 @@ class HttpFace:
         if "authorization" in request.headers and not self._told_of_credentials:
             self._told_of_credentials = True
             _log.warning("requests carry an Authorization header, which is not checked: there is no authentication yet", path=request.path)
-        # The listener leaves the body of an answer to HEAD out.
+        # The listener leaves out the body of an answer to HEAD.
         method = "GET" if request.method == "HEAD" else request.method
         found = self._table.find(method, request.segments)
         if found is None:
@@ -124,17 +128,19 @@ class HttpFace:
         return await self._within_time(route, call)
 
     def _permit(self, route: Route, texts: Mapping[str, str]) -> None:
-        """Raises ``AuthorizationError``."""
+        """Check the permission of the route. Raises ``AuthorizationError``."""
         resource = "/".join(texts[name] for name in ("tenant", "namespace", "topic") if name in texts)
         self._gate.permit(route.permission, route.name, ANYBODY, resource)
 
     async def forwarded(self, request: HttpRequest) -> HttpResponse:
-        """Run what another request of the administration, here or at another broker, has to have done here. It has no place of its own to
-        wait for, because the one that waits for it has one: otherwise all places could be held by such that wait for others.
+        """Run a request for another admin request, of this or another broker.
+
+        It needs no place, because the request that waits for it has one. Otherwise requests that
+        wait for others could hold all places.
         """
         found = self._table.find(request.method, request.segments)
         if found is None or not isinstance(found[0], Route):
-            # From a broker of another version.
+            # It was sent by a broker of another version.
             return _failed(UnsupportedFeature(f"broker version {own_version()} has no route {request.method} {request.path}"))
         route, texts = found
         try:
@@ -144,8 +150,9 @@ class HttpFace:
             return _failed(error)
 
     async def _within_time(self, route: Route, call: Call) -> HttpResponse:
-        """The handler's answer, or that it did not come in time. The work itself is never torn off half-way: it keeps its place and goes
-        on to its own end.
+        """Return the handler's answer, or a timeout.
+
+        The work is never cancelled halfway: it keeps its place and runs to its end.
         """
         try:
             async with self._world.clock.timeout(self._timeout_seconds):
@@ -172,12 +179,12 @@ class HttpFace:
             call.waits_for = waits_for
         try:
             if answered.done():
-                # Whoever asked has heard that it came too late: what has not begun yet is not begun.
+                # The caller got a timeout already: do not start the work.
                 response = _failed(ServiceNotReady("too late"))
             else:
                 response = await (self._share.run(_answered(route, call)) if admitted else _answered(route, call))
-        except Exception as error:  # whatever it is, whoever waits gets it
-            # A defect: the listener answers 500 with it and logs where it came from.
+        except Exception as error:  # whatever it is, the caller gets it
+            # A defect: the listener answers 500 and logs its traceback.
             if answered.done():
                 raise
             answered.set_exception(error)
@@ -190,7 +197,7 @@ class HttpFace:
 
 
 def _own_addresses(config: BrokerConfig) -> list[str]:
-    """The HTTP addresses at which this broker listens or is advertised."""
+    """Return the HTTP addresses at which this broker listens or is advertised."""
     return [address for plan in config.listener_plans() for address in (plan.bind_http_address, plan.advertised_http, plan.advertised)]
 
 
@@ -204,7 +211,10 @@ async def _answered(route: Route, call: Call) -> HttpResponse:
 
 
 def _call(route: Route, request: HttpRequest, texts: dict[str, str], listener: str) -> Call:
-    """The request as its route's handler wants it. Raises ``InvalidArgument`` and its ``Malformed``."""
+    """Return the request in the form for its route's handler.
+
+    Raises ``InvalidArgument``, ``Malformed``.
+    """
     values: dict[str, str | int | bool] = {**texts}
     for parameter in route.parameters:
         if parameter.name in texts:
@@ -230,7 +240,7 @@ def _body(route: Route, data: bytes) -> Any:
             raise Malformed(f"{route.name} needs a body")
         return None
     if route.body is None:
-        # Official clients send an empty object, string or null where nothing is wanted.
+        # Official clients send an empty object, string or null where no body is needed.
         if data.strip() in (b"{}", b'""', b"null"):
             return None
         raise Malformed(f"{route.name} takes no body")
@@ -246,7 +256,10 @@ def _body(route: Route, data: bytes) -> Any:
 def health_routes(
     unready_reason: Callable[[], str], warnings: Callable[[], list[str]], metrics: Callable[[], Awaitable[bytes]]
 ) -> list[Route]:
-    """``/health`` says ready only when this broker can serve; ``warnings`` are added where it can."""
+    """Return the health routes.
+
+    ``/health`` is ready only while this broker can serve; then it adds ``warnings``.
+    """
 
     async def health(call: Call) -> HttpResponse:
         reason = unready_reason()

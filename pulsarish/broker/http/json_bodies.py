@@ -1,6 +1,6 @@
-"""The JSON of the administration: Apache Pulsar's names for what comes in bodies and goes out in answers.
+"""JSON bodies of the admin interface, with Apache Pulsar's names.
 
-What comes in refuses fields that it does not know; what goes out may have more fields than stand here.
+A request body with unknown fields is refused. An answer may have more fields than declared here.
 """
 
 from __future__ import annotations
@@ -49,28 +49,34 @@ class ErrorBody(msgspec.Struct):
 
 
 class HealthBody(msgspec.Struct, omit_defaults=True):
-    """``warnings``: what does not end serving, such as bookies whose disks are full."""
+    """The health of a broker.
+
+    ``warnings``: problems that do not stop the service, such as bookies whose disks are full.
+    """
 
     status: str
     warnings: list[str] = []
 
 
 class CompactionBody(msgspec.Struct, rename="camel"):
-    """``status``: NOT_RUN, RUNNING, SUCCESS or ERROR, since the topic was loaded."""
+    """The state of a compaction.
+
+    ``status``: NOT_RUN, RUNNING, SUCCESS or ERROR, since the topic was loaded.
+    """
 
     status: str
     last_error: str
 
 
 class TenantBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """Who administers a tenant, and the clusters that its namespaces may live in."""
+    """The administrators of a tenant, and the clusters that its namespaces may use."""
 
     admin_roles: tuple[str, ...] | None = None
     allowed_clusters: tuple[str, ...] | None = None
 
 
 class BundlesBody(msgspec.Struct, rename="camel"):
-    """How a namespace's hash space is cut."""
+    """The bundles into which a namespace's hash space is split."""
 
     num_bundles: int
     boundaries: list[str] | None = None
@@ -91,9 +97,9 @@ class MessageIdBody(msgspec.Struct, rename="camel"):
 
 
 class PositionBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """A message id as clients send it: -1:-1 is the earliest, the greatest numbers are the latest.
+    """A message id as clients send it: -1:-1 is the earliest, the largest numbers are the latest.
 
-    ``is_excluded`` and ``excluded``: the one after it is meant; clients call it either way.
+    ``is_excluded`` and ``excluded``: start after this message; clients use either name.
     """
 
     ledger_id: Annotated[int, Meta(ge=-1)]
@@ -109,7 +115,10 @@ class PositionBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class LedgerInfoBody(msgspec.Struct, rename="camel"):
-    """``timestamp``: when it was closed, 0 while it is open; until then what it holds is not in metadata."""
+    """A ledger of a topic.
+
+    ``timestamp``: when it was closed, 0 while it is open; until then metadata does not have its size.
+    """
 
     ledger_id: int
     entries: int
@@ -118,7 +127,7 @@ class LedgerInfoBody(msgspec.Struct, rename="camel"):
 
 
 class CursorInfoBody(msgspec.Struct, rename="camel"):
-    """``cursors_ledger_id`` -1: its state is in metadata."""
+    """A cursor of a topic. ``cursors_ledger_id`` -1: its state is in metadata."""
 
     version: int
     creation_date: int
@@ -127,7 +136,7 @@ class CursorInfoBody(msgspec.Struct, rename="camel"):
 
 
 class LogInfoBody(msgspec.Struct, rename="camel"):
-    """A topic as metadata has it. Dates are milliseconds since the epoch."""
+    """A topic as metadata has it. Times are milliseconds since the epoch."""
 
     version: int
     creation_date: int
@@ -137,7 +146,10 @@ class LogInfoBody(msgspec.Struct, rename="camel"):
 
 
 class BacklogAnalysisBody(msgspec.Struct, rename="camel"):
-    """``aborted``: there is more than one analysis reads."""
+    """The analysis of a subscription's backlog.
+
+    ``aborted``: the backlog has more entries than one analysis reads.
+    """
 
     entries: int
     messages: int
@@ -148,13 +160,16 @@ class BacklogAnalysisBody(msgspec.Struct, rename="camel"):
 
 
 class RecoverBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """Bookies that are gone for good, by instance id."""
+    """Bookies that are lost for good, by instance id."""
 
     given_up_bookies: list[str]
 
 
 class SkipLostBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """Entries of one closed ledger, both ends included; without an end, to the ledger's. ``given_up_bookies``: instance ids."""
+    """Entries of one closed ledger, both ends included; without an end, up to the ledger's end.
+
+    ``given_up_bookies``: instance ids.
+    """
 
     ledger_id: Annotated[int, Meta(ge=0)]
     first_entry: Annotated[int, Meta(ge=0)] = 0
@@ -163,7 +178,7 @@ class SkipLostBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class LostBody(msgspec.Struct, rename="camel"):
-    """What a topic was moved past."""
+    """The lost entries that a topic was moved past."""
 
     ledger_id: int
     first_entry: int
@@ -178,7 +193,10 @@ class LeaderBody(msgspec.Struct, rename="camel"):
 
 
 class LookupBody(msgspec.Struct, rename="camel"):
-    """Where a topic is served. Clients want every field to be there; one that is not served is empty."""
+    """Where a topic is served.
+
+    Clients need every field; the address of a protocol that is not served is empty.
+    """
 
     broker_url: str
     broker_url_tls: str
@@ -196,7 +214,7 @@ class ClusterBody(msgspec.Struct, rename="camel"):
 
 
 class OwnedBundleBody(msgspec.Struct):
-    """How a broker has a bundle: as any other might."""
+    """How a broker owns a bundle: like any other bundle."""
 
     broker_assignment: str = "shared"
     is_controlled: bool = False
@@ -204,7 +222,7 @@ class OwnedBundleBody(msgspec.Struct):
 
 
 class LoadReportBody(msgspec.Struct, rename="camel"):
-    """Rates are a second's."""
+    """The load of a broker. Rates are per second."""
 
     web_service_url: str
     pulsar_service_url: str
@@ -244,21 +262,24 @@ class TrashedLedgerBody(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class TrashResultBody(msgspec.Struct, rename="camel"):
-    """The ledgers with which it was done, and what went wrong, each by bookie."""
+    """The ledgers that were changed, and the errors, each by bookie."""
 
     ledgers: dict[str, list[int]] = {}
     errors: dict[str, str] = {}
 
 
 class RackBody(msgspec.Struct):
-    """Where a bookie stands; ``hostname`` is the smallest failure domain."""
+    """The location of a bookie; ``hostname`` is the smallest failure domain."""
 
     rack: str
     hostname: str
 
 
 class SchemaPayloadBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A schema as it is uploaded: the name of its type, its definition, and of KEY_VALUE an object with the definitions of both parts."""
+    """A schema to upload: the name of its type and its definition.
+
+    For KEY_VALUE the definition is an object with both parts.
+    """
 
     type: str
     schema: str = ""
@@ -266,7 +287,10 @@ class SchemaPayloadBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SchemaBody(msgspec.Struct):
-    """A version of a topic's schema. ``timestamp``: when it was brought, in milliseconds since the epoch."""
+    """A version of a topic's schema.
+
+    ``timestamp``: when it was added, in milliseconds since the epoch.
+    """
 
     version: int
     type: str
@@ -280,7 +304,7 @@ class SchemasBody(msgspec.Struct, rename="camel"):
 
 
 class SchemaVersionBody(msgspec.Struct):
-    """-1: the schema is none of the topic's."""
+    """The version of a schema; -1: the topic does not have it."""
 
     version: int
 
@@ -290,7 +314,7 @@ class UploadedSchemaBody(msgspec.Struct):
 
 
 class CompatibilityBody(msgspec.Struct, rename="camel", omit_defaults=True):
-    """``reason``: why it is not compatible."""
+    """Whether a schema is compatible; if not, ``reason`` says why."""
 
     compatibility: bool
     schema_compatibility_strategy: str

@@ -1,7 +1,7 @@
-"""Lists of topics, from metadata and piece by piece: a namespace may have hundreds of thousands, and the loop has other things to do.
+"""Lists of topics, read from metadata in pieces: a namespace may have hundreds of thousands, and the event loop has other work.
 
-Callers that ask for the same list at the same time share one reading of it, and one answer. A page goes on after the last name of the one
-before, in the order of the metadata tree.
+Requests for the same list at the same time share one read and one answer. A page continues after
+the last name of the page before, in the order of the metadata tree.
 """
 
 from __future__ import annotations
@@ -25,29 +25,33 @@ from pulsarish.runtime.seams import HttpResponse, World
 
 __all__ = ["Listing"]
 
-# So many names are looked at without letting anything else run: about half a millisecond.
+# Names that are processed before other tasks may run: about half a millisecond.
 _PIECE: Final = 250
-# So many times as long as it took to read a list, it is not read again while several ask for it.
+# After a read, pause for this multiple of its duration if more requests for the list wait.
 _PAUSES: Final = 20
 _PAUSE_MAX_SECONDS: Final = 1.0
-# The broker's own topics, which a list leaves out unless they are asked for.
+# The broker's own topics, which a list leaves out unless they are requested.
 _SYSTEM: Final = ("__",)
 
 
 class Listing:
-    """For the handlers of one broker."""
+    """Lists for the handlers of one broker."""
 
     def __init__(self, world: World, records: Records, namespaces: Namespaces, share: LoopShare) -> None:
         self._world = world
         self._share = share
         self._records = records
         self._namespaces = namespaces
-        # By what is asked: the reading that has not begun yet, which whoever asks now may share, and whether one runs.
+        # By key of the list: the next read, which new requests may share, and the lists that are
+        # being read.
         self._next: dict[Hashable, asyncio.Future[Any]] = {}
         self._reading: set[Hashable] = set()
 
     async def children(self, path: str) -> list[str]:
-        """Sorted names below a path, not older than this call. The list is shared: it must not be changed."""
+        """Return the sorted names below a path, not older than this call.
+
+        The list is shared: do not change it.
+        """
         found: list[str] = await self._shared(path, lambda: self._records.children(path))
         return found
 
@@ -70,13 +74,14 @@ class Listing:
                 except Exception as error:  # noqa: BLE001  # whatever it is, all who asked get it
                     asked.set_exception(error)
                 if asked_for in self._next:
-                    # Many ask. All of them share the next reading, so a long list is not read again and again without a pause.
+                    # More requests wait. All share the next read, so a long list is not read again
+                    # and again without a pause.
                     await self._world.clock.sleep(min(_PAUSES * (self._world.clock.monotonic() - began), _PAUSE_MAX_SECONDS))
         finally:
             self._reading.discard(asked_for)
 
     async def topics(self, call: Call, *, partitioned: bool = False) -> HttpResponse:
-        """The names that a call wants of its namespace, by its ``bundle``, ``includeSystemTopic``, ``after`` and ``limit``."""
+        """Answer with the names of the call's namespace, by its ``bundle``, ``includeSystemTopic``, ``after`` and ``limit``."""
 
         async def body() -> bytes:
             return msgspec.json.encode([name.full for name in await self.names(call, partitioned=partitioned)])
@@ -109,5 +114,5 @@ class Listing:
         return found if limit is None else found[:limit]
 
     async def page(self, call: Call, path: str) -> list[str]:
-        """The decoded names below a path, by the call's ``after`` and ``limit``."""
+        """Return the decoded names below a path, by the call's ``after`` and ``limit``."""
         return call.page([decode_segment(name) for name in await self.children(path)], str)

@@ -1,4 +1,7 @@
-"""Lookup over HTTP, for clients with an ``http://`` service address. In the prompt lane: it never queues behind administration."""
+"""Lookup over HTTP, for clients with an ``http://`` service address.
+
+In the prompt lane: it never waits behind admin requests.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages of a topic by their place in its log: by id, by time, counted from either end; and how much comes after one."""
+"""Single messages of a topic: by id, by time, or counted from either end of the log; and the size of the backlog after a message."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class MessageRoutes:
         return await self._read(call, await self._topic(call), Position(call.number("ledger"), call.number("entry")))
 
     async def _read(self, call: Call, topic: Topic, position: Position) -> HttpResponse:
-        # Rule 18: a position that somebody names has to be this topic's.
+        # Rule 18: a position named by a client must belong to this topic.
         found = await topic.log.read(position, max_entries=1, max_bytes=_READ_BYTES_MAX) if topic.log.contains(position) else []
         if not found or found[0].position != position:
             raise NoSuchEntry(f"topic {topic.name} has no entry {position}")

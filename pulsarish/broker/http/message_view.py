@@ -1,4 +1,4 @@
-"""A message out of an entry, for an operator's eyes: the one place of the broker that looks at payloads."""
+"""Decode messages of an entry for an operator: the only place of the broker that reads payloads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from pulsarish.wire.payload import decompress, split_batch
 
 __all__ = ["MessageView", "message_in", "whole_entry"]
 
-# A payload that says that it is larger is not unpacked: what a client wrote must not fill the broker's memory.
+# A payload that claims to be larger is not unpacked: data of a client must not fill the broker's
+# memory.
 _UNPACKED_BYTES_MAX: Final = 64 << 20
 _TIME_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999
 
@@ -24,14 +25,14 @@ _TIME_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999
 @dataclass(frozen=True, slots=True)
 class MessageView:
     payload: bytes
-    batch_index: int  # -1: the entry is no batch
+    batch_index: int  # -1: the entry is not a batch
     headers: dict[str, str] = field(default_factory=dict)
 
 
 def whole_entry(entry: bytes | memoryview) -> MessageView:
-    """Everything in an entry: of a batch the messages with their lengths, as they are in the log but for the compression.
+    """Return everything in an entry: the messages of a batch with their lengths, as in the log but not compressed.
 
-    Raises as ``message_in``.
+    Raises the errors of ``message_in``.
     """
     metadata, body = split_entry(entry)
     headers = _headers(metadata.partition_key, metadata.publish_time, metadata.properties)
@@ -43,9 +44,10 @@ def whole_entry(entry: bytes | memoryview) -> MessageView:
 
 
 def message_in(entry: bytes | memoryview, index: int) -> MessageView | int:
-    """The message with this index, or how many messages the entry has when those are fewer.
+    """Return the message with this index, or the number of messages when the entry has fewer.
 
-    Raises ``ChecksumError`` for bytes that are no messages, ``UnsupportedFeature`` for a compression that cannot be undone here.
+    Raises ``ChecksumError`` for bytes that are not messages, ``UnsupportedFeature`` for a
+    compression unknown here.
     """
     metadata, body = split_entry(entry)
     batch = metadata.HasField("num_messages_in_batch")
@@ -73,7 +75,10 @@ def _headers(key: str, publish_time: int, properties: Iterable[pb.KeyValue]) -> 
 
 
 def _instant(milliseconds: int) -> str:
-    """As Apache Pulsar's admin client parses it; a client may have written any number."""
+    """Return a time in the form that Apache Pulsar's admin client parses.
+
+    A client may have written any number.
+    """
     return datetime.fromtimestamp(min(milliseconds, _TIME_MS_MAX) / 1000, UTC).isoformat(timespec="milliseconds")
 
 

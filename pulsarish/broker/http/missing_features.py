@@ -1,8 +1,11 @@
-"""Apache Pulsar's paths whose engine does not exist here yet: what would change behaviour is refused with 501 and the missing feature.
+"""Apache Pulsar's paths for features that do not exist here yet.
 
-What changes nothing is answered as Apache Pulsar does: GET says that nothing is set, DELETE has nothing to do, and a value that says what
-is so anyway is taken. Anything else is refused rather than stored: a policy that is accepted and does nothing is a trap. A row goes when
-its feature comes.
+A request that would change behaviour is refused with 501.
+
+A request that changes nothing is answered as Apache Pulsar does: GET says that nothing is set,
+DELETE has nothing to do, and a value that is in force anyway is accepted. Other values are refused
+and not stored: a policy that is accepted without an effect is a trap. Remove a row when its feature
+is added.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ _SPLITTING: Final = "splitting of bundles"
 _FUNCTIONS: Final = "functions"
 _CONNECTORS: Final = "connectors"
 
-# What begins with these words is of a part of Apache Pulsar that is missing altogether.
+# Paths that begin with these words belong to a part of Apache Pulsar that is missing completely.
 _MISSING_APIS: Final = {
     "resourcegroups": _GROUPS,
     "resource-quotas": "quotas of resources for bundles",
@@ -56,7 +59,7 @@ _MISSING_APIS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Unset:
-    """What Apache Pulsar answers where nothing is set, ``None`` for an empty answer, and which values say no more than that."""
+    """What Apache Pulsar answers when nothing is set (``None``: an empty answer), and which values mean the same."""
 
     answer: Any = None
     is_neutral: Callable[[Any], bool] = lambda _: False
@@ -67,7 +70,7 @@ def _says(*values: Any) -> Callable[[Any], bool]:
 
 
 def _no_rate(given: Any) -> bool:
-    """Whether each limit of a rate is one without effect: zero or below."""
+    """Return whether all limits of a rate have no effect: zero or below."""
     limits = [value for name, value in given.items() if "rottling" in name] if isinstance(given, Mapping) else []
     return bool(limits) and all(isinstance(value, int) and value <= 0 for value in limits)
 
@@ -79,17 +82,18 @@ _RATE: Final = _Unset(None, _no_rate)
 _OFF: Final = _Unset(answer=False, is_neutral=_says(False))
 _NO_THRESHOLD: Final = _Unset(-1, _says(-1))
 _AUTH_MODE: Final = _Unset("None", _says("None"))
-# Dispatch always stops at the limit, so that switching this on changes nothing either.
+# Dispatch always stops at the limit, so switching this on changes nothing either.
 _PAUSES: Final = _Unset(answer=True, is_neutral=_says(None, True))
 _OWN_CLUSTER: Final = _Unset()
-"""Answered, and taken, as a list with the only cluster."""
+"""Answered and accepted as a list with the only cluster."""
 _OWN_CLUSTER_IF_SET: Final = _Unset()
-"""As ``_OWN_CLUSTER``; answered as not set."""
+"""Like ``_OWN_CLUSTER``, but answered as not set."""
 _NOT_REPLICATED: Final = _Unset(is_neutral=_says(False))
-"""Answered by topic."""
+"""Answered for each topic."""
 _NEVER_OFFLOADED: Final = _Unset({"status": "NOT_RUN", "lastError": ""})
 
-# Level, the words below it, the methods that Apache Pulsar has there, what is missing, and what is so without it.
+# Level, words below it, Apache Pulsar's methods there, the missing feature, and the values without
+# it.
 _MISSING: Final[Sequence[tuple[str, str, str, str, _Unset | None]]] = (
     (_CLUSTER, "migrate", "POST", _REPLICATION, None),
     (_NAMESPACES, "grantPermissionsOnTopics", "POST", _PERMISSIONS, None),
@@ -139,7 +143,7 @@ _PERMITTED: Final = {_CLUSTER: Permission.ADMIN_TENANT, _TOPIC: Permission.ADMIN
 
 
 class MissingFeatures:
-    """One route for each path and method."""
+    """Routes of missing features: one for each path and method."""
 
     def __init__(self, cluster: str, namespaces: Namespaces) -> None:
         self._cluster = cluster
@@ -174,7 +178,11 @@ class MissingFeatures:
         raise UnsupportedFeature(f"this version does not have {feature} yet, so {call.request.path} cannot be read or set")
 
     async def _answer(self, method: str, feature: str, unset: _Unset, call: Call) -> HttpResponse:
-        """Raises ``NotFound``, ``TopicNotFound``, ``UnsupportedFeature`` for a value that would have an effect."""
+        """Answer as Apache Pulsar does when nothing is set.
+
+        Raises ``NotFound``, ``TopicNotFound``, ``UnsupportedFeature`` for a value that would have
+        an effect.
+        """
         if method in ("POST", "PUT") and not unset.is_neutral(call.body):
             raise UnsupportedFeature(f"this version does not have {feature} yet, so {call.request.path} cannot be set to this")
         _ = await self._namespaces.policies(call["tenant"], call["namespace"])
@@ -188,5 +196,5 @@ class MissingFeatures:
 
 
 def missing_api(segments: Sequence[str]) -> str | None:
-    """What is missing, if a path is of a part of Apache Pulsar's administration that is."""
+    """Return the missing part of Apache Pulsar's admin interface that a path belongs to; ``None`` if it belongs to none."""
     return _MISSING_APIS.get(segments[2]) if len(segments) > 2 and segments[0] == "admin" else None

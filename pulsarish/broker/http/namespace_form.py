@@ -1,6 +1,7 @@
-"""A new namespace in the form of Apache Pulsar's Policies, as its clients send it: whole, with every field that they know.
+"""A new namespace in the form of Apache Pulsar's Policies: its clients send every field that they know.
 
-A field whose engine does not exist here is taken while it says what would be so without it, and refused by name otherwise.
+A field of a missing feature is accepted if its value is in force without the feature. Otherwise it
+is refused by name.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from pulsarish.model.policies import POLICIES
 
 __all__ = ["NewNamespace", "new_namespace"]
 
-# Fields of Policies without an engine here, and what they may say: nothing, or what is so anyway.
+# Fields of missing features in Policies, and their accepted values: nothing, or what is in force
+# anyway.
 _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "auth_policies": (),
     "clusterDispatchRate": (),
@@ -52,7 +54,7 @@ class _Bundles(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class NewNamespace:
-    """``bundles`` ``None``: as many as the broker makes by default."""
+    """A new namespace. ``bundles`` ``None``: the broker's default number."""
 
     bundles: int | None
     policies: dict[str, Any]
@@ -60,7 +62,11 @@ class NewNamespace:
 
 
 def new_namespace(body: Mapping[str, Any], cluster: str) -> NewNamespace:
-    """Raises ``Malformed``, ``InvalidArgument`` (a value out of range), ``UnsupportedFeature``; each names the field."""
+    """Parse the body of a new namespace.
+
+    Raises ``Malformed``, ``InvalidArgument`` (a value out of range), ``UnsupportedFeature``; each
+    names the field.
+    """
     bundles: int | None = None
     policies: dict[str, Any] = {}
     properties: dict[str, str] = {}
@@ -100,7 +106,10 @@ def _is_neutral(name: str, value: Any) -> bool:
 
 
 def _count(bundles: _Bundles) -> int | None:
-    """Apache Pulsar's clients say 0 for the default. Raises ``UnsupportedFeature`` for bundles of unequal size."""
+    """Return the number of bundles; Apache Pulsar's clients send 0 for the default.
+
+    Raises ``UnsupportedFeature`` for bundles of unequal size.
+    """
     count = bundles.num_bundles
     if bundles.boundaries is not None and count > 0:
         low = [f"0x{index * (1 << 32) // count:08x}" for index in range(count)]

@@ -1,4 +1,4 @@
-"""What is done to a whole namespace or one of its bundles: to each of its topics by the topic's owner."""
+"""Work on a whole namespace or one of its bundles, done for each topic by the topic's owner."""
 
 from __future__ import annotations
 
@@ -89,10 +89,10 @@ class NamespaceWorkRoutes:
             raise NotFound(f"namespace {bundle.tenant}/{bundle.namespace} has no bundle {bundle.range}")
         return bundle
 
-    # -- letting go
+    # -- unloading
 
     async def _unload(self, call: Call) -> HttpResponse:
-        """Bundles that nobody owns stay as they are."""
+        """Unload all bundles. Bundles without an owner stay as they are."""
         bundles = await self._all_bundles(call)
         owned = await self._records.get_many([bundle.path for bundle in bundles], BundleOwner)
         for bundle, owner in zip(bundles, owned, strict=True):
@@ -139,7 +139,7 @@ class NamespaceWorkRoutes:
             await self._bundle(call)
         wanted = call.text("subscription")
         if wanted:
-            # A topic without it says so, and that is that.
+            # Topics without this subscription answer so, which is not an error.
             _done_where_there(await self._owners.send_all(call, await self._listing.names(call), errand_of(wanted)))
             return
         errands: list[tuple[TopicName, OwnerCall]] = []
@@ -151,7 +151,7 @@ class NamespaceWorkRoutes:
 
 
 def _done_where_there(answers: Sequence[Any | PulsarishError]) -> None:
-    """What is gone by then does not count. Raises the first other error."""
+    """Ignore topics and subscriptions that are gone by now. Raises the first other error."""
     settled([each for each in answers if not isinstance(each, NotFound)])
 
 

@@ -1,6 +1,8 @@
-"""Non-persistent topics: their owner makes, describes and closes them, and every broker is asked which it has.
+"""Non-persistent topics: their owner creates, describes and closes them.
 
-What a path of persistent topics does that needs stored messages is refused here with 405, by name.
+A list asks every broker for its own.
+
+Operations of persistent topics that need stored messages are refused here with 405, by name.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ _ALIKE: Final = {
     f"GET {TOPIC}/partitioned-stats",
     f"GET {TOPIC}/partitioned-internalStats",
 }
-"""Routes of persistent topics whose handlers serve others as well."""
+"""Routes of persistent topics whose handlers serve non-persistent topics too."""
 
 
 class NonPersistentRoutes:
@@ -65,7 +67,7 @@ class NonPersistentRoutes:
         self._statistics = statistics
 
     def routes(self, persistent: Sequence[Route]) -> list[Route]:
-        """With what becomes of each of the ``persistent`` ones."""
+        """Return the routes, with a counterpart for each of the ``persistent`` ones."""
         metadata = Parameter("metadata", "There are no ledgers: it makes no difference.", bool, default=False)
         page, listed, names = (AFTER, LIMIT), (_SYSTEM, AFTER, LIMIT), list[str]
         own = [

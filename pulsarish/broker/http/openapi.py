@@ -1,4 +1,4 @@
-"""The OpenAPI document of the administration, written from the routes themselves: it cannot say anything that the face does not do."""
+"""The OpenAPI document of the admin interface, generated from the routes: it cannot differ from what the HTTP port does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pulsarish.runtime.seams import HttpResponse
 
 __all__ = ["document", "openapi_route", "own_version"]
 
-# What the face itself answers, whatever the route.
+# Answers of the HTTP port itself, for every route.
 _ALWAYS: Final = {
     400: "The request is not of the route's form; the reason names the parameter or field.",
     403: "Not permitted.",
@@ -40,7 +40,7 @@ _REFS: Final = "#/components/schemas/{name}"
 
 
 def document(routes: Sequence[Route], version: str) -> Json:
-    """As OpenAPI 3.1 has it."""
+    """Return the document in the form of OpenAPI 3.1."""
     kinds: list[Any] = [ErrorBody]
     for route in routes:
         kinds += [kind for kind in (route.body, route.answers) if kind is not None and kind is not NOTHING]
@@ -126,12 +126,15 @@ def _responses(route: Route, answers: Json | None) -> Json:
 
 @cache
 def own_version() -> str:
-    """Of the installed package."""
+    """Return the version of the installed package."""
     return metadata.version("pulsarish")
 
 
 def openapi_route(routes: Sequence[Route]) -> Route:
-    """Serves the document, itself included. It is written when somebody first asks for it."""
+    """Return the route that serves the document, itself included.
+
+    The first request generates it.
+    """
     written: list[bytes] = []
 
     async def serve(call: Call) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""Acting where the owner is: here, by sending the client there, or by passing a request on to the owner of each of many topics."""
+"""Act at the owner of a topic: on this broker, by a redirect of the client, or by passing requests on to the owners of many topics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pulsarish.wire._pb import broker_pb2 as pb
 __all__ = ["ERROR_CODE_HEADER", "OwnerCall", "OwnerCalls"]
 
 ERROR_CODE_HEADER: Final = "X-Pulsarish-Error-Code"
-"""The number in the error tree, beside Apache Pulsar's body of an error."""
+"""Header with the number in the error tree, in addition to Apache Pulsar's error body."""
 
 _ATTEMPTS_MAX: Final = 3
 _PAUSE_SECONDS: Final = 0.2
@@ -35,7 +35,7 @@ _PAUSE_SECONDS: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class OwnerCall:
-    """What the owner of a topic is asked: a request at the topic's own path, ``words`` behind it."""
+    """A request to the owner of a topic, at the topic's own path followed by ``words``."""
 
     method: str
     words: tuple[str, ...] = ()
@@ -44,7 +44,11 @@ class OwnerCall:
 
 
 class OwnerCalls:
-    """For the handlers of one broker. ``here`` runs a request at this broker; the face sets it, which is made of the routes."""
+    """Calls to owners, for the handlers of one broker.
+
+    ``here`` runs a request on this broker. The HTTP port sets it, because the port is built from
+    the routes.
+    """
 
     here: HttpHandler
 
@@ -54,7 +58,7 @@ class OwnerCalls:
         self._ownership = ownership
         self._topics = topics
         self._timeout_seconds = config.http_request_timeout_seconds
-        # Until a silent owner is evicted, and time is left to do what was asked for.
+        # Time to evict a silent owner, with enough left for the request itself.
         evicted = (config.broker_silence_before_eviction_ms + 2 * config.broker_ping_timeout_ms) / 1000
         self._patience_seconds = min(evicted, config.http_request_timeout_seconds / 2)
         self._at_once_max = config.admin_fan_out_max
@@ -63,7 +67,10 @@ class OwnerCalls:
         return broker.instance_id == self._ownership.registry.instance_id
 
     async def require(self, call: Call, name: TopicName) -> None:
-        """Go on only if this broker owns the topic. Raises ``Moved``, and what a lookup raises."""
+        """Return only if this broker owns the topic.
+
+        Raises ``Moved``, and the errors of a lookup.
+        """
         call.waits_for = f"the owner of {name}"
         found = await self._found(lambda: self._lookup.find(name, authoritative=call.flag("authoritative")), self._patient_until())
         self._require_me(call, found.broker)
@@ -79,8 +86,11 @@ class OwnerCalls:
         return self._world.clock.monotonic() + self._patience_seconds
 
     async def _found(self, find: Callable[[], Awaitable[Found]], until: float) -> Found:
-        """What is found at last: a silent owner answers again or is evicted within a moment, and who asks the administration does not try
-        again as producers and consumers do."""
+        """Look up the owner, and retry while it is silent.
+
+        A silent owner answers again or is evicted within a moment. Callers of the admin interface
+        do not retry as producers and consumers do.
+        """
         while True:
             try:
                 return await find()
@@ -94,19 +104,24 @@ class OwnerCalls:
             raise Moved(http_at(broker, call.listener))
 
     async def topic(self, call: Call, name: TopicName) -> Topic:
-        """The loaded topic, which must exist. Raises ``Moved``, ``TopicNotFound``, and what a load raises."""
+        """Return the topic, loaded; it must exist.
+
+        Raises ``Moved``, ``TopicNotFound``, and the errors of a load.
+        """
         await self.require(call, name)
         call.waits_for = f"{name} to be loaded"
         topic = await self._topics.get(name, create=False)
         call.waits_for = f"{name}"
         return topic
 
-    # -- errands
+    # -- calls to other owners
 
     async def send(self, name: TopicName, errand: OwnerCall, *, patient_until: float | None = None) -> Any:
-        """Have the owner of a topic do something, wherever it is; its decoded answer. Raises what it answered.
+        """Have the owner of a topic run a request, on whichever broker it is.
 
-        ``patient_until``: until when a silent owner is waited for, of several errands of one request.
+        Return its decoded answer, or raise its error.
+
+        ``patient_until``: how long to wait for a silent owner, shared by the calls of one request.
         """
         until = self._patient_until() if patient_until is None else patient_until
         for attempt in range(1, _ATTEMPTS_MAX + 1):
@@ -119,8 +134,13 @@ class OwnerCalls:
         raise ServiceNotReady(f"{name} is changing hands; try again")
 
     async def non_persistent_topics(self, tenant: str, namespace: str) -> list[str]:
-        """Full names, sorted, partitions one by one: what the brokers say that they have. Raises ``ServiceNotReady`` when one of them does
-        not answer, and what it answered."""
+        """Return the full names of a namespace's non-persistent topics, sorted, each partition on its own.
+
+        Asks all brokers.
+
+        Raises ``ServiceNotReady`` when a broker does not answer, and the errors that brokers
+        answer.
+        """
         registry = self._ownership.registry
         if registry.me is None:
             raise ServiceNotReady("this broker is not registered at the moment; ask another one or try again")
@@ -129,7 +149,7 @@ class OwnerCalls:
         return sorted({name for each in answers for name in _opened(each)})
 
     async def send_bundle(self, bundle: Bundle, errand: OwnerCall) -> Any:
-        """The same for a bundle, with its own path below its namespace's."""
+        """Have the owner of a bundle run a request, as ``send`` does, at the bundle's path below its namespace."""
         until = self._patient_until()
         for _ in range(_ATTEMPTS_MAX):
             found = await self._found(lambda: self._lookup.find_bundle(bundle, authoritative=True), until)
@@ -155,11 +175,14 @@ class OwnerCalls:
         return HttpResponse(answer.status, answer.body, answer.content_type, dict(answer.headers))
 
     async def send_all(self, call: Call, names: Sequence[TopicName], errand: OwnerCall) -> list[Any | PulsarishError]:
-        """The same for many topics, some at a time: for each its answer, or the error that its owner gave."""
+        """Have the owners of many topics run a request, several at a time.
+
+        Return for each topic its answer or its error.
+        """
         return await self.send_each(call, [(name, errand) for name in names])
 
     async def send_each(self, call: Call, errands: Sequence[tuple[TopicName, OwnerCall]]) -> list[Any | PulsarishError]:
-        """The same where each has an errand of its own."""
+        """Have the owners of topics each run a request of its own; see ``send_all``."""
         answers: list[Any | PulsarishError] = []
         until = self._patient_until()
         for start in range(0, len(errands), self._at_once_max):

@@ -1,4 +1,4 @@
-"""Partitioned topics: their record in metadata, and the making and deleting of their partitions."""
+"""Partitioned topics: their record in metadata, and the creation and deletion of their partitions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ _PARTITIONS = TOPIC + "/partitions"
 
 
 class PartitionRoutes:
-    """``lookups``: the namespaces as lookups see them, without the budget of administration."""
+    """Routes of partitioned topics.
+
+    ``lookups``: the namespaces for lookups, without the metadata limit of admin requests.
+    """
 
     def __init__(
         self, config: BrokerConfig, records: Records, namespaces: Namespaces, lookups: Namespaces, topics: LoadedTopics, owners: OwnerCalls
@@ -73,7 +76,7 @@ class PartitionRoutes:
         ]
 
     async def _get(self, call: Call) -> HttpResponse:
-        """A lookup: official clients ask this before they connect."""
+        """Return the number of partitions. Official clients ask this before they connect."""
         name = call.topic()
         await self._lookups.policies(name.tenant, name.namespace)
         found = await self._lookups.partitioned(name)
@@ -101,7 +104,10 @@ class PartitionRoutes:
         return no_content()
 
     async def _subscribe(self, call: Call, first: TopicName, added: Sequence[TopicName]) -> None:
-        """What the others have subscribed to is kept for them in new partitions from their first message on, whenever they find them."""
+        """Create the subscriptions of the first partition on new ones, from their first message on.
+
+        So consumers miss nothing, whenever they find the new partitions.
+        """
         names = set(map(decode_segment, await self._records.children(paths.cursors(first)))) - {DEDUP_CURSOR}
         errands = [(each, OwnerCall("PUT", ("subscription", name), body="earliest")) for each in added for name in sorted(names)]
         for error in await self._owners.send_each(call, errands):
@@ -125,11 +131,11 @@ class PartitionRoutes:
         try:
             await self._topics.create(name, through=self._records)
         except AlreadyExists:
-            # By its first user, or an earlier attempt.
+            # Its first client, or an earlier attempt, created it.
             return
 
     async def _delete(self, call: Call) -> HttpResponse:
-        """The partitions first and the record last, so that a deletion that stopped half-way is taken up by the next one."""
+        """Delete the partitions first and the record last, so that the next deletion can finish one that stopped halfway."""
         name = call.topic()
         partitions = await self._namespaces.partition_names(name)
         if partitions is None:
@@ -143,7 +149,10 @@ class PartitionRoutes:
 
 
 def _to_be_made(name: TopicName, indexes: range) -> list[TopicName]:
-    """Partitions that are not kept are made by their first users."""
+    """Return the partitions to create.
+
+    The first client of a non-persistent partition creates it.
+    """
     return [name.with_partition(index) for index in indexes] if name.persistent else []
 
 

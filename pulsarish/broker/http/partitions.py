@@ -1,4 +1,4 @@
-"""What is done to every partition of a topic, by its owner: what the answers of many come to."""
+"""Work on every partition of a topic by its owner, and how to combine the answers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ __all__ = ["each_done", "explain_partitions", "explained", "settled"]
 
 
 def settled(answers: Sequence[Any | PulsarishError], *, unless: tuple[type[PulsarishError], ...] = ()) -> list[Any]:
-    """The answers, if all is well. An error of a kind in ``unless`` counts only when every partition gave one: what some have done
-    already, or never had, is no reason not to do it to the others. Raises the first error that counts.
+    """Return the answers if none is an error. Raises the first error that counts.
+
+    An error of a type in ``unless`` counts only when every partition gave one. If some partitions
+    are done already, or do not have the object, the others are still done.
     """
     errors = [each for each in answers if isinstance(each, PulsarishError)]
     for error in errors:
@@ -29,13 +31,19 @@ def settled(answers: Sequence[Any | PulsarishError], *, unless: tuple[type[Pulsa
 
 
 async def each_done(owners: OwnerCalls, call: Call, partitions: Sequence[TopicName], errand: OwnerCall) -> HttpResponse:
-    """Have it done to every partition. One that was never used need not exist; a repetition finds some of it done."""
+    """Run a request on every partition.
+
+    A partition that was never used need not exist. When repeated, some of the work is done already.
+    """
     settled(await owners.send_all(call, partitions, errand), unless=(NotFound, AlreadyExists))
     return no_content()
 
 
 async def explained(call: Call, report: Awaitable[HttpResponse], subscription: str = "") -> HttpResponse:
-    """Answer with the report; without metadata, which it may need, with that as the reason."""
+    """Answer with the report.
+
+    If it needs metadata and metadata does not answer, report that as the reason.
+    """
     try:
         return await report
     except MetadataUnavailable as error:
@@ -43,7 +51,10 @@ async def explained(call: Call, report: Awaitable[HttpResponse], subscription: s
 
 
 async def explain_partitions(call: Call, namespaces: Namespaces, owners: OwnerCalls, words: tuple[str, ...]) -> HttpResponse | None:
-    """Have the owner of each partition explain it; ``None`` when the topic is not partitioned. Raises ``NotFound`` when each says so."""
+    """Have the owner of each partition explain it; ``None`` when the topic is not partitioned.
+
+    Raises ``NotFound`` when all partitions answer so.
+    """
     name = call.topic()
     partitions = await namespaces.partition_names(name)
     if partitions is None:
@@ -60,7 +71,7 @@ async def explain_partitions(call: Call, namespaces: Namespaces, owners: OwnerCa
 
 def _explained(found: Mapping[str, Any] | PulsarishError) -> Mapping[str, Any]:
     if isinstance(found, NotFound):
-        # It is made by its first user.
+        # Its first client creates it.
         return {"state": "idle", "reason": "", "explanation": f"It was not used yet: {found}.", "help": ""}
     if isinstance(found, PulsarishError):
         text = f"Its broker did not explain it: {type(found).__name__}: {found}."

@@ -1,7 +1,8 @@
 """The policies of namespaces over HTTP: routes made from the rows of ``model/policies.py``, and Apache Pulsar's form of a namespace.
 
-A policy is set by POST of its value, answered by GET (204 where nothing is set) and taken back by DELETE; backlog quotas are set one type
-at a time. Everything is answered from metadata, by any broker; topics take a change up wherever they are loaded.
+POST of a value sets a policy, GET returns it (204 when nothing is set), and DELETE removes it.
+Backlog quotas are set one type at a time. Any broker answers from metadata. Loaded topics follow a
+change wherever they are.
 """
 
 from __future__ import annotations
@@ -61,23 +62,23 @@ QUOTA_TYPE: Final = Parameter("backlogQuotaType", "Which quota.", choices=QUOTA_
 
 
 def removed(_stored: Any) -> None:
-    """The change that takes a policy back."""
+    """Remove a policy; a change."""
     return
 
 
 def put_value(value: Any) -> Change:
-    """The change that sets a policy."""
+    """Return the change that sets a policy."""
     raw = msgspec.to_builtins(value)
     return lambda _stored: raw
 
 
 def policy_value(policy: Policy[Any], value: Any) -> Change:
-    """The change that sets a policy, or takes it back where the value says so."""
+    """Return the change that sets a policy, or removes it if the value means that nothing is set."""
     return removed if policy.says_nothing is not None and value == policy.says_nothing else put_value(value)
 
 
 def quota_change(kind: str, quota: BacklogQuota | None) -> Change:
-    """The change that sets or takes back the quota of one type."""
+    """Return the change that sets or removes the quota of one type."""
     raw = None if quota is None else msgspec.to_builtins(quota)
 
     def change(stored: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -88,7 +89,7 @@ def quota_change(kind: str, quota: BacklogQuota | None) -> Change:
 
 
 def shown(policy: Policy[Any], value: Any) -> HttpResponse:
-    """What GET of a policy answers for its value, ``None`` where it is not set."""
+    """Return the answer to GET of a policy. ``value`` ``None``: it is not set."""
     found = policy.unset if value is None else value
     return no_content() if found is None else answer(found)
 
@@ -122,7 +123,7 @@ class NamespacePolicyRoutes:
                 may,
                 f"Set: {what}",
                 body=policy.kind,
-                # Apache Pulsar's clients take this policy back by setting it to nothing.
+                # Apache Pulsar's clients remove this policy by setting it without a body.
                 body_required=policy is not DEDUPLICATION_SNAPSHOT_INTERVAL,
             ),
             Route("DELETE", path, partial(self._remove, policy), may, f"Back to the broker's default: {what}"),
@@ -231,13 +232,15 @@ class NamespacePolicyRoutes:
 
 
 def _text(value: str) -> HttpResponse:
-    """As Apache Pulsar answers with a property: without quotes."""
+    """Return a property as Apache Pulsar does: without quotes."""
     return HttpResponse(200, value.encode(), _TEXT)
 
 
 def namespace_body(record: NamespacePolicies, cluster: str) -> dict[str, Any]:
-    """A namespace in the form of Apache Pulsar's Policies, without its bundles. What has no engine here has the value that Pulsar gives
-    it by default, so that its own tools can read the answer; what is not set is left out, as there.
+    """Return a namespace in the form of Apache Pulsar's Policies, without its bundles.
+
+    Fields of missing features have Pulsar's default value, so that its tools can read the answer.
+    Fields that are not set are left out, as in Pulsar.
     """
     body: dict[str, Any] = {
         "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},

@@ -1,4 +1,4 @@
-"""Ledgers that lack copies, and bookies that an operator gives up: what auto-recovery does with them is read here, and asked for."""
+"""Under-replicated ledgers, and bookies that an operator gives up: reads the state of auto-recovery, and requests its work."""
 
 from __future__ import annotations
 
@@ -49,7 +49,11 @@ class RepairRoutes:
         return answer(await self._state_of(await self._instance(call["bookie"])))
 
     async def _give_up(self, call: Call) -> HttpResponse:
-        """It must not be registered: one that lives is stopped first, or it would go on taking what is copied away from it."""
+        """Give up a bookie. It must not be registered.
+
+        A live bookie must be stopped first, or it would accept the replicas that are being moved
+        away from it.
+        """
         bookie = await self._instance(call["bookie"])
         there = await self._records.get(paths.bookie(bookie.bookie_id), BookieRegistration)
         if there is not None and there[0].instance_id == bookie.instance_id:
@@ -63,7 +67,10 @@ class RepairRoutes:
         return answer(await self._state_of(bookie))
 
     async def _instance(self, name: str) -> GivenUpBookie:
-        """Who is meant: a bookie by its id, or an instance of one by its own, which a later bookie of that id is not."""
+        """Return the bookie that a name means: a bookie id, or the instance id of one instance.
+
+        An instance id never means a later bookie of the same id.
+        """
         given_up = await self._records.get(paths.given_up(name), GivenUpBookie)
         if given_up is not None:
             return given_up[0]

@@ -1,4 +1,7 @@
-"""Finding a path's route: a tree of segments, fixed words before names in braces, so that a hundred routes cost no more than one."""
+"""Find the route of a path: a tree of segments, fixed words before names in braces.
+
+The cost does not depend on the number of routes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ class _Node:
 
 
 class RouteTable:
-    """Two routes of the same shape and method are a defect."""
+    """The routes of the HTTP port. Two routes of the same shape and method are a defect."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self._root = _Node()
@@ -35,7 +38,12 @@ class RouteTable:
             node.methods[route.method] = (route, route.path_names)
 
     def find(self, method: str, segments: Sequence[str]) -> tuple[Route, dict[str, str]] | tuple[list[str], None] | None:
-        """The route and what stood in its braces; the methods that the path takes instead; or ``None`` for an unknown path."""
+        """Find the route of a path.
+
+        Returns:
+            The route and the values of its names in braces; the methods that the path has instead;
+            or ``None`` for an unknown path.
+        """
         allowed: set[str] = set()
         values = tuple[str, ...]()
         found = _find(self._root, method, segments, 0, values, allowed)

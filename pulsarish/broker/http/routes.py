@@ -1,8 +1,9 @@
-"""What a route of the HTTP face says of itself, and what its handler gets.
+"""What a route of the HTTP port declares, and what its handler gets.
 
-A route is a declaration: method and path, who may use it, its parameters with their ranges, the form of its body and of its answer, the
-statuses it answers with and the lane it runs in. The face checks a request against it before the handler sees anything, and the OpenAPI
-document is written from the same declarations, so that neither can say something that the other does not know.
+A route declares its method and path, its permission, its parameters with their ranges, its request
+and answer bodies, its statuses and its lane. The HTTP port checks a request against it before the
+handler runs. The OpenAPI document is generated from the same declarations, so neither can differ
+from the other.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ __all__ = [
 
 T = TypeVar("T")
 
-_NON_PERSISTENT: Final = "non-persistent"  # behind /admin/v2: the others are persistent
+_NON_PERSISTENT: Final = "non-persistent"  # behind /admin/v2: all others are persistent
 _SHOWN_MAX: Final = 80
 _WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 _FLAGS: Final = {"true": True, "false": False}
 
 
 class Moved(Exception):
-    """Another broker has to act; the client is sent there."""
+    """Another broker must run the request; the client is redirected to it."""
 
     def __init__(self, http_address: str) -> None:
         super().__init__(http_address)
@@ -53,7 +54,11 @@ class Moved(Exception):
 
 
 class Lane(Enum):
-    """``PROMPT`` requests never wait for another one: health, metrics, lookups. ``ADMIN`` requests share a bounded number of places."""
+    """Where requests wait.
+
+    ``PROMPT`` requests never wait for another one: health, metrics, lookups. ``ADMIN`` requests
+    share a limited number of places.
+    """
 
     PROMPT = "prompt"
     ADMIN = "admin"
@@ -61,7 +66,10 @@ class Lane(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One in the path (its name stands there in braces) or of the query. ``kind`` is ``str``, ``int`` or ``bool``."""
+    """A parameter of the path (its name is in braces there) or of the query.
+
+    ``kind`` is ``str``, ``int`` or ``bool``.
+    """
 
     name: str
     meaning: str
@@ -73,7 +81,10 @@ class Parameter:
     required: bool = False
 
     def parse(self, text: str) -> str | int | bool:
-        """The value. Raises ``Malformed`` for another kind, ``InvalidArgument`` for what is out of range."""
+        """Return the parsed value.
+
+        Raises ``Malformed`` for another type, ``InvalidArgument`` for a value out of range.
+        """
         shown = text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "..."
         if self.kind is bool:
             flag = _FLAGS.get(text.lower())
@@ -105,27 +116,30 @@ AFTER: Final = Parameter("after", "Only items that come after this one, the last
 
 @dataclass(slots=True)
 class Call:
-    """A request whose route is known and whose parameters and body have been checked."""
+    """A request with its route found and its parameters and body checked."""
 
     request: HttpRequest
     listener: str
-    """Whose addresses the client can reach: the one it came in on."""
+    """The listener that the client connected to: it can reach the addresses of this listener."""
     values: Mapping[str, str | int | bool] = field(default_factory=dict)
     body: Any = None
-    """As the route's ``body`` says; ``None`` when there was none."""
+    """The body in the type that the route declares; ``None`` without a body."""
     waits_for: str = "the metadata store"
-    """What an answer that comes too late was waiting for. A handler that waits for something else says so before it does."""
+    """What a timed-out request was waiting for.
+
+    A handler sets it before it waits for something else.
+    """
 
     def __getitem__(self, name: str) -> str:
-        """A text that is in the path."""
+        """Return a text parameter of the path."""
         return str(self.values[name])
 
     def text(self, name: str) -> str:
-        """A text of the query, empty without."""
+        """Return a text parameter of the query; empty when it is missing."""
         return str(self.values.get(name) or "")
 
     def topic(self) -> TopicName:
-        """Raises ``InvalidTopicName``."""
+        """Return the topic of the path. Raises ``InvalidTopicName``."""
         domain = _NON_PERSISTENT if _NON_PERSISTENT in self.request.segments[:3] else "persistent"
         return TopicName.parse(f"{domain}://{self['tenant']}/{self['namespace']}/{self['topic']}")
 
@@ -133,16 +147,16 @@ class Call:
         return bool(self.values.get(name, False))
 
     def number(self, name: str) -> int:
-        """A number that is in the path, or has a default, or was given."""
+        """Return a number of the path, or of the query if it was given or has a default."""
         return int(self.values[name])
 
     def given(self, name: str) -> int | None:
-        """A number of the query, if it was given or has a default."""
+        """Return a number of the query; ``None`` if it was not given and has no default."""
         value = self.values.get(name)
         return None if value is None else int(value)
 
     def page(self, items: Iterable[T], name: Callable[[T], str]) -> list[T]:
-        """The items by name, as far as ``after`` and ``limit`` of the query want them."""
+        """Return the items after ``after``, at most ``limit``, as the query asks; ordered by name."""
         after, limit = self.text("after"), self.given("limit")
         found = sorted((item for item in items if not after or name(item) > after), key=name)
         return found if limit is None else found[:limit]
@@ -151,15 +165,19 @@ class Call:
 Handler = Callable[[Call], Awaitable[HttpResponse]]
 
 NOTHING: Final = object()
-"""The answer of a route whose success is 204 without a body."""
+"""Answer type of a route whose success is 204 without a body."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """``pattern`` is a path with names in braces. What stands there is a text unless a parameter of that name says more.
+    """The declaration of a route.
 
-    ``body`` and ``answers`` are types as msgspec takes them. ``owner`` marks what only the owner of a topic or bundle can do: another
-    broker redirects. ``statuses`` are those beyond what the face itself answers with.
+    ``pattern`` is a path with names in braces. These are texts, unless a parameter of that name
+    says more.
+
+    ``body`` and ``answers`` are types for msgspec. ``owner`` marks work that only the owner of a
+    topic or bundle can do: another broker redirects. ``statuses`` are those in addition to the
+    statuses of the HTTP port itself.
     """
 
     method: str
@@ -176,11 +194,11 @@ class Route:
     owner: bool = False
     lane: Lane = Lane.ADMIN
     described: bool = True
-    """In the OpenAPI document."""
+    """Whether the OpenAPI document has it."""
     large: bool = False
-    """Its answer may be as large as an uncompressed entry: few of them are made at a time."""
+    """Its answer may be as large as an uncompressed entry, so few of them are made at a time."""
     any_parameters: bool = False
-    """The query may have unknown parameters, and the body may be any text: a request that is refused anyway is not refused for those."""
+    """Accept unknown query parameters and any text as a body: the route refuses the request anyway, for a better reason."""
 
     @property
     def name(self) -> str:
@@ -192,14 +210,14 @@ class Route:
 
     @property
     def query(self) -> list[Parameter]:
-        """What may stand behind the question mark."""
+        """Parameters of the query."""
         in_path = self.path_names
         found = [parameter for parameter in self.parameters if parameter.name not in in_path]
         return [*found, AUTHORITATIVE] if self.owner else found
 
 
 def answer(value: Any) -> HttpResponse:
-    """200 with the value as JSON."""
+    """Return status 200 with the value as JSON."""
     return HttpResponse(200, msgspec.json.encode(value))
 
 
@@ -208,7 +226,7 @@ def no_content() -> HttpResponse:
 
 
 def checked(kind: type[T], value: Any, where: str) -> T:
-    """A value of a body that is to have a form of its own. Raises ``Malformed`` naming the field."""
+    """Convert a value of a body to its type. Raises ``Malformed`` that names the field."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:

@@ -1,6 +1,9 @@
-"""The schemas of topics over HTTP, at Apache Pulsar's paths and in its JSON: answered from metadata, by any broker.
+"""The schemas of topics over HTTP, with Apache Pulsar's paths and JSON.
 
-A definition is text there; that of KEY_VALUE is an object with the definitions of key and value, empty texts for types without one.
+Any broker answers from metadata.
+
+A definition is text. For KEY_VALUE it is an object with the definitions of key and value, empty
+texts for types without one.
 """
 
 from __future__ import annotations
@@ -121,7 +124,7 @@ class SchemaRoutes:
         return answer(SchemaVersionBody(_NO_VERSION if found is None else found))
 
     async def _make_sure_of(self, name: TopicName) -> None:
-        """Apache Pulsar takes the schema of a topic that is not there yet. Here it is made, as its first user would have it made."""
+        """Create the topic if it does not exist, as its first client would: Apache Pulsar accepts schemas for missing topics."""
         try:
             await self._registry.home(name)
         except TopicNotFound:
@@ -140,7 +143,7 @@ class SchemaRoutes:
 
 
 def _schema(call: Call) -> Schema:
-    """Raises ``InvalidSchema``."""
+    """Return the schema of a request. Raises ``InvalidSchema``."""
     body: SchemaPayloadBody = call.body
     try:
         kind = SchemaType[body.type]

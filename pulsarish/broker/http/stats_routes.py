@@ -1,4 +1,4 @@
-"""What is known of a topic: statistics of its use by its owner, its ledgers and cursors from metadata or by its owner."""
+"""Statistics of topics by their owner, and their ledgers and cursors from metadata or by their owner."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ class StatsRoutes:
         return answer(found)
 
     async def _found(self, call: Call) -> dict[str, Any]:
-        """The statistics of a topic that is not partitioned."""
+        """Return the statistics of a topic that is not partitioned."""
         name = call.topic()
         here = self._topics.loaded.get(name.full)
         if here is not None and here.closed is None:
-            # Answered without metadata, which may be what everything waits for.
+            # Answer without metadata, which may be what everything waits for.
             return await self._statistics.topic(here)
         await self._owners.require(call, name)
-        # Whoever asks why a topic does not open must not wait until it does.
+        # A request that asks why a topic does not open must not wait until it does.
         found = self._statistics.unloaded(name) if self._topics.loading_since_ms(name) else None
         if found is None and name.full not in self._topics.loaded and self._topics.load_failure(name) is None:
             found = await self._statistics.resting(name, self._records)
@@ -124,7 +124,7 @@ class StatsRoutes:
 
     async def _explain_partitions(self, call: Call, *words: str) -> HttpResponse | None:
         if call.topic().full in self._topics.loaded:
-            return None  # not partitioned, which is known without metadata
+            return None  # it is not partitioned; this is known without metadata
         return await explain_partitions(call, self._namespaces, self._owners, words)
 
     # -- more of a topic
@@ -137,7 +137,10 @@ class StatsRoutes:
         return answer(found)
 
     async def _describe(self, name: TopicName, found: dict[str, Any]) -> None:
-        """Beside each ledger its record, so that who reads many ledgers asks once; none beside one that is gone already."""
+        """Add to each ledger its metadata record, so that one request covers many ledgers.
+
+        A deleted ledger gets ``None``.
+        """
         topic = await self._records.get(paths.topic(name), TopicRecord)
         found["creationDate"] = topic[0].created_ms if topic is not None else 0
         found["trimmedPosition"] = str(Position(topic[0].trimmed_ledger, topic[0].trimmed_entry) if topic is not None else EARLIEST)
@@ -185,7 +188,7 @@ class StatsRoutes:
         name = call.topic()
         partitions = await self._partitions(name)
         answers = await self._owners.send_all(call, partitions, OwnerCall("GET", words, query))
-        # A partition that nobody has used yet need not exist.
+        # A partition that was never used need not exist.
         there = [(each, found) for each, found in zip(partitions, answers, strict=True) if not isinstance(found, NotFound)]
         return {each.full: found for (each, _), found in zip(there, settled([found for _, found in there]), strict=True)}
 

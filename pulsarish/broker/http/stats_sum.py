@@ -1,4 +1,4 @@
-"""The statistics of a partitioned topic from those of its partitions. No I/O."""
+"""Sum the statistics of a partitioned topic's partitions. No I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pulsarish.broker.stats.diagnosis import NOTHING_STUCK
 
 __all__ = ["summed"]
 
-# Instants, of which the earliest says how long something has lasted; 0 and below are none.
+# Times whose earliest value counts, because something lasts since then; 0 and below mean none.
 _EARLIEST: Final = (
     "Since",
     "sinceMs",
@@ -19,19 +19,24 @@ _EARLIEST: Final = (
     "ownerCreatedTimestamp",
     "topicCreationTimeStamp",
 )
-# Instants, of which the latest counts, and what one partition has most of.
+# Times whose latest value counts, and numbers whose largest value counts.
 _GREATEST: Final = ("Timestamp", "TimeStamp", "AgeMs", "LimitSize", "LimitTime", "lastCompactionDurationTimeInMills", "down", "needed")
 _LEAST: Final = ("writable",)
-# What is said of one partition and of no other: it has no sum.
+# Values of a single partition, which have no sum.
 _OF_ONE: Final = frozenset(("ledger", "owner", "ownerBroker", "topicEpoch", "markDeletePosition", "readPosition", "oldestUnackedPosition"))
 _AS_A_WHOLE: Final = frozenset(("waiting", "lastAddFailure"))
-_BY_USERS: Final = frozenset(("subscriptions", "subscriptionProperties"))  # maps whose keys are anything
+_BY_USERS: Final = frozenset(("subscriptions", "subscriptionProperties"))  # maps with arbitrary keys
 
 
 def summed(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Amounts add up; of instants the earliest counts where something lasts and the latest where something was; what bookies there are
-    each partition says, and the worst counts; lists are put together; maps are summed by key; of flags one that is set is enough, of what
-    partitions wait for the longest wait is taken, and of texts the first that says something. What only a partition has is left out.
+    """Return the sum of the partitions' statistics.
+
+    * Amounts are added. Lists are joined. Maps are summed by key.
+    * Of times, the earliest counts where something lasts, and the latest where something happened.
+    * Of the numbers of bookies, which each partition reports, the worst counts.
+    * Of flags, one that is set is enough. Of waits, the longest counts. Of texts, the first that is
+      not empty.
+    * Values that make sense only for one partition are left out.
     """
     total: dict[str, Any] = {}
     for part in parts:

@@ -23,7 +23,8 @@ __all__ = ["StorageRoutes"]
 
 _LEDGERS_MAX: Final = 10_000
 _RACKS: Final = "/admin/v2/bookies/racks-info"
-# Apache Pulsar keeps bookies in groups for namespaces that want some to themselves; here they are all in one.
+# Apache Pulsar has groups of bookies for namespaces with bookies of their own; here all bookies are
+# in one group.
 _GROUP: Final = "default"
 
 
@@ -95,7 +96,7 @@ class StorageRoutes:
         raise UnsupportedFeature("a bookie says itself which rack it stands in: set its option rack and restart it")
 
     async def _ledgers(self, call: Call) -> HttpResponse:
-        """The tree is walked only as far as the page needs."""
+        """Return a page of ledger ids. Reads the tree only as far as the page needs."""
         limit = call.number("limit")
         found: list[int] = []
         async for branch in ledger_ids(self._records, after=call.number("after")):

@@ -1,4 +1,4 @@
-"""Subscriptions: listed from metadata, everything else by the topic's owner; of a partitioned topic by the owners of its partitions."""
+"""Subscriptions: lists come from metadata, the topic's owner does everything else; for a partitioned topic the partitions' owners."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class SubscriptionRoutes:
         return answer(call.page(names, str))
 
     async def _partitions(self, call: Call, errand: OwnerCall) -> HttpResponse | None:
-        """Have it done to every partition, if the topic has them."""
+        """Run a request on every partition; ``None`` when the topic is not partitioned."""
         partitions = await self._namespaces.partition_names(call.topic())
         if partitions is None:
             return None
@@ -150,13 +150,16 @@ class SubscriptionRoutes:
         return (await self._owners.topic(call, name)).subscription(call["subscription"])
 
     async def _whole(self, call: Call) -> TopicName:
-        """The topic, for what cannot be done to all partitions at once. Raises ``NotAllowed``."""
+        """Return the topic, for work that cannot cover all partitions at once.
+
+        Raises ``NotAllowed`` for a partitioned topic.
+        """
         name = call.topic()
         if await self._namespaces.partitions(name) is not None:
             raise NotAllowed(f"{name} is a partitioned topic; name one of its partitions, {name.with_partition(0)} and on")
         return name
 
-    # -- making and deleting
+    # -- creating and deleting
 
     async def _create(self, call: Call) -> HttpResponse:
         if call.flag("replicated"):
@@ -178,7 +181,7 @@ class SubscriptionRoutes:
 
     async def _properties(self, call: Call) -> HttpResponse:
         names = await self._namespaces.partition_names(call.topic())
-        # All partitions have the same.
+        # All partitions have the same subscriptions.
         topic = await self._owners.topic(call, call.topic() if names is None else names[0])
         return answer(topic.subscription(call["subscription"]).cursor.subscription_properties)
 
@@ -199,7 +202,7 @@ class SubscriptionRoutes:
         await topic.unsubscribe(call["subscription"], force=call.flag("force"))
         return no_content()
 
-    # -- looking
+    # -- reading
 
     async def _peek(self, call: Call) -> HttpResponse:
         number = call.number("number")
@@ -230,7 +233,7 @@ class SubscriptionRoutes:
         first, last = (str(seen[0].position), str(seen[-1].position)) if seen else ("", "")
         return answer(BacklogAnalysisBody(len(seen), messages, markers, len(entries) > self._scan_max, first, last))
 
-    # -- moving
+    # -- moving the cursor
 
     async def _skip(self, call: Call) -> HttpResponse:
         await (await self._subscription(call)).skip(call.number("count"))
@@ -258,7 +261,10 @@ class SubscriptionRoutes:
         return done or no_content()
 
     async def _recover(self, call: Call) -> HttpResponse:
-        """Answers the mark that is left, from which it delivers again."""
+        """Move a subscription past a lost cursor ledger.
+
+        Answers the mark-delete position after which it delivers again.
+        """
         name = await self._whole(call)
         await self._owners.require(call, name)
         call.waits_for = f"the bookies to say whether they have the ledger of {call['subscription']!r}"
@@ -266,7 +272,7 @@ class SubscriptionRoutes:
         return answer(MessageIdBody(mark.ledger_id, mark.entry_id, name.partition))
 
     async def _expire(self, call: Call) -> HttpResponse:
-        """Skip what was published more than ``seconds`` ago."""
+        """Skip messages that were published more than ``seconds`` ago."""
         done = await self._partitions(call, OwnerCall("POST", ("expireMessages", call["seconds"])))
         if done is None:
             await (await self._subscription(call)).expire(self._before_ms(call))
@@ -304,7 +310,7 @@ def _on(
     required: bool = False,
     more: tuple[int, ...] = (),
 ) -> Route:
-    """A route below a subscription, done by the topic's owner, without an answer but that it is done."""
+    """Return a route below a subscription, run by the topic's owner and answered without a body."""
     return Route(
         method,
         _SUBSCRIPTION + words,
@@ -320,10 +326,11 @@ def _on(
 
 
 def _start(body: PositionBody | str) -> Position:
-    """Where delivery is to begin: at the message that is named or, if it is excluded, behind it."""
+    """Return where delivery is to begin: at the named message or, if it is excluded, after it."""
     position = _position(body)
     if isinstance(body, PositionBody) and (body.is_excluded or body.excluded) and position not in (EARLIEST, LATEST):
-        # A batch is an entry: unless the last of its messages is excluded it comes again as a whole.
+        # A batch is one entry: it is redelivered as a whole unless the last of its messages is
+        # excluded.
         is_past = body.batch_index < 0 or body.batch_index + 1 == body.batch_size
         position = Position(position.ledger_id, body.entry_id + is_past)
     return position

@@ -1,4 +1,4 @@
-"""The errand of the leader's sweeper: the owner of a bundle looks after topics of it that nobody has open."""
+"""The request of the leader's sweeper: the owner of a bundle maintains topics of it that are not open."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ class SweepRoutes:
         ]
 
     async def ask(self, bundle: Bundle, names: Sequence[str]) -> None:
-        """The same, of the owner of a bundle wherever it is. Raises what it answered."""
+        """Ask the owner of a bundle, on whichever broker it is, to maintain topics.
+
+        Raises its error.
+        """
         await self._owners.send_bundle(bundle, OwnerCall("POST", (_WORD,), body=list(names)))
 
     async def _look_after(self, call: Call) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""Tenants: all answered from metadata, by any broker."""
+"""Tenants: any broker answers from metadata."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TenantRoutes:
 
     async def _get(self, call: Call) -> HttpResponse:
         record = await self._namespaces.tenant(call["tenant"])
-        # There is one cluster, which may have had another name when the tenant was made.
+        # There is one cluster, which may have had another name when the tenant was created.
         return answer(TenantBody(record.admin_roles, (self._cluster,) if record.allowed_clusters else ()))
 
     async def _create(self, call: Call) -> HttpResponse:

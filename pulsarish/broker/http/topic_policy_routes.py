@@ -1,6 +1,7 @@
-"""The policies of topics over HTTP: the same rows as those of namespaces, at Apache Pulsar's paths and words for topics.
+"""The policies of topics over HTTP: the same rows as for namespaces, with Apache Pulsar's paths and words for topics.
 
-Those of a partitioned topic hold for all its partitions. ``?applied=true`` answers what is in force, whichever level says it.
+Policies of a partitioned topic apply to all its partitions. ``?applied=true`` returns what is in
+force, from whichever level.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 # Official clients send these; any broker answers, and there is one cluster.
 _COMMON: Final = (AUTHORITATIVE, Parameter("isGlobal", "For all clusters of a replicated namespace.", bool, default=False))
 TOPIC_PARAMETERS: Final = (APPLIED, *_COMMON)
-"""What GET of every policy of a topic takes."""
+"""Parameters of GET for every policy of a topic."""
 
 
 class TopicPolicyRoutes:

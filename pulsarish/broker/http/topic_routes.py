@@ -1,4 +1,7 @@
-"""Topics: created and listed by any broker, everything else by their owner; what is done to a partitioned one is done to each partition."""
+"""Topics: any broker creates and lists them, their owner does everything else.
+
+Work on a partitioned topic covers each partition.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +135,11 @@ class TopicRoutes:
         return await self._change_properties(call, {}, (call.text("key"),))
 
     async def _change_properties(self, call: Call, wished: dict[str, str], gone: tuple[str, ...]) -> HttpResponse:
-        """A partitioned topic's are in its record; those of another are changed by its owner, whose record it is."""
+        """Change the properties of a topic.
+
+        Those of a partitioned topic are in its record. Those of another topic are changed by its
+        owner, because it owns the record.
+        """
         name = call.topic()
 
         def changed(before: dict[str, str]) -> dict[str, str]:
@@ -150,7 +157,7 @@ class TopicRoutes:
             await log.set_properties(changed(log.properties))
         return no_content()
 
-    # -- its life
+    # -- unloading, deleting and the like
 
     async def _unload(self, call: Call) -> HttpResponse:
         name = call.topic()

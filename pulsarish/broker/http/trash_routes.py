@@ -19,7 +19,7 @@ _TRASH: Final = "/admin/v2/bookies/trash"
 _AFTER: Final = Parameter("after", "Only ledgers above this one.", int, default=-1)
 _LIMIT: Final = Parameter("limit", "The most ledgers to list.", int, minimum=1, maximum=1_000, default=1_000)
 _CALL_LEDGERS: Final = 20
-"""Ledgers named in one call to a bookie: each may have many entries."""
+"""Ledgers named in one call to a bookie: each ledger may have many entries."""
 
 
 class TrashRoutes:
@@ -69,7 +69,8 @@ class TrashRoutes:
             else:
                 found += rows
         after, limit = call.number("after"), call.number("limit")
-        # A page has whole ledgers, each with a row for each bookie; bookies that do not answer stand on each page.
+        # A page has whole ledgers, each with a row for each bookie. Bookies that do not answer are
+        # on each page.
         page = set(sorted({row.ledger_id for row in found if row.ledger_id > after})[:limit])
         rows = [row for row in found if row.error or row.ledger_id in page]
         return answer(sorted(rows, key=lambda row: (row.ledger_id, row.bookie)))
@@ -83,7 +84,7 @@ class TrashRoutes:
         return await self._change(call, restore=False)
 
     async def _trash(self) -> dict[str, list[TrashedLedgerBody] | NoAnswer]:
-        """Of each registered bookie."""
+        """Return the trash of each registered bookie."""
         control, members = self._ledgers.control, self._ledgers.bookies.members()
 
         async def ask(member: str) -> list[TrashedLedgerBody] | NoAnswer:
