@@ -6,6 +6,8 @@ import asyncio
 import struct
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from pulsarish.runtime.seams import World
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import pulsar_pb2 as pb
@@ -52,6 +54,36 @@ def test_a_connection_without_connect_is_ended() -> None:
         assert not usual.lost
 
     run(scenario, connect_timeout_seconds=3.0)
+
+
+def test_lookups_of_one_piece_are_taken_some_at_a_time_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All at once, those of 50 clients took 900 MB and stopped the broker's loop for 15 s."""
+
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        client = await BinaryClient.connect(world, BINARY)
+        (connection,) = cluster.brokers["broker0"]._binary._connections
+        answer = connection._questions.answer
+
+        async def answer_later(question: pb.Command, came_in_on: str) -> pb.Command | None:
+            await world.clock.sleep(0.01)
+            return await answer(question, came_in_on)
+
+        monkeypatch.setattr(connection._questions, "answer", answer_later)
+        asked = [
+            command_frame(pb.Command(type=23, lookup=pb.LookupTopic(topic=TOPIC, request_id=number, authoritative=True)))
+            for number in range(2_000)
+        ]
+        client.write(b"".join(asked) + producer_frame(7))
+        open_max = 0
+        while len(client.heard) < 2_001:
+            open_max = max(open_max, connection._questions_open)
+            await world.clock.sleep(0.0005)
+        assert 0 < open_max <= 200
+        assert sorted(each.command.lookup_response.request_id for each in client.heard if each.command.type == 24) == list(range(2_000))
+        assert client.heard[-1].command.type == 17, "what came last is handled last"
+        assert connection._behind == []
+
+    run(scenario)
 
 
 def test_connections_that_ended_leave_no_task_behind() -> None:

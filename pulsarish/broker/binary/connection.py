@@ -28,7 +28,15 @@ from pulsarish.runtime.containment import contained
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Tasks, World
 from pulsarish.wire._pb import pulsar_pb2 as pb
-from pulsarish.wire.pulsar_frames import ENVELOPE_BYTES_MAX, FrameReader, carried_entry, command_frame, delivery_frame_head, parse_command
+from pulsarish.wire.pulsar_frames import (
+    ENVELOPE_BYTES_MAX,
+    Frame,
+    FrameReader,
+    carried_entry,
+    command_frame,
+    delivery_frame_head,
+    parse_command,
+)
 
 __all__ = ["PROTOCOL_VERSION", "Connection", "Questions"]
 
@@ -45,7 +53,8 @@ _WATCH_TOPIC_LIST: Final = 64
 _WATCH_TOPIC_LIST_CLOSE: Final = 67
 _WATCHES_MAX: Final = 1_000  # of one connection
 _UNHEARD_SECONDS_MAX: Final = 1.0  # notices for a consumer without permits wait at most this long
-_QUESTIONS_MAX: Final = 1_000  # unanswered lookups and similar requests of a client; above it nothing is read
+_QUESTIONS_MAX: Final = 200
+"""Unanswered lookups and similar requests of a client. At this number its further frames wait, and nothing is read."""
 _FIRST_FRAME_BYTES_MAX: Final = 64 << 10
 """The largest frame before CONNECTED: CONNECT has at most a token and a few names."""
 _TRANSACTIONS: Final = {
@@ -116,6 +125,7 @@ class Connection(ContainedProtocol):
         self._bytes = 0
         self._room = asyncio.Event()
         self._questions_open = 0
+        self._behind: list[Frame] = []  # received, and not handled while too many questions are open
         self._finishing = False
         self._answers = Answers(self._held)
         self._watches: dict[int, TopicWatch] = {}
@@ -146,6 +156,7 @@ class Connection(ContainedProtocol):
         self._transport = None
         if not self._admitted:
             return
+        self._behind.clear()
         self._reader = FrameReader(0)  # its tasks end later, and must not keep the bytes of an incomplete frame
         self._traffic.limits.slots.leave(self)
         self._traffic.limits.partial_input.set(self, 0)
@@ -170,16 +181,25 @@ class Connection(ContainedProtocol):
     def resume_writing(self) -> None:
         self._writable.set()
         self._traffic.limits.unsent.set(self, 0)
-        self._pace()
+        self._go_on()
 
     def data_received(self, data: bytes) -> None:
         if not self._admitted:
             return
         self._received_at = self._world.clock.monotonic()
         frames = self._reader.feed(data)
+        if self._behind:
+            self._behind += frames
+            self._note_partial_input(progress=False)
+        else:
+            self._take(frames)
+        self._pace()
+
+    def _take(self, frames: Sequence[Frame]) -> None:
+        """Handle frames until too many questions are open; the others wait."""
         sends: list[tuple[pb.Send, memoryview]] = []
         try:
-            for encoded, payload in frames:
+            for place, (encoded, payload) in enumerate(frames, 1):
                 command = parse_command(encoded)
                 if command.type == _SEND and self._connected:
                     sends.append((command.send, payload))
@@ -190,18 +210,28 @@ class Connection(ContainedProtocol):
                 self._handle(command)
                 if self._transport is None or self._transport.is_closing():
                     return
+                if self._questions_open >= _QUESTIONS_MAX:
+                    self._behind = list(frames[place:])
+                    break
             if sends:
                 self._publish(sends)
-            if self._reader.broken is not None:
+            if self._reader.broken is not None and not self._behind:
                 raise self._reader.broken
             self._note_partial_input(progress=bool(frames))
         except (Malformed, ValueError) as error:
             self.abort(f"malformed: {error}")
-            return
+
+    def _go_on(self) -> None:
+        """Handle the frames that wait, as far as there is room now, and read on or not."""
+        while self._behind and self._questions_open <= _QUESTIONS_MAX // 2 and self._writable.is_set() and self._is_open():
+            frames, self._behind = self._behind, []
+            self._take(frames)
         self._pace()
 
     def _note_partial_input(self, *, progress: bool) -> None:
         held_bytes = self._reader.held_bytes
+        if self._behind:
+            held_bytes += sum(len(frame.command) + len(frame.payload) for frame in self._behind)
         if held_bytes or self._holds_input:
             if progress and self._holds_input:
                 self._traffic.limits.partial_input.set(self, 0)  # a frame was completed: the time of holding starts again
@@ -310,7 +340,7 @@ class Connection(ContainedProtocol):
         ):
             self._waiting_for_room = True
             _ = self._world.tasks.spawn(self._wait_for_room(), name=f"room {self._peer}")
-        wanted = not self._waiting_for_room and self._writable.is_set() and self._questions_open < _QUESTIONS_MAX
+        wanted = not (self._waiting_for_room or self._behind or self._questions_open >= _QUESTIONS_MAX) and self._writable.is_set()
         if wanted != self._reading:
             self._reading = wanted
             now = self._world.clock.monotonic()
@@ -344,7 +374,7 @@ class Connection(ContainedProtocol):
             if (refused := refused_unknown(command)) is not None:
                 self._reply(refused)
         self._questions_open -= 1
-        self._pace()
+        self._go_on()
 
     async def _watch(self, asked: pb.WatchTopicList) -> None:
         watch, answer = await self._questions.watch(asked, self._reply)
