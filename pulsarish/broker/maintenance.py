@@ -54,7 +54,7 @@ class Maintenance:
             await self._topics.not_kept.let_go_of_unused()
         except PulsarishError as error:
             _log.warning("unused topics are deleted later", reason=error)
-        except Exception as error:  # noqa: BLE001  # of one topic: the others are to be looked after
+        except Exception as error:  # noqa: BLE001  # an error of one topic: maintain the others
             self._world.tasks.contain("topic maintenance", error, Scope(ScopeKind.TASK, "unused non-persistent topics"))
 
     async def look_after(self, topic: Topic) -> None:

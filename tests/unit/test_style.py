@@ -32,7 +32,7 @@ LEFT: Final = {
     "pulsarish/asyncio.py": 0,
     "pulsarish/autorecovery": 7,
     "pulsarish/bookie": 24,
-    "pulsarish/broker": 165,
+    "pulsarish/broker": 74,
     "pulsarish/cli": 67,
     "pulsarish/client": 4,
     "pulsarish/ledger": 4,

@@ -91,7 +91,7 @@ class LoopShare:
                 await self._clock.sleep(pause)
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` and measure its steps. Return or raise what it does."""
+        """Run ``work`` and measure its steps. Return its result, or raise its error."""
         return await _Metered(work, self._clock, self._took)
 
     def _took(self, seconds: float) -> None:
@@ -124,7 +124,7 @@ class _Metered(Awaitable[T]):
                 self._took(monotonic() - began)
             try:
                 yield waits_for
-            except BaseException as error:  # noqa: BLE001  # cancellation too: it is the work's own to hear
+            except BaseException as error:  # noqa: BLE001  # cancellation too: the work must get it
                 failure = error
             else:
                 failure = None

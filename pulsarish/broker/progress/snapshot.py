@@ -27,7 +27,7 @@ class ConsumerState:
     unacked: int = 0
     """Unacknowledged messages; for exclusive and failover subscriptions the entries that the active consumer holds."""
     is_blocked: bool = False
-    """It holds so many unacknowledged messages that it gets no more."""
+    """It holds too many unacknowledged messages, so it gets no more."""
     has_room: bool = True
     """Its connection accepts more deliveries."""
     is_active: bool = True
@@ -128,7 +128,7 @@ class SubscriptionSnapshot:
     unacked_max: int = 0
     unacked_max_consumer: int = 0
     is_blocked: bool = False
-    """All consumers together hold so many unacknowledged messages that nothing more is delivered."""
+    """All consumers together hold too many unacknowledged messages, so nothing more is delivered."""
 
     chunks_held: int = 0
     """Entries put aside for the consumer that has the first chunks of their message."""

@@ -509,6 +509,6 @@ class Session:
             for number, found in opened:
                 try:
                     close(number)
-                except Exception as error:  # noqa: BLE001  # of one topic: the client leaves the others all the same
+                except Exception as error:  # noqa: BLE001  # an error of one topic: leave the others too
                     scope = Scope(ScopeKind.TASK, self._peer) if isinstance(found, _Opening) else found.topic.scope
                     self._tasks.contain(f"{close.__name__} {number} {self._peer}", error, scope)

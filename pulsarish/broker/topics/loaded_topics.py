@@ -393,7 +393,7 @@ class LoadedTopics:
         for bundle in self._ownership.owned.bundles():
             try:
                 await self.unload_bundle(bundle)
-            except Exception as error:  # noqa: BLE001  # whatever it is: the other bundles are to be handed over, and the broker to leave
+            except Exception as error:  # noqa: BLE001  # whatever it is: hand over the other bundles, then stop
                 _log.warning("bundle not handed over; its next owner recovers its topics", bundle=bundle, reason=repr(error))
         self.not_kept.close_all("the broker stops")
         await self._unload_all(list(self.loaded.values()), "the broker stops")
@@ -416,7 +416,7 @@ class LoadedTopics:
             try:
                 topic.stop_serving(TopicFenced(f"topic {topic.name} is not served here any more: {reason}; look it up again"))
                 topic.log.abandon(TopicFenced(reason))
-            except Exception as error:  # noqa: BLE001  # of one topic: none of the others may be served any longer either
+            except Exception as error:  # noqa: BLE001  # an error of one topic: stop serving the others too
                 self._world.tasks.contain(f"drop {topic.name}", error, topic.scope)
 
     async def delete(self, name: TopicName, *, force: bool) -> None:
