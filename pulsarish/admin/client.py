@@ -1,4 +1,4 @@
-"""The entry of the admin client: one object that has a part for each kind of resource."""
+"""The entry point of the admin client: one object with a part for each kind of resource."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ __all__ = ["Admin"]
 
 
 class Admin:
-    """Administration of a cluster over HTTP, through any of its brokers. Calls block; nothing is kept open between them.
+    """Administration of a cluster over HTTP, through any of its brokers.
+
+    Calls block; no connection stays open between them.
 
         admin = Admin("http://127.0.0.1:8080")
         admin.namespaces.create("acme/orders", bundles=8)
@@ -23,13 +25,17 @@ class Admin:
         admin.topics.stats("acme/orders/new-partition-0")["msgRateIn"]
 
     Args:
-        url: ``http://host:8080[,host2:8080]``: brokers, any of them; the next is asked when one cannot be reached.
-        timeout_seconds: for one request and its answer. Brokers answer within 30 s, if only to say what they waited for.
+        url: ``http://host:8080[,host2:8080]``: any of the brokers; the client tries the next when
+            one cannot be reached.
+        timeout_seconds: for one request and its answer. Brokers answer within 30 s, at least with
+            the reason of a delay.
 
-    Raises ``InvalidConfiguration`` for a url of another form. Every call raises the error that the broker named, a class of
-    ``pulsarish.PulsarException``: ``NotFound`` and its like, ``AlreadyExists``, ``NotEmpty``, ``InvalidArgument`` for a value that is not
-    allowed, ``UnsupportedFeature`` for what this version does not do, ``ServiceNotReady`` and ``Timeout`` for what may work a moment later,
-    ``ConnectError`` when no broker can be reached.
+    Raises ``InvalidConfiguration`` for a url of another form. Every call raises the error that the
+    broker named, a class of ``pulsarish.PulsarException``: ``NotFound`` and its subclasses,
+    ``AlreadyExists``, ``NotEmpty``, ``InvalidArgument`` for a value that is not allowed,
+    ``UnsupportedFeature`` for what this version does not support, ``ServiceNotReady`` and
+    ``Timeout`` for requests that may succeed a moment later, ``ConnectError`` when no broker can be
+    reached.
     """
 
     def __init__(self, url: str = "http://127.0.0.1:8080", *, timeout_seconds: float = 35.0) -> None:
@@ -46,5 +52,5 @@ class Admin:
         self.clusters = Clusters(transport)
 
     def with_timeout(self, seconds: float) -> Admin:
-        """The same brokers, asked with another patience."""
+        """Return an ``Admin`` for the same brokers with another timeout."""
         return Admin(self._url, timeout_seconds=seconds)

@@ -1,4 +1,4 @@
-"""What a cluster consists of: brokers, bookies and ledgers, answered from metadata by any broker."""
+"""What a cluster consists of: brokers, bookies and ledgers. Any broker answers from metadata."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Clusters:
         self._transport = transport
 
     def list(self) -> Names:
-        """The one that the brokers belong to."""
+        """Return the cluster that the brokers belong to."""
         return self._transport.pages("clusters")
 
 
@@ -27,31 +27,43 @@ class Brokers:
         self._transport = transport
 
     def list(self) -> Records:
-        """The registrations of the brokers that are alive."""
+        """Return the registrations of the brokers that are alive."""
         return self._transport.records("brokers", "registrations")
 
     def leader(self) -> Record:
-        """``brokerId`` and ``serviceUrl`` of the broker that sweeps up what is left of topics. Raises ``NotFound`` while one is elected."""
+        """Return ``brokerId`` and ``serviceUrl`` of the leader, the broker that removes leftovers
+        of topics.
+
+        Raises ``NotFound`` while a leader is elected.
+        """
         return self._transport.record("GET", "brokers", "leaderBroker")
 
     def owned_namespaces(self, cluster: str, broker: str) -> Record:
-        """The bundles that a broker serves, by name. ``broker``: its id or its HTTP address. Raises ``NotFound``."""
+        """Return the bundles that a broker owns, by name.
+
+        ``broker``: its id or its HTTP address. Raises ``NotFound``.
+        """
         return self._transport.record("GET", "brokers", cluster, broker, "ownedNamespaces")
 
     def health(self) -> str:
-        """``ok`` of the broker that is asked. Raises ``ServiceNotReady`` saying why it cannot serve."""
+        """Return ``ok`` of the broker that answers.
+
+        Raises ``ServiceNotReady`` with the reason why it cannot serve.
+        """
         return self._transport.text("brokers", "health")
 
     def version(self) -> str:
-        """Of the broker that is asked."""
+        """Return the version of the broker that answers."""
         return self._transport.text("brokers", "version")
 
     def configuration(self) -> dict[str, str]:
-        """All options in force at the broker that is asked, by name."""
+        """Return all options in force at the broker that answers, by name."""
         return {name: str(value) for name, value in self._transport.record("GET", "brokers", "configuration", "runtime").items()}
 
     def load_report(self) -> Record:
-        """What the broker that is asked has to do: its bundles, topics, producers, consumers and rates a second."""
+        """Return the load of the broker that answers: its bundles, topics, producers, consumers and
+        rates a second.
+        """
         return self._transport.record("GET", "broker-stats", "load-report")
 
 
@@ -62,11 +74,15 @@ class Bookies:
         self._transport = transport
 
     def list(self) -> Records:
-        """The registrations of the bookies that are alive."""
+        """Return the registrations of the bookies that are alive."""
         return self._transport.records("bookies")
 
     def under_replicated(self, *, after: int = -1, limit: int = 1000) -> Records:
-        """Ledgers above ``after`` that lack copies, at most ``limit``: which bookies lack them, since when, and why they still do."""
+        """Return under-replicated ledgers above ``after``, at most ``limit``.
+
+        Each row has the bookies whose replicas are missing, since when, and why they are not
+        repaired yet.
+        """
         found: Records = self._transport.request("GET", ["bookies", "underreplicated"], query={"after": str(after), "limit": str(limit)})
         return found
 
@@ -79,21 +95,34 @@ class Bookies:
         return found
 
     def restore_trash(self, ledgers: Sequence[int]) -> Record:
-        """Take these ledgers out of the trash of all bookies: ``ledgers`` that were there, and ``errors``, by bookie."""
+        """Take these ledgers out of the trash of all bookies.
+
+        Returns the ``ledgers`` that were there, and ``errors``, by bookie.
+        """
         return self._transport.record("POST", "bookies", "trash", "restore", body={"ledgers": list(ledgers)})
 
     def empty_trash(self, ledgers: Sequence[int] = ()) -> Record:
-        """Delete these ledgers, or all, in the trash of all bookies for good. Answers as ``restore_trash``."""
+        """Permanently delete these ledgers, or all, in the trash of all bookies.
+
+        Returns what ``restore_trash`` returns.
+        """
         return self._transport.record("POST", "bookies", "trash", "empty", body={"ledgers": list(ledgers)})
 
     def decommission(self, bookie: str) -> Record:
-        """Give up a bookie that is stopped, for good: its copies are created again on others at once. ``bookie``: its id, or the id of one
-        instance of it. Answers as ``decommission_progress``. Raises ``NotAllowed`` while it is alive, ``NotFound``."""
+        """Permanently give up a stopped bookie: its replicas are created again on other bookies at
+        once.
+
+        ``bookie``: its id, or the id of one of its instances. Returns what
+        ``decommission_progress`` returns. Raises ``NotAllowed`` while it is alive, ``NotFound``.
+        """
         return self._transport.record("PUT", "bookies", "decommission", bookie)
 
     def decommission_progress(self, bookie: str) -> Record:
-        """``givenUp`` until nothing of it is needed any more, and how many ledgers lack copies, for whatever reason. Raises ``NotFound``
-        when it is forgotten, which is the end."""
+        """Return ``givenUp``, true while replicas of the bookie are still needed, and the number of
+        under-replicated ledgers, for any reason.
+
+        Raises ``NotFound`` when the decommission is complete.
+        """
         return self._transport.record("GET", "bookies", "decommission", bookie)
 
 
@@ -104,19 +133,21 @@ class Ledgers:
         self._transport = transport
 
     def list(self, *, after: int = -1, limit: int = 1000) -> Ids:
-        """Ledger ids above ``after``, ascending, at most ``limit``."""
+        """Return ledger ids above ``after``, ascending, at most ``limit``."""
         return [int(item) for item in self._transport.request("GET", ["ledgers"], query={"after": str(after), "limit": str(limit)})]
 
     def get(self, ledger_id: int) -> Record:
-        """A ledger's metadata: quorums, members, state, purpose. Raises ``NoSuchLedger``."""
+        """Return a ledger's metadata: quorums, members, state, purpose. Raises ``NoSuchLedger``."""
         return self._transport.record("GET", "ledgers", str(ledger_id))
 
     def recover(self, ledger_id: int, given_up_bookies: Sequence[str]) -> Record:
-        """Close a ledger whose end cannot be decided because bookies are gone for good, and return its record.
+        """Close a ledger whose end cannot be decided because bookies are lost, and return its
+        record.
 
-        ``given_up_bookies`` (instance ids) are taken to have nothing of it: what only they had at its end is lost. Raises
-        ``InvalidArgument`` for a closed ledger or a bookie that it is not written to, ``NotAllowed`` for one that is registered,
-        ``NotEnoughBookies`` when others do not answer either.
+        ``given_up_bookies`` (instance ids) count as having no entry of it. Entries at its end that
+        only they had are lost. Raises ``InvalidArgument`` for a closed ledger or a bookie that is
+        not a member, ``NotAllowed`` for a registered bookie, ``NotEnoughBookies`` when other
+        bookies do not answer either.
         """
         body = {"givenUpBookies": list(given_up_bookies)}
         return self._transport.record("POST", "ledgers", str(ledger_id), "recover", body=body)

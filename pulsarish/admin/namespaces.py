@@ -1,4 +1,4 @@
-"""Namespaces: what policies and the ownership of bundles are attached to."""
+"""Namespaces, which have policies and bundles. Brokers own bundles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ __all__ = ["Namespaces"]
 
 
 class Namespaces(PolicyCalls):
-    """``Admin.namespaces``. A namespace is written ``tenant/namespace``; another form raises ``InvalidArgument``."""
+    """``Admin.namespaces``.
+
+    A namespace is written ``tenant/namespace``; another form raises ``InvalidArgument``.
+    """
 
     _level = NAMESPACE
 
@@ -22,47 +25,63 @@ class Namespaces(PolicyCalls):
         return namespace_path(resource)
 
     def list(self, tenant: str, *, after: str = "", limit: int | None = None) -> Names:
-        """Full names, sorted, in pages as those of tenants. Raises ``NotFound`` for an unknown tenant."""
+        """Return full names, sorted, in pages like those of tenants.
+
+        Raises ``NotFound`` for an unknown tenant.
+        """
         return self._transport.pages("namespaces", tenant, after=after, limit=limit)
 
     def get_policies(self, namespace: str) -> Record:
-        """Everything that is set for a namespace, its bundles included."""
+        """Return everything that is set for a namespace, its bundles included."""
         return self._transport.record("GET", *namespace_path(namespace))
 
     def create(self, namespace: str, *, bundles: int | None = None) -> None:
-        """``bundles``: how many parts its topics hash to, which brokers own one by one; the broker's default without."""
+        """Create a namespace.
+
+        ``bundles``: the number of parts that its topics hash to. Brokers own each part separately.
+        Default: the broker's default.
+        """
         body = None if bundles is None else {"bundles": {"numBundles": bundles}}
         self._transport.request("PUT", namespace_path(namespace), body=body)
 
     def delete(self, namespace: str, *, force: bool = False) -> None:
-        """Without ``force`` it must have no topics, or ``NotEmpty`` is raised; with it they are deleted too."""
+        """Delete a namespace. ``force`` deletes its topics too; otherwise topics cause ``NotEmpty``."""
         self._transport.request("DELETE", namespace_path(namespace), query={"force": "true"} if force else None)
 
     def bundles(self, namespace: str) -> Record:
-        """``numBundles`` and ``boundaries``, hexadecimal: bundle i is ``boundaries[i]_boundaries[i + 1]``."""
+        """Return ``numBundles`` and ``boundaries``, hexadecimal: bundle i is
+        ``boundaries[i]_boundaries[i + 1]``.
+        """
         return self._transport.record("GET", *namespace_path(namespace), "bundles")
 
     def unload(self, namespace: str, *, bundle: str = "") -> None:
-        """Close the topics of a bundle, or of the whole namespace, on their brokers; their users reconnect by themselves.
+        """Close the topics of a bundle, or of the whole namespace, on their brokers.
 
-        ``bundle``: as ``0x00000000_0x40000000``.
+        Their clients reconnect by themselves.
+
+        ``bundle``: such as ``0x00000000_0x40000000``.
         """
         self._transport.request("PUT", [*namespace_path(namespace), *([bundle] if bundle else []), "unload"])
 
     def clear_backlog(self, namespace: str, *, subscription: str = "", bundle: str = "") -> None:
-        """Acknowledge the whole backlog of every subscription, or of those of one name, of every topic, or of those of one bundle."""
+        """Acknowledge the whole backlog of all subscriptions, or those of one name, in all topics,
+        or those of one bundle.
+        """
         self._transport.request("POST", _each(namespace, bundle, "clearBacklog", subscription))
 
     def unsubscribe(self, namespace: str, subscription: str, *, bundle: str = "") -> None:
-        """Delete a subscription from every topic, or from those of one bundle. Raises ``SubscriptionBusy`` if it has consumers."""
+        """Delete a subscription from every topic, or from those of one bundle.
+
+        Raises ``SubscriptionBusy`` if it has consumers.
+        """
         self._transport.request("POST", _each(namespace, bundle, "unsubscribe", subscription))
 
     def properties(self, namespace: str) -> dict[str, str]:
-        """What people have noted about a namespace."""
+        """Return the namespace's properties."""
         return {name: str(value) for name, value in self._transport.record("GET", *namespace_path(namespace), "properties").items()}
 
     def update_properties(self, namespace: str, properties: Mapping[str, str]) -> None:
-        """Others stay as they are."""
+        """Set these properties; other properties stay."""
         self._transport.request("PUT", [*namespace_path(namespace), "properties"], body=dict(properties))
 
     def remove_property(self, namespace: str, name: str) -> None:

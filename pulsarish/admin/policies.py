@@ -1,6 +1,8 @@
-"""The policies of namespaces and topics: one table of Apache Pulsar's paths, shapes and units, and the calls that read and write them.
+"""The policies of namespaces and topics: one table of Apache Pulsar's paths, shapes and units, and
+the calls that read and write them.
 
-The command line makes its ``set-``, ``get-`` and ``remove-`` commands of this table, so that a policy is a row here and nothing else.
+The command line derives its ``set-``, ``get-`` and ``remove-`` commands from this table. A new
+policy needs only a row here.
 """
 
 from __future__ import annotations
@@ -41,26 +43,30 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A policy's name and meaning, its value, and the last word of its paths below a namespace and a topic; empty: it is not there."""
+    """A policy's name and meaning, its value, and the last word of its paths below a namespace and
+    a topic.
+
+    Empty: the policy does not exist there.
+    """
 
     name: str
     what: str
     fields: tuple[Field, ...]
     namespace: str = ""
     topic: str = ""
-    read: str = ""  # the last word of the path for reading, where it is another one
-    kind: str = ""  # this field's value goes into the query: each kind is set and removed by itself
+    read: str = ""  # the last word of the path for reading, where it differs
+    kind: str = ""  # this field's value goes into the query: each kind is set and removed separately
     kind_limits: tuple[str, ...] = ()  # for each kind, the key of its limit
     topic_query: str = ""  # a topic's value goes into the query under this name
-    method: str = "POST"  # that sets it
-    namespace_method: str = ""  # that sets a namespace's, where it is another one
+    method: str = "POST"  # the HTTP method that sets it
+    namespace_method: str = ""  # the HTTP method that sets a namespace's value, where it differs
 
     def leaf(self, level: Level) -> str:
         return self.namespace if level == NAMESPACE else self.topic
 
     @property
     def plain(self) -> Field | None:
-        """The one field of a policy whose value is no object."""
+        """The one field of a policy whose value is not an object."""
         return self.fields[0] if not self.fields[0].key else None
 
 
@@ -296,10 +302,13 @@ _BY_NAME: Final = {policy.name: policy for policy in POLICIES}
 
 
 class PolicyCalls:
-    """What ``Admin.namespaces`` and ``Admin.topics`` do with policies, which are named as in ``POLICIES``.
+    """The policy calls of ``Admin.namespaces`` and ``Admin.topics``.
 
-    Values have Apache Pulsar's JSON form: a plain value, or an object with the keys of the policy's fields. An unknown name raises
-    ``InvalidArgument``, a policy whose engine this version does not have ``UnsupportedFeature``.
+    Policies are named as in ``POLICIES``.
+
+    Values have Apache Pulsar's JSON form: a plain value, or an object with the keys of the policy's
+    fields. An unknown name raises ``InvalidArgument``. A policy that this version does not apply
+    raises ``UnsupportedFeature``.
     """
 
     _level: ClassVar[Level]
@@ -309,16 +318,16 @@ class PolicyCalls:
         raise NotImplementedError
 
     def get_policy(self, resource: str, name: str, *, applied: bool = False) -> Any:
-        """What is set there; ``None``, or something empty, for nothing.
+        """Return the value that is set; ``None``, or an empty value, when there is none.
 
-        ``applied``, for topics: what is in force, from whichever level it comes.
+        ``applied``, for topics: the value in force, from any level.
         """
         policy = self._policy(name)
         path = [*self._path(resource), policy.read or policy.leaf(self._level)]
         return self._transport.request("GET", path, query={"applied": "true"} if applied else None)
 
     def set_policy(self, resource: str, name: str, value: Any) -> None:
-        """``value`` takes the place of what is set there. Raises ``InvalidArgument`` naming field, value and allowed range."""
+        """Replace the value. Raises ``InvalidArgument`` naming field, value and allowed range."""
         policy = self._policy(name)
         query: dict[str, str] | None = None
         body = value
@@ -331,7 +340,11 @@ class PolicyCalls:
         self._transport.request(method, [*self._path(resource), policy.leaf(self._level)], query=query, body=body)
 
     def remove_policy(self, resource: str, name: str, *, kind: str = "") -> None:
-        """Then a topic has its namespace's policy, and a namespace the broker's own. ``kind``: of a backlog quota, which."""
+        """Remove the value.
+
+        A topic then has its namespace's policy, a namespace the broker's. ``kind``: which backlog
+        quota.
+        """
         policy = self._policy(name)
         query = {policy.kind: kind} if kind else None
         self._transport.request("DELETE", [*self._path(resource), policy.leaf(self._level)], query=query)

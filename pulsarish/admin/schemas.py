@@ -12,7 +12,7 @@ __all__ = ["Compatibility", "Schemas"]
 
 
 class Compatibility(NamedTuple):
-    """Whether a schema could follow those of a topic, by which strategy, and why not."""
+    """Whether a topic would accept a schema, by which strategy, and why not."""
 
     is_compatible: bool
     strategy: str
@@ -20,17 +20,19 @@ class Compatibility(NamedTuple):
 
 
 class Schemas:
-    """``Admin.schemas``. Those of a partitioned topic are one for all its partitions.
+    """``Admin.schemas``. All partitions of a topic share its schemas.
 
-    A type is named as in Apache Pulsar: ``AVRO``, ``JSON``, ``STRING``, ``INT32``, ``KEY_VALUE`` ... A definition is text; that of
-    ``KEY_VALUE`` is a JSON object with the definitions of ``key`` and ``value``.
+    A type is named as in Apache Pulsar: ``AVRO``, ``JSON``, ``STRING``, ``INT32``, ``KEY_VALUE``
+    ... A definition is text. The definition of ``KEY_VALUE`` is a JSON object with the definitions
+    of ``key`` and ``value``.
     """
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
     def get(self, topic: str, version: int | None = None) -> Record:
-        """``version``, ``type``, ``timestamp``, ``data`` (the definition) and ``properties``; the newest without a version.
+        """Return ``version``, ``type``, ``timestamp``, ``data`` (the definition) and
+        ``properties``; of the newest without a version.
 
         Raises ``TopicNotFound``, ``SchemaNotFound``.
         """
@@ -38,13 +40,17 @@ class Schemas:
         return self._transport.record("GET", *_path(topic), *words)
 
     def list(self, topic: str) -> Records:
-        """All versions since the last deletion, oldest first, as :meth:`get` answers them. Raises ``TopicNotFound``."""
+        """Return all versions since the last deletion, oldest first, in the form of :meth:`get`.
+
+        Raises ``TopicNotFound``.
+        """
         found: Records = self._transport.record("GET", *_path(topic), "schemas")["getSchemaResponses"]
         return found
 
     def upload(self, topic: str, type: str, definition: str = "", properties: Mapping[str, str] | None = None) -> int:  # noqa: A002
-        """Give a topic a schema; returns its version, an old one for a schema that is there already. A topic that is not there is made
-        where topics are made on first use.
+        """Give a topic a schema. Return its version; for an existing schema, the old version.
+
+        Creates a missing topic where first use creates topics.
 
         Raises ``IncompatibleSchema``, ``InvalidSchema``, ``TopicNotFound``, ``LimitReached``.
         """
@@ -54,7 +60,9 @@ class Schemas:
         return version
 
     def delete(self, topic: str, *, force: bool = False) -> int:
-        """Delete all versions; the next one gets the number after the one returned. ``force``: numbers begin at 0 again.
+        """Delete all versions.
+
+        The next one gets the number after the returned one. ``force``: numbers begin at 0 again.
 
         Raises ``TopicNotFound``, ``SchemaNotFound``.
         """
@@ -69,7 +77,10 @@ class Schemas:
         definition: str = "",
         properties: Mapping[str, str] | None = None,
     ) -> Compatibility:
-        """Whether the schema could be uploaded; nothing is changed. Raises ``InvalidSchema``, ``TopicNotFound``."""
+        """Return whether the schema could be uploaded, without a change.
+
+        Raises ``InvalidSchema``, ``TopicNotFound``.
+        """
         found = self._transport.record("POST", *_path(topic), "compatibility", body=_body(type, definition, properties))
         return Compatibility(found["compatibility"], found["schemaCompatibilityStrategy"], found.get("reason", ""))
 
@@ -80,7 +91,10 @@ class Schemas:
         definition: str = "",
         properties: Mapping[str, str] | None = None,
     ) -> int | None:
-        """The version that the schema is, ``None`` when it is none of the topic's. Raises ``InvalidSchema``, ``TopicNotFound``."""
+        """Return the version of this schema; ``None`` when the topic does not have it.
+
+        Raises ``InvalidSchema``, ``TopicNotFound``.
+        """
         version: int = self._transport.record("POST", *_path(topic), "version", body=_body(type, definition, properties))["version"]
         return None if version < 0 else version
 

@@ -1,4 +1,4 @@
-"""Subscriptions of a topic: their cursors are moved by the topic's owner, to which the client is sent."""
+"""Subscriptions of a topic. The topic's owner moves their cursors; brokers redirect the client to it."""
 
 from __future__ import annotations
 
@@ -11,21 +11,34 @@ __all__ = ["Subscriptions"]
 
 
 class Subscriptions:
-    """``Admin.subscriptions``. A topic that does not exist raises ``TopicNotFound``, a subscription ``SubscriptionNotFound``."""
+    """``Admin.subscriptions``.
+
+    Calls raise ``TopicNotFound`` or ``SubscriptionNotFound`` for what does not exist.
+    """
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
     def list(self, topic: str, *, after: str = "", limit: int | None = None) -> Names:
-        """Names after ``after``, sorted, at most ``limit``; those of all partitions for a partitioned topic."""
+        """Return names after ``after``, sorted, at most ``limit``.
+
+        For a partitioned topic, those of all partitions.
+        """
         return self._transport.pages(*topic_path(topic), "subscriptions", after=after, limit=limit)
 
     def create(self, topic: str, subscription: str, *, position: str = "latest") -> None:
-        """``position``: earliest, latest, or ``LEDGER:ENTRY`` as the first to be delivered. Raises ``AlreadyExists``."""
+        """Create a subscription.
+
+        ``position``: earliest, latest, or ``LEDGER:ENTRY`` as the first to be delivered. Raises
+        ``AlreadyExists``.
+        """
         self._transport.request("PUT", _path(topic, subscription), body=_position(position))
 
     def delete(self, topic: str, subscription: str, *, force: bool = False) -> None:
-        """Without ``force`` it must have no consumers, or ``SubscriptionBusy`` is raised; with it they are disconnected."""
+        """Delete a subscription.
+
+        ``force`` disconnects its consumers; otherwise consumers cause ``SubscriptionBusy``.
+        """
         self._transport.request("DELETE", _path(topic, subscription), query={"force": "true"} if force else None)
 
     def skip_messages(self, topic: str, subscription: str, count: int) -> None:
@@ -37,15 +50,19 @@ class Subscriptions:
         self._transport.request("POST", [*_path(topic, subscription), "skip_all"])
 
     def expire_messages(self, topic: str, subscription: str, age_seconds: int) -> None:
-        """Acknowledge what was published more than ``age_seconds`` ago."""
+        """Acknowledge messages that were published more than ``age_seconds`` ago."""
         self._transport.request("POST", [*_path(topic, subscription), "expireMessages", str(age_seconds)])
 
     def expire_all_messages(self, topic: str, age_seconds: int) -> None:
-        """The same for every subscription of the topic."""
+        """Acknowledge messages that were published more than ``age_seconds`` ago, in every
+        subscription of the topic.
+        """
         self._transport.request("POST", [*topic_path(topic), "all_subscription", "expireMessages", str(age_seconds)])
 
     def analyze_backlog(self, topic: str, subscription: str) -> Record:
-        """What the backlog is made of, read from the log: ``entries``, ``messages``, first and last id; ``aborted``: there is more."""
+        """Return statistics of the backlog, read from the log: ``entries``, ``messages``, first and
+        last id; ``aborted``: there is more.
+        """
         return self._transport.record("POST", *_path(topic, subscription), "analyzeBacklog")
 
     def reset_cursor(self, topic: str, subscription: str, *, timestamp_ms: int | None = None, position: str | None = None) -> None:
@@ -59,35 +76,43 @@ class Subscriptions:
             self._transport.request("POST", base, body=_position(position))
 
     def properties(self, topic: str, subscription: str) -> dict[str, str]:
-        """What was noted beside it."""
+        """Return the subscription's properties."""
         found: dict[str, str] = self._transport.record("GET", *_path(topic, subscription), "properties")
         return found
 
     def set_properties(self, topic: str, subscription: str, properties: Mapping[str, str]) -> None:
-        """Note these beside it instead of what was noted before."""
+        """Replace the subscription's properties."""
         self._transport.request("PUT", [*_path(topic, subscription), "properties"], body=dict(properties))
 
     def explain(self, topic: str, subscription: str) -> Record:
-        """Why a subscription does not move: ``state`` (active, idle, waiting), ``reason``, ``explanation`` and ``help``, a command.
+        """Explain why a subscription makes no progress: ``state`` (active, idle, waiting),
+        ``reason``, ``explanation`` and ``help``, a command.
 
-        Of a partitioned topic each of ``partitions`` says so. Raises ``TopicNotFound``, ``SubscriptionNotFound``.
+        For a partitioned topic, each of ``partitions`` has these. Raises ``TopicNotFound``,
+        ``SubscriptionNotFound``.
         """
         return self._transport.record("GET", *_path(topic, subscription), "explain")
 
     def recover(self, topic: str, subscription: str, given_up_bookies: Sequence[str] = ()) -> Record:
-        """Let a subscription go on whose ledger of acknowledgements is gone for good; returns the mark after which it delivers again.
+        """Recover a subscription whose cursor ledger is lost.
 
-        ``given_up_bookies`` (instance ids) are taken to have nothing of it, although they do not say so. Raises ``NotAllowed`` when the
-        ledger can be read or there is none, ``EntryUnknown`` naming bookies that may have something of it.
+        Return the mark-delete position after which it delivers again.
+
+        ``given_up_bookies`` (instance ids) count as having nothing of it, although they do not
+        answer so. Raises ``NotAllowed`` when the ledger can be read or does not exist,
+        ``EntryUnknown`` naming bookies that may have something of it.
         """
         body = {"givenUpBookies": [*given_up_bookies]}
         return self._transport.record("POST", *_path(topic, subscription), "recover", body=body)
 
     def peek_message(self, topic: str, subscription: str, number: int = 1) -> Answer:
-        """The ``number``-th message (from 1) that is not acknowledged. Raises ``NotFound`` when there are fewer.
+        """Return the ``number``-th unacknowledged message (from 1).
 
-        The id, key, publish time and properties are in the headers ``x-pulsar-message-id``, ``x-pulsar-partition-key``,
-        ``x-pulsar-publish-time`` and ``x-pulsar-property``, the last as JSON.
+        Raises ``NotFound`` when there are fewer.
+
+        The id, key, publish time and properties are in the headers ``x-pulsar-message-id``,
+        ``x-pulsar-partition-key``, ``x-pulsar-publish-time`` and ``x-pulsar-property``, the last as
+        JSON.
         """
         return self._transport.exchange("GET", [*_path(topic, subscription), "position", str(number)])
 

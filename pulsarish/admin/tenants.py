@@ -16,23 +16,26 @@ class Tenants:
         self._transport = transport
 
     def list(self, *, after: str = "", limit: int | None = None) -> Names:
-        """Sorted. A page goes on ``after`` the last name of the one before and has at most ``limit`` names; everything without."""
+        """Return sorted names.
+
+        ``after``: the last name of the previous page; ``limit``: names in a page, all without it.
+        """
         return self._transport.pages("tenants", after=after, limit=limit)
 
     def get(self, tenant: str) -> Record:
-        """``adminRoles`` and ``allowedClusters``. Raises ``NotFound``."""
+        """Return ``adminRoles`` and ``allowedClusters``. Raises ``NotFound``."""
         return self._transport.record("GET", "tenants", tenant)
 
     def create(self, tenant: str, *, admin_roles: Sequence[str] = (), allowed_clusters: Sequence[str] = ()) -> None:
-        """Raises ``AlreadyExists``."""
+        """Create a tenant. Raises ``AlreadyExists``."""
         self._transport.request("PUT", ["tenants", tenant], body=_body(admin_roles, allowed_clusters))
 
     def update(self, tenant: str, *, admin_roles: Sequence[str], allowed_clusters: Sequence[str]) -> None:
-        """Both lists take the place of the former ones. Raises ``NotFound``."""
+        """Replace both lists. Raises ``NotFound``."""
         self._transport.request("POST", ["tenants", tenant], body=_body(admin_roles, allowed_clusters))
 
     def delete(self, tenant: str) -> None:
-        """It must have no namespaces, or ``NotEmpty`` is raised."""
+        """Delete a tenant. Raises ``NotEmpty`` if it has namespaces."""
         self._transport.request("DELETE", ["tenants", tenant])
 
 

@@ -1,6 +1,6 @@
-"""One HTTP request of the administration and its answer: which broker is asked, redirects, and errors of the one tree.
+"""One HTTP request of the admin client and its answer: choice of the broker, redirects, and errors.
 
-It imports only the standard library, since the command line waits for it.
+It imports only the standard library, since the command line waits for the import.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pulsarish.model.topic_name import TopicName
 __all__ = ["Answer", "Ids", "Names", "Record", "Records", "Transport", "namespace_path", "topic_path"]
 
 Record = dict[str, Any]
-"""A JSON object as the broker answers it, with Apache Pulsar's names."""
+"""A JSON object as the broker returns it, with Apache Pulsar's names."""
 Records = list[Record]
 Names = list[str]
 Ids = list[int]
@@ -57,14 +57,16 @@ _ERRORS: Final[dict[int, type[PulsarishError]]] = {
 
 
 class Answer(NamedTuple):
-    """Names of headers are in lower case."""
+    """The answer to a request. Names of headers are in lower case."""
 
     headers: dict[str, str]
     payload: bytes
 
 
 class Transport:
-    """Asks any broker; one that does not own what is asked for redirects to the owner, which is followed.
+    """Sends requests to any broker.
+
+    A broker that is not the owner redirects to the owner; the client follows.
 
     Args and errors are those of :class:`pulsarish.admin.Admin`.
     """
@@ -81,14 +83,17 @@ class Transport:
     def request(
         self, method: str, path: Sequence[str], *, query: Mapping[str, str] | None = None, body: object = None, root: str = "/admin/v2"
     ) -> Any:
-        """One request, redirects followed; the decoded JSON answer, or ``None`` for an empty one.
+        """Send one request and follow redirects.
+
+        Return the decoded JSON answer, or ``None`` for an empty one.
 
         Args:
             path: segments below ``root``, not encoded.
             query: values as text.
             body: sent as JSON; ``None``: no body.
 
-        Raises the error class that fits the answer, with the broker's reason; ``ConnectError`` when nobody answers.
+        Raises the error class that fits the answer, with the broker's reason; ``ConnectError`` when
+        no broker answers.
         """
         payload = self.exchange(method, path, query=query, body=body, root=root).payload
         return json.loads(payload) if payload else None
@@ -96,8 +101,8 @@ class Transport:
     def exchange(
         self, method: str, path: Sequence[str], *, query: Mapping[str, str] | None = None, body: object = None, root: str = "/admin/v2"
     ) -> Answer:
-        """As :meth:`request`, for answers that are no JSON."""
-        if "" in path:  # the path of something else, which the broker would answer for
+        """Send one request like :meth:`request`, for answers that are not JSON."""
+        if "" in path:  # otherwise the path of another resource, which the broker would answer for
             raise InvalidArgument(f"the name after {'/'.join(path[: path.index('')])!r} is empty; give one")
         target = root + "/" + "/".join(urllib.parse.quote(part, safe="") for part in path)
         if query:
@@ -119,7 +124,7 @@ class Transport:
         return Answer(headers, payload)
 
     def pages(self, *path: str, after: str = "", limit: int | None = None, query: Mapping[str, str] | None = None) -> Names:
-        """The names of a list that come after ``after``, at most ``limit``."""
+        """Return the names of a list that come after ``after``, at most ``limit``."""
         page = ({"after": after} if after else {}) | ({"limit": str(limit)} if limit is not None else {})
         return [str(item) for item in self.request("GET", path, query={**(query or {}), **page})]
 
@@ -133,7 +138,10 @@ class Transport:
         return self.exchange("GET", path).payload.decode()
 
     def _first(self, method: str, target: str, data: bytes | None) -> tuple[int, dict[str, str], bytes]:
-        """The answer of the first broker that can be reached; it is asked first the next time."""
+        """Return the answer of the first broker that can be reached.
+
+        The next request tries that broker first.
+        """
         failures: list[str] = []
         for index, (host, port) in enumerate(self._addresses):
             try:
@@ -164,7 +172,7 @@ class Transport:
                 f"what listens at {_host(host)}:{port} does not speak HTTP; give a broker's HTTP address, port 8080 or its like"
             ) from None
         except OSError as error:
-            # Not to be sent to another broker: whether this one has done it is not known.
+            # Do not send it to another broker: it is unknown whether this one has executed it.
             raise ServiceNotReady(
                 f"http://{_host(host)}:{port} broke off while it answered {method} {target} ({error}); try again"
             ) from None
@@ -173,7 +181,10 @@ class Transport:
 
 
 def namespace_path(namespace: str) -> list[str]:
-    """Raises ``InvalidArgument`` for what is no tenant/namespace."""
+    """Return the path of a namespace.
+
+    Raises ``InvalidArgument`` for a text that is not tenant/namespace.
+    """
     tenant, separator, name = namespace.partition("/")
     if not separator or not tenant or not name or "/" in name:
         raise InvalidArgument(f"namespace {namespace!r} must look like tenant/namespace")
@@ -181,7 +192,7 @@ def namespace_path(namespace: str) -> list[str]:
 
 
 def topic_path(topic: str) -> list[str]:
-    """Raises ``InvalidTopicName``."""
+    """Return the path of a topic. Raises ``InvalidTopicName``."""
     name = TopicName.parse(topic)
     return [name.domain, name.tenant, name.namespace, name.local]
 
@@ -212,7 +223,7 @@ def _as_record(value: Any) -> Record:
 
 
 def _error(status: int, headers: Mapping[str, str], reason: str) -> PulsarishError:
-    """The very error that the broker named, or the class that fits the status best."""
+    """Return the error that the broker named, or the class that fits the status best."""
     code = headers.get(_ERROR_CODE_HEADER, "")
     return error_from_code(int(code), reason) if code.isdecimal() else _ERRORS.get(status, UnknownError)(reason)
 

@@ -1,8 +1,10 @@
-"""What a subscription has acknowledged: a mark, everything up to which is done, and ranges and batch indexes above it.
+"""What a subscription has acknowledged: everything up to the mark (the mark-delete position), and
+ranges and batch indexes above it.
 
-Acknowledging in order costs one comparison; out of order, one binary search. Nothing is ever dropped here to save space (rule 16): the
-owner asks ``hole_count`` and stops dispatching instead. Ranges lie within one ledger each; that the last entry of one ledger is followed
-by the first of the next is the log's knowledge, asked of ``successor``.
+Acknowledging in order costs one comparison; out of order, one binary search. Nothing is ever
+dropped here to save space (rule 16): the owner checks ``hole_count`` and stops dispatching instead.
+A range lies within one ledger. Only the log knows that the last entry of one ledger is followed by
+the first of the next; ``successor`` asks it.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ class AckedRange(NamedTuple):
 class AckRanges:
     """The acknowledgements of one cursor.
 
-    ``successor(p)`` answers the position that follows p in the log, whether it has been written yet or not.
+    ``successor(p)`` returns the position that follows p in the log, whether it is written yet or
+    not.
     """
 
     __slots__ = ("_batches", "_firsts", "_lasts", "_successor", "batch_bits", "entry_count", "mark")
@@ -41,11 +44,11 @@ class AckRanges:
         self._successor = successor
         self._firsts: list[Position] = []
         self._lasts: list[Position] = []
-        self._batches: dict[Position, int] = {}  # partly acknowledged: the indexes that remain, as bits
+        self._batches: dict[Position, int] = {}  # partly acknowledged batches: the remaining indexes, as bits
 
     @property
     def hole_count(self) -> int:
-        """How many separate things above the mark must be kept: ranges and partly acknowledged batches."""
+        """The number of separate items above the mark: ranges and partly acknowledged batches."""
         return len(self._firsts) + len(self._batches)
 
     def contains(self, position: Position) -> bool:
@@ -56,7 +59,9 @@ class AckRanges:
         return index >= 0 and position <= self._lasts[index]
 
     def remaining(self, position: Position) -> int | None:
-        """The indexes of a partly acknowledged batch that are still to do, as bits; ``None`` for any other entry."""
+        """Return the unacknowledged indexes of a partly acknowledged batch, as bits; ``None`` for
+        any other entry.
+        """
         return self._batches.get(position)
 
     def ranges(self) -> Iterator[AckedRange]:
@@ -64,12 +69,12 @@ class AckRanges:
             yield AckedRange(first.ledger_id, first.entry_id, last.entry_id)
 
     def batches(self) -> Iterator[tuple[Position, int]]:
-        """The partly acknowledged batches in the order of the log."""
+        """Yield the partly acknowledged batches in the order of the log."""
         for position in sorted(self._batches):
             yield position, self._batches[position]
 
     def add(self, position: Position) -> bool:
-        """Acknowledge one entry; ``False`` when it was already."""
+        """Acknowledge one entry; ``False`` when it was acknowledged before."""
         mark = self.mark
         if position.ledger_id == mark.ledger_id and position.entry_id == mark.entry_id + 1:
             self.mark = position
@@ -81,7 +86,10 @@ class AckRanges:
         return self.add_range(position.ledger_id, position.entry_id, position.entry_id) > 0
 
     def add_range(self, ledger_id: int, first_entry: int, last_entry: int) -> int:
-        """Acknowledge entries of one ledger, both ends included; returns how many were not acknowledged before."""
+        """Acknowledge entries of one ledger, both ends included.
+
+        Return how many were not acknowledged before.
+        """
         assert 0 <= first_entry <= last_entry
         first, last = Position(ledger_id, first_entry), Position(ledger_id, last_entry)
         if last <= self.mark:
@@ -89,7 +97,8 @@ class AckRanges:
         if first <= self.mark:
             first = Position(ledger_id, self.mark.entry_id + 1)
         firsts, lasts = self._firsts, self._lasts
-        # The ranges from ``low`` up to ``high`` touch or overlap the new one and become one with it.
+        # The ranges from ``low`` up to ``high`` touch or overlap the new one. They are merged with
+        # it.
         low = bisect_right(lasts, Position(ledger_id, first.entry_id - 2))
         high = bisect_right(firsts, Position(ledger_id, last.entry_id + 1))
         new = last.entry_id - first.entry_id + 1
@@ -112,7 +121,9 @@ class AckRanges:
         return new
 
     def add_indexes(self, position: Position, batch_size: int, indexes: Iterable[int]) -> bool:
-        """Acknowledge some messages of a batch; the last one acknowledges the entry. ``False`` when nothing was new.
+        """Acknowledge some messages of a batch.
+
+        The last one acknowledges the entry. ``False`` when all were acknowledged before.
 
         Raises ``InvalidArgument`` for an index outside ``0..batch_size - 1``.
         """
@@ -135,7 +146,10 @@ class AckRanges:
         return True
 
     def set_remaining(self, position: Position, remaining: int) -> None:
-        """Of this batch at most these indexes remain; never brings back one that was acknowledged."""
+        """Limit the unacknowledged indexes of a batch to these.
+
+        Never makes an acknowledged index unacknowledged.
+        """
         assert remaining > 0
         if self.contains(position):
             return
@@ -148,7 +162,7 @@ class AckRanges:
         self.batch_bits += remaining.bit_length()
 
     def advance(self, position: Position) -> bool:
-        """Acknowledge everything up to ``position``; ``False`` when the mark is there or beyond."""
+        """Acknowledge everything up to ``position``; ``False`` when the mark is already there or beyond."""
         if position <= self.mark:
             return False
         self.mark = position
@@ -164,7 +178,7 @@ class AckRanges:
         return True
 
     def reset(self, mark: Position) -> None:
-        """Move the mark anywhere: everything above it is to be delivered again."""
+        """Move the mark anywhere. Everything above it is to be delivered again."""
         self.mark = mark
         self.entry_count = 0
         self.batch_bits = 0
@@ -173,7 +187,7 @@ class AckRanges:
         self._batches.clear()
 
     def _absorb(self) -> None:
-        """Let the mark run over the ranges that now follow it."""
+        """Move the mark over the ranges that now follow it."""
         count = 0
         for first, last in zip(self._firsts, self._lasts, strict=True):
             if first != self._successor(self.mark):
@@ -202,7 +216,7 @@ class AckRanges:
             self._drop_batch(done)
 
     def check(self) -> None:
-        """Assert that ranges are sorted, apart, above the mark, and that the counts are right."""
+        """Assert that ranges are sorted, separate, above the mark, and that the counts are right."""
         assert len(self._firsts) == len(self._lasts)
         for first, last in zip(self._firsts, self._lasts, strict=True):
             assert first.ledger_id == last.ledger_id

@@ -1,4 +1,4 @@
-"""Avro schemas: reading a definition. Definitions come from outside, so depth is bounded."""
+"""Avro schemas: parse a definition. Definitions come from outside, so depth is bounded."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pulsarish.model.errors import InvalidSchema
 __all__ = ["DEPTH_MAX", "AvroField", "AvroType", "parse_avro", "unqualified"]
 
 DEPTH_MAX: Final = 100
-"""How deep types may lie in each other in a definition."""
+"""Limit of the nesting of types in a definition."""
 
 _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
-# The dollar sign is Java's, of classes within classes; Apache Pulsar takes it too.
+# Java uses the dollar sign for classes within classes; Apache Pulsar accepts it too.
 _NAME: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*(\.[A-Za-z_$][A-Za-z0-9_$]*)*")
 
 
@@ -34,7 +34,11 @@ class AvroField:
 
 @dataclass(slots=True, eq=False)
 class AvroType:
-    """One type. Which parts mean something depends on ``kind``: the name of a primitive, or record, enum, fixed, array, map, union."""
+    """One type.
+
+    ``kind`` decides which fields are used: the name of a primitive, or record, enum, fixed, array,
+    map, union.
+    """
 
     kind: str
     name: str = ""  # with its namespace
@@ -43,7 +47,7 @@ class AvroType:
     symbols: tuple[str, ...] = ()
     default_symbol: str | None = None
     size: int = 0
-    parts: list[AvroType] = field(default_factory=list)  # of an array or a map its one, of a union its branches
+    parts: list[AvroType] = field(default_factory=list)  # an array or a map has one; a union has its branches
 
     @property
     def shown(self) -> str:
@@ -53,7 +57,10 @@ class AvroType:
 
 
 def parse_avro(data: bytes) -> AvroType:
-    """The type that a definition in JSON describes. Raises ``InvalidSchema`` that says what is wrong where."""
+    """Return the type of a definition in JSON.
+
+    Raises ``InvalidSchema`` that names the problem and its place.
+    """
     try:
         return _Parser().type(msgspec.json.decode(data), "", "the schema", 0)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -1,12 +1,16 @@
-"""Avro's schema resolution as Apache Pulsar applies it: whether data written with one definition can be read with another.
+"""Avro's schema resolution as Apache Pulsar applies it: whether data written with one definition
+can be read with another.
 
-Apache Pulsar asks the resolver of Avro for Java, which differs from Avro's specification. The differences are kept, so that a topic takes
-the same schemas here:
+Apache Pulsar uses the resolver of Avro for Java, which differs from Avro's specification. The
+differences are kept, so that a topic accepts the same schemas here:
 
-* The name of a record is compared only where a union chooses a branch. Enums and fixed types are compared by name without namespace.
-* An enum may lack symbols that were written: only the value fails, when it is read.
-* A union takes the first branch that fits, and a record without a branch of its full name takes a branch with the same structure.
-* A default counts where the reader needs it, and must then be one of the field's type (of a union's first branch).
+* The name of a record is compared only where a union chooses a branch. Enums and fixed types are
+  compared by name without namespace.
+* The reader's enum may miss symbols of the writer: only the value fails, when it is read.
+* A union uses the first branch that fits. A record without a branch of its full name uses a branch
+  with the same structure.
+* A default counts where the reader needs it. It must then be a value of the field's type (of a
+  union's first branch).
 
 Definitions come from outside, so depth and work are bounded.
 """
@@ -23,9 +27,12 @@ from pulsarish.model.errors import InvalidSchema
 __all__ = ["COMPARISONS_MAX", "mismatch"]
 
 COMPARISONS_MAX: Final = 20_000
-"""Pairs of types that one judgement may compare: two unions of a thousand records are not compared pair by pair."""
+"""Pairs of types that one check may compare.
 
-# Reader, and what else it reads.
+Two unions of a thousand records are not compared pair by pair.
+"""
+
+# The reader's type, and the other types that it can read.
 _PROMOTIONS: Final[Mapping[str, frozenset[str]]] = {
     "long": frozenset({"int"}),
     "float": frozenset({"int", "long"}),
@@ -38,9 +45,11 @@ _TEXTS: Final = frozenset({"string", "bytes", "fixed"})
 
 
 def mismatch(reader: AvroType, writer: AvroType) -> str:
-    """Return why data written as ``writer`` cannot be read as ``reader``; empty when it can be read.
+    """Return why data written as ``writer`` cannot be read as ``reader``; empty when it can be
+    read.
 
-    Raises ``InvalidSchema`` for what takes more than ``COMPARISONS_MAX`` comparisons, or is nested too deeply to be compared.
+    Raises ``InvalidSchema`` for definitions that need more than ``COMPARISONS_MAX`` comparisons, or
+    are nested too deeply to be compared.
     """
     try:
         resolution = _Resolution()
@@ -52,12 +61,14 @@ def mismatch(reader: AvroType, writer: AvroType) -> str:
 
 
 class _UnreadableError(Exception):
-    """The resolution cannot go on: Avro for Java throws here instead of noting an error for one part."""
+    """The resolution cannot continue: Avro for Java throws here instead of recording an error for
+    one part.
+    """
 
 
 @dataclass(slots=True, eq=False)
 class _Outcome:
-    """What came of one pair. An error counts only where the outcome of the whole leads to it."""
+    """The result of one pair. An error counts only where the result of the whole depends on it."""
 
     error: str = ""
     parts: list[_Outcome] = field(default_factory=list)
@@ -115,7 +126,7 @@ class _Resolution:
                 return _Outcome()
 
     def _record(self, reader: AvroType, writer: AvroType, where: str) -> _Outcome:
-        """Two records meet once; where they meet again inside themselves the first outcome stands."""
+        """Compare two records once. Where the same pair recurs inside itself, the first result is used."""
         pair = (id(reader), id(writer))
         known = self._records.get(pair)
         if known is not None:
@@ -163,7 +174,7 @@ class _Resolution:
                     raise _UnreadableError(f"{place}: the default {value!r} is not one of {kind.shown}")
 
     def _branch(self, reader: AvroType, writer: AvroType, where: str) -> AvroType | None:
-        """The branch of a reader's union that takes what is no union."""
+        """Return the branch of a reader's union that accepts a writer's type which is not a union."""
         alike: AvroType | None = None
         for branch in reader.parts:
             if branch.kind != writer.kind:
@@ -178,13 +189,16 @@ class _Resolution:
         return next((branch for branch in reader.parts if writer.kind in _PROMOTIONS.get(branch.kind, frozenset())), None)
 
     def _fails_at_once(self, reader: AvroType, writer: AvroType, where: str) -> bool:
-        """Whether two records differ in themselves or in a field; not, whether anything below a field does."""
+        """Whether two records differ in themselves or in a field. Ignores differences below a field."""
         outcome = self._record(reader, writer, where)
         return bool(outcome.error) or any(each.error for each in outcome.parts)
 
 
 class _Likeness:
-    """Whether two types have the same parts in the same order. ``exact``: with the same namespaces and defaults, too."""
+    """Whether two types have the same parts in the same order.
+
+    ``exact``: also with the same namespaces and defaults.
+    """
 
     def __init__(self, count: Callable[[], None], *, exact: bool = False) -> None:
         self._count = count
@@ -209,7 +223,7 @@ class _Likeness:
     def _records_alike(self, one: AvroType, other: AvroType) -> bool:
         pair = (id(one), id(other))
         if pair not in self._records:
-            self._records[pair] = True  # where they meet again inside themselves
+            self._records[pair] = True  # where the same pair recurs inside itself
             pairs = zip(one.fields, other.fields, strict=False)
             self._records[pair] = len(one.fields) == len(other.fields) and all(
                 left.name == right.name and (not self._exact or left.default == right.default) and self.alike(left.type, right.type)
@@ -242,7 +256,10 @@ def _is_number(text: str) -> bool:
 
 
 def _is_valid_default(kind: AvroType, value: Any, depth: int = 0) -> bool:
-    """Whether a default is one by the strict rules, which hold where Avro for Java copies a field to give it the reader's name."""
+    """Whether a default is valid by the strict rules.
+
+    They apply where Avro for Java copies a field to give it the reader's name.
+    """
     if depth > DEPTH_MAX:
         return False
     match kind.kind:
@@ -268,7 +285,10 @@ def _is_valid_default(kind: AvroType, value: Any, depth: int = 0) -> bool:
 
 
 class _Renaming:
-    """Gives a writer's types and fields the names of the reader whose aliases they are. As there, not where the two are equal."""
+    """Renames a writer's types and fields to the names in the reader whose aliases they are.
+
+    As in Avro for Java, not where the two are equal.
+    """
 
     def __init__(self, reader: AvroType) -> None:
         self._reader = reader
@@ -282,7 +302,11 @@ class _Renaming:
                     self._fields.setdefault(each.name, {})[alias] = part.name
 
     def renamed(self, writer: AvroType, count: Callable[[], None]) -> AvroType:
-        """Raises ``_UnreadableError`` when two names of the writer become one, or a field has a default that is not of its type."""
+        """Return the renamed type.
+
+        Raises ``_UnreadableError`` when two names of the writer become one, or a field has a
+        default that is not of its type.
+        """
         if not (self._types or self._fields) or _Likeness(count, exact=True).alike(self._reader, writer):
             return writer
         return self._renamed(writer)
@@ -305,7 +329,7 @@ class _Renaming:
 
 
 def _named_types(start: AvroType) -> Iterator[AvroType]:
-    """Every record, enum and fixed type of a definition once, in the order in which they are met."""
+    """Yield every record, enum and fixed type of a definition once, in the order of the definition."""
     seen: set[int] = set()
     waiting = [start]
     while waiting:

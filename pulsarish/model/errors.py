@@ -1,8 +1,9 @@
 """The one tree of errors.
 
-Every error that can reach a user or cross the wire is a class here with a code of its own. The class says whether the same request
-may be tried again (``retryable``) and which HTTP status and Pulsar ``ServerError`` number it is on the other faces, so that each face
-translates by this table and by nothing else. Names are those of Apache Pulsar's Python client where it has one.
+Every error that can reach a user or cross the wire is a class here with its own code. The class
+states whether the same request may be tried again (``retryable``), and its HTTP status and Pulsar
+``ServerError`` number. All protocols translate errors by this table only. Names are those of Apache
+Pulsar's Python client where it has one.
 """
 
 from __future__ import annotations
@@ -77,10 +78,10 @@ class PulsarishError(Exception):
 
 
 class UnknownError(PulsarishError):
-    """A defect or an error of an unknown kind on the other side."""
+    """A defect, or an error of an unknown kind on the other side."""
 
 
-# Bad input: the caller's fault, never worth a retry.
+# Bad input: the caller must change the request. A retry never helps.
 
 
 class InvalidArgument(PulsarishError):
@@ -92,7 +93,10 @@ class InvalidArgument(PulsarishError):
 
 
 class Malformed(InvalidArgument):
-    """A request or value that does not have the form it must have; a well-formed one that asks for too much is an ``InvalidArgument``."""
+    """A request or value with the wrong form.
+
+    A well-formed one that exceeds a limit is an ``InvalidArgument``.
+    """
 
     code = 54
     http_status = 400
@@ -109,7 +113,7 @@ class InvalidConfiguration(InvalidArgument):
 
 
 class ConfigError(InvalidConfiguration):
-    """A process's configuration was refused at start; the text names key, value, limit and source."""
+    """A process's configuration was rejected at start; the text names key, value, limit and source."""
 
     code = 13
 
@@ -121,7 +125,7 @@ class InvalidPosition(InvalidArgument):
 
 
 class InvalidSchema(InvalidArgument):
-    """The definition of a schema is none of its type."""
+    """The definition of a schema is not valid for its type."""
 
     code = 56
     http_status = 422
@@ -129,7 +133,9 @@ class InvalidSchema(InvalidArgument):
 
 
 class IncompatibleSchema(PulsarishError):
-    """The strategy of the topic allows no such schema beside those that it has; the text names the version and the place."""
+    """The topic's strategy does not allow this schema after its existing ones; the text names the
+    version and the place.
+    """
 
     code = 55
     http_status = 409
@@ -143,7 +149,7 @@ class MessageTooBig(InvalidArgument):
 
 
 class UnsupportedFeature(PulsarishError):
-    """Asked for something that this version does not do; refused rather than ignored."""
+    """The request needs a feature that this version does not have. It is rejected rather than ignored."""
 
     code = 16
     http_status = 501
@@ -176,7 +182,7 @@ class AlreadyExists(PulsarishError):
     server_error = 22
 
 
-# Not there.
+# Not found.
 
 
 class NotFound(PulsarishError):
@@ -214,7 +220,7 @@ class NoSuchEntry(NotFound):
     server_error = 2
 
 
-# Busy, fenced, gone: the state of the object refuses.
+# Busy, fenced, gone: the state of the object rejects the request.
 
 
 class ConsumerBusy(PulsarishError):
@@ -226,7 +232,9 @@ class ConsumerBusy(PulsarishError):
 
 
 class ConsumerAssign(PulsarishError):
-    """A key-shared consumer's hash ranges cannot be its own: they are none, or another connected consumer has some of them."""
+    """A key-shared consumer cannot get its hash ranges: they are invalid, or another connected
+    consumer has some of them.
+    """
 
     code = 58
     http_status = 409
@@ -277,7 +285,7 @@ class NotEmpty(PulsarishError):
 
 
 class LimitReached(PulsarishError):
-    """A policy allows no more of these; the text names policy and limit."""
+    """A policy or limit allows no more of these objects; the text names policy and limit."""
 
     code = 39
     http_status = 412
@@ -285,7 +293,10 @@ class LimitReached(PulsarishError):
 
 
 class ProducerBlockedQuotaExceededException(PulsarishError):
-    """The backlog of the topic is beyond its quota, whose policy is to fail what is published. The name is that of Pulsar's client."""
+    """The topic's backlog exceeds its quota, and the quota's policy is to fail publishing.
+
+    The name is that of Pulsar's client.
+    """
 
     code = 53
     http_status = 412
@@ -293,7 +304,10 @@ class ProducerBlockedQuotaExceededException(PulsarishError):
 
 
 class LedgerFenced(PulsarishError):
-    """Another process recovers or has recovered the ledger; this writer is done and its unconfirmed adds have an unknown outcome."""
+    """Another process recovers or has recovered the ledger.
+
+    This writer has ended, and its unconfirmed adds have an unknown outcome.
+    """
 
     code = 36
     server_error = 2
@@ -304,11 +318,11 @@ class LedgerClosed(PulsarishError):
     server_error = 2
 
 
-# Not now: the same request may succeed later or elsewhere.
+# Not now: the same request may succeed later, or on another server.
 
 
 class ServiceNotReady(PulsarishError):
-    """The server cannot serve this now and says why; look up again and retry."""
+    """The server cannot serve this now and gives the reason. Look up again and retry."""
 
     code = 40
     retryable = True
@@ -337,7 +351,9 @@ class MetadataUnavailable(ServiceNotReady):
 
 
 class NotEnoughBookies(ServiceNotReady):
-    """Fewer bookies than the acknowledgement quorum; the text says how many are needed, there, and down."""
+    """Fewer bookies than the acknowledgement quorum; the text names how many are needed, available
+    and down.
+    """
 
     code = 44
     server_error = 2
@@ -351,7 +367,9 @@ class TooManyRequests(PulsarishError):
 
 
 class ProducerBlockedQuotaExceededError(PulsarishError):
-    """The backlog of the topic is beyond its quota, whose policy is to hold producers until it is not."""
+    """The topic's backlog exceeds its quota, and the quota's policy is to hold producers until it
+    no longer does.
+    """
 
     code = 52
     retryable = True
@@ -360,7 +378,10 @@ class ProducerBlockedQuotaExceededError(PulsarishError):
 
 
 class DeduplicationUncertain(PulsarishError):
-    """The sequence id was pushed and is not yet persisted: neither a duplicate nor new. Send it again (rule 15)."""
+    """The sequence id was pushed and is not persisted yet: neither a duplicate nor new.
+
+    Send it again (rule 15).
+    """
 
     code = 46
     retryable = True
@@ -394,7 +415,10 @@ class Interrupted(PulsarishError):
 
 
 class ForkedProcess(PulsarishError):
-    """The client was made before this process was forked and works in the parent only. Make a new client in the child."""
+    """The client was made before this process was forked, and works in the parent only.
+
+    Make a new client in the child.
+    """
 
     code = 51
 
@@ -411,7 +435,9 @@ class ChecksumError(PulsarishError):
 
 
 class BookieIOError(PulsarishError):
-    """The bookie could not read what its index points to: unknown, never "no such entry" (rule 8)."""
+    """The bookie could not read what its index points to: the outcome is unknown, never "no such
+    entry" (rule 8).
+    """
 
     code = 61
     retryable = True
@@ -429,7 +455,7 @@ class EntryUnknown(PulsarishError):
 
 
 class BookieReadOnly(PulsarishError):
-    """The bookie's disk is nearly full; it takes fencing and recovery writes only (rule 13)."""
+    """The bookie's disk is nearly full; it accepts fencing and recovery writes only (rule 13)."""
 
     code = 63
     retryable = True
@@ -447,7 +473,10 @@ class WrongBookie(PulsarishError):
 
 
 class CorruptData(PulsarishError):
-    """A file that must be whole is damaged; the text names the file and the offset. The process refuses to start."""
+    """A file that must be intact is damaged; the text names the file and the offset.
+
+    The process does not start.
+    """
 
     code = 65
     server_error = 2
@@ -468,5 +497,5 @@ for _class in _classes(PulsarishError):
 
 
 def error_from_code(code: int, message: str) -> PulsarishError:
-    """The error that a wire code stands for; a code from a newer version becomes ``UnknownError``."""
+    """Return the error of a wire code. A code from a newer version becomes ``UnknownError``."""
     return _BY_CODE.get(code, UnknownError)(message)

@@ -1,4 +1,6 @@
-"""The two hashes by which Apache Pulsar's clients map a key to a partition. Both are cut to 31 bits, as there.
+"""The two hashes by which Apache Pulsar's clients map a key to a partition.
+
+Both are cut to 31 bits, as in Apache Pulsar.
 
 Brokers use the second for key-shared subscriptions.
 """
@@ -14,7 +16,7 @@ _POSITIVE: Final = 0x7FFF_FFFF
 
 
 def java_string_hash(key: str) -> int:
-    """``String.hashCode`` of Java over UTF-16 code units, without the sign."""
+    """Return Java's ``String.hashCode`` over UTF-16 code units, without the sign."""
     units = key.encode("utf-16-le", "surrogatepass")
     value = 0
     for at in range(0, len(units), 2):
@@ -23,7 +25,10 @@ def java_string_hash(key: str) -> int:
 
 
 def murmur3_32_hash(key: bytes) -> int:
-    """MurmurHash3 x86 32 bit with seed 0, without the sign. Source: Austin Appleby's public-domain description."""
+    """Return MurmurHash3 x86 32 bit with seed 0, without the sign.
+
+    Source: Austin Appleby's public-domain description.
+    """
     value = 0
     end = len(key) & ~3
     for at in range(0, end, 4):

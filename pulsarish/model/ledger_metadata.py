@@ -1,8 +1,8 @@
-"""What the metadata store knows of a ledger, and the rules of its changes.
+"""A ledger's record in the metadata store, and the rules of its changes.
 
-A ledger is OPEN while one writer appends, IN_RECOVERY while a new owner finds its end, CLOSED forever after. Members are named by
-their instance ids (rule 7), never by address. Values are immutable; every change makes a new value that the caller stores by
-compare-and-set.
+A ledger is OPEN while one writer appends, IN_RECOVERY while a new owner finds its end, and CLOSED
+forever after. Members are named by their instance ids (rule 7), never by address. Values are
+immutable. Every change makes a new value, which the caller stores by compare-and-set.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PurposeKind(StrEnum):
 
 
 class LedgerPurpose(msgspec.Struct, frozen=True):
-    """Why a ledger exists and whose it is, so that an orphan can be told from a ledger in use."""
+    """Why a ledger exists and what it belongs to. Distinguishes an orphan from a ledger in use."""
 
     kind: PurposeKind
     owner: str  # a topic's full name, "topic#subscription" for a cursor, free text for a diagnostic
@@ -67,11 +67,11 @@ class LedgerMetadata(msgspec.Struct, frozen=True):
     last_entry: int = NO_ENTRY
     length_bytes: int = 0
     created_ms: int = 0
-    below_policy: bool = False  # made with fewer members than the policy asks for
-    wished_write_quorum: int = 0  # copies of each entry that the policy asks for, where it was made with fewer; otherwise 0
-    restored: bool = False  # open when the backup was taken from which the metadata were restored: this record may be old
-    given_up: tuple[str, ...] = ()  # members whose silence an operator let count as "not there" when it was closed: entries may be lost
-    token: str = ""  # who wrote this version; tells one's own write when the answer was lost
+    below_policy: bool = False  # made with fewer members than the policy requests
+    wished_write_quorum: int = 0  # write quorum that the policy requests, where the ledger was made with fewer; otherwise 0
+    restored: bool = False  # it was open when the backup was taken from which the metadata were restored: this record may be old
+    given_up: tuple[str, ...] = ()  # silent members that an operator counted as empty when it was closed: entries may be lost
+    token: str = ""  # the writer of this version; it recognises its own write when the answer was lost
 
     def check(self) -> None:
         """Assert rule 1 and the order of segments."""
@@ -85,14 +85,16 @@ class LedgerMetadata(msgspec.Struct, frozen=True):
             assert len(set(segment.members)) == len(segment.members), "a bookie holds two places of one ensemble"
 
     def segment_index(self, entry_id: int) -> int:
-        """The index of the segment that holds an entry: the one with the greatest first entry not above it."""
+        """Return the index of the segment that holds an entry: the one with the greatest first
+        entry not above it.
+        """
         for index in range(len(self.segments) - 1, -1, -1):
             if self.segments[index].first_entry <= entry_id:
                 return index
         raise InvalidArgument(f"entry id {entry_id} is negative")
 
     def write_set(self, entry_id: int) -> tuple[str, ...]:
-        """The members that hold entry e: (e + i) mod E for i < Qw, in that order (rule 1)."""
+        """Return the members that hold entry e: (e + i) mod E for i < Qw, in that order (rule 1)."""
         members = self.segments[self.segment_index(entry_id)].members
         return tuple(members[(entry_id + i) % self.ensemble_size] for i in range(self.write_quorum))
 
@@ -101,14 +103,21 @@ class LedgerMetadata(msgspec.Struct, frozen=True):
         return self.segments[-1]
 
     def with_members(self, first_entry: int, members: tuple[str, ...]) -> LedgerMetadata:
-        """The record with new members from ``first_entry`` on; a last segment that starts there is replaced (rule 3)."""
+        """Return the record with new members from ``first_entry`` on.
+
+        Replaces a last segment that starts there (rule 3).
+        """
         assert first_entry >= self.last_segment.first_entry
         kept = self.segments[:-1] if self.last_segment.first_entry == first_entry else self.segments
         return msgspec.structs.replace(self, segments=(*kept, Segment(first_entry, members)))
 
     def with_replaced(self, first_entry: int, old: str, new: str) -> LedgerMetadata:
-        """The record with ``new`` in the place of ``old`` in the segment that starts at ``first_entry``: it has all of the old one's
-        copies by now. Never in the last segment of a ledger that is not closed, which is its writer's or its recovery's."""
+        """Return the record with ``new`` in the place of ``old`` in the segment that starts at
+        ``first_entry``.
+
+        ``new`` already has all replicas of ``old``. Never change the last segment of a ledger that
+        is not closed: it belongs to the writer or the recovering client.
+        """
         assert self.state is LedgerState.CLOSED or first_entry != self.last_segment.first_entry
         segments = list(self.segments)
         index = next(index for index, segment in enumerate(segments) if segment.first_entry == first_entry)
@@ -119,7 +128,10 @@ class LedgerMetadata(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, segments=tuple(segments))
 
     def with_another_copy(self, members: tuple[str, ...]) -> LedgerMetadata:
-        """The record of a closed ledger whose members all have every entry, with one more such member in each segment, in order."""
+        """Return the record of a closed ledger with one more member in each segment, in order.
+
+        Every member holds every entry.
+        """
         assert self.state is LedgerState.CLOSED
         assert self.ensemble_size == self.write_quorum
         assert len(members) == len(self.segments)
@@ -135,7 +147,9 @@ class LedgerMetadata(msgspec.Struct, frozen=True):
         )
 
     def last_entry_of(self, index: int) -> int:
-        """The last entry of a segment that has an end: one of a closed ledger, or one that another follows."""
+        """Return the last entry of a segment that has an end: in a closed ledger, or before another
+        segment.
+        """
         if index + 1 < len(self.segments):
             return self.segments[index + 1].first_entry - 1
         assert self.state is LedgerState.CLOSED, "the last segment of an open ledger has no end yet"
@@ -148,7 +162,10 @@ class LedgerMetadata(msgspec.Struct, frozen=True):
     def closed(
         self, last_entry: int, length_bytes: int, segments: tuple[Segment, ...] | None = None, given_up: tuple[str, ...] = ()
     ) -> LedgerMetadata:
-        """The closed record. Segments that start above the last entry hold nothing and are dropped, but the first stays."""
+        """Return the closed record.
+
+        Segments that start above the last entry hold nothing and are dropped, except the first.
+        """
         assert self.state is not LedgerState.CLOSED
         wanted = self.segments if segments is None else segments
         kept = tuple(segment for segment in wanted if segment.first_entry <= max(last_entry, 0))

@@ -1,8 +1,10 @@
-"""Policies of namespaces and topics: one table says what there is, where Apache Pulsar has it, and what it may hold.
+"""Policies of namespaces and topics: one table with each policy, its place in Apache Pulsar and its
+allowed values.
 
-Everything else derives from the rows of ``POLICIES``: routes and their bodies, validation, what the records in metadata hold, and what is
-in force for a topic. Values have Apache Pulsar's own JSON shapes, in metadata as on the wire. A value that decodes is valid in itself;
-what two policies may not say together is checked by ``check_together``.
+Everything else derives from the rows of ``POLICIES``: routes and their bodies, validation, the
+records in metadata, and the policies in force for a topic. Values have Apache Pulsar's own JSON
+shapes, in metadata as on the wire. A value that decodes is valid in itself. ``check_together``
+rejects contradictions between two policies.
 """
 
 from __future__ import annotations
@@ -66,14 +68,14 @@ _INT_MAX: Final = (1 << 31) - 1
 _LONG_MAX: Final = (1 << 63) - 1
 _MIB: Final = 1 << 20
 
-# Apache Pulsar's own limits of what these hold: a Java int or long.
+# Apache Pulsar's limits of these values: a Java int or long.
 Count = Annotated[int, Meta(ge=0, le=_INT_MAX)]
 Rate = Annotated[int, Meta(ge=-1, le=_INT_MAX)]
 ByteRate = Annotated[int, Meta(ge=-1, le=_LONG_MAX)]
 
 
 class PersistencePolicies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a topic's ledgers are replicated; takes effect at the next ledger."""
+    """Replication of a topic's ledgers. A change takes effect at the next ledger."""
 
     ensemble_size: Annotated[int, Meta(ge=1, le=1_000, description="Bookies that one ledger is spread over (E).")] = msgspec.field(
         name="bookkeeperEnsemble"
@@ -115,7 +117,9 @@ QUOTA_TYPES: Final[tuple[QuotaType, ...]] = ("destination_storage", "message_age
 
 
 class BacklogQuota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much backlog a topic may have (``destination_storage``: bytes; ``message_age``: seconds), and what happens beyond it."""
+    """Limit of a topic's backlog (``destination_storage``: bytes; ``message_age``: seconds), and
+    what happens beyond it.
+    """
 
     policy: Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"]
     limit_size_bytes: Annotated[int, Meta(ge=-1, le=_LONG_MAX, description="Bytes of backlog; -1: no limit.")] | None = msgspec.field(
@@ -133,7 +137,7 @@ class BacklogQuota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def size_bytes(self) -> int:
-        """The limit in bytes, -1 for none."""
+        """The limit in bytes; -1: no limit."""
         assert self.limit_size_bytes is not None
         return self.limit_size_bytes
 
@@ -142,7 +146,7 @@ NO_QUOTA: Final = BacklogQuota("producer_request_hold")
 
 
 class AutoTopicCreation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether, and as what, a topic is made by its first producer or consumer."""
+    """Whether the first producer or consumer creates a topic, and of which kind."""
 
     allow: bool = msgspec.field(name="allowAutoTopicCreation")
     topic_type: Literal["non-partitioned", "partitioned"] | None = msgspec.field(name="topicType", default=None)
@@ -158,20 +162,23 @@ class AutoTopicCreation(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class AutoSubscriptionCreation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether a subscription is made by its first consumer."""
+    """Whether a subscription's first consumer creates it."""
 
     allow: bool = msgspec.field(name="allowAutoSubscriptionCreation")
 
 
 class PublishRate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a topic takes in a second; publishing beyond it is held, never failed. -1 or 0: no limit."""
+    """What a topic accepts in a second.
+
+    Publishing beyond it is delayed, never failed. -1 or 0: no limit.
+    """
 
     messages: Rate = msgspec.field(name="publishThrottlingRateInMsg", default=-1)
     size_bytes: ByteRate = msgspec.field(name="publishThrottlingRateInByte", default=-1)
 
 
 class DispatchRate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is delivered in a period; deliveries beyond it wait. -1 or 0: no limit."""
+    """What is delivered in a period; further deliveries wait. -1 or 0: no limit."""
 
     messages: Rate = msgspec.field(name="dispatchThrottlingRateInMsg", default=-1)
     size_bytes: ByteRate = msgspec.field(name="dispatchThrottlingRateInByte", default=-1)
@@ -180,7 +187,7 @@ class DispatchRate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class InactiveTopicPolicies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When a topic that nobody uses is deleted."""
+    """When a topic without users is deleted."""
 
     delete_while_inactive: bool = msgspec.field(name="deleteWhileInactive")
     mode: Literal["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"] = msgspec.field(
@@ -190,7 +197,7 @@ class InactiveTopicPolicies(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
 
 class DelayedDelivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether shared subscriptions heed times of delivery."""
+    """Whether shared subscriptions respect delivery times."""
 
     active: bool
     tick_ms: Annotated[int, Meta(ge=1, le=_INT_MAX)] = msgspec.field(name="tickTime", default=1_000)
@@ -200,26 +207,33 @@ class DelayedDelivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 SubscriptionTypes = tuple[Literal["Exclusive", "Shared", "Failover", "Key_Shared"], ...]
 
 
-@dataclass(frozen=True, eq=False)  # slots do not go together with a generic class that is frozen
+@dataclass(frozen=True, eq=False)  # a frozen generic class cannot have slots
 class Policy(Generic[T]):
-    """One row. ``namespace`` and ``topic`` are the last words of its paths; empty: it does not exist at that level."""
+    """One row.
 
-    name: str  # in metadata, in documentation and for the command line
-    kind: Any  # the type T with its ranges, as msgspec takes it
+    ``namespace`` and ``topic`` are the last words of its paths; empty: the policy does not exist at
+    that level.
+    """
+
+    name: str  # name in metadata, in documentation and on the command line
+    kind: Any  # the type T with its ranges, for msgspec
     meaning: str
     namespace: str = ""
     topic: str = ""
-    field: str = ""  # of Apache Pulsar's Policies, which GET of a namespace answers
-    by_cluster: bool = False  # stands there in a map by cluster
-    in_query: bool = False  # a topic's value is set by a parameter of the query, not in the body
-    unset: Any = None  # what GET answers where nothing is set; None: 204
-    method: str = "POST"  # that sets it
-    shows_applied: bool = False  # of a namespace, too, GET may ask for what is in force
-    namespace_method: str = ""  # that sets a namespace's, where it is another one
-    says_nothing: Any = None  # a value that stands for none: set, it takes back what is set
+    field: str = ""  # name in Apache Pulsar's Policies, which GET of a namespace returns
+    by_cluster: bool = False  # in a map by cluster there
+    in_query: bool = False  # a query parameter sets a topic's value, not the body
+    unset: Any = None  # what GET returns where no value is set; None: 204
+    method: str = "POST"  # the HTTP method that sets it
+    shows_applied: bool = False  # GET of a namespace may also request the value in force
+    namespace_method: str = ""  # the HTTP method that sets a namespace's value, where it differs
+    says_nothing: Any = None  # a value that means "not set": setting it removes what is set
 
     def value(self, raw: Any) -> T:
-        """The value from its JSON form. Raises ``InvalidArgument`` naming field, value and what is allowed."""
+        """Return the value from its JSON form.
+
+        Raises ``InvalidArgument`` naming field, value and allowed values.
+        """
         return cast("T", value_of(self.kind, raw, self.name))
 
 
@@ -479,7 +493,7 @@ POLICIES: Final[tuple[Policy[Any], ...]] = (
 
 
 def check_together(retention: RetentionPolicies, quotas: Mapping[QuotaType, BacklogQuota]) -> None:
-    """Retention that is limited must reach beyond the backlog quota. Raises ``InvalidArgument`` naming both."""
+    """Check that limited retention exceeds the backlog quota. Raises ``InvalidArgument`` naming both."""
     if retention.minutes <= 0 and retention.mb <= 0:
         return
     for name, quota in quotas.items():

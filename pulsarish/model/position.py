@@ -1,4 +1,6 @@
-"""Where an entry lies in a topic: its ledger and its number in that ledger, ordered as they were written."""
+"""Position of an entry in a topic: its ledger and its number in that ledger, ordered as they were
+written.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ __all__ = ["EARLIEST", "ID_MAX", "LATEST", "NO_ENTRY", "Position"]
 
 NO_ENTRY: Final = -1
 ID_MAX: Final = 2**63 - 2
-"""The greatest id of a ledger or an entry: the one after it is a signed 64-bit number, too."""
+"""The greatest id of a ledger or an entry: the next one is a signed 64-bit number, too."""
 
 
 class Position(NamedTuple):

@@ -1,7 +1,8 @@
-"""Text from peers, as terminals and logs may show it.
+"""Text from peers, made safe for terminals and logs.
 
-Names, keys and messages may hold control characters, which move a terminal's cursor or change its title, and invisible or bidirectional
-characters, which make one name look like another. People see these escaped; data that goes to a program stays as it is.
+Names, keys and messages may hold control characters, which move a terminal's cursor or change its
+title. They may also hold invisible or bidirectional characters, which make one name look like
+another. Text for people has these escaped. Data for programs is unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def printable_json(encoded: str) -> str:
-    """Return the same JSON with every character that cannot be printed escaped as JSON does. Line ends between values stay."""
+    """Return the same JSON with every character that cannot be printed escaped as in JSON.
+
+    Line ends between values stay.
+    """
     if encoded.isprintable():
         return encoded
     return "".join([each if each.isprintable() or each == "\n" else _json_escape(each) for each in encoded])

@@ -1,4 +1,4 @@
-"""Quorums that are allowed and should be thought over. Imports nothing, because commands of administration ask it too."""
+"""Quorums that are allowed but risky. Imports nothing, because admin commands use it too."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["weak_quorum"]
 
 
 def weak_quorum(write_quorum: int, ack_quorum: int) -> str:
-    """Return what quorums that are allowed put at risk; empty for nothing beyond what quorums promise."""
+    """Return what allowed quorums put at risk; empty when they keep all that quorums promise."""
     if ack_quorum > 1 and 2 * ack_quorum >= write_quorum + 1:
         return ""
     if ack_quorum == 1:

@@ -1,7 +1,8 @@
-"""A schema as brokers and clients mean it: a type by Apache Pulsar's number, the bytes that define it, its name and properties.
+"""A schema as brokers and clients use it: a type by Apache Pulsar's number, the bytes that define
+it, its name and properties.
 
-The bytes are kept as they came. What decides whether two schemas are the same one is ``fingerprint``, which does not see how a definition
-is laid out.
+The bytes are kept unchanged. ``fingerprint`` decides whether two schemas are the same; it ignores
+the layout of a definition.
 """
 
 from __future__ import annotations
@@ -87,24 +88,28 @@ class VersionedSchema:
 
 
 def meant(schema: Schema | None) -> Schema | None:
-    """The schema, unless it is one that says nothing of the content: none at all, bytes, or whatever the topic has."""
+    """Return the schema; ``None`` if it does not describe the content: no schema, bytes, or the
+    topic's own schema.
+    """
     return None if schema is None or schema.type in (SchemaType.NONE, SchemaType.AUTO_CONSUME) else schema
 
 
 def version_bytes(version: int) -> bytes:
-    """A version as the protocol and the metadata of messages carry it."""
+    """Return a version in the form of the protocol and the metadata of messages."""
     return version.to_bytes(_VERSION_BYTES, "big")
 
 
 def version_number(version: bytes) -> int:
-    """Raises ``InvalidSchema`` for bytes that are no version."""
+    """Return the number of a version. Raises ``InvalidSchema`` for bytes that are not a version."""
     if len(version) != _VERSION_BYTES:
         raise InvalidSchema(f"a schema's version has {_VERSION_BYTES} bytes, not {len(version)}")
     return int.from_bytes(version, "big", signed=True)
 
 
 def fingerprint(schema: Schema) -> str:
-    """The same for schemas of one type and meaning, however the definition is written down; in hexadecimal."""
+    """Return a hexadecimal text that is equal for schemas of one type and meaning, in any layout of
+    the definition.
+    """
     data: bytes = schema.data
     if schema.type in AVRO_DEFINED:
         data = _canonical(data)
@@ -120,7 +125,7 @@ def _canonical(data: bytes) -> bytes:
     try:
         return msgspec.json.encode(_without_docs(msgspec.json.decode(data)), order="deterministic")
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError):
-        return data  # no definition, which is said when its validity is judged
+        return data  # no definition; ``check_valid`` reports it
 
 
 def _without_docs(value: Any) -> Any:
@@ -133,7 +138,10 @@ def _without_docs(value: Any) -> Any:
 
 
 def split_key_value(schema: Schema) -> tuple[Schema, Schema]:
-    """The schemas of key and value. Raises ``InvalidSchema`` for what is not put together from two."""
+    """Return the schemas of key and value.
+
+    Raises ``InvalidSchema`` for a schema that does not consist of two.
+    """
     parts: list[Schema] = []
     data = schema.data
     for part in _PARTS:
@@ -162,7 +170,10 @@ def _part(schema: Schema, part: str, data: bytes) -> Schema:
 
 
 def join_key_value(key: Schema, value: Schema, *, encoding: str = "INLINE", name: str = "KeyValue") -> Schema:
-    """A KEY_VALUE schema. ``encoding``: ``INLINE`` (both in the payload) or ``SEPARATED`` (the key is the message's)."""
+    """Return a KEY_VALUE schema.
+
+    ``encoding``: ``INLINE`` (both in the payload) or ``SEPARATED`` (the key is the message's key).
+    """
     properties = {KEY_VALUE_ENCODING: encoding}
     for part, schema in zip(_PARTS, (key, value), strict=True):
         properties[f"{part}.schema.name"] = schema.name

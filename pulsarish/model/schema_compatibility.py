@@ -1,7 +1,9 @@
-"""Whether a schema may follow others on a topic, or a consumer may read with it: the strategies, and the rule of each type.
+"""Whether a topic accepts a new schema after others, or a consumer with a schema: the strategies,
+and the rule of each type.
 
-AVRO and JSON are judged by the resolution of Avro for Java, as in Apache Pulsar, KEY_VALUE by both its parts, PROTOBUF_NATIVE by the name
-of its message; every other type is compatible with itself.
+AVRO and JSON follow the resolution of Avro for Java, as in Apache Pulsar. KEY_VALUE follows the
+rules of both its parts. PROTOBUF_NATIVE compares the name of its message. Every other type is
+compatible with itself.
 """
 
 from __future__ import annotations
@@ -28,8 +30,11 @@ Strategy = Literal[
     "FORWARD_TRANSITIVE",
     "FULL_TRANSITIVE",
 ]
-"""``BACKWARD``: the new schema reads what the one before it wrote. ``FORWARD``: the one before reads what the new one writes. ``FULL``:
-both. ``_TRANSITIVE``: so with all that came before."""
+"""``BACKWARD``: the new schema reads what the previous one wrote.
+
+``FORWARD``: the previous one reads what the new one writes. ``FULL``: both. ``_TRANSITIVE``: the
+same for all earlier schemas.
+"""
 
 _RESOLVED: Final = frozenset({SchemaType.AVRO, SchemaType.JSON})
 _TRANSITIVE: Final = "_TRANSITIVE"
@@ -44,7 +49,7 @@ class _ProtobufNative(msgspec.Struct):
 
 
 def check_valid(schema: Schema) -> None:
-    """Whether the definition is one of its type. Raises ``InvalidSchema``."""
+    """Check that the definition is valid for its type. Raises ``InvalidSchema``."""
     match schema.type:
         case SchemaType.NONE | SchemaType.AUTO_CONSUME:
             raise InvalidSchema(f"a schema of type {schema.type.name} says nothing of the content and is not kept")
@@ -67,7 +72,10 @@ def check_valid(schema: Schema) -> None:
 
 
 def check_new(strategy: Strategy, before: Sequence[VersionedSchema], new: Schema) -> None:
-    """Whether ``new`` may follow the schemas ``before``, oldest first. Raises ``IncompatibleSchema``, ``InvalidSchema``."""
+    """Check that ``new`` may follow the schemas ``before``, oldest first.
+
+    Raises ``IncompatibleSchema``, ``InvalidSchema``.
+    """
     if strategy == "ALWAYS_COMPATIBLE":
         return
     for each in before if strategy.endswith(_TRANSITIVE) else before[-1:]:
@@ -75,10 +83,11 @@ def check_new(strategy: Strategy, before: Sequence[VersionedSchema], new: Schema
 
 
 def check_consumer(strategy: Strategy, before: Sequence[VersionedSchema], schema: Schema) -> None:
-    """Whether a consumer may read with a schema what was, and will be, written with those of the topic, oldest first.
+    """Check that a consumer with a schema can read what was, and will be, written with the topic's
+    schemas, oldest first.
 
-    It must read what the newest one writes, and with a strategy that looks back at all of them, all. Raises ``IncompatibleSchema``,
-    ``InvalidSchema``.
+    It must read what the newest one writes. With a transitive strategy it must read what all of
+    them write. Raises ``IncompatibleSchema``, ``InvalidSchema``.
     """
     same = fingerprint(schema)
     if any(fingerprint(each.schema) == same for each in before):
@@ -97,7 +106,7 @@ def _check(strategy: Strategy, before: VersionedSchema, new: Schema) -> None:
 
 
 def _reason(strategy: Strategy, old: Schema, new: Schema) -> str:
-    """Why the one may not follow the other; empty when it may."""
+    """Return why ``new`` may not follow ``old``; empty when it may."""
     if new.type is not old.type:
         return f"its type is {new.type.name}, that of the topic is {old.type.name}"
     if strategy == "ALWAYS_INCOMPATIBLE":

@@ -1,5 +1,8 @@
-"""Names of topics: ``persistent://tenant/namespace/topic[-partition-N]``, or with ``non-persistent``; a bare name is a persistent one in
-``public/default``."""
+"""Names of topics: ``persistent://tenant/namespace/topic[-partition-N]``, or with
+``non-persistent``.
+
+A bare name is a persistent topic in ``public/default``.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,17 @@ _PERSISTENT: Final = "persistent"
 _NON_PERSISTENT: Final = "non-persistent"
 _PARTITION: Final = "-partition-"
 _PART: Final = re.compile(r"[A-Za-z0-9_.=:\-]+")  # tenants and namespaces, as in Apache Pulsar
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_.~\-]+")  # what percent-encoding leaves as it is
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.~\-]+")  # characters that percent-encoding does not change
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f]")
 _NOT_UTF8: Final = re.compile("[\ufffd\ud800-\udfff]")
 
 
 def encode_segment(text: str) -> str:
-    """A name as one path segment of the metadata tree or of a URL: percent-encoded, "." and ".." included."""
-    # Nearly every name is plain, and each is encoded many times while its topic is opened: ``quote`` costs ten times as much.
+    """Return a name as one path segment of the metadata tree or of a URL: percent-encoded, "." and
+    ".." included.
+    """
+    # Nearly every name is plain, and each is encoded many times while its topic opens: ``quote``
+    # costs ten times as much.
     encoded = text if _PLAIN.fullmatch(text) else quote(text, safe="")
     return encoded.replace(".", "%2E") if encoded in (".", "..") else encoded
 
@@ -60,7 +66,7 @@ class TopicName:
     namespace: str
     local: str  # with the partition suffix, if any
     persistent: bool = field(default=True, kw_only=True)
-    full: str = field(init=False, compare=False, repr=False)  # one text for all who keep it
+    full: str = field(init=False, compare=False, repr=False)  # one text, shared by all users
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "full", f"{self.domain}://{self.tenant}/{self.namespace}/{self.local}")
@@ -83,14 +89,14 @@ class TopicName:
         check_name("tenant", tenant)
         check_name("namespace", namespace)
         check_name("topic", local)
-        return cls(sys.intern(tenant), sys.intern(namespace), local, persistent=domain == _PERSISTENT)  # which many topics share
+        return cls(sys.intern(tenant), sys.intern(namespace), local, persistent=domain == _PERSISTENT)  # many topics share it
 
     def __str__(self) -> str:
         return self.full
 
     @property
     def domain(self) -> str:
-        """What stands before ``://``."""
+        """The part before ``://``."""
         return _PERSISTENT if self.persistent else _NON_PERSISTENT
 
     @property
@@ -104,7 +110,7 @@ class TopicName:
 
     @property
     def partitioned(self) -> TopicName:
-        """The partitioned topic that this partition belongs to; itself when it is no partition."""
+        """The partitioned topic of this partition; the topic itself when it is not a partition."""
         if self.partition < 0:
             return self
         return TopicName(self.tenant, self.namespace, self.local.rpartition(_PARTITION)[0], persistent=self.persistent)

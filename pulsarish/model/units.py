@@ -1,8 +1,11 @@
-"""Durations and sizes as people write them, and back: ``7d``, ``1h30m``, ``512MB``, ``forever``.
+"""Durations and sizes as people write them: ``7d``, ``1h30m``, ``512MB``, ``forever``.
 
-A number without a unit is refused for durations, since Apache Pulsar counts retention in minutes, TTL in seconds and delays in
-milliseconds; for sizes it is bytes. In what people write, KB, MB, GB and TB are powers of 1,024, as in Apache Pulsar's administration, and
-so are KiB, MiB, GiB and TiB. What is printed says KiB, MiB, GiB and TiB, so that it is not mistaken for powers of 1,000.
+Parses and formats them.
+
+A duration needs a unit, since Apache Pulsar counts retention in minutes, TTL in seconds and delays
+in milliseconds. A size without a unit is in bytes. When parsed, KB, MB, GB and TB are powers of
+1,024, as in Apache Pulsar's administration, and so are KiB, MiB, GiB and TiB. Formatted sizes use
+KiB, MiB, GiB and TiB, so that they are not mistaken for powers of 1,000.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import Final
 __all__ = ["UNLIMITED", "format_duration", "format_instant", "format_millis", "format_size", "human_bytes", "parse_duration", "parse_size"]
 
 UNLIMITED: Final = -1
-"""What stands for "no limit" in Apache Pulsar's policies."""
+"""The value of "no limit" in Apache Pulsar's policies."""
 
 _UNLIMITED_WORDS: Final = ("forever", "unlimited", "-1")
 _SECONDS: Final = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -26,7 +29,10 @@ _SIZE_UNITS: Final = ("TiB", "GiB", "MiB", "KiB")
 
 
 def parse_duration(text: str, *, unit_seconds: int = 1, unlimited: bool = False) -> int:
-    """In units of ``unit_seconds`` (1 or 60). Raises ``ValueError`` that says how to write it."""
+    """Return the duration in units of ``unit_seconds`` (1 or 60).
+
+    Raises ``ValueError`` that describes the accepted form.
+    """
     word = text.strip().lower()
     if word in _UNLIMITED_WORDS:
         if unlimited:
@@ -45,7 +51,10 @@ def parse_duration(text: str, *, unit_seconds: int = 1, unlimited: bool = False)
 
 
 def parse_size(text: str, *, unit_bytes: int = 1, unlimited: bool = False) -> int:
-    """In units of ``unit_bytes`` (1, or 1,048,576). Raises ``ValueError`` that says how to write it."""
+    """Return the size in units of ``unit_bytes`` (1, or 1,048,576).
+
+    Raises ``ValueError`` that describes the accepted form.
+    """
     word = text.strip()
     if word.lower() in _UNLIMITED_WORDS:
         if unlimited:
@@ -62,7 +71,7 @@ def parse_size(text: str, *, unit_bytes: int = 1, unlimited: bool = False) -> in
 
 
 def format_duration(value: int, *, unit_seconds: int = 1) -> str:
-    """What ``parse_duration`` takes, in at most two units where that is exact."""
+    """Return a text that ``parse_duration`` accepts, with at most two units where that is exact."""
     if value == UNLIMITED:
         return "forever"
     rest = value * unit_seconds
@@ -77,7 +86,7 @@ def format_duration(value: int, *, unit_seconds: int = 1) -> str:
 
 
 def format_millis(value: int) -> str:
-    """A duration in milliseconds, in at most its two greatest units."""
+    """Return a duration in milliseconds as text, in at most its two largest units."""
     if value < 1000:
         return f"{value}ms"
     if value < 60_000:
@@ -87,7 +96,7 @@ def format_millis(value: int) -> str:
 
 
 def format_instant(value: int) -> str:
-    """Milliseconds since the epoch as a date and time, which options for times take too."""
+    """Return milliseconds since the epoch as a date and time. Options for times accept this form too."""
     return datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="milliseconds")
 
 
@@ -101,7 +110,7 @@ def human_bytes(count: float) -> str:
 
 
 def format_size(value: int, *, unit_bytes: int = 1) -> str:
-    """What ``parse_size`` takes: in the greatest unit in which it is whole."""
+    """Return a text that ``parse_size`` accepts, in the largest unit that divides the size."""
     if value == UNLIMITED:
         return "unlimited"
     size = value * unit_bytes

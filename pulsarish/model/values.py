@@ -1,4 +1,7 @@
-"""Values from outside held to a type: what is wrong is said with the field, what was found there and what is allowed."""
+"""Validate values from outside against a type.
+
+Errors name the field, the value that was found and the allowed values.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,12 @@ _SHOWN_MAX: Final = 80
 
 
 def value_of(kind: Any, raw: Any, name: str) -> Any:
-    """``raw``, as JSON gives it, as the type ``kind``. ``name`` is what people call the whole.
+    """Return ``raw``, a decoded JSON value, as the type ``kind``.
 
-    Raises ``Malformed`` for what has another form, ``InvalidArgument`` for a value that is out of range or contradicts another one.
+    ``name`` names the whole value in errors.
+
+    Raises ``Malformed`` for a value of another form, ``InvalidArgument`` for a value that is out of
+    range or contradicts another one.
     """
     try:
         return msgspec.convert(raw, kind)
@@ -48,7 +54,7 @@ def value_of(kind: Any, raw: Any, name: str) -> Any:
 
 
 def _choices(kind: Any, path: str, *, keys: bool) -> str:
-    """The words that may stand at a path of a type, or as keys of the map there."""
+    """Return the allowed words at a path of a type, or the allowed keys of the map there."""
     info = inspect.type_info(kind)
     for word, _ in _STEP.findall(path):
         if isinstance(info, inspect.StructType):

@@ -1,4 +1,7 @@
-"""The batches of ``bookie.add`` and ``bookie.read``. The calls of the control lane use the generated messages as they are."""
+"""The batches of ``bookie.add`` and ``bookie.read``.
+
+The calls of the control lane use the generated messages directly.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ class AddBatch:
 
 @dataclass(slots=True)
 class AddResult:
-    """Entries ``first..last`` of a ledger ended with ``code`` (0: stored and synced)."""
+    """The outcome of entries ``first..last`` of a ledger; ``code`` 0: stored and synced."""
 
     ledger_id: int
     first: int
@@ -49,25 +52,35 @@ class AddResult:
 
 
 def encode_add(instance_id: str, *, recovery: bool, sizes: Sequence[int], parts: Sequence[Buffer]) -> list[Buffer]:
-    """``sizes`` has one size a record; ``parts`` are the records' bytes in order, in as many pieces as they come."""
+    """Encode a batch.
+
+    ``sizes`` has one size for each record; ``parts`` are the records' bytes in order, in any number
+    of pieces.
+    """
     return join_records(pb.AddRequest(instance_id=instance_id, recovery=recovery, sizes=sizes), parts, sum(sizes))
 
 
 def encode_sizes(sizes: Sequence[int]) -> bytes:
-    """The ``sizes`` of a batch as bytes that every message which carries the batch shares: fields of one number join by concatenation."""
+    """Return the ``sizes`` of a batch as bytes that every message with the batch shares.
+
+    Fields of one number are joined by concatenation.
+    """
     return pb.AddRequest(sizes=sizes).SerializeToString()
 
 
 def encode_add_encoded(
     instance_id: str, *, recovery: bool, size_fields: Sequence[bytes], parts: Sequence[Buffer], size_bytes: int
 ) -> list[Buffer]:
-    """Like ``encode_add`` for batches that were encoded once and go to several bookies. No batch at all is a heartbeat."""
+    """Encode like ``encode_add``, for batches that were encoded once and go to several bookies.
+
+    No batch at all is a heartbeat.
+    """
     head = pb.AddRequest(instance_id=instance_id, recovery=recovery).SerializeToString()
     return join_encoded(b"".join((head, *size_fields)), parts, size_bytes)
 
 
 def decode_add(data: bytes) -> AddBatch:
-    """Raises ``DecodeError`` or ``ChecksumError`` for bytes that are no such message."""
+    """Decode a batch. Raises ``DecodeError`` or ``ChecksumError`` for bytes that are not such a message."""
     head, records = split_records(data)
     message = pb.AddRequest.FromString(head)
     return AddBatch(message.instance_id, message.recovery, slice_records(records, message.sizes))
@@ -101,7 +114,7 @@ class ReadItem:
 
 @dataclass(slots=True)
 class ReadAnswer:
-    """The records found, and why the next one did not come (0: the spans or the bytes ended it)."""
+    """The records found, and why the next one is missing (0: the spans or the bytes ended it)."""
 
     request_id: int
     code: int
@@ -121,7 +134,10 @@ def encode_read(instance_id: str, reads: Sequence[ReadItem]) -> bytes:
 
 
 def decode_read(data: bytes) -> tuple[str, list[ReadItem]]:
-    """Raises ``DecodeError``, and ``ValueError`` for ids or a number of reads that there cannot be."""
+    """Decode reads.
+
+    Raises ``DecodeError``, and ``ValueError`` for impossible ids or an impossible number of reads.
+    """
     message = pb.ReadRequest.FromString(data)
     if len(message.reads) > READS_PER_MESSAGE_MAX:
         raise ValueError(f"{len(message.reads)} reads in one message, above the limit of {READS_PER_MESSAGE_MAX}")

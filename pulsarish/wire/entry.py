@@ -1,7 +1,8 @@
-"""A topic entry in Apache Pulsar's layout: what one producer call shipped, a message or a batch.
+"""A topic entry in Apache Pulsar's layout: what one producer call sent, a message or a batch.
 
-``magic 0x0e01 u16 | crc32c u32 | metadata size u32 | MessageMetadata | payload``, big-endian; the CRC covers the metadata size and all
-after it. The client makes these bytes and everybody else carries them verbatim. Source: Apache Pulsar's public binary protocol.
+``magic 0x0e01 u16 | crc32c u32 | metadata size u32 | MessageMetadata | payload``, big-endian; the
+CRC covers the metadata size and everything after it. The client makes these bytes and all servers
+carry them unchanged. Source: Apache Pulsar's public binary protocol.
 """
 
 from __future__ import annotations
@@ -39,9 +40,12 @@ _HEAD: Final = struct.Struct(">HII")
 _SIZE: Final = struct.Struct(">I")
 ENTRY_HEAD_SIZE: Final = _HEAD.size  # 10
 MESSAGES_IN_BATCH_MAX: Final = 1_000_000
-"""What an entry may say that it holds: acknowledgements within it are kept as bits, so that the number costs memory."""
+"""Limit of the messages that an entry may announce.
+
+Acknowledgements within it are kept as bits, so the number costs memory.
+"""
 KEY_HASHES: Final = 1 << 16
-"""Key-shared subscriptions tell keys apart by a hash of this many values."""
+"""Key-shared subscriptions distinguish keys by a hash with this many values."""
 _KEY_HASHES_KEPT: Final = 16_384
 
 Buffer = bytes | memoryview
@@ -67,7 +71,10 @@ def verify_entry(entry: Buffer) -> None:
 
 
 def parse_metadata(entry: Buffer) -> MessageMetadata:
-    """The metadata of a verified entry. Raises ``ChecksumError`` when it is no ``MessageMetadata``."""
+    """Return the metadata of a verified entry.
+
+    Raises ``ChecksumError`` when it is not a ``MessageMetadata``.
+    """
     size = _HEAD.unpack_from(entry)[2]
     try:
         return MessageMetadata.FromString(bytes(entry[ENTRY_HEAD_SIZE : ENTRY_HEAD_SIZE + size]))
@@ -76,25 +83,29 @@ def parse_metadata(entry: Buffer) -> MessageMetadata:
 
 
 def split_entry(entry: Buffer) -> tuple[MessageMetadata, memoryview]:
-    """The metadata and the payload of a verified entry."""
+    """Return the metadata and the payload of a verified entry."""
     size = _HEAD.unpack_from(entry)[2]
     return parse_metadata(entry), memoryview(entry)[ENTRY_HEAD_SIZE + size :]
 
 
 def as_bytes(text: str | bytes) -> bytes:
-    """A text as it was written. One that is no UTF-8, such as the key of a client in C++, comes out of protobuf as bytes."""
+    """Return a text as it was written.
+
+    Protobuf returns a text that is not UTF-8, such as the key of a C++ client, as bytes.
+    """
     return text if isinstance(text, bytes) else text.encode()
 
 
 def as_text(text: str | bytes) -> str:
-    """The same to be read; what is no UTF-8 is replaced."""
+    """Return a text for reading. Bytes that are not UTF-8 are replaced."""
     return text if isinstance(text, str) else text.decode(errors="replace")
 
 
 def sticky_key(metadata: MessageMetadata) -> bytes:
-    """By what a key-shared subscription keeps entries together: the ordering key, else the key, decoded where its producer encoded it.
+    """Return the key by which a key-shared subscription keeps entries together.
 
-    An entry without either has a key of its own, which the chunks of one message share.
+    It is the ordering key, else the key, decoded where its producer encoded it. An entry without
+    either has a key of its own, which the chunks of one message share.
     """
     if metadata.HasField("ordering_key"):
         return bytes(metadata.ordering_key)
@@ -111,5 +122,8 @@ def sticky_key(metadata: MessageMetadata) -> bytes:
 
 @functools.lru_cache(maxsize=_KEY_HASHES_KEPT)
 def key_hash(key: bytes) -> int:
-    """Where a sticky key lies among ``KEY_HASHES``. Apache Pulsar reserves 0 and uses 1 in its place."""
+    """Return the hash of a sticky key among ``KEY_HASHES``.
+
+    Apache Pulsar reserves 0 and uses 1 in its place.
+    """
     return murmur3_32_hash(key) % KEY_HASHES or 1

@@ -1,7 +1,8 @@
-"""A protobuf message whose last field is one ``bytes`` field holding many records.
+"""A protobuf message whose last field is one ``bytes`` field that holds many records.
 
-On the wire it is an ordinary protobuf message; here the records are neither copied into it nor out of it: sending joins them behind
-the encoded small fields, receiving slices them from the received buffer.
+On the wire it is an ordinary protobuf message. This code copies the records neither into it nor out
+of it: a sender joins them after the encoded small fields, a receiver slices them from the received
+buffer.
 """
 
 from __future__ import annotations
@@ -18,18 +19,21 @@ from pulsarish.wire.varint import encode_varint
 __all__ = ["RECORDS_FIELD", "join_encoded", "join_records", "slice_records", "split_records"]
 
 RECORDS_FIELD: Final = 15
-_TAG: Final = RECORDS_FIELD << 3 | 2  # one byte: fields up to 15 have one
+_TAG: Final = RECORDS_FIELD << 3 | 2  # one byte: fields up to 15 have a tag of one byte
 
 Buffer = bytes | bytearray | memoryview
 
 
 def join_records(header: Message, records: Sequence[Buffer], size_bytes: int) -> list[Buffer]:
-    """The parts of one message: the header's fields, then the records as field 15. ``size_bytes`` is the sum of their sizes."""
+    """Return the parts of one message: the header's fields, then the records as field 15.
+
+    ``size_bytes`` is the sum of their sizes.
+    """
     return join_encoded(header.SerializeToString(), records, size_bytes)
 
 
 def join_encoded(head: bytes, records: Sequence[Buffer], size_bytes: int) -> list[Buffer]:
-    """Like ``join_records`` for fields that are encoded already."""
+    """Return the parts like ``join_records``, for fields that are already encoded."""
     if not records:
         return [head]
     return [head + bytes((_TAG,)) + encode_varint(size_bytes), *records]
@@ -49,9 +53,10 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def split_records(data: bytes) -> tuple[bytes, memoryview]:
-    """Split a received message into its small fields (to be parsed) and the records field (a view, empty when absent).
+    """Split a received message into its small fields (to be parsed) and the records field (a view,
+    empty when absent).
 
-    Raises ``DecodeError`` for bytes that are no such message.
+    Raises ``DecodeError`` for bytes that are not such a message.
     """
     at, end = 0, len(data)
     try:
@@ -82,7 +87,10 @@ def split_records(data: bytes) -> tuple[bytes, memoryview]:
 
 
 def slice_records(records: memoryview, sizes: Iterable[int]) -> list[memoryview]:
-    """The single records, as views of the received buffer. Raises ``ChecksumError`` when the sizes do not fit the bytes."""
+    """Return the single records, as views of the received buffer.
+
+    Raises ``ChecksumError`` when the sizes do not fit the bytes.
+    """
     ends = list(accumulate(sizes, initial=0))
     if ends[-1] != len(records):
         raise ChecksumError(f"records of {ends[-1]} bytes were announced, {len(records)} came")

@@ -1,6 +1,7 @@
-"""The records in the metadata store: JSON, so that an operator reads them with any ZooKeeper shell.
+"""The records in the metadata store: JSON, so that an operator can read them with any ZooKeeper
+shell.
 
-Fields that a newer version added are ignored, missing ones take their defaults.
+Fields that a newer version added are ignored; missing ones get their defaults.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def encode_record(record: msgspec.Struct) -> bytes:
 
 
 def decode_record(data: bytes, kind: type[T], path: str) -> T:
-    """Raises ``CorruptData`` naming the path when the bytes are no such record."""
+    """Decode a record. Raises ``CorruptData`` naming the path when the bytes are not such a record."""
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

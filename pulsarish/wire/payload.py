@@ -1,5 +1,6 @@
-"""The payload of an entry: compressing it, undoing that within a bound, and the layout of a batch: for each message a size, its own
-metadata, its content.
+"""The payload of an entry: compress it, decompress it within a limit, and split a batch.
+
+A batch has for each message a size, its own metadata and its content.
 """
 
 from __future__ import annotations
@@ -23,8 +24,12 @@ _SIZE: Final = struct.Struct(">I")
 
 
 def compress(kind: int, payload: bytes) -> bytes:
-    """As Apache Pulsar's clients do. Raises ``UnsupportedFeature`` for a kind that cannot be written here."""
-    # The libraries are imported where they are used: most programs use none of them, and importing costs milliseconds.
+    """Compress as Apache Pulsar's clients do.
+
+    Raises ``UnsupportedFeature`` for a kind that this version cannot write.
+    """
+    # The libraries are imported where they are used: most programs use none of them, and an import
+    # costs milliseconds.
     if kind == pb.NONE:
         return payload
     if kind == pb.LZ4:
@@ -46,11 +51,12 @@ def compress(kind: int, payload: bytes) -> bytes:
 
 
 def decompress(kind: int, payload: bytes, uncompressed_size: int, *, bytes_max: int) -> bytes:
-    """Restore a payload whose metadata announces ``uncompressed_size``. No more memory than that is used: what a producer wrote must not
-    fill whoever reads it.
+    """Return a payload whose metadata announces ``uncompressed_size``.
 
-    Raises ``ChecksumError`` when the bytes are not what was announced, ``UnsupportedFeature`` for an unknown kind and for more than
-    ``bytes_max``.
+    Uses no more memory than that: what a producer wrote must not exhaust the memory of a reader.
+
+    Raises ``ChecksumError`` when the bytes are not what was announced, ``UnsupportedFeature`` for
+    an unknown kind and for more than ``bytes_max``.
     """
     if kind == pb.NONE:
         return payload
@@ -78,7 +84,8 @@ def decompress(kind: int, payload: bytes, uncompressed_size: int, *, bytes_max: 
     except (UnsupportedFeature, ChecksumError):
         raise
     except Exception as error:
-        # Each library has errors of its own; all of them mean that these bytes are not what the producer made.
+        # Each library has its own errors. All of them mean that these bytes are not what the
+        # producer made.
         raise ChecksumError(f"a compressed payload cannot be restored: {error}") from error
     if len(restored) != uncompressed_size:
         raise ChecksumError(f"a compressed payload announced {uncompressed_size} bytes and holds other than that")
@@ -89,7 +96,7 @@ def _decompress_snappy(payload: bytes, uncompressed_size: int) -> bytes:
     """The raw block format, without frames, as Apache Pulsar's clients write it."""
     import cramjam
 
-    # The block says its size itself, and as much memory would be taken for it.
+    # The block announces its own size, and the library would allocate that much memory for it.
     found = cramjam.snappy.decompress_raw_len(payload)
     if found != uncompressed_size:
         raise ChecksumError(f"a compressed payload announced {uncompressed_size} bytes and holds {found}")
@@ -97,10 +104,11 @@ def _decompress_snappy(payload: bytes, uncompressed_size: int) -> bytes:
 
 
 def split_batch(payload: bytes, count: int, made: Callable[[int, int, int, int], T]) -> list[T]:
-    """``made(index, head, start, end)`` for each message of a batch: its own metadata lie from ``head`` to ``start``, its content from
-    there to ``end``. What compaction has taken out is left out.
+    """Return ``made(index, head, start, end)`` for each message of a batch.
 
-    Raises ``ChecksumError`` when the payload is not exactly ``count`` messages.
+    The message's own metadata are from ``head`` to ``start``, its content from there to ``end``.
+    Messages that compaction removed are left out. Raises ``ChecksumError`` when the payload is not
+    exactly ``count`` messages.
     """
     messages: list[T] = []
     append = messages.append
@@ -111,7 +119,8 @@ def split_batch(payload: bytes, count: int, made: Callable[[int, int, int, int],
             head = at + 4
             start = head + size_at(payload, at)[0]
             length = -1
-            # A message that carries nothing but its size and perhaps its sequence id (fields 3 and 8) is read here, others by the class.
+            # A message with only its size and perhaps its sequence id (fields 3 and 8) is decoded
+            # here, others by the class.
             if payload[head] == 0x18:
                 low = payload[head + 1]
                 if low < 0x80:

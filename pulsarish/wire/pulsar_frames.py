@@ -1,7 +1,9 @@
-"""Frames of Apache Pulsar's binary protocol: cutting what comes in, and the bytes of the two frames that go out most.
+"""Frames of Apache Pulsar's binary protocol: split received bytes into frames, and encode the two
+most frequent frames.
 
-``total size u32 | command size u32 | command``, big-endian, the total without itself. SEND and MESSAGE carry an entry after the command:
-in front of it there may be what a broker added (``0x0e02``, size u32, bytes); an entry of an old client has no magic and no checksum and
+``total size u32 | command size u32 | command``, big-endian; the total excludes its own field. SEND
+and MESSAGE carry an entry after the command. Before the entry there may be fields that a broker
+added (``0x0e02``, size u32, bytes). An entry of an old client has no magic and no checksum and
 begins with the size of its metadata. Source: Apache Pulsar's public binary protocol.
 """
 
@@ -33,10 +35,13 @@ __all__ = [
 ]
 
 ENVELOPE_BYTES_MAX: Final = 10 * 1024
-"""What a frame may be greater than the greatest message: sizes, command and metadata. Apache Pulsar's number."""
+"""Bytes that a frame may have beyond the largest message: sizes, command and metadata.
+
+Apache Pulsar's number.
+"""
 
 _PIECES_MAX: Final = 256
-"""This many pieces of an incomplete frame are joined to one: a piece of 2 bytes takes 35 in memory."""
+"""This many pieces of an incomplete frame are joined into one: a piece of 2 bytes takes 35 in memory."""
 _BROKER_METADATA_MAGIC: Final = 0x0E02
 _SIZES: Final = struct.Struct(">II")
 _SIZE: Final = struct.Struct(">I")
@@ -52,15 +57,15 @@ class Frame(NamedTuple):
 
 
 class FrameReader:
-    """The core: pieces of a connection's bytes in, whole frames out."""
+    """The core of reading: receives pieces of a connection's bytes, returns whole frames."""
 
     __slots__ = ("_need", "_parts", "_pieces", "broken", "frame_bytes_max", "held_bytes")
 
     def __init__(self, frame_bytes_max: int) -> None:
         self.broken: Malformed | None = None
-        """Why nothing more can be read: the bytes after the frames answered last are not a frame."""
+        """Why nothing more can be read: the bytes after the last returned frames are not a frame."""
         self.frame_bytes_max = frame_bytes_max
-        """The largest frame, without its first size. May be changed between two calls."""
+        """The largest frame, without its size field. May be changed between two calls."""
         self.held_bytes = 0
         """The bytes of an incomplete frame."""
         self._parts: list[bytes] = []
@@ -68,7 +73,10 @@ class FrameReader:
         self._need = 0
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that are complete with these bytes. Holds no more than one frame of the greatest size and what came with its end."""
+        """Return the frames that these bytes complete.
+
+        Keeps at most one frame of the largest size and what arrived with its end.
+        """
         frames: list[Frame] = []
         if self.broken is not None:
             return frames
@@ -110,7 +118,7 @@ class FrameReader:
 
 
 def carried_entry(payload: memoryview) -> memoryview | bytes:
-    """The entry after a SEND, from its magic on. One without checksum gets it here. Raises ``Malformed``."""
+    """Return the entry of a SEND, from its magic on. Adds a missing checksum. Raises ``Malformed``."""
     try:
         (magic,) = struct.unpack_from(">H", payload)
         if magic == _BROKER_METADATA_MAGIC:
@@ -125,15 +133,17 @@ def carried_entry(payload: memoryview) -> memoryview | bytes:
 
 
 def parse_command(encoded: bytes) -> Command:
-    """A whole command: with all fields that it must have, and texts that are texts. Raises ``Malformed``.
+    """Return a complete command: it has all required fields, and its texts are UTF-8.
 
-    A field of text that is no UTF-8 would come out of protobuf as bytes, to the surprise of whoever uses it.
+    Raises ``Malformed``.
+
+    Protobuf would return a text field that is not UTF-8 as bytes, which callers do not expect.
     """
     try:
         command = Command.FromString(encoded)
     except DecodeError as error:
         raise Malformed(f"not a command: {error}") from None
-    # These two make up nearly all that comes, and have no text.
+    # Nearly all commands are of these two types, and have no text.
     if command.type not in (_SEND, _FLOW):
         if not command.IsInitialized():
             raise Malformed(f"a command of type {command.type} lacks a field that it must have")
@@ -153,7 +163,10 @@ def _check_texts(message: Message) -> None:
 
 
 def command_body(command: Command) -> Any:
-    """The part of a command that its type names, if it has a request id: what a relay needs to pass questions and answers on."""
+    """Return the part of a command that its type names, if it has a request id.
+
+    A relay needs it to forward requests and answers.
+    """
     field = Command.DESCRIPTOR.fields_by_number.get(command.type)
     if field is None or field.message_type is None or "request_id" not in field.message_type.fields_by_name:
         return None
@@ -165,12 +178,17 @@ def command_frame(command: Command) -> bytes:
     return _SIZES.pack(_SIZE.size + len(encoded), len(encoded)) + encoded
 
 
-# A protobuf object for each receipt and delivery would cost more than all else that is done for a message; the bytes below are those of
-# Command.send_receipt and Command.message, which a test compares.
+# A protobuf object for each receipt and delivery would cost more than everything else that is done
+# for a message. The bytes below are those of Command.send_receipt and Command.message; a test
+# compares them.
 
 
 def receipt_frames(producer_id: int, sends: Iterable[tuple[int, int]], ledger_id: int, first_entry: int) -> list[bytes]:
-    """SEND_RECEIPT for entries in a row. ``sends``: each one's sequence id and highest sequence id; a ledger below zero stands for none."""
+    """Return SEND_RECEIPT frames for consecutive entries.
+
+    ``sends``: the sequence id and highest sequence id of each. A negative ledger id means that
+    there is none.
+    """
     frames: list[bytes] = []
     producer = b"\x08" + encode_varint(producer_id) + b"\x10"
     nowhere = b"\x08" + _MINUS_ONE + b"\x10" + _MINUS_ONE
@@ -190,7 +208,10 @@ def receipt_frames(producer_id: int, sends: Iterable[tuple[int, int]], ledger_id
 def delivery_frame_head(
     consumer_id: int, position: Position, partition: int, payload_bytes: int, *, redelivery_count: int, ack_set: Sequence[int], epoch: int
 ) -> bytes:
-    """What stands before the entry in a MESSAGE. ``partition`` and ``epoch``: -1 for none; ``ack_set``: words of messages to deliver."""
+    """Return what precedes the entry in a MESSAGE.
+
+    ``partition`` and ``epoch``: -1 for none; ``ack_set``: words of messages to deliver.
+    """
     place = b"\x08" + encode_varint(position.ledger_id) + b"\x10" + encode_varint(position.entry_id)
     if partition >= 0:
         place += b"\x18" + encode_varint(partition)

@@ -1,8 +1,9 @@
 """One ledger entry as bookies carry and store it.
 
-``crc32c u32 | ledger i64 | entry i64 | lac i64 | length i64 | payload``, big-endian. The CRC covers everything after itself, so neither
-the ids nor the payload can change unseen. ``lac`` is the last confirmed entry the writer knew when it sent this one; ``length`` is the
-sum of the payload sizes up to and including this entry.
+``crc32c u32 | ledger i64 | entry i64 | lac i64 | length i64 | payload``, big-endian. The CRC covers
+everything after itself, so a change of the ids or the payload is always detected. ``lac`` is the
+last confirmed entry that the writer knew when it sent this one. ``length`` is the sum of the
+payload sizes up to and including this entry.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = [
 ]
 
 RECORD_HEAD: Final = struct.Struct(">Iqqqq")
-"""crc, ledger, entry, LAC, length: for whoever takes heads apart by the thousand."""
+"""crc, ledger, entry, LAC, length: for code that decodes thousands of heads."""
 _IDS: Final = struct.Struct(">qqqq")
 _CRC: Final = struct.Struct(">I")
 RECORD_HEAD_SIZE: Final = RECORD_HEAD.size  # 36
@@ -42,7 +43,10 @@ class Record(NamedTuple):
 
 
 def encode_record_head(ledger_id: int, entry_id: int, lac: int, length_bytes: int, payload: bytes) -> bytes:
-    """The 36 bytes in front of a payload. The record is this and the payload, uncopied."""
+    """Return the 36 bytes before a payload.
+
+    The record is these bytes and the payload, which is not copied.
+    """
     ids = _IDS.pack(ledger_id, entry_id, lac, length_bytes)
     return _CRC.pack(extend(extend(0, ids), payload)) + ids
 
@@ -57,17 +61,20 @@ def verify_record(record: bytes | memoryview) -> None:
 
 
 def matches_crc(record: bytes | memoryview) -> bool:
-    """Whether these bytes are a whole record. ``peek_ids`` of any others means nothing."""
+    """Whether these bytes are a whole record. ``peek_ids`` of other bytes is meaningless."""
     return len(record) >= RECORD_HEAD_SIZE and extend(0, bytes(record[4:])) == _CRC.unpack_from(record)[0]
 
 
 def peek_ids(record: bytes | memoryview) -> tuple[int, int, int, int, int]:
-    """``(crc, ledger, entry, lac, length)`` without a check."""
+    """Return ``(crc, ledger, entry, lac, length)`` without a check."""
     return RECORD_HEAD.unpack_from(record)
 
 
 def decode_entry_record(record: bytes | memoryview, ledger_id: int, entry_id: int) -> Record:
-    """Check a record that was read for the given ids and take it apart. Raises ``ChecksumError`` also when it is another entry."""
+    """Verify and decode a record that was read for the given ids.
+
+    Raises ``ChecksumError`` also when it is another entry.
+    """
     verify_record(record)
     _, found_ledger, found_entry, lac, length = RECORD_HEAD.unpack_from(record)
     if (found_ledger, found_entry) != (ledger_id, entry_id):
@@ -76,6 +83,8 @@ def decode_entry_record(record: bytes | memoryview, ledger_id: int, entry_id: in
 
 
 def restamp_lac(record: Record, lac: int) -> bytes:
-    """The whole record with another LAC: recovery writes carry the LAC frozen at its start (rule 6)."""
+    """Return the whole record with another LAC: recovery writes carry the LAC that was frozen at
+    its start (rule 6).
+    """
     payload = bytes(record.payload)
     return encode_record_head(record.ledger_id, record.entry_id, lac, record.length_bytes, payload) + payload

@@ -1,4 +1,6 @@
-"""Protobuf's variable-length numbers, for the few messages that are put together by hand because there are so many of them."""
+"""Protobuf's variable-length numbers, for the few messages that are encoded by hand because they
+are so frequent.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,11 @@ from typing import Final
 __all__ = ["ONE_BYTE", "encode_varint"]
 
 ONE_BYTE: Final = [bytes((value,)) for value in range(128)]
-"""The numbers that take one byte."""
+"""The numbers that need one byte."""
 
 
 def encode_varint(value: int) -> bytes:
-    """A number of 64 bits; one below zero as its complement, as protobuf has it."""
+    """Encode a number of 64 bits. A negative one is encoded as its complement, as in protobuf."""
     if value < 0x80:
         return ONE_BYTE[value] if value >= 0 else encode_varint(value + (1 << 64))
     if value < 0x4000:
