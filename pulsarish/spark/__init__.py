@@ -1,11 +1,13 @@
-"""Topics in Apache Spark: a data source for batch and streaming, pipelines described in a file, and jobs over ledgers.
+"""Topics in Apache Spark: a data source for batch and streaming, pipelines described in a file, and
+jobs over ledgers.
 
     import pulsarish.spark
 
     pulsarish.spark.register(spark)
     spark.read.format("pulsarish").option("topic", "greetings").load().show()
 
-Needs the extra ``pulsarish[spark]`` and Java 17; nothing else of the package imports this one but the commands that need it.
+Needs the extra ``pulsarish[spark]`` and Java 17. Only the commands that need this package import
+it.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ FORMAT: Final = "pulsarish"
 
 
 def register(spark: Any) -> None:
-    """Make the format ``pulsarish`` known to a session, and switch on what it needs there: filters are handed to Python data sources only
-    when the session says so."""
+    """Register the format ``pulsarish`` with a session and configure the session for it.
+
+    Spark pushes filters down to Python data sources only when the session enables it.
+    """
     from pulsarish.spark.source import PulsarishDataSource
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")

@@ -1,4 +1,4 @@
-"""The columns that every message has, as the reader gives them and the writer takes them."""
+"""The columns that every message has, for the reader and the writer."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ COLUMNS: Final[dict[str, str]] = {
     "sequence_id": "bigint",
     "producer_name": "string",
 }
-"""Names and Spark's types. ``topic`` is the full name, of a partitioned topic without the partition, whose number is ``partition``, -1
-where there are none. ``key`` and ``event_time`` are null where the producer gave none; ``batch_index`` is -1 outside of a batch."""
+"""Names and Spark types.
+
+``topic`` is the full name; of a partition, the partitioned topic's name. ``partition`` is the
+partition's number, -1 where there are none. ``key`` and ``event_time`` are null where the producer
+set none; ``batch_index`` is -1 outside of a batch.
+"""
 
 
 def ddl() -> str:
-    """All columns in Spark's words."""
+    """Return all columns as Spark DDL."""
     return ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())

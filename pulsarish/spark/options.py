@@ -1,6 +1,9 @@
-"""The options of the format, from Spark's strings to typed values. Every mistake names the option, its value and what is allowed.
+"""The options of the format, from Spark's strings to typed values.
 
-Spark compares option names without case; they are written here as users know them from Spark's connectors to Pulsar and Kafka.
+Every mistake names the option, its value and what is allowed.
+
+Spark compares option names without case. They are written here as users know them from Spark's
+connectors to Pulsar and Kafka.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ _SPLIT_BYTES_MIN: Final = 1 << 16
 
 
 class OptionError(InvalidArgument):
-    """An option cannot be used as it was given."""
+    """An option has an unusable value."""
 
     code = InvalidArgument.code
 
@@ -51,7 +54,7 @@ class OptionError(InvalidArgument):
 
 
 class DirectReads(StrEnum):
-    """Whether executors read closed ledgers from bookies: where they can, or not at all, or in any case."""
+    """Whether executors read closed ledgers from bookies: where possible, never, or always."""
 
     AUTO = "auto"
     ALWAYS = "always"
@@ -66,7 +69,7 @@ class ValueSchema(StrEnum):
 
 
 class OnDecodeError(StrEnum):
-    """What is done about a value that the schema does not decode."""
+    """How to handle a value that the schema does not decode."""
 
     FAIL = "fail"
     KEEP = "keep"
@@ -94,19 +97,19 @@ READ_NAMES: Final = (
     "valueSchema",
     "onDecodeError",
 )
-"""All options of reading."""
+"""All read options."""
 STREAM_NAMES: Final = ("subscription", "maxBytesPerTrigger", "maxMessagesPerTrigger", "maxLedgersPerTrigger")
-"""Those for streaming queries only."""
+"""Options of streaming queries only."""
 
 
 class Taken:
-    """Spark's options by name without regard to case; what is taken is checked."""
+    """Spark's options by name, ignoring case; each access validates."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = {name.lower(): value for name, value in given.items()}
 
     def text(self, name: str) -> str | None:
-        """The value, ``None`` when it was not given or is empty."""
+        """Return the value; ``None`` when it was not given or is empty."""
         value = self._given.get(name.lower())
         return value.strip() or None if value is not None else None
 
@@ -147,7 +150,7 @@ class Taken:
         return int(value)
 
     def size(self, name: str, default: int | None = None, *, least: int = 1) -> int | None:
-        """A number of bytes: ``67108864`` or ``64m``."""
+        """Return a number of bytes: ``67108864`` or ``64m``."""
         value = self.text(name)
         if value is None:
             return default
@@ -161,7 +164,7 @@ class Taken:
 
 
 def check_names(given: Mapping[str, str], known: tuple[str, ...], what: str) -> None:
-    """Raises ``OptionError`` for an option that ``what`` (reading or writing) does not have."""
+    """Raise ``OptionError`` for an option that ``what`` (reading or writing) does not have."""
     by_lower = {name.lower(): name for name in known}
     for name, value in given.items():
         if name.lower() in by_lower:
@@ -172,7 +175,7 @@ def check_names(given: Mapping[str, str], known: tuple[str, ...], what: str) -> 
 
 
 def cluster_urls(taken: Taken) -> tuple[str, str]:
-    """The brokers' service url and the url of their administration."""
+    """Return the brokers' service url and the url of their admin API."""
     service_url = taken.text("service.url") or SERVICE_URL
     if not service_url.startswith("pulsarish://"):
         raise OptionError("service.url", service_url, "it must be pulsarish://host:6660[,host2:6660]")
@@ -184,7 +187,7 @@ def cluster_urls(taken: Taken) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a batch or streaming read was asked for."""
+    """Options of a batch or streaming read."""
 
     service_url: str
     admin_url: str
@@ -209,7 +212,7 @@ class ReadOptions:
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOptions:
-    """``streaming`` ``None``: not known yet. Raises ``OptionError``."""
+    """Return the options. ``streaming`` ``None``: not known yet. Raises ``OptionError``."""
     check_names(given, READ_NAMES, "reading")
     taken = Taken(given)
     service_url, admin_url = cluster_urls(taken)
@@ -255,7 +258,10 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOpt
 
 
 def _check_read(taken: Taken, name: str, topics: tuple[str, ...]) -> None:
-    """Topics that are named one by one say which names offsets may have; what a pattern finds may come to be later."""
+    """Check the topics in offsets.
+
+    A list of topics limits the names; a pattern may match topics that do not exist yet.
+    """
     bound = taken.parsed(name, parse_bound, None)
     read = {each for topic in topics for each in (topic, TopicName.parse(topic).partitioned.full)}
     for topic in bound.by_topic if bound is not None and topics else ():

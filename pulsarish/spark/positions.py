@@ -1,7 +1,9 @@
-"""Where in a topic reading begins and ends: what users write, and the places that offsets are made of. No I/O.
+"""Where in a topic reading begins and ends: the user's values, and the positions in offsets.
 
-A place names the last message that is *consumed*, so that a range goes from one place, which is outside of it, to another, which is
-in it. ``batch_index`` -1 means the whole entry.
+No I/O.
+
+A position names the last message that is *consumed*, so a range goes from one position, which is
+excluded, to another, which is included. ``batch_index`` -1 means the whole entry.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ _EXAMPLE: Final = '{"orders-partition-0": "12:34", "orders-partition-1": "latest
 
 
 class Place(NamedTuple):
-    """A message that is consumed, and all before it. Places of one topic compare by ``key``."""
+    """A consumed message; all before it are consumed too. Positions of one topic compare by ``key``."""
 
     ledger: int
     entry: int
@@ -33,12 +35,12 @@ class Place(NamedTuple):
 
     @property
     def key(self) -> tuple[int, int, float]:
-        """A whole entry lies behind each message of it."""
+        """A sort key. A whole entry comes after each of its messages."""
         return (self.ledger, self.entry, self.batch_index if self.batch_index >= 0 else float("inf"))
 
     @property
     def before(self) -> Place:
-        """The place after which this message is the next one."""
+        """Return the position after which this message is the next one."""
         if self.batch_index > 0:
             return Place(self.ledger, self.entry, self.batch_index - 1)
         return Place(self.ledger, self.entry - 1)
@@ -51,7 +53,7 @@ NOWHERE: Final = Place(-1, -1)
 """Before everything."""
 
 Edge = str | Place
-"""``earliest``, ``latest``, or a message named by its id, as the user gave it."""
+"""``earliest``, ``latest``, or a message id from the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Bound:
 
     everywhere: Edge | None = None
     by_topic: dict[str, Edge] = field(default_factory=dict)
-    """By the full names of topics, of partitioned ones for all partitions, or of partitions."""
+    """By the full names of topics, of partitioned topics for all partitions, or of partitions."""
 
     def of(self, topic: str, default: Edge) -> Edge:
         named = self.by_topic.get(topic) or self.by_topic.get(TopicName.parse(topic).partitioned.full)
@@ -68,7 +70,7 @@ class Bound:
 
 
 def parse_bound(text: str) -> Bound:
-    """Raises ``ValueError`` that says what is allowed."""
+    """Parse a bound. Raises ``ValueError`` that describes what is allowed."""
     if not text.lstrip().startswith("{"):
         return Bound(everywhere=_edge(text))
     try:
@@ -99,13 +101,17 @@ def _edge(value: Any) -> Edge:
     found = _ID.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is no place in a topic; allowed are {_ALLOWED} {_EXAMPLE}")
-    # Written by a message id itself: (ledger,entry,partition,batch index).
+    # The form in which a message id prints itself: (ledger,entry,partition,batch index).
     index = found[4] if found[4] is not None else found[3]
     return Place(int(found[1]), int(found[2]), int(index) if index is not None else -1)
 
 
 def parse_time_ms(text: str) -> int | None:
-    """Milliseconds since the epoch, or a date and time in ISO 8601, in UTC unless it says otherwise. Raises ``ValueError``."""
+    """Return milliseconds since the epoch from a number, or from a date and time in ISO 8601, in
+    UTC by default.
+
+    Raises ``ValueError``.
+    """
     if text.isdecimal():
         return int(text)
     try:

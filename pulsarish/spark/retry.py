@@ -1,4 +1,4 @@
-"""Asking brokers again while they say that it may work a moment later, as while one takes over from another."""
+"""Retry requests to brokers while their errors are retryable, such as during a change of the owner."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from pulsarish.model.errors import ConnectError, PulsarishError
 __all__ = ["retry_while_retryable"]
 
 _PATIENCE_SECONDS: Final = 30.0
-"""A topic changes its broker in less."""
+"""A change of a topic's owner takes less."""
 _UNREACHED_SECONDS: Final = 10.0
-"""The same where no broker can be reached at all: the address may be wrong."""
+"""Limit where no broker can be reached at all: the address may be wrong."""
 _PAUSE_SECONDS: Final = 0.2
 
 T = TypeVar("T")
 
 
 def retry_while_retryable(ask: Callable[[], T], seconds: float | None = None) -> T:
-    """What is answered at last. ``seconds``: for how long it is asked for. Raises what cannot be repaired by waiting, and what was not."""
+    """Return the first success.
+
+    ``seconds``: how long to retry. Raises an error that is not retryable, or the last one.
+    """
     began = time.perf_counter()
     while True:
         try:

@@ -1,6 +1,7 @@
-"""The data source as Spark sees it: which columns there are, and who reads and writes.
+"""The data source that Spark calls: its columns, its readers and its writers.
 
-Spark makes one of these in a fresh Python process for each query, so that nothing is imported here before it is needed.
+Spark makes one of these in a fresh Python process for each query, so this module imports nothing
+before it is needed.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ class PulsarishDataSource(DataSource):
 
     @classmethod
     def of_session(cls, spark: Any) -> type[PulsarishDataSource]:
-        """The same with the session's own ``parallelism``: the process that plans a read cannot ask for it."""
+        """Return the class with the session's ``parallelism``: the process that plans a read cannot
+        query it.
+        """
         try:
             parallelism = int(spark.sparkContext.defaultParallelism)
         except PySparkException:
-            return cls  # a session of Spark Connect does not tell
-        # A class that no module has is sent to other processes by its content.
+            return cls  # a session of Spark Connect does not expose it
+        # A class without a module is sent to other processes by its content.
         return type(cls.__name__, (cls,), {"parallelism": parallelism})
 
     @classmethod
@@ -35,7 +38,7 @@ class PulsarishDataSource(DataSource):
         return "pulsarish"
 
     def schema(self) -> Any:
-        """The columns of a read for which none were given by ``.schema(...)``."""
+        """Return the columns of a read without ``.schema(...)``."""
         if self.options.get("valueSchema", "raw").strip().lower() != "topic":
             return columns.ddl()
         from pulsarish.spark.options import read_options

@@ -1,5 +1,6 @@
-"""Offline jobs over ledgers: what an operator runs now and then on Spark, beside the cluster and not in it.
+"""Offline jobs over ledgers, which an operator runs on Spark now and then, outside the cluster.
 
-They take the metadata by its URL and not through the brokers' administration: orphan ledgers, records of cursors and the bookies that are
-missing are in metadata alone, and a job must also work while no broker does. Everything here only reads, but for ``removal``.
+They access metadata by its URL and not through the brokers' admin API. Orphan ledgers, records of
+cursors and the bookies that are missing are in metadata only, and a job must also work while no
+broker runs. All jobs only read, except ``removal``.
 """

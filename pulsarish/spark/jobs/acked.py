@@ -1,7 +1,9 @@
-"""The audit of a publisher's log: is what was acknowledged stored, where the acknowledgement says, as it was sent?
+"""Audit a publisher's log: whether every acknowledged message is stored at its acknowledged id,
+with the content that was sent.
 
-The log is JSON lines, one an acknowledged message, as ``pulsarish produce --acked`` and ``perf produce --acked`` write them:
-``{"topic": ..., "id": "LEDGER:ENTRY:PARTITION:INDEX", "crc32c": ...}``, the checksum being that of the message's payload; it may be absent.
+The log is JSON lines, one for each acknowledged message, as ``pulsarish produce --acked`` and
+``perf produce --acked`` write them: ``{"topic": ..., "id": "LEDGER:ENTRY:PARTITION:INDEX",
+"crc32c": ...}``. The checksum is that of the message's payload; it may be absent.
 """
 
 from __future__ import annotations
@@ -28,12 +30,15 @@ __all__ = ["Acked", "Audit", "audit", "parse_acked"]
 
 _SCHEMA: Final = "topic string, id string, crc32c bigint, damaged string"
 _GROUP_ENTRIES: Final = 4096
-"""Entries of a ledger whose acknowledgements one task looks after at a time."""
+"""Entries of a ledger whose acknowledgements one task checks at a time."""
 _READ_BYTES: Final = 1 << 20
 
 
 class Acked(NamedTuple):
-    """One acknowledged message. ``batch_index`` is -1 outside of a batch, ``crc32c`` -1 where it is not known."""
+    """One acknowledged message.
+
+    ``batch_index`` is -1 outside of a batch, ``crc32c`` -1 where it is unknown.
+    """
 
     topic: str
     ledger_id: int
@@ -44,16 +49,20 @@ class Acked(NamedTuple):
 
 
 class Audit(NamedTuple):
-    """``trimmed``: acknowledged messages whose ledgers their topics do not name any more, as retention and deletion leave them."""
+    """Result of an audit.
+
+    ``trimmed``: acknowledged messages whose ledgers retention or deletion has removed from their
+    topics.
+    """
 
     acked: int
     trimmed: int
     findings: list[Finding]
-    topics: dict[int, str]  # by ledger, where something was found
+    topics: dict[int, str]  # the topic of each ledger with a finding
 
 
 def parse_acked(topic: str, message_id: str, crc32c: int | None) -> Acked:
-    """Raises ``InvalidArgument`` for an id that is none."""
+    """Return one line's message. Raises ``InvalidArgument`` for an invalid id."""
     parts = message_id.split(":")
     try:
         ledger_id, entry_id, partition, index = (int(part) for part in parts)
@@ -63,7 +72,7 @@ def parse_acked(topic: str, message_id: str, crc32c: int | None) -> Acked:
 
 
 def audit(spark: Any, url: str, file: str) -> Audit:
-    """Look for every message of a log. Raises ``InvalidArgument`` for a log with lines that are none."""
+    """Look for every message of a log. Raises ``InvalidArgument`` for a log with invalid lines."""
     options = {"columnNameOfCorruptRecord": "damaged", "mode": "PERMISSIVE"}
     lines = spark.read.schema(_SCHEMA).options(**options).json(file).cache()
     bad = lines.where("damaged is not null or topic is null or id is null").head(1)
@@ -143,7 +152,9 @@ def _as_it_is(_metadata: MessageMetadata) -> Any:
 
 
 def _differs(acked: Acked, data: bytes) -> str:
-    """Why an entry does not hold an acknowledged message; empty when it does, or when it cannot be looked into."""
+    """Return why an entry does not hold an acknowledged message; empty when it does, or when it
+    cannot be decoded.
+    """
     try:
         metadata, messages = open_entry(Entry(acked.ledger_id, acked.entry_id, 0, data), acked.topic, acked.partition, _as_it_is)
     except PulsarishError as error:

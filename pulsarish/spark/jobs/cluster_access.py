@@ -1,6 +1,8 @@
-"""What a job uses of a cluster in one process, driver or executor: the metadata and streams to bookies, in the process's one gRPC loop.
+"""A job's access to a cluster in one process, driver or executor: metadata and streams to bookies,
+in the process's one gRPC loop.
 
-An executor's Python process serves many tasks, so this is made once a process and metadata URL and kept.
+An executor's Python process serves many tasks, so the access is made once for each process and
+metadata URL, and kept.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ _CONNECT_SECONDS: Final = 10.0
 
 
 class ClusterAccess:
-    """One process's way to a cluster. Made in the loop by ``open``."""
+    """One process's access to a cluster. Made in the loop by ``open``."""
 
     def __init__(self, url: str, parts: Production, world: World) -> None:
         self.url = url
@@ -49,9 +51,12 @@ class ClusterAccess:
 
     @classmethod
     async def open(cls, url: str) -> ClusterAccess:
-        """Raises ``MetadataUnavailable`` and, where there is no cluster at the URL, ``NotFound``."""
+        """Connect to a cluster.
+
+        Raises ``MetadataUnavailable`` and, when there is no cluster at the URL, ``NotFound``.
+        """
         outside = OutsideWork()
-        # A task that dies is this job's failure, not the end of a server.
+        # A failed task fails this job. It does not end a server.
         parts = production(outside=outside, supervisor=Supervisor(died=lambda _name, _error: None))
         try:
             store = await open_store(url, parts, outside, connect_timeout_seconds=_CONNECT_SECONDS)
@@ -81,7 +86,11 @@ _sites: Final[dict[str, ClusterAccess]] = {}
 
 
 def check_url(url: str) -> None:
-    """Raises ``ConfigError`` for what is no metadata URL and ``InvalidArgument`` for one that only one process can use."""
+    """Check a metadata URL.
+
+    Raises ``ConfigError`` when it is not one, ``InvalidArgument`` for one that only one process can
+    use.
+    """
     if parse_metadata_url(url).kind != "zk":
         raise InvalidArgument(
             f"--metadata-url {url!r}: a job's processes share the metadata with the servers; give zk://HOST:PORT/PATH as servers have it, "
@@ -95,7 +104,10 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def site(url: str) -> ClusterAccess:
-    """This process's, made at the first use and again after its session was lost. Raises as ``ClusterAccess.open``."""
+    """Return this process's access. Made at the first use, and again after its session was lost.
+
+    Raises the errors of ``ClusterAccess.open``.
+    """
     found = _sites.get(url)
     if found is not None and found.records.state is not SessionState.LOST:
         return found
@@ -106,7 +118,7 @@ def site(url: str) -> ClusterAccess:
 
 
 def leave(url: str) -> None:
-    """Let go of it; does nothing where there is none."""
+    """Close this process's access; does nothing where there is none."""
     found = _sites.pop(url, None)
     if found is not None:
         run(found.close())

@@ -1,4 +1,6 @@
-"""Reading the copies of a split from its bookie: every entry that it should have, checked, in bounded memory."""
+"""Read the replicas of a split from its bookie: every entry that it should have, verified, in
+bounded memory.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +22,20 @@ __all__ = ["CopyReader", "Silences"]
 
 _READ_BYTES: Final = 1 << 20
 _PROBES: Final = 128
-"""Entries asked for one by one behind one that is missing, together."""
+"""Entries after a missing one that are requested one by one, concurrently."""
 _ATTEMPTS: Final = 4
 _WAIT_SECONDS: Final = 0.5
 _SILENT_SECONDS: Final = 60.0
-"""A bookie that did not answer is asked only once for so long."""
+"""Time before a bookie that did not answer gets more than one attempt again."""
 _AGREED_FROM: Final = 28
-"""Where that part of a record begins in which replicas must agree: length and payload. A recovery writes another LAC before it."""
+"""Offset in a record from which replicas must agree: length and payload.
+
+A recovery writes another LAC before it.
+"""
 
 
 class _Chunk:
-    """One chunk as it is heard. ``wanted`` are its entries that the member should have."""
+    """One chunk while it is received. ``wanted``: its entries that the member should have."""
 
     def __init__(self, split: Split, first: int, last: int) -> None:
         self.split = split
@@ -49,7 +54,7 @@ class _Chunk:
             self.put(entry_id, state)
 
     def take(self, wanted: Sequence[int], answer: ReadAnswer) -> int:
-        """Check an answer to a question for these entries; how many of them it settles."""
+        """Verify the answer to a request for these entries. Return how many of them it settles."""
         for raw, entry_id in zip(answer.records, wanted, strict=False):
             self.read_bytes += len(raw)
             try:
@@ -77,14 +82,17 @@ def _state_of(code: int) -> CopyState:
 
 
 class Silences:
-    """Bookies that did not answer lately: a cluster has thousands of splits at one that is down, and each would wait for it again."""
+    """Bookies that did not answer recently.
+
+    A cluster has thousands of splits at a bookie that is down, and each would wait for it again.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._until: dict[str, float] = {}
 
     def attempts(self, member: str) -> int:
-        """How often it is asked."""
+        """Return the number of attempts for a bookie."""
         return 1 if self._clock.monotonic() < self._until.get(member, 0.0) else _ATTEMPTS
 
     def heard(self, member: str, *, answered: bool) -> None:
@@ -95,7 +103,10 @@ class Silences:
 
 
 class CopyReader:
-    """Reads one split. A bookie that does not answer is asked again a few times; after that the split's rest counts as silent."""
+    """Reads one split.
+
+    Retries a bookie that does not answer a few times; then the rest of the split counts as silent.
+    """
 
     def __init__(self, pool: BookiePool, clock: Clock, silences: Silences, split: Split) -> None:
         self._pool = pool
@@ -105,7 +116,7 @@ class CopyReader:
         self._silent = False
 
     async def read(self, first: int, last: int) -> Copy:
-        """One of the split's chunks."""
+        """Read one of the split's chunks."""
         chunk = _Chunk(self._split, first, last)
         if self._silent:
             chunk.rest(0, CopyState.SILENT)
@@ -115,7 +126,7 @@ class CopyReader:
 
 
 async def _read_chunk(pool: BookiePool, clock: Clock, silences: Silences, chunk: _Chunk) -> bool:
-    """Whether the bookie went on answering."""
+    """Read a chunk. Return whether the bookie still answers."""
     at = 0
     while at < len(chunk.wanted):
         wanted = chunk.wanted[at:]

@@ -1,6 +1,9 @@
-"""``pulsarish job leaks``: what nobody needs, what is missing, what is too much, over all ledgers of a cluster. Changes nothing.
+"""``pulsarish job leaks``: ledgers that are not needed, missing, or have surplus replicas, in a
+whole cluster.
 
-Removal of what is found is ``removal``.
+Changes nothing.
+
+``removal`` removes what is found.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from pulsarish.wire.record import peek_ids
 __all__ = ["LEAK_SCHEMA", "MIN_AGE_MS", "Leaks", "find_leaks", "is_orphan"]
 
 MIN_AGE_MS: Final = 3_600_000
-"""What is younger may be on its way into a list."""
+"""Age below which a ledger is ignored: its creator may not have added it to a list yet."""
 _WAIT_SECONDS: Final = 2.0
 _AHEAD: Final = 10_000  # entries
 _READ_BYTES: Final = 1 << 20
@@ -35,17 +38,20 @@ LEAK_SCHEMA: Final = "finding string, ledger bigint, owner string, bytes bigint,
 
 @dataclass(slots=True)
 class Leaks:
-    """``gaps``: what could not be read. While there is one, nothing may be concluded from what is absent."""
+    """``gaps``: what could not be read. While there is one, the absence of a ledger proves nothing."""
 
     found: list[Leak] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     ledgers: int = 0
-    restored: bool = False  # the metadata came out of a backup and nobody has confirmed them
-    settled: int = 0  # leaks of the first look that were none at the second
+    restored: bool = False  # the metadata come from a backup and no operator has confirmed them
+    settled: int = 0  # leaks of the first check that the second did not confirm
 
 
 def find_leaks(spark: Any, url: str, *, retention: Retention, min_age_ms: int = MIN_AGE_MS) -> Leaks:
-    """Look through the whole cluster. Raises ``MetadataUnavailable`` when not even the lists of branches can be read."""
+    """Check the whole cluster.
+
+    Raises ``MetadataUnavailable`` when not even the lists of branches can be read.
+    """
     here = site(url)
     now_ms = here.world.clock.wall_ms()
     view = gather(spark, url, retention, now_ms=now_ms, min_age_ms=min_age_ms)
@@ -71,7 +77,10 @@ def _judge(rules: Rules, group: tuple[int, Any]) -> list[Leak]:
 
 
 async def _still_in_doubt(here: ClusterAccess, doubts: list[Doubt]) -> list[Leak]:
-    """Topics around whose nodes something is missing at a second look too; they are of no ledger, whose id is -1."""
+    """Return topics whose nodes are still incomplete at a second check.
+
+    They belong to no ledger; their ledger id is -1.
+    """
     return [Leak(LeakKind.DANGLING.value, -1, path, 0, (), 0, how) for path, how in sorted(doubts) if how in await doubts_of(here, path)]
 
 
@@ -83,7 +92,7 @@ async def _look_again(here: ClusterAccess, found: list[Leak]) -> list[Leak]:
 
 
 async def _still(here: ClusterAccess, leak: Leak) -> bool:
-    """Whether a leak is one at a second look, at just the nodes and bookies that it is about."""
+    """Whether a leak is still one at a second check of just its nodes and bookies."""
     record = await here.ledgers.read_newest(leak.ledger_id)
     match LeakKind(leak.kind):
         case LeakKind.STRAY:
@@ -101,11 +110,14 @@ async def _still(here: ClusterAccess, leak: Leak) -> bool:
 
 
 async def is_orphan(here: ClusterAccess, metadata: LedgerMetadata) -> bool:
-    """Whether the topic for which a ledger was made does not name it now. Raises ``MetadataUnavailable``, ``CorruptData``."""
+    """Whether the topic for which a ledger was made does not name it now.
+
+    Raises ``MetadataUnavailable``, ``CorruptData``.
+    """
     owner = metadata.purpose.owner
     owners = [owner]
     if metadata.purpose.kind is PurposeKind.CURSOR:
-        # Topic#subscription, and either may have such a sign of its own.
+        # The name is topic#subscription, and either part may contain such a sign itself.
         owners = [owner[:at] for at, sign in enumerate(owner) if sign == "#"]
     for each in owners:
         if metadata.ledger_id in await named_by_owner(here, each):
@@ -114,8 +126,11 @@ async def is_orphan(here: ClusterAccess, metadata: LedgerMetadata) -> bool:
 
 
 async def named_by_owner(here: ClusterAccess, owner: str, *, in_use: bool = False) -> set[int]:
-    """The ledgers that a topic's subtree names now, those that are to be deleted too unless ``in_use``; none for what is no topic or is
-    not there."""
+    """Return the ledgers that a topic's subtree names now; without ``in_use``, also those that are
+    to be deleted.
+
+    Empty for a name that is not a topic, and for a missing topic.
+    """
     try:
         path = paths.topic(kept_topic(owner))
     except InvalidArgument:
@@ -125,13 +140,13 @@ async def named_by_owner(here: ClusterAccess, owner: str, *, in_use: bool = Fals
     found = await here.records.get(path, TopicRecord)
     if found is None:
         return set()
-    # With no age and no time, since only the names matter here.
+    # No age and no time, since only the names matter here.
     references = references_of(path, owner, found[0], cursors, Retention(-1, -1), Rules(0, 0))
     return {ledger_id for ledger_id, each in references if not in_use or each.use is not Use.DELETING}
 
 
 async def _weighed(here: ClusterAccess, leak: Leak) -> Leak:
-    """The leak with the bytes of a ledger of which only bookies know, as far as one of them has it."""
+    """Return the leak with the size of a ledger that only bookies know, if one of them has it."""
     for bookie in leak.bookies:
         try:
             length_bytes = await _length(here, bookie, leak.ledger_id)
@@ -143,8 +158,12 @@ async def _weighed(here: ClusterAccess, leak: Leak) -> Leak:
 
 
 async def _length(here: ClusterAccess, bookie: str, ledger_id: int) -> int:
-    """Of the payloads up to the newest entry that a bookie gives: each entry says it. Behind the LAC that it knows lies no more than a
-    writer's window. Raises ``NoAnswer``, ``StreamBroken``, ``TimeoutError``."""
+    """Return the bytes of the payloads up to the newest entry that a bookie returns; each entry
+    carries this sum.
+
+    At most a writer's window of entries lies after the LAC that the bookie knows. Raises
+    ``NoAnswer``, ``StreamBroken``, ``TimeoutError``.
+    """
     known = await here.pool.control.read_lac(bookie, ledger_id)
     entry_id, length_bytes, code = max(known.lac, 0), 0, known.code
     while not code:
@@ -167,8 +186,10 @@ async def _lacks(here: ClusterAccess, metadata: LedgerMetadata, leak: Leak) -> b
 
 
 async def _holds(here: ClusterAccess, metadata: LedgerMetadata, bookie: str, *, member: bool = False) -> bool:
-    """Whether a bookie, one of the ledger's members or another one, says now that it has the ledger. One that does not answer says what it
-    said at the first look."""
+    """Whether a bookie, a member or another one, now reports that it has the ledger.
+
+    For a silent bookie, its first answer counts.
+    """
     members = {each for segment in metadata.segments for each in segment.members}
     if not member and bookie in members:
         return False

@@ -1,9 +1,14 @@
-"""What is known of one ledger from all sides, laid together: who refers to it, what metadata say of it, which bookies hold it. No I/O.
+"""Judge one ledger by all facts about it: references to it, its record in metadata, bookies that
+hold it.
 
-The view is gathered in this order: what bookies hold, the ledgers' records, what refers to them. A ledger made meanwhile is then referred
-to and not missed. Only one whose maker writes its record first and its reference after (cursors' ledgers, a topic's next one) may look
-like an orphan for a moment, so what is younger than ``min_age_ms`` is none; whoever acts on an orphan looks a second time. A topic's next
-one may look like it for longer, while the current one cannot be closed: if it is removed then, its owner notices and makes another.
+No I/O.
+
+The view is gathered in this order: bookies' listings, ledgers' records, references. So a ledger
+that is created meanwhile is referenced and not missed. A ledger whose creator writes its record
+first and its reference after (cursors' ledgers, a topic's next one) may look like an orphan for a
+moment. So a ledger younger than ``min_age_ms`` is never an orphan, and a job that acts on an orphan
+checks a second time. A topic's next ledger may look like one for longer, while the current one
+cannot be closed. If it is removed then, its owner notices and creates another.
 """
 
 from __future__ import annotations
@@ -38,21 +43,21 @@ __all__ = [
 
 
 class LeakKind(StrEnum):
-    ORPHAN = "orphan"  # in metadata, and nothing refers to it
+    ORPHAN = "orphan"  # in metadata, and without a reference
     STRAY = "stray"  # on bookies, and not in metadata
-    DANGLING = "dangling"  # referred to, and not in metadata
+    DANGLING = "dangling"  # referenced, and not in metadata
     UNDER_REPLICATED = "under-replicated"
     OVER_REPLICATED = "over-replicated"
-    EXPIRED = "expired"  # older than its topic's policy allows, and nobody needs it
+    EXPIRED = "expired"  # older than its topic's policy allows, and not needed
 
 
 class Use(StrEnum):
-    """How a node of the metadata refers to a ledger."""
+    """How a metadata node refers to a ledger."""
 
     CHAIN = "chain"
     VIEW = "view"
     CURSOR = "cursor"
-    DELETING = "deleting"  # its deletion is intended: it may be gone already
+    DELETING = "deleting"  # its deletion is intended: it may already be deleted
 
 
 class Held(NamedTuple):
@@ -62,7 +67,7 @@ class Held(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """A node of the metadata names the ledger."""
+    """A metadata node names the ledger."""
 
     path: str
     use: Use
@@ -78,7 +83,7 @@ class Known(NamedTuple):
 
 
 class Lacking(NamedTuple):
-    """Copies are recorded as missing."""
+    """The ledger is recorded as under-replicated."""
 
     record: UnderReplicated
 
@@ -87,7 +92,9 @@ Evidence = Held | Reference | Known | Lacking
 
 
 class Leak(NamedTuple):
-    """``size_bytes``: what it costs on all bookies together (under-replicated: what is missing); -1 where that is not known."""
+    """``size_bytes``: its size on all bookies together (under-replicated: the missing bytes); -1
+    when unknown.
+    """
 
     kind: str
     ledger_id: int
@@ -100,7 +107,7 @@ class Leak(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """``answered``: the bookies whose listing is known whole; of others nothing is concluded."""
+    """``answered``: the bookies whose whole listing is known; nothing is concluded about others."""
 
     now_ms: int
     min_age_ms: int
@@ -111,7 +118,7 @@ _IN_USE: Final = (Use.CHAIN, Use.VIEW, Use.CURSOR)
 
 
 def judge(ledger_id: int, evidence: Iterable[Evidence], rules: Rules) -> list[Leak]:
-    """What is wrong with a ledger."""
+    """Return the defects of a ledger."""
     metadata: LedgerMetadata | None = None
     lacking: UnderReplicated | None = None
     held: list[str] = []
@@ -170,7 +177,10 @@ def _unused(metadata: LedgerMetadata, references: Sequence[Reference], rules: Ru
 
 
 def _copies(metadata: LedgerMetadata, held: Sequence[str], lacking: UnderReplicated | None, rules: Rules) -> list[Leak]:
-    """Fewer or more bookies than the record names hold it. A striped member may rightly hold nothing of a short ledger."""
+    """Compare the bookies that hold a ledger with those in its record.
+
+    A striped member may rightly hold nothing of a short ledger.
+    """
     found: list[Leak] = []
     members = dict.fromkeys(member for segment in metadata.segments for member in segment.members)
     missing = list(lacking.missing_members) if lacking is not None else []
@@ -194,7 +204,10 @@ def _copies(metadata: LedgerMetadata, held: Sequence[str], lacking: UnderReplica
 
 
 def _must_hold(metadata: LedgerMetadata, member: str) -> bool:
-    """Whether a closed ledger has an entry in whose write set the member is: true of a stripe's length and more."""
+    """Whether a closed ledger has an entry in whose write set the member is.
+
+    True for ledgers of at least a stripe's length.
+    """
     for index, segment in enumerate(metadata.segments):
         if member in segment.members:
             last = min(metadata.last_entry_of(index), segment.first_entry + metadata.ensemble_size - 1)
@@ -204,7 +217,10 @@ def _must_hold(metadata: LedgerMetadata, member: str) -> bool:
 
 
 def schema_gaps(nodes: Sequence[str], versions_count: int) -> list[int]:
-    """The versions of a topic's schema that are not there and should be: all since the last deletion. ``nodes`` are the names below it."""
+    """Return the missing versions of a topic's schema.
+
+    All since the last deletion should exist. ``nodes``: the names below it.
+    """
     versions = {int(node.partition("-")[0]): node.partition("-")[2] for node in nodes}
     deleted = [version for version, rest in versions.items() if rest == "deleted"]
     return [version for version in range(max(deleted, default=-1) + 1, versions_count) if version not in versions]
@@ -216,7 +232,7 @@ def schema_gaps(nodes: Sequence[str], versions_count: int) -> list[int]:
 def references_of(
     path: str, owner: str, record: TopicRecord, cursors: dict[str, CursorRecord], retention: Retention, rules: Rules
 ) -> list[tuple[int, Reference]]:
-    """All that a topic's subtree names. ``cursors`` by path."""
+    """Return all references in a topic's subtree. ``cursors`` by path."""
     over = trimmable_of(record, cursors.values(), retention, rules.now_ms - rules.min_age_ms)
     found = [(link.ledger_id, Reference(path, Use.CHAIN, owner, at < over, link.size_bytes)) for at, link in enumerate(record.ledgers)]
     found += [(ledger_id, Reference(path, Use.DELETING, owner)) for ledger_id in record.deleting]
@@ -227,17 +243,21 @@ def references_of(
             found.append((cursor.cursor_ledger, Reference(cursor_path, Use.CURSOR, owner)))
         found += [(ledger_id, Reference(cursor_path, Use.DELETING, owner)) for ledger_id in cursor.deleting]
     if record.deleted:
-        # Its ledgers go one after another, and its nodes last.
+        # Its ledgers are deleted one after another, and its nodes last.
         found = [(ledger_id, each._replace(use=Use.DELETING, expired=False)) for ledger_id, each in found]
     return found
 
 
 def trimmable_of(record: TopicRecord, cursors: Iterable[CursorRecord], retention: Retention, now_ms: int) -> int:
-    """How many ledgers at the front of a topic's chain neither retention nor a subscription nor its view keeps at a time. The mark in a
-    cursor's node is never above its true one, so this errs towards keeping."""
+    """Return how many ledgers at the front of a topic's chain neither retention, a subscription nor
+    its compacted view keeps.
+
+    The mark-delete position in a cursor's node is never above the true one, so this errs towards
+    keeping.
+    """
     ids = [link.ledger_id for link in record.ledgers]
     if ids != sorted(ids):
-        return 0  # a damaged list: nothing is concluded from its order
+        return 0  # a damaged list: its order proves nothing
     marks = [Position(cursor.mark_ledger, cursor.mark_entry) for cursor in cursors]
     if record.compacted is not None:
         marks.append(Position(record.compacted.horizon_ledger, record.compacted.horizon_entry))

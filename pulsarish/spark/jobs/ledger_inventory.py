@@ -1,6 +1,8 @@
-"""Gathering what is known of all ledgers, on Spark: bookies' listings, ledgers' records, what refers to them.
+"""Gather the facts about all ledgers on Spark: bookies' listings, ledgers' records, references to
+ledgers.
 
-A part that cannot be read does not end the gathering: it is a gap, by name, and whoever would delete by a view with a gap refuses.
+A part that cannot be read does not end the gathering. It becomes a named gap, and a job that
+deletes refuses a view with a gap.
 """
 
 from __future__ import annotations
@@ -32,12 +34,12 @@ T = TypeVar("T")
 _TASKS_MAX: Final = 2_000
 _GAP: Final = -1
 _DOUBT: Final = -2
-"""The keys of what could not be read, and of what is missing that is no ledger, beside ledger ids."""
+"""Keys, besides ledger ids, of what could not be read, and of missing nodes that are not ledgers."""
 
 Gap = tuple[str, str]
 """What could not be read, and why."""
 Doubt = tuple[str, str]
-"""A node whose surroundings are not as they should be, and how."""
+"""A node whose surroundings are inconsistent, and how."""
 _Row = tuple[int, Evidence | Gap | Doubt]
 
 
@@ -58,7 +60,10 @@ class LedgerInventory:
 
 
 def gather(spark: Any, url: str, retention: Retention, *, now_ms: int, min_age_ms: int) -> LedgerInventory:
-    """Read everything, in the order that ``leaks_core`` asks for. ``retention``: what holds where no policy says anything."""
+    """Read everything, in the order that ``leaks_core`` requires.
+
+    ``retention``: the retention where no policy sets one.
+    """
     context = spark.sparkContext
     here = site(url)
     bookies = run(_bookies(here))
@@ -72,7 +77,7 @@ def gather(spark: Any, url: str, retention: Retention, *, now_ms: int, min_age_m
         (run(_topic_pages(here, paths.TOPICS)) + run(_topic_pages(here, paths.PARTITIONED)), partial(_surroundings, url)),
     ):
         part = context.parallelize(items, max(1, min(len(items), _TASKS_MAX))).mapPartitions(read).persist(StorageLevel.MEMORY_AND_DISK)
-        # Gathered before the next is begun.
+        # Gathered before the next step begins.
         view.gaps += part.filter(_is_gap).values().collect()
         view.doubts += part.filter(_is_doubt).values().collect()
         view._parts.append(part)
@@ -99,7 +104,7 @@ def _name(bookie: str) -> str:
 
 
 def _try(what: str, work: Callable[[], Iterable[_Row]]) -> Iterator[_Row]:
-    """The rows, all or none: half a listing is none."""
+    """Yield all rows or none: half a listing is useless."""
     try:
         rows = list(work())
     except (PulsarishError, NoAnswer, Conflict) as error:
@@ -112,7 +117,7 @@ def _try(what: str, work: Callable[[], Iterable[_Row]]) -> Iterator[_Row]:
 
 
 async def _bookies(here: ClusterAccess) -> list[str]:
-    """All that the cluster ever had, by instance id."""
+    """Return all bookies that the cluster ever had, by instance id."""
     nodes = [f"{paths.COOKIES}/{name}" for name in await here.records.children(paths.COOKIES)]
     found = await here.records.get_many(nodes, Cookie) if nodes else []
     return [row[0].instance_id for row in found if row is not None]
@@ -174,11 +179,13 @@ async def _missing(here: ClusterAccess, page: Sequence[str]) -> list[_Row]:
     return [(row[0].ledger_id, Lacking(row[0])) for row in found if row is not None]
 
 
-# -- what refers to ledgers
+# -- references to ledgers
 
 
 async def _topic_pages(here: ClusterAccess, root: str) -> list[list[str]]:
-    """Paths of topics in pages: by what lies there, also below tenants and namespaces that are gone."""
+    """Return the paths of topics in pages, from the nodes that exist, also below deleted tenants
+    and namespaces.
+    """
     found: list[list[str]] = []
     for tenant in await here.records.children(root):
         for namespace in await here.records.children(f"{root}/{tenant}"):
@@ -199,7 +206,8 @@ async def _named(here: ClusterAccess, page: Sequence[str], default: Retention, r
     retentions = await retentions_of(here.records, names, default)
     found: list[_Row] = []
     for name, path, retention in zip(names, page, retentions, strict=True):
-        # The cursors before the topic's record: a subscription that comes in between keeps more than is seen, never less.
+        # The cursors before the topic's record: a subscription that is created in between keeps
+        # more than is seen, never less.
         cursors = await cursors_of(here, path)
         record = await here.records.get(path, TopicRecord)
         if record is not None:
@@ -208,13 +216,13 @@ async def _named(here: ClusterAccess, page: Sequence[str], default: Retention, r
 
 
 async def cursors_of(here: ClusterAccess, topic_path: str) -> dict[str, CursorRecord]:
-    """The records of a topic's durable cursors by path, that of deduplication among them."""
+    """Return the records of a topic's durable cursors by path, with the cursor of deduplication."""
     nodes = [f"{topic_path}/cursors/{name}" for name in await here.records.children(f"{topic_path}/cursors")]
     found = await here.records.get_many(nodes, CursorRecord) if nodes else []
     return {node: row[0] for node, row in zip(nodes, found, strict=True) if row is not None}
 
 
-# -- what is no ledger: namespaces of topics, versions of schemas
+# -- nodes that are not ledgers: namespaces of topics, versions of schemas
 
 
 def _surroundings(url: str, pages: Iterable[list[str]]) -> Iterator[_Row]:
@@ -231,9 +239,13 @@ async def _doubts(here: ClusterAccess, page: Sequence[str]) -> list[_Row]:
 
 
 async def doubts_of(here: ClusterAccess, path: str) -> list[str]:
-    """What is missing around a topic's node, or a partitioned topic's. Raises ``MetadataUnavailable``, ``CorruptData``."""
+    """Return what is missing around a topic's node, or a partitioned topic's.
+
+    Raises ``MetadataUnavailable``, ``CorruptData``.
+    """
     found: list[str] = []
-    # The count before the versions, and the topic after both: a version that is made meanwhile is more, not less.
+    # The count before the versions, and the topic after both: a version that is created meanwhile
+    # adds to them, and is never missing.
     counted = await here.records.get(paths.schemas(path), SchemasRecord)
     if counted is not None:
         gaps = schema_gaps(await here.records.children(paths.schemas(path)), counted[0].versions_count)
@@ -244,5 +256,5 @@ async def doubts_of(here: ClusterAccess, path: str) -> list[str]:
     if found:
         await here.records.sync(path)
         if (await here.records.nodes([path]))[0] is None:
-            return []  # deleted meanwhile
+            return []  # deleted in the meantime
     return found

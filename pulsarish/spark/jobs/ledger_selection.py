@@ -1,4 +1,4 @@
-"""Which ledgers a job is about: of named topics, of a namespace, or all."""
+"""The ledgers that a job works on: of named topics, of a namespace, or all."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pulsarish.model.topic_name import TopicName, decode_segment
 __all__ = ["PAGE", "LedgerSelection", "kept_topic", "ledgers_of", "named_by_topic", "namespaces_of", "topics_of"]
 
 PAGE: Final = 500
-"""Nodes of the metadata asked for at a time."""
+"""Metadata nodes in one request."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerSelection:
-    """Neither topics nor namespace: the whole cluster. Names are as a person typed them."""
+    """Without topics and namespace: the whole cluster. Names are as the user typed them."""
 
     topics: tuple[str, ...] = ()
     namespace: str = ""
@@ -38,7 +38,10 @@ class LedgerSelection:
 
 
 async def namespaces_of(records: Records, scope: LedgerSelection) -> list[tuple[str, str]]:
-    """The namespaces whose topics are meant by a scope that names none. Raises ``NotFound``, ``MetadataUnavailable``."""
+    """Return the namespaces of a selection that names none.
+
+    Raises ``NotFound``, ``MetadataUnavailable``.
+    """
     if scope.namespace:
         tenant, _, name = scope.namespace.partition("/")
         if await records.get(paths.namespace(tenant, name), NamespacePolicies) is None:
@@ -51,7 +54,10 @@ async def namespaces_of(records: Records, scope: LedgerSelection) -> list[tuple[
 
 
 async def topics_of(records: Records, scope: LedgerSelection) -> AsyncIterator[list[TopicName]]:
-    """The topics, in pages; of a partitioned one its partitions. Raises ``TopicNotFound``, ``NotFound``, ``MetadataUnavailable``."""
+    """Yield the topics in pages; for a partitioned topic, its partitions.
+
+    Raises ``TopicNotFound``, ``NotFound``, ``MetadataUnavailable``.
+    """
     if scope.topics:
         yield [each for text in scope.topics for each in await _with_partitions(records, kept_topic(text))]
         return
@@ -62,7 +68,10 @@ async def topics_of(records: Records, scope: LedgerSelection) -> AsyncIterator[l
 
 
 def kept_topic(text: str) -> TopicName:
-    """Raises ``InvalidTopicName``, and ``InvalidArgument`` for a topic of which nothing is stored."""
+    """Return the name of a topic.
+
+    Raises ``InvalidTopicName``, and ``InvalidArgument`` for a topic without storage.
+    """
     name = TopicName.parse(text)
     if not name.persistent:
         raise InvalidArgument(f"topic {name} has no ledgers: what is not persistent is not stored")
@@ -80,7 +89,11 @@ async def _with_partitions(records: Records, name: TopicName) -> list[TopicName]
 
 
 async def ledgers_of(records: Records, scope: LedgerSelection) -> AsyncIterator[list[int]]:
-    """The ids of ledgers in pages: those of the topics, of their views and of their cursors. Raises as ``topics_of``."""
+    """Yield ledger ids in pages: those of the topics, of their compacted views and of their
+    cursors.
+
+    Raises the errors of ``topics_of``.
+    """
     if scope.is_everything:
         async for branch in ledger_ids(records):
             for start in range(0, len(branch), PAGE):
@@ -97,7 +110,7 @@ async def ledgers_of(records: Records, scope: LedgerSelection) -> AsyncIterator[
 
 
 def named_by_topic(record: TopicRecord) -> list[int]:
-    """The ledgers in use of a topic, its view's among them."""
+    """Return the ledgers that a topic uses, with those of its compacted view."""
     view = record.compacted
     return [link.ledger_id for link in record.ledgers] + ([view.ledger_id] if view is not None and view.ledger_id >= 0 else [])
 

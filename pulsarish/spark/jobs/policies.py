@@ -1,6 +1,7 @@
-"""Which retention is in force for topics, as metadata say: the topic's own, else its namespace's, else what brokers are configured with.
+"""The retention in force for topics, from metadata: the topic's own, else its namespace's, else the
+brokers' configured default.
 
-The last is in no metadata, so a job is told it.
+That default is not in metadata, so the job receives it as an argument.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ __all__ = ["retentions_of"]
 
 
 async def retentions_of(records: Records, topics: Sequence[TopicName], default: Retention) -> list[Retention]:
-    """One for each topic; those of a page lie in few namespaces. Raises ``MetadataUnavailable``, ``CorruptData``."""
+    """Return one retention for each topic.
+
+    The topics of a page are in few namespaces. Raises ``MetadataUnavailable``, ``CorruptData``.
+    """
     spaces = list(dict.fromkeys((name.tenant, name.namespace) for name in topics))
     found = await records.get_many([paths.namespace(*space) for space in spaces], NamespacePolicies)
     by_space = {space: {} if record is None else record[0].policies for space, record in zip(spaces, found, strict=True)}
@@ -35,7 +39,7 @@ async def retentions_of(records: Records, topics: Sequence[TopicName], default: 
 
 
 def _policies_path(name: TopicName) -> str:
-    """A partition has those of its partitioned topic."""
+    """Return the path of a topic's policies. A partition has those of its partitioned topic."""
     return paths.topic_policies(paths.partitioned_topic(name.partitioned) if name.partition >= 0 else paths.topic(name))
 
 

@@ -1,11 +1,15 @@
-"""Removing orphan ledgers in two phases: a plan, and after a grace its carrying out, which backs up first what it removes.
+"""Remove orphan ledgers in two phases: make a plan, and after a grace period execute it, with a
+backup first.
 
-Nothing is removed on an incomplete view: a bookie that does not answer, a listing that failed, metadata that nobody has confirmed after a
-restore, each by its name, is the end of it. An orphan of the plan must be the same node and an orphan still, seen from all sides again and
-once more right before it goes. One that is not closed is recovered first, which fences whoever may still write it.
+Nothing is removed on an incomplete view. A bookie that does not answer, a failed listing, or
+metadata that no operator has confirmed after a restore ends the removal, and the error names it. A
+planned orphan must still be the same node and still an orphan when everything is read again, and
+once more just before it is removed. An orphan that is not closed is recovered first, which fences a
+possible writer.
 
-The backup is a folder: ``ledgers.jsonl``, a metadata backup of the removed nodes, and ``entries.parquet``, every entry as its bookies had
-it. Only when both have been read back and are on disk is anything deleted. Bookies find out about the deletion by themselves.
+The backup is a folder: ``ledgers.jsonl``, a metadata backup of the removed nodes, and
+``entries.parquet``, every entry as its bookies had it. Deletion begins only after both have been
+read back and are on disk. Bookies learn of the deletion by themselves.
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ from pulsarish.wire.record import decode_entry_record, restamp_lac
 __all__ = ["GRACE_MS", "Plan", "PlannedLedger", "Removal", "make_plan", "read_plan", "remove", "restore", "write_plan"]
 
 GRACE_MS: Final = 3_600_000
-"""How old a plan must be before it is carried out."""
+"""Age that a plan must have before it is executed."""
 _PLAN_FORMAT: Final = "pulsarish-leaks-plan"
 _PLAN_VERSION: Final = 1
 _READ_BYTES: Final = 1 << 20
@@ -51,7 +55,10 @@ _ENTRY_SCHEMA: Final = "ledger bigint, entry bigint, record binary"
 
 
 class PlannedLedger(msgspec.Struct, frozen=True):
-    """An orphan as it was when the plan was made; ``node_created`` tells its node from a later one of the same path."""
+    """An orphan at the time of the plan.
+
+    ``node_created`` distinguishes its node from a later one at the same path.
+    """
 
     ledger_id: int
     owner: str
@@ -61,7 +68,7 @@ class PlannedLedger(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What ``leaks`` found that may be removed."""
+    """Removable ledgers that ``leaks`` found."""
 
     format: str
     version: int
@@ -72,7 +79,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Removal:
-    """What became of each ledger of a plan: removed, or why not."""
+    """The outcome for each ledger of a plan: removed, or why not."""
 
     removed: list[int] = field(default_factory=list)
     kept: dict[int, str] = field(default_factory=dict)
@@ -84,7 +91,7 @@ class Removal:
 
 
 def make_plan(url: str, leaks: Leaks) -> Plan:
-    """Raises ``NotAllowed`` for a view that is not whole."""
+    """Return the plan. Raises ``NotAllowed`` for an incomplete view."""
     _check_whole(leaks, "a plan is")
     return run(_plan(site(url), leaks))
 
@@ -114,14 +121,14 @@ def _check_whole(leaks: Leaks, what: str) -> None:
 
 
 def write_plan(plan: Plan, file: Path) -> None:
-    """Raises ``AlreadyExists``, ``OSError``."""
+    """Write the plan to a new file. Raises ``AlreadyExists``, ``OSError``."""
     if file.exists():
         raise AlreadyExists(f"{file} exists already: give a new name")
     _ = file.write_bytes(msgspec.json.format(msgspec.json.encode(plan), indent=2) + b"\n")
 
 
 def read_plan(file: Path) -> Plan:
-    """Raises ``CorruptData``, ``OSError``."""
+    """Read a plan. Raises ``CorruptData``, ``OSError``."""
     try:
         plan = msgspec.json.decode(file.read_bytes(), type=Plan)
     except msgspec.MsgspecError as error:
@@ -131,18 +138,19 @@ def read_plan(file: Path) -> Plan:
     return plan
 
 
-# -- carrying it out
+# -- execution
 
 
 def remove(spark: Any, url: str, plan: Plan, backup: Path, *, retention: Retention, min_age_ms: int, grace_ms: int = GRACE_MS) -> Removal:
-    """Remove what the plan names and is an orphan still.
+    """Remove the ledgers of the plan that are still orphans.
 
     Args:
-        backup: a new folder that Spark's executors and this process both reach.
-        grace_ms: how old the plan must be.
+        backup: a new folder that Spark's executors and this process can both access.
+        grace_ms: the age that the plan must have.
 
-    Raises ``NotAllowed`` (another cluster's plan, too young a plan, an incomplete view), ``AlreadyExists`` for the folder,
-    ``CorruptData`` when the backup does not hold what was written.
+    Raises ``NotAllowed`` (another cluster's plan, too young a plan, an incomplete view),
+    ``AlreadyExists`` for the folder, ``CorruptData`` when the backup does not hold what was
+    written.
     """
     here = site(url)
     if plan.cluster_id != run(_cluster_id(here)):
@@ -178,7 +186,7 @@ def remove(spark: Any, url: str, plan: Plan, backup: Path, *, retention: Retenti
 
 
 _Ready = tuple[LedgerMetadata, bytes, int]
-"""A ledger that may go: its record, the record's bytes, the node's version."""
+"""A ledger that may be removed: its record, the record's bytes, the node's version."""
 
 
 async def _prepare(here: ClusterAccess, plan: Plan, orphans: set[int], removal: Removal) -> list[_Ready]:
@@ -198,7 +206,7 @@ async def _prepare(here: ClusterAccess, plan: Plan, orphans: set[int], removal: 
 
 
 async def _closed(here: ClusterAccess, client: LedgerClient, planned: PlannedLedger, orphans: set[int]) -> _Ready | str:
-    """The orphan, closed, or why it is not to be removed."""
+    """Return the orphan, closed, or why it must not be removed."""
     path = paths.ledger(planned.ledger_id)
     await here.records.sync(path)
     node = (await here.records.nodes([path]))[0]
@@ -207,7 +215,7 @@ async def _closed(here: ClusterAccess, client: LedgerClient, planned: PlannedLed
     if node.created != planned.node_created:
         return "it is another ledger of the same number by now"
     metadata = decode_record(node.data, LedgerMetadata, path)
-    # Before it is recovered: that would take it from an owner who has come to write it.
+    # Before the recovery, which would fence an owner that has started to write it.
     if planned.ledger_id not in orphans or not await is_orphan(here, metadata):
         return "it is no orphan any more"
     if metadata.state is not LedgerState.CLOSED:
@@ -223,7 +231,9 @@ async def _closed(here: ClusterAccess, client: LedgerClient, planned: PlannedLed
 
 
 def _make_durable(backup: Path) -> None:
-    """Sync the whole backup, names included: Spark does not, and a ledger is gone for good once its record is."""
+    """Sync the whole backup, names included: Spark does not, and a ledger cannot be restored
+    without it once its record is deleted.
+    """
     for path in (*backup.rglob("*"), backup, backup.absolute().parent):
         number = os.open(path, os.O_RDONLY)
         try:
@@ -266,7 +276,7 @@ def _entries(url: str, encoded: Iterable[bytes]) -> Iterator[tuple[int, int, byt
 
 
 def _count_entries(spark: Any, folder: str) -> dict[int, int]:
-    """The entries of each ledger that can be read back and are what they should be."""
+    """Return for each ledger the number of its entries that can be read back and are correct."""
     rows = spark.read.parquet(folder).rdd.map(_checked)
     return dict(rows.reduceByKey(lambda one, other: one + other).collect())
 
@@ -286,7 +296,7 @@ async def _remove_one(here: ClusterAccess, metadata: LedgerMetadata, version: in
         removal.kept[metadata.ledger_id] = "it was changed while it was backed up"
         return
     except PulsarishError as error:
-        # Told beside what was removed, which nobody would hear of otherwise.
+        # Reported next to what was removed: nothing else would report it.
         removal.kept[metadata.ledger_id] = f"whether it was removed is not known: {error}"
         return
     removal.removed.append(metadata.ledger_id)
@@ -294,14 +304,16 @@ async def _remove_one(here: ClusterAccess, metadata: LedgerMetadata, version: in
     removal.size_bytes += metadata.length_bytes * metadata.write_quorum
 
 
-# -- and back
+# -- restore
 
 
 def restore(spark: Any, url: str, backup: Path) -> Removal:
-    """Bring back what a removal has taken: the records, then the entries, onto the bookies of the records where these are there, otherwise
-    onto others. Repeating it finishes what was interrupted. ``removed`` of the answer are the ledgers brought back.
+    """Restore what a removal has removed: the records, then the entries.
 
-    Raises ``CorruptData`` for a backup that is not whole, ``NotEnoughBookies``, ``ServiceNotReady``.
+    Entries go to the bookies of the records that are alive, otherwise to other bookies. A second
+    call completes an interrupted one. ``removed`` of the result are the restored ledgers.
+
+    Raises ``CorruptData`` for an incomplete backup, ``NotEnoughBookies``, ``ServiceNotReady``.
     """
     here = site(url)
     with (backup / _NODES_FILE).open("rb") as lines:
@@ -330,7 +342,10 @@ def restore(spark: Any, url: str, backup: Path) -> Removal:
 
 
 async def _place(here: ClusterAccess, metadata: LedgerMetadata) -> LedgerMetadata | str:
-    """The record as it is stored now, or why the ledger stays as it is. The record comes first: entries without one are garbage."""
+    """Return the record as it is stored now, or why the ledger stays unchanged.
+
+    The record comes first: entries without one are garbage.
+    """
     found = await here.ledgers.read_newest(metadata.ledger_id)
     if found is not None:
         same = found[0].state is LedgerState.CLOSED and (found[0].last_entry, found[0].length_bytes, found[0].created_ms) == (
@@ -347,7 +362,7 @@ async def _place(here: ClusterAccess, metadata: LedgerMetadata) -> LedgerMetadat
 
 
 def _members(here: ClusterAccess, members: tuple[str, ...], registered: Sequence[str]) -> tuple[str, ...]:
-    """The members, with others in the places of those that are not there. Raises ``NotEnoughBookies``."""
+    """Return the members, with registered bookies in place of missing ones. Raises ``NotEnoughBookies``."""
     gone = [member for member in members if member not in registered]
     if not gone:
         return members

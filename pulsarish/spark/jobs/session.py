@@ -1,4 +1,4 @@
-"""The Spark session of a job, and findings as Spark's rows."""
+"""The Spark session of a job, and findings as Spark rows."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def _check_java() -> None:
 
 @contextmanager
 def spark_session(name: str, master: str, settings: Sequence[str] = ()) -> Iterator[Any]:
-    """A session that ends with the block.
+    """Provide a session that ends with the block.
 
     Args:
-        settings: ``KEY=VALUE`` of Spark's configuration; they win over what is set here.
+        settings: ``KEY=VALUE`` of Spark's configuration; they override those set here.
 
-    Raises ``InvalidArgument`` for a setting that is none, ``NotFound`` without Java, and what Spark says of a failed task in a sentence, as
-    ``PulsarishError``.
+    Raises ``InvalidArgument`` for a setting of another form, ``NotFound`` without Java, and a
+    failed task's error as ``PulsarishError``, shortened to a sentence.
     """
     _check_java()
     _ = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -43,7 +43,7 @@ def spark_session(name: str, master: str, settings: Sequence[str] = ()) -> Itera
     own = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
     if master.startswith("local"):
         own |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        _ = os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark warns of what it finds instead
+        _ = os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # otherwise Spark warns about the one that it finds
     for each in settings:
         key, separator, value = each.partition("=")
         if not separator or not key.startswith("spark."):
@@ -55,7 +55,7 @@ def spark_session(name: str, master: str, settings: Sequence[str] = ()) -> Itera
     try:
         yield session
     except (PySparkException, Py4JError) as error:
-        # Imported here: a pipeline takes its session from this module.
+        # Imported here, because a pipeline imports its session from this module.
         from pulsarish.spark.pipelines.spark_errors import sentence
 
         raise PulsarishError(sentence(error)) from error
@@ -64,7 +64,7 @@ def spark_session(name: str, master: str, settings: Sequence[str] = ()) -> Itera
 
 
 def save(spark: Any, rows: Sequence[tuple[Any, ...]], schema: str, path: str) -> None:
-    """Write rows where and as ``path`` says by its ending; a folder that is there is not replaced.
+    """Write rows to ``path``, in the format of its ending. An existing folder is not replaced.
 
     Raises ``InvalidArgument`` for another ending.
     """
@@ -72,7 +72,7 @@ def save(spark: Any, rows: Sequence[tuple[Any, ...]], schema: str, path: str) ->
 
 
 def format_of(path: str) -> str:
-    """Raises ``InvalidArgument`` for an ending that names no format."""
+    """Return the format of a path. Raises ``InvalidArgument`` for an ending that names no format."""
     found = _FORMATS.get(Path(path).suffix)
     if found is None:
         raise InvalidArgument(f"{path!r}: the name of what is written ends with {', '.join(_FORMATS)}, which says its format")

@@ -1,10 +1,13 @@
-"""``pulsarish job export`` and ``import``: topics as Parquet with what the connector reads of messages, and back, each once.
+"""``pulsarish job export`` and ``import``: write topics to Parquet with the connector's columns,
+and publish them from it, each message once.
 
-An export is a folder: ``messages.parquet`` with the connector's columns, and ``export.json``, written last, which says what the export is
-and holds the topics' partitions, schemas and number of messages. An import publishes each partition's messages in the order of their ids,
-under a producer's name made of the export's id and with their ordinals as sequence ids: what is in the log already is passed over, and what
-a broken task repeats is dropped by deduplication, without which an import is refused. The log's own publish times and ids are new ones; the
-old ones go along as properties when that is asked for.
+An export is a folder: ``messages.parquet`` with the connector's columns, and ``export.json``, which
+is written last. It identifies the export and holds the topics' partitions, schemas and number of
+messages. An import publishes each partition's messages in the order of their ids. The producer's
+name contains the export's id, and the messages' ordinals are the sequence ids. Messages that the
+log already has are skipped. Deduplication drops what a failed task repeats, so an import without it
+is rejected. Publish times and ids in the log are new. On request the old ones are added as
+properties.
 """
 
 from __future__ import annotations
@@ -38,11 +41,13 @@ _MESSAGES: Final = "messages.parquet"
 _FORMAT: Final = "pulsarish-export"
 _VERSION: Final = 1
 _ORIGIN: Final = "pulsarish.origin."
-"""Before the names of properties that say where a message came from."""
+"""Prefix of the properties with a message's origin."""
 
 
 class ExportedTopic(msgspec.Struct, frozen=True):
-    """``partitions`` is 0 for a topic without them; ``schema`` as the administration gives it, if there is one."""
+    """``partitions`` is 0 for a topic without partitions; ``schema`` as the admin API returns it,
+    if there is one.
+    """
 
     topic: str
     partitions: int
@@ -51,7 +56,10 @@ class ExportedTopic(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What an export is. ``export_id`` is new with each, so that two exports are never taken for one by deduplication."""
+    """Description of an export.
+
+    ``export_id`` is new for each, so that deduplication never confuses two exports.
+    """
 
     format: str
     version: int
@@ -62,14 +70,17 @@ class Manifest(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Imported:
-    """Messages by topic of the target: those published now, and those that were there from an earlier try."""
+    """Messages by target topic: those published now, and those that an earlier attempt had published."""
 
     published: dict[str, int] = field(default_factory=dict)
     passed_over: dict[str, int] = field(default_factory=dict)
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Raises ``NotFound`` for a folder that is no whole export, ``CorruptData``."""
+    """Return the description of an export.
+
+    Raises ``NotFound`` for a folder that is not a complete export, ``CorruptData``.
+    """
     try:
         manifest = msgspec.json.decode((folder / EXPORT_FILE).read_bytes(), type=Manifest)
     except FileNotFoundError:
@@ -81,13 +92,14 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-# -- out
+# -- export
 
 
 def export(spark: Any, service_url: str, admin: Admin, admin_url: str, topics: Sequence[str], folder: Path) -> Manifest:
-    """Write topics, up to their ends now, to a new folder that Spark's executors and this process both reach.
+    """Write topics, up to their current ends, to a new folder that Spark's executors and this
+    process can both access.
 
-    Raises ``AlreadyExists`` for a folder that is there, ``TopicNotFound``.
+    Raises ``AlreadyExists`` for an existing folder, ``TopicNotFound``.
     """
     if folder.exists():
         raise AlreadyExists(f"{folder} exists already: give a new name")
@@ -116,7 +128,7 @@ def _schema(admin: Admin, topic: str) -> dict[str, Any] | None:
     return {"type": found["type"], "data": found["data"], "properties": found.get("properties") or {}}
 
 
-# -- in
+# -- import
 
 
 def import_(
@@ -129,15 +141,19 @@ def import_(
     enable_deduplication: bool = False,
     keep_origin: bool = False,
 ) -> Imported:
-    """Publish an export. Repeating it, after a break too, duplicates nothing for as long as the broker remembers a producer
-    (``broker_deduplication_producer_inactivity_timeout_minutes``).
+    """Publish an export.
+
+    Repeating it, also after a failure, duplicates nothing for as long as the broker remembers a
+    producer (``broker_deduplication_producer_inactivity_timeout_minutes``).
 
     Args:
         namespace: ``tenant/namespace`` for all topics, in place of their own.
-        enable_deduplication: switch it on for the topics where it is off.
-        keep_origin: add the old ids, times and producers as properties that begin with ``pulsarish.origin.``.
+        enable_deduplication: enable it for the topics where it is disabled.
+        keep_origin: add the old ids, times and producers as properties that begin with
+            ``pulsarish.origin.``.
 
-    Raises ``NotAllowed`` for a topic without deduplication, ``InvalidArgument`` for one with another number of partitions.
+    Raises ``NotAllowed`` for a topic without deduplication, ``InvalidArgument`` for one with
+    another number of partitions.
     """
     manifest = read_manifest(folder)
     targets = {each.topic: _target(each.topic, namespace) for each in manifest.topics}
@@ -145,7 +161,7 @@ def import_(
         _prepare(admin, each, targets[each.topic], enable_deduplication=enable_deduplication)
     rows = spark.read.parquet(str(folder / _MESSAGES))
     logs = max(1, sum(max(1, each.partitions) for each in manifest.topics))
-    # One task publishes a log's messages, in order; others publish other logs'.
+    # One task publishes the messages of a log in order; other tasks publish other logs.
     ordered = rows.repartition(min(logs, 1_000), "topic", "partition").sortWithinPartitions("topic", "partition", "message_id")
     planned_ms = background().world.clock.wall_ms()
     told = ordered.rdd.mapPartitions(partial(_publish, service_url, manifest.export_id, targets, keep_origin, planned_ms)).collect()
@@ -193,7 +209,8 @@ def _prepare(admin: Admin, each: ExportedTopic, target: str, *, enable_deduplica
 def _publish(
     service_url: str, export_id: str, targets: Mapping[str, str], keep_origin: bool, planned_ms: int, rows: Iterable[Any]
 ) -> Iterator[tuple[str, int, int]]:
-    # Of two tasks for one log the later one wins, and what is left of an earlier import ends itself, whatever their machines' clocks say.
+    # Of two tasks for one log the later one wins, and a task of an earlier import ends, whatever
+    # their machines' clocks show.
     epoch = attempt_epoch(planned_ms, TaskContext.get().taskAttemptId())
     client = Client(service_url)
     try:
@@ -206,7 +223,7 @@ def _publish(
 
 
 def _publish_log(client: Client, log: str, name: str, rows: Iterable[Any], *, epoch: int, keep_origin: bool) -> tuple[int, int]:
-    """How many were published, and how many were there."""
+    """Publish the messages of a log. Return how many were published now, and how many before."""
     publisher = BatchPublisher.open(client, log, name, epoch=epoch)
     if not publisher.deduplication:
         publisher.abandon()
@@ -248,5 +265,5 @@ def _extras(row: Any, *, keep_origin: bool) -> Extras | None:
 
 
 def _milliseconds(time: Any) -> int:
-    """Spark hands timestamps over as times of this machine's zone without saying so."""
+    """Spark returns timestamps as times in this machine's zone, without a zone."""
     return 0 if time is None else round(time.timestamp() * 1000)

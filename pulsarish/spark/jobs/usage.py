@@ -1,7 +1,10 @@
-"""``pulsarish job usage``: what lies on the bookies, by tenant, namespace, topic and bookie, and what of it need not. Changes nothing.
+"""``pulsarish job usage``: what bookies store, by tenant, namespace, topic and bookie, and what
+could be freed.
 
-Sizes come from the records of ledgers; of an open one, what is confirmed. Keys and compressibility come from a sample of entries at places
-spread evenly over each topic.
+Changes nothing.
+
+Sizes come from the records of ledgers; for an open ledger, its confirmed entries count. Keys and
+compressibility come from a sample of entries, taken at evenly spaced positions of each topic.
 """
 
 from __future__ import annotations
@@ -33,9 +36,9 @@ _MIB = 1 << 20
 __all__ = ["SAMPLES", "Usage", "draw", "usage"]
 
 SAMPLES: Final = 20
-"""Places in each topic from which entries are read."""
+"""Positions in each topic at which entries are read."""
 _SAMPLE_BYTES: Final = 256 << 10
-_PAGE: Final = 50  # topics a task
+_PAGE: Final = 50  # topics in a task
 _TASKS_MAX: Final = 2_000
 _TOP_KEYS: Final = 5
 _LEVELS: Final = (("tenants", ["tenant"]), ("namespaces", ["namespace"]), ("topics", ["tenant", "namespace", "topic"]))
@@ -45,7 +48,7 @@ Row = dict[str, Any]
 
 @dataclass(slots=True)
 class Usage:
-    """Rows by what they are about, greatest first. ``skew``: the fullest bookie against the mean."""
+    """Rows by subject, largest first. ``skew``: the fullest bookie relative to the mean."""
 
     total: Row = field(default_factory=dict)
     tenants: list[Row] = field(default_factory=list)
@@ -75,13 +78,13 @@ def usage(
     samples: int = SAMPLES,
     topics_max: int,
 ) -> Usage:
-    """Sum up the topics of a scope.
+    """Sum up the topics of a selection.
 
     Args:
-        retention: what holds where no policy says anything.
-        wished: instead of all policies, to see what it would free.
-        samples: places in each topic of the answer from which entries are read; 0: none.
-        topics_max: topics in the answer, the greatest.
+        retention: the retention where no policy sets one.
+        wished: replaces all policies, to show what it would free.
+        samples: positions in each topic of the answer at which entries are read; 0: none.
+        topics_max: topics in the answer, the largest.
 
     Raises ``NotFound`` for what does not exist, ``MetadataUnavailable``.
     """
@@ -151,7 +154,7 @@ async def _use(here: ClusterAccess, name: TopicName, metadata: LedgerMetadata, c
 
 
 async def _confirmed(here: ClusterAccess, metadata: LedgerMetadata) -> tuple[int, int]:
-    """Entries and bytes of an open ledger that are confirmed, as far as that can be known now."""
+    """Return the confirmed entries and bytes of an open ledger, as far as they can be known now."""
     try:
         last = await LedgerReader(here.world, here.options, here.pool, here.ledgers, metadata).refresh()
         if last < 0:
@@ -217,12 +220,12 @@ def _entries(url: str, count: int, topic: str) -> Iterator[memoryview]:
         try:
             found = run(read_records(here.pool, here.options, metadata, first, last, max_bytes=_SAMPLE_BYTES // max(1, count)))
         except (NoSuchEntry, EntryUnknown):
-            continue  # what cannot be read is told by verify
+            continue  # ``verify`` reports what cannot be read
         yield from (record.payload for record in found.records)
 
 
 async def _readable(here: ClusterAccess, name: TopicName) -> list[tuple[LedgerMetadata, int]]:
-    """A topic's ledgers with their last entries."""
+    """Return a topic's ledgers with their last entries."""
     record = await here.records.get(paths.topic(name), TopicRecord)
     ids = [] if record is None else [link.ledger_id for link in record[0].ledgers]
     found: list[tuple[LedgerMetadata, int]] = []
@@ -249,7 +252,7 @@ def _told(sample: Sample) -> Row:
 
 
 def draw(found: Usage, path: str) -> None:
-    """A picture: what each topic and each bookie stores, and what of it could go."""
+    """Draw what each topic and each bookie stores, and how much of it could be freed."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 7), layout="constrained")

@@ -1,4 +1,6 @@
-"""What ledgers cost, without I/O: the rows that are summed up, and what a sample of entries says about keys and compression."""
+"""Storage use of ledgers, without I/O: the rows that are summed up, and keys and compression in a
+sample of entries.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,12 @@ from pulsarish.wire.payload import decompress, split_batch
 __all__ = ["Facts", "LedgerUse", "Sample", "places", "shares", "skew", "use_of"]
 
 _KEYS_MAX: Final = 10_000
-"""Different keys that a sample keeps count of."""
+"""Limit of the different keys that a sample counts."""
 _UNPACKED_MAX: Final = 64 << 20
 
 
 class LedgerUse(NamedTuple):
-    """One ledger of a topic. ``stored_bytes``: of all copies together."""
+    """One ledger of a topic. ``stored_bytes``: of all replicas together."""
 
     tenant: str
     namespace: str
@@ -36,7 +38,7 @@ class LedgerUse(NamedTuple):
     created_ms: int
     closed_ms: int  # 0: open
     freeable: bool
-    held: list[tuple[str, int]]  # by bookie, the bytes of it there
+    held: list[tuple[str, int]]  # bytes of the ledger on each bookie
 
 
 LEDGER_SCHEMA: Final = (
@@ -46,7 +48,7 @@ LEDGER_SCHEMA: Final = (
 
 
 class Facts(NamedTuple):
-    """What is known of a ledger beside its record: of an open one up to its LAC."""
+    """Facts of a ledger besides its record; for an open one, up to its LAC."""
 
     entries: int
     length_bytes: int
@@ -73,7 +75,10 @@ def use_of(name: TopicName, metadata: LedgerMetadata, facts: Facts) -> LedgerUse
 
 
 def shares(metadata: LedgerMetadata, entries: int, length_bytes: int) -> list[tuple[str, int]]:
-    """How the copies of so many entries lie on the members, entries taken as equally large. A bookie may be in several segments."""
+    """Return the bytes of each member, taking all entries as equally large.
+
+    A bookie may be in several segments.
+    """
     found: dict[str, float] = {}
     for index, segment in enumerate(metadata.segments):
         end = metadata.segments[index + 1].first_entry if index + 1 < len(metadata.segments) else entries
@@ -85,12 +90,14 @@ def shares(metadata: LedgerMetadata, entries: int, length_bytes: int) -> list[tu
 
 
 def skew(sizes: Sequence[int]) -> float:
-    """The greatest of them against their mean; 1: all the same, 0: nothing there."""
+    """Return the largest size relative to the mean; 1: all are equal, 0: there are none."""
     return max(sizes) * len(sizes) / sum(sizes) if sizes and sum(sizes) else 0.0
 
 
 def places(sizes: Sequence[int], count: int) -> list[tuple[int, int]]:
-    """``count`` places evenly over ledgers of so many entries, as pairs of index and entry, each once."""
+    """Return ``count`` distinct positions, evenly spread over ledgers of these sizes, as pairs of
+    index and entry.
+    """
     total = sum(sizes)
     found: dict[tuple[int, int], None] = {}
     for number in range(min(count, total)):
@@ -110,14 +117,14 @@ class Sample:
     entries: int = 0
     messages: int = 0
     entry_bytes: int = 0
-    plain_bytes: int = 0  # of payloads as programs gave them
-    packed_bytes: int = 0  # of the same as they are stored
-    squeezed_bytes: int = 0  # of the same by zlib at its quickest: what compression by a producer would leave, about
-    unread: int = 0  # entries that cannot be looked into: encrypted, of a chunked message, damaged
+    plain_bytes: int = 0  # bytes of payloads as programs gave them
+    packed_bytes: int = 0  # bytes of the same payloads as they are stored
+    squeezed_bytes: int = 0  # bytes of the same after zlib's fastest level: roughly what compression by a producer would leave
+    unread: int = 0  # entries that cannot be decoded: encrypted, of a chunked message, damaged
     keys: Counter[str] = field(default_factory=Counter)
 
     def take(self, entry: bytes | memoryview) -> None:
-        """Look into one entry of a topic."""
+        """Count one entry of a topic."""
         self.entries += 1
         self.entry_bytes += len(entry)
         try:
@@ -149,9 +156,11 @@ class Sample:
 
     @property
     def compressibility(self) -> float | None:
-        """What would be left of a payload, 0 to 1; ``None`` when none was looked into."""
+        """Compressed size of the payloads relative to their size, 0 to 1; ``None`` when none was
+        decoded.
+        """
         return self.squeezed_bytes / self.plain_bytes if self.plain_bytes else None
 
     def top_keys(self, count: int) -> list[tuple[str, float]]:
-        """The commonest keys and their shares of the sampled messages."""
+        """Return the most frequent keys and their shares of the sampled messages."""
         return [(key, seen / self.messages) for key, seen in self.keys.most_common(count)] if self.messages else []

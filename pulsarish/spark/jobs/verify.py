@@ -1,8 +1,10 @@
-"""``pulsarish job verify``: every copy of every entry, read from every bookie that should have it, and laid beside the others.
+"""``pulsarish job verify``: read every replica of every entry from every bookie that should have
+it, and compare the replicas.
 
-A task reads ranges of ledgers at single bookies; what it heard of each chunk goes, as a few bytes an entry, to the task that compares the
-chunk's copies. Entries of an open ledger are read up to its LAC. What is found wrong is looked at once more at the end: a ledger may have
-been deleted or its copies moved meanwhile, and the slowest copy of what was just written may still have been on its way.
+A task reads ranges of ledgers at single bookies. It sends its result for each chunk, a few bytes an
+entry, to the task that compares the chunk's replicas. Entries of an open ledger are read up to its
+LAC. Findings are checked once more at the end: a ledger may have been deleted or its replicas
+moved, and the slowest replica of a new entry may still have been on its way.
 """
 
 from __future__ import annotations
@@ -51,13 +53,13 @@ class VerifiedRow(NamedTuple):
     bookie: str
     instance: str
     owner: str
-    repair: str  # what is known about its mending
+    repair: str  # what is known about its repair
     detail: str
 
 
 @dataclass(slots=True)
 class Report:
-    """What was read and what is wrong."""
+    """What was read, and the findings."""
 
     ledgers: int = 0
     open_ledgers: int = 0
@@ -66,8 +68,8 @@ class Report:
     copies: int = 0
     read_bytes: int = 0
     acked: int = 0  # acknowledged messages of the publisher's log
-    acked_trimmed: int = 0  # of them in ledgers that their topics let go
-    settled: int = 0  # entries that were wrong at the first look and right at the second
+    acked_trimmed: int = 0  # of them in ledgers that their topics have trimmed
+    settled: int = 0  # entries that were wrong at the first check and right at the second
     findings: list[VerifiedRow] = field(default_factory=list)
 
     def totals(self) -> dict[str, int]:
@@ -76,9 +78,10 @@ class Report:
 
 
 def verify(spark: Any, url: str, scope: LedgerSelection, *, split_bytes: int = SPLIT_BYTES, acked: str | None = None) -> Report:
-    """Verify the ledgers of a scope, and the acknowledgements of a publisher's log (see ``acked``).
+    """Verify the selected ledgers, and the acknowledgements of a publisher's log (see ``acked``).
 
-    Raises ``NotFound`` for what does not exist, ``MetadataUnavailable``, ``InvalidArgument`` for a log that is none.
+    Raises ``NotFound`` for what does not exist, ``MetadataUnavailable``, ``InvalidArgument`` for a
+    file that is not such a log.
     """
     context = spark.sparkContext
     pages = run(_pages(site(url), scope))
@@ -113,7 +116,11 @@ def verify(spark: Any, url: str, scope: LedgerSelection, *, split_bytes: int = S
 
 
 class _Plan(NamedTuple):
-    """Of one ledger. ``kind``: closed, open, gone (no such ledger any more), undecided (its LAC cannot be known now)."""
+    """Plan of one ledger.
+
+    ``kind``: closed, open, gone (the ledger no longer exists), undecided (its LAC cannot be known
+    now).
+    """
 
     kind: str
     splits: list[Split]
@@ -192,7 +199,7 @@ def _count(judged: Iterable[_Judged]) -> Iterator[tuple[int, int, int]]:
     yield entries, copies, read_bytes
 
 
-# -- the second look
+# -- the second check
 
 
 async def _look_again(here: ClusterAccess, findings: list[Finding], report: Report) -> None:
@@ -207,7 +214,7 @@ async def _look_again(here: ClusterAccess, findings: list[Finding], report: Repo
             records[ledger_id] = found[0]
     lacking = {record.ledger_id: record for record in await here.ledgers.under_replicated(ledger_ids)}
     kept: list[Finding] = []
-    silences = Silences(here.world.clock)  # who was silent at the first look may be back
+    silences = Silences(here.world.clock)  # a bookie that was silent at the first check may be back
     for start in range(0, len(findings), _LOOK_AGAIN_AT_ONCE):
         group = [each for each in findings[start : start + _LOOK_AGAIN_AT_ONCE] if each.ledger_id in records]
         if start >= _LOOK_AGAIN_MAX:
@@ -221,7 +228,7 @@ async def _look_again(here: ClusterAccess, findings: list[Finding], report: Repo
 
 
 async def _still(here: ClusterAccess, silences: Silences, metadata: LedgerMetadata, finding: Finding) -> list[Finding]:
-    """What is left of a finding."""
+    """Return the parts of a finding that still hold."""
     if finding.kind not in _LOOKED_AT_AGAIN:
         return [finding]
     left: list[Finding] = []

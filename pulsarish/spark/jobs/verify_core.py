@@ -1,7 +1,9 @@
-"""Verifying copies, without I/O: which bookie is asked for which entries, and what the answers of several say together.
+"""Verify replicas, without I/O: which entries to read from which bookie, and what several answers
+mean together.
 
-A ledger is cut into chunks of entries, the same for all of its members, so that what one task heard of a chunk from one bookie can be laid
-beside what others heard of it from others. Of each copy only its state and a checksum of what replicas must agree in are kept.
+A ledger is cut into chunks of entries, the same for all its members. So results for a chunk from
+one bookie can be compared with those from others, although different tasks read them. Of each
+replica only its state and a checksum of the part that replicas must agree in are kept.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ SUM_BYTES: Final = 4
 
 
 class CopyState(IntEnum):
-    """Of one entry at one bookie."""
+    """State of one entry at one bookie."""
 
     OK = 0
     ELSEWHERE = 1  # the bookie is not in the entry's write set
-    MISSING = 2  # it says that it does not have it
-    CORRUPT = 3  # it has it and cannot read it, or what it sends does not match its checksum
-    UNKNOWN = 4  # it may have lost it and does not vouch (limbo)
-    SILENT = 5  # it did not answer
+    MISSING = 2  # the bookie answers that it does not have it
+    CORRUPT = 3  # the bookie has it and cannot read it, or its bytes do not match their checksum
+    UNKNOWN = 4  # the bookie may have lost it (limbo)
+    SILENT = 5  # the bookie did not answer
 
 
 _KINDS: Final = {
@@ -39,7 +41,10 @@ _KINDS: Final = {
 
 
 class Split(NamedTuple):
-    """Entries ``first`` to ``last`` of a ledger at one member, which has place ``place`` of the segment that began at ``base``."""
+    """Entries ``first`` to ``last`` of a ledger at one member.
+
+    ``place``: the member's index in the segment that begins at ``base``.
+    """
 
     ledger_id: int
     first: int
@@ -52,7 +57,7 @@ class Split(NamedTuple):
     size_bytes: int
 
     def chunks(self) -> Iterator[tuple[int, int]]:
-        """First and last entry of each chunk."""
+        """Yield the first and last entry of each chunk."""
         for first in range(self.first, self.last + 1, CHUNK_ENTRIES):
             yield first, min(first + CHUNK_ENTRIES - 1, self.last)
 
@@ -62,7 +67,9 @@ class Split(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """What one bookie gave of a chunk: a ``CopyState`` and ``SUM_BYTES`` of checksum for each entry, in order."""
+    """One bookie's replica of a chunk: a ``CopyState`` and ``SUM_BYTES`` of checksum for each
+    entry, in order.
+    """
 
     member: str
     states: bytes
@@ -71,7 +78,10 @@ class Copy(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """Entries ``first_entry`` to ``last_entry`` of a ledger of which one thing is to be said; ``bookie`` is an instance id or empty."""
+    """One defect of entries ``first_entry`` to ``last_entry`` of a ledger.
+
+    ``bookie`` is an instance id or empty.
+    """
 
     kind: str
     ledger_id: int
@@ -86,7 +96,9 @@ class Finding(NamedTuple):
 
 
 def plan_splits(metadata: LedgerMetadata, last_entry: int, split_bytes: int) -> list[Split]:
-    """The copies of the entries up to ``last_entry``, in splits of about ``split_bytes``, each of whole chunks."""
+    """Return the replicas of the entries up to ``last_entry``, in splits of about ``split_bytes``,
+    each of whole chunks.
+    """
     entry_bytes = metadata.length_bytes / (metadata.last_entry + 1) if metadata.last_entry >= 0 and metadata.length_bytes else 1024.0
     # A striped member has Qw of E entries.
     held_bytes = entry_bytes * metadata.write_quorum / metadata.ensemble_size
@@ -118,7 +130,7 @@ def plan_splits(metadata: LedgerMetadata, last_entry: int, split_bytes: int) -> 
 
 
 def compare(ledger_id: int, first: int, copies: Sequence[Copy]) -> list[Finding]:
-    """What is wrong with a chunk that begins at entry ``first``."""
+    """Return the defects of a chunk that begins at entry ``first``."""
     whole = [copy for copy in copies if not any(copy.states)]
     if len(whole) == len(copies) and all(copy.sums == whole[0].sums for copy in whole):
         return []  # nearly every chunk
@@ -137,7 +149,7 @@ def compare(ledger_id: int, first: int, copies: Sequence[Copy]) -> list[Finding]
 
 
 def _divergent(ledger_id: int, entry_id: int, read: Sequence[tuple[str, bytes]]) -> list[Finding]:
-    """Those whose copy differs from that of most others; all of them when no copy has a majority."""
+    """Return the bookies whose replica differs from the majority's; all of them without a majority."""
     counts = Counter(each for _, each in read)
     if len(counts) < 2:
         return []
@@ -148,7 +160,7 @@ def _divergent(ledger_id: int, entry_id: int, read: Sequence[tuple[str, bytes]])
 
 
 def merge(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """The same with neighbours joined, in the order of ledger, bookie, entry."""
+    """Yield the findings with neighbours joined, in the order of ledger, bookie, entry."""
     held: Finding | None = None
     for each in sorted(findings, key=lambda each: (each.ledger_id, each.bookie, each.kind, each.detail, each.first_entry)):
         if held is not None and held[:2] == each[:2] and held[4:] == each[4:] and each.first_entry <= held.last_entry + 1:

@@ -1,4 +1,4 @@
-"""The DataFrames of a pipeline. What Spark refuses is said with the step and its line."""
+"""The DataFrames of a pipeline. An error of Spark is reported with the step and its line."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class Builder:
     """Makes the tables of a pipeline in their order.
 
     Args:
-        spark: a session in which the connector is registered; the tables become views of it.
+        spark: a session with the connector registered; the tables become views of it.
         pipeline: a checked one.
-        cluster: options that say where topics are.
-        result: gives the table that a sink has written, by the sink's name.
-        streaming: whether streams are read as such, or as the tables of what is there.
+        cluster: options that locate the topics.
+        result: returns the table that a sink has written, by the sink's name.
+        streaming: whether streams are read as streams, or as tables of their current content.
     """
 
     def __init__(
@@ -66,12 +66,13 @@ class Builder:
         self._streaming = streaming
 
     def build(self, name: str) -> DataFrame:
-        """The table of a source or step; those it reads must have been built."""
+        """Return the table of a source or step. Those that it reads must be built."""
         pipeline = self._pipeline
         part: Part = pipeline.sources[name] if name in pipeline.sources else pipeline.steps[name]
         with blamed(pipeline, part):
             table = self._source(part) if isinstance(part, Source) else self._step(part)
-            # Python workers and streams find a mistake late; Spark's analysis of the columns finds most of them now.
+            # Python workers and streams find a mistake late; Spark's analysis of the columns finds
+            # most mistakes now.
             _ = table.schema
             table.createOrReplaceTempView(name)
         self.tables[name] = table
@@ -157,7 +158,7 @@ class Builder:
         folder = Path(self._pipeline.file).resolve().parent
         file = folder / f"{module_name}.py"
         if file.is_file():
-            # For functions that the module's author hands to workers.
+            # For functions that the module's author passes to workers.
             self._spark.sparkContext.addPyFile(str(file))
         if str(folder) not in sys.path:
             sys.path.insert(0, str(folder))
@@ -170,7 +171,7 @@ class Builder:
 
 
 def options_of(source: TopicSource, cluster: Mapping[str, str], *, streaming: bool) -> dict[str, str]:
-    """The connector's options for a topic, a stream of which may be read as a table."""
+    """Return the connector's options for a topic; a stream may be read as a table."""
     own = {name.lower(): name for name in source.options}
     options = {
         **cluster,
@@ -189,7 +190,10 @@ def options_of(source: TopicSource, cluster: Mapping[str, str], *, streaming: bo
 
 
 def json_columns(table: DataFrame, fields: str, on_bad_value: str) -> DataFrame:
-    """A topic's table with the fields of its JSON values in place of ``value``. A field stands in place of a fixed column of its name."""
+    """Return a topic's table with the fields of its JSON values instead of ``value``.
+
+    A field replaces a fixed column of its name.
+    """
     schema = StructType.fromDDL(fields)
     text = sf.col("value").cast("string")
     if on_bad_value == "fail":

@@ -1,4 +1,6 @@
-"""What a pipeline is held to beyond its keys, still without Spark: names that refer, cycles, streams and what can be done with them."""
+"""Check a pipeline beyond its keys, still without Spark: references, cycles, streams and what may
+be done with them.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,10 @@ __all__ = ["check", "inputs_of"]
 
 
 def check(pipeline: Pipeline, reading: Reading) -> Pipeline:
-    """The pipeline with its order and its streams; mistakes are noted in ``reading``, and then the result means nothing."""
+    """Return the pipeline with its order and its streams.
+
+    With mistakes recorded in ``reading``, the result is meaningless.
+    """
     for check_part in (_check_names, _check_sources, _check_steps, _check_sinks, _check_run):
         check_part(pipeline, reading)
     edges = _edges(pipeline, reading)
@@ -63,7 +68,7 @@ def check(pipeline: Pipeline, reading: Reading) -> Pipeline:
 
 
 def inputs_of(part: Part) -> list[tuple[str, int]]:
-    """What a step or sink reads, by name and line. For a query, the tables it names."""
+    """Return what a step or sink reads, by name and line. For a query, the tables that it names."""
     match part:
         case SqlStep():
             first = part.line("sql")
@@ -80,14 +85,17 @@ def inputs_of(part: Part) -> list[tuple[str, int]]:
 def _check_names(pipeline: Pipeline, reading: Reading) -> None:
     tables: dict[str, str] = {}
     for part in [*pipeline.sources.values(), *pipeline.steps.values()]:
-        # SQL does not tell upper from lower case.
+        # SQL does not distinguish upper from lower case.
         other = tables.setdefault(part.name.lower(), part.place)
         if other != part.place:
             reading.wrong(part.at, f"{part.place}: {other} has this name already, and both are tables of queries")
 
 
 def _edges(pipeline: Pipeline, reading: Reading) -> dict[str, list[str]]:
-    """What each table and sink reads; sinks are there as ``sink NAME``. Names that refer to nothing are mistakes and left out."""
+    """Return what each table and sink reads; a sink's key is ``sink NAME``.
+
+    Names that refer to nothing are mistakes and left out.
+    """
     tables = {name.lower(): name for name in [*pipeline.sources, *pipeline.steps]}
     edges: dict[str, list[str]] = {name: [] for name in pipeline.sources}
     for source in pipeline.sources.values():
@@ -111,7 +119,7 @@ def _edges(pipeline: Pipeline, reading: Reading) -> dict[str, list[str]]:
             reading.wrong(part.line("sql") + error.line, f"{part.place}.sql: {error}")
             continue
         for word, line in inputs:
-            # A query names tables as SQL does, other keys as they are written.
+            # A query names tables as SQL does, other keys exactly.
             table = tables.get(word.lower()) if isinstance(part, SqlStep) else (word if word in tables.values() else None)
             if table is None:
                 what = "the query names" if isinstance(part, SqlStep) else "it reads"
@@ -181,7 +189,7 @@ def _check_steps(pipeline: Pipeline, reading: Reading) -> None:
 
 
 def _check_function(step: PythonStep, file: str, reading: Reading) -> None:
-    """The function is found by reading its module, not by importing it, since that would import Spark."""
+    """Check that the function exists by parsing its module. An import would import Spark."""
     line = step.line("function")
     module, colon, name = step.function.partition(":")
     if not colon or not name.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
@@ -334,7 +342,7 @@ def _check_continuous(pipeline: Pipeline, edges: Mapping[str, list[str]], readin
 
 
 def _behind(pipeline: Pipeline, edges: Mapping[str, list[str]], *kinds: type) -> set[str]:
-    """The tables that are, or read directly or not from, parts of these kinds."""
+    """Return the tables that are, or directly or indirectly read from, parts of these kinds."""
     found: set[str] = set()
     for name in pipeline.order:
         part = pipeline.sources.get(name) or pipeline.steps.get(name)

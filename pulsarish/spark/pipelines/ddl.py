@@ -1,4 +1,4 @@
-"""Columns as Spark writes them, ``name type, name type``, judged without Spark."""
+"""Columns in Spark's form, ``name type, name type``, checked without Spark."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class _Columns:
 
 
 def column_names(text: str) -> list[str]:
-    """Raises ``ColumnsError``."""
+    """Return the names of the columns. Raises ``ColumnsError``."""
     names = _Columns(text).names()
     twice = next((name for name in names if [each.lower() for each in names].count(name.lower()) > 1), None)
     if twice is not None:

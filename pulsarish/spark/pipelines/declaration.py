@@ -1,7 +1,10 @@
-"""What a part of a pipeline's file may say: a class a part, a declaration a key, from which files are read and the reference is written.
+"""Declarations of a pipeline's file: one class for each part, one declaration for each key.
 
-A key is declared where its field is: ``rate: int | None = declared(Integer(1), "messages a second", default=None)``. The kind of a key
-turns a node into a value, or notes a mistake that names the key, what stands there and what may stand there.
+Files are read and the reference is generated from them.
+
+A key is declared at its field: ``rate: int | None = declared(Integer(1), "messages a second",
+default=None)``. The kind of a key converts a node to a value, or records a mistake that names the
+key, the value found and the allowed values.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ __all__ = [
 P = TypeVar("P", bound="Part")
 
 BAD: Final = object()
-"""What a kind gives for a node that is not of it; the mistake has been noted."""
+"""Returned by a kind for a node of another kind; the mistake has been recorded."""
 
 _REQUIRED: Final = object()
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -50,7 +53,7 @@ _TRUTHS: Final = {"true": True, "false": False}
 class Kind(Protocol):
     @property
     def shown(self) -> str:
-        """For the reference: what may stand there."""
+        """Allowed values, for the reference."""
         ...
 
     def read(self, node: Node, path: str, reading: Reading) -> Any: ...
@@ -70,14 +73,14 @@ class Key:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A mapping of the file whose keys are declared. ``at``: its line; ``lines``: those of the keys that are there."""
+    """A mapping of the file with declared keys. ``at``: its line; ``lines``: those of its keys."""
 
     TYPE: ClassVar[str] = ""
-    """What its key ``type`` says, where there is a choice."""
+    """The value of its key ``type``, where there is a choice."""
 
     name: str = ""
     place: str = ""
-    """How messages call it: sinks.hourly."""
+    """Its name in messages: sinks.hourly."""
     at: int = 0
     lines: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
@@ -86,7 +89,7 @@ class Part:
 
 
 def declared(kind: Kind, meaning: str, *, default: Any = _REQUIRED) -> Any:
-    """A field of a ``Part`` that stands in the file. Without ``default`` it must stand there."""
+    """Declare a field of a ``Part`` that is a key of the file. Without ``default`` the key is required."""
     metadata = {"kind": kind, "meaning": meaning, "default": default}
     if default is _REQUIRED:
         return dataclasses.field(metadata=metadata)
@@ -96,7 +99,7 @@ def declared(kind: Kind, meaning: str, *, default: Any = _REQUIRED) -> Any:
 
 
 def keys_of(cls: type[Part]) -> list[Key]:
-    """Those that are needed first, otherwise as they are declared."""
+    """Return the keys, required ones first, otherwise in declared order."""
     found = [
         Key(field.name, field.metadata["kind"], field.metadata["meaning"], field.metadata["default"])
         for field in dataclasses.fields(cls)
@@ -106,10 +109,12 @@ def keys_of(cls: type[Part]) -> list[Key]:
 
 
 def read_part(cls: type[P], node: Node, path: str, reading: Reading, *, name: str = "", also: Sequence[str] = ()) -> P | None:
-    """A part from its node. None when something in it is wrong; all of that has been noted.
+    """Read a part from its node.
 
-    ``path``: how the part is called in messages; ``name``: the key under which it stands, where that is a name; ``also``: keys that the
-    caller reads itself.
+    Return None when something in it is wrong; all mistakes have been recorded.
+
+    ``path``: the part's name in messages; ``name``: the key of the part, where that is a name;
+    ``also``: keys that the caller reads itself.
     """
     given = entries(node, path, reading)
     if cls.TYPE:
@@ -250,7 +255,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list; one item may stand there by itself."""
+    """A list; a single item may be given without a list."""
 
     kind: Kind
     what: str = ""
@@ -271,7 +276,7 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
-    """Words of the user's to values."""
+    """A map from words of the user to values."""
 
     kind: Kind
     what: str

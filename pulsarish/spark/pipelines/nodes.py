@@ -1,7 +1,7 @@
-"""A pipeline's file as nodes of YAML that know their lines, with ``${parameters}`` put in.
+"""A pipeline's file as YAML nodes with their lines, with ``${parameters}`` substituted.
 
-Only what a pipeline needs of YAML: mappings, lists and scalars. Aliases and tags are refused: parameters say the same thing in plain
-sight, and a small file could otherwise stand for a huge one.
+Accepts only what a pipeline needs of YAML: mappings, lists and scalars. Aliases and tags are
+rejected: parameters do the same visibly, and with aliases a small file could expand to a huge one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pulsarish.model.errors import ConfigError
 __all__ = ["InvalidPipeline", "Mistake", "Node", "Reading", "compose", "entries", "near", "substitute"]
 
 Node = Any
-"""A node of PyYAML, whose types are not followed."""
+"""A PyYAML node; its types are not checked."""
 
 FILE_BYTES_MAX: Final = 1 << 20
 _PARAMETER: Final = re.compile(r"\$(\$\{|\{([^}]*)\})")
@@ -38,7 +38,10 @@ class Mistake:
 
 
 class InvalidPipeline(ConfigError):
-    """The file is refused. ``mistakes`` has all that were found; the text is a line each, ``file:line: what``."""
+    """The file is rejected.
+
+    ``mistakes`` has all that were found; the text has a line for each, ``file:line: what``.
+    """
 
     def __init__(self, text: str, mistakes: Sequence[Mistake] = ()) -> None:
         super().__init__(text)
@@ -47,14 +50,14 @@ class InvalidPipeline(ConfigError):
 
 @dataclass(slots=True)
 class Reading:
-    """What is found wrong while a file is read, and what is only worth a word."""
+    """Mistakes and warnings found while a file is read."""
 
     file: str
     mistakes: list[Mistake] = field(default_factory=list)
     warnings: list[Mistake] = field(default_factory=list)
 
     def wrong(self, at: Node | int, text: str) -> None:
-        """``at``: the node, or the line, where it stands."""
+        """Record a mistake. ``at``: its node or line."""
         mistake = Mistake(at if isinstance(at, int) else line_of(at), text)
         if mistake not in self.mistakes:
             self.mistakes.append(mistake)
@@ -63,7 +66,7 @@ class Reading:
         self.warnings.append(Mistake(line, text))
 
     def finish(self) -> None:
-        """Raise ``InvalidPipeline`` when anything was wrong."""
+        """Raise ``InvalidPipeline`` when there were mistakes."""
         if self.mistakes:
             found = sorted(self.mistakes)
             raise InvalidPipeline("\n".join(f"{self.file}:{each.line}: {each.text}" for each in found), found)
@@ -78,13 +81,13 @@ class _Loader(yaml.SafeLoader):
 
 
 def line_of(node: Node) -> int:
-    """The first line of what a node says: of a block, which begins behind its ``|``, the next."""
+    """Return the first line of a node's content: for a block, the line after its ``|``."""
     block = isinstance(node, yaml.ScalarNode) and node.style in ("|", ">")
     return int(node.start_mark.line) + (2 if block else 1)
 
 
 def compose(text: str, reading: Reading) -> Node | None:
-    """The root of the file, a mapping; None with the mistake noted when there is none."""
+    """Return the root of the file, a mapping; None, with a recorded mistake, when there is none."""
     if len(text.encode()) > FILE_BYTES_MAX:
         reading.wrong(1, f"the file has more than {FILE_BYTES_MAX:,} bytes")
         return None
@@ -108,7 +111,7 @@ def compose(text: str, reading: Reading) -> Node | None:
 
 
 def entries(node: Node, path: str, reading: Reading) -> dict[str, tuple[Node, Node]]:
-    """Key and value nodes of a mapping by key. What is no mapping, and a key that stands twice, are mistakes."""
+    """Return key and value nodes of a mapping by key. Another node, and a repeated key, are mistakes."""
     if _is_null(node):
         return {}
     if not isinstance(node, yaml.MappingNode):
@@ -130,7 +133,7 @@ def items(node: Node) -> list[Node] | None:
 
 
 def scalar(node: Node) -> str | None:
-    """The text of a scalar; None for anything else, and for null."""
+    """Return the text of a scalar; None for another node, and for null."""
     return str(node.value) if isinstance(node, yaml.ScalarNode) and not _is_null(node) else None
 
 
@@ -139,7 +142,7 @@ def _is_null(node: Node) -> bool:
 
 
 def shown(node: Node) -> str:
-    """A node in a few words, for a message."""
+    """Describe a node in a few words, for a message."""
     if isinstance(node, yaml.MappingNode):
         return "a mapping"
     if isinstance(node, yaml.SequenceNode):
@@ -151,13 +154,13 @@ def shown(node: Node) -> str:
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """A sentence that suggests what may have been meant, after a space; empty when nothing is near."""
+    """Return a sentence that suggests a similar known word, after a space; empty when there is none."""
     found = difflib.get_close_matches(word, list(known), 3)
     return f" Did you mean {' or '.join(found)}?" if found else ""
 
 
 def substitute(node: Node, values: Mapping[str, str], reading: Reading) -> None:
-    """Put the values of parameters in for ``${name}`` everywhere below a node. ``$${`` stands for ``${`` itself."""
+    """Substitute parameters for ``${name}`` everywhere below a node. ``$${`` means ``${`` itself."""
     if node.tag not in _KNOWN_TAGS:
         reading.wrong(node, f"the tag {node.tag.removeprefix(_TAGS)} is not used in pipelines")
     if isinstance(node, yaml.MappingNode):

@@ -1,4 +1,4 @@
-"""Rows at a bounded rate."""
+"""Rows at a limited rate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SLICES_A_SECOND: Final = 10
 
 
 def paced(batches: Iterable[Any], rows_per_second: int, clock: Callable[[], float], sleep: Callable[[float], None]) -> Iterator[Any]:
-    """The rows of Arrow batches in slices, each when those before it have had their time."""
+    """Yield the rows of Arrow batches in slices, each after the time that the earlier ones may take."""
     slice_rows = max(1, rows_per_second // _SLICES_A_SECOND)
     begun, passed = clock(), 0
     for batch in batches:

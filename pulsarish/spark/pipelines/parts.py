@@ -1,6 +1,6 @@
-"""The parts of a pipeline's file, but for its steps (`steps.py`).
+"""The parts of a pipeline's file, except its steps (`steps.py`).
 
-Reading it is in `reading.py`, what it is held to beyond its keys in `checking.py`.
+`reading.py` reads it. `checking.py` checks what the keys alone do not.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class ResultSource(Source):
 class Sink(Part):
     STREAMS: ClassVar[bool] = True
     READABLE: ClassVar[bool] = False
-    """Whether a ``result`` source can read what it wrote."""
+    """Whether a ``result`` source can read what the sink wrote."""
 
     input: str = declared(Reference(), "the rows it writes")
 
@@ -325,4 +325,4 @@ class Pipeline(Part):
     streams: frozenset[str] = frozenset()
     """The sources and steps whose rows come as a stream."""
     order: tuple[str, ...] = ()
-    """Sources, steps and sinks so that each stands behind what it reads."""
+    """Sources, steps and sinks, each after what it reads."""

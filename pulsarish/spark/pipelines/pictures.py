@@ -1,4 +1,4 @@
-"""Plots of a pipeline's results, as PNG: ones that can be put in front of people as they are."""
+"""Plots of a pipeline's results, as PNG, ready to be shown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BARS_MAX: Final = 60
 _CELL_LABELS_MAX: Final = 12 * 26
 _COLOUR_QUANTILE: Final = 0.98
 _LABELLED_SHARE: Final = 0.012
-"""Of the whole width: what is narrower has no room for its number."""
+"""Share of the whole width; a narrower bar has no room for its number."""
 _INK: Final = "#222222"
 _FAINT: Final = "#767676"
 _COLOURS: Final = (
@@ -30,7 +30,10 @@ _COLOURS: Final = (
 
 
 def draw(sink: PictureSink, rows: Any) -> None:
-    """Draw ``rows``, a frame of pandas, to the sink's file. Raises ``InvalidArgument`` for rows that make no such plot."""
+    """Draw ``rows``, a pandas frame, to the sink's file.
+
+    Raises ``InvalidArgument`` for rows that do not fit the plot.
+    """
     if len(rows) > sink.rows_max:
         raise InvalidArgument(f"{sink.place}: there are more than rows_max ({sink.rows_max:,}) rows; aggregate them, or raise it")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -71,7 +74,10 @@ def _scatter(sink: PictureSink, rows: Any, axes: Any) -> None:
 
 
 def _bar(sink: PictureSink, rows: Any, axes: Any) -> None:
-    """Upright bars, side by side for several columns or series; numbers and times in their order, words in that of the rows."""
+    """Draw upright bars, side by side for several columns or series.
+
+    Numbers and times are sorted; words keep the order of the rows.
+    """
     rows = rows if isinstance(rows[sink.x].iloc[0], str) else rows.sort_values(sink.x)
     places = {value: index for index, value in enumerate(dict.fromkeys(rows[sink.x]))}
     _refuse_many(sink, len(places), _BARS_MAX, "bars")
@@ -87,7 +93,7 @@ def _bar(sink: PictureSink, rows: Any, axes: Any) -> None:
 
 
 def _ranking(sink: PictureSink, rows: Any, axes: Any) -> None:
-    """Lying bars, the longest on top, each with its number."""
+    """Draw horizontal bars, the longest on top, each with its number."""
     y = sink.y[0]
     rows = rows.assign(**{y: rows[y].astype(float)}).sort_values(y)
     _refuse_many(sink, len(rows), _BARS_MAX, "bars")
@@ -111,12 +117,15 @@ def _ranking(sink: PictureSink, rows: Any, axes: Any) -> None:
 
 
 def _heatmap(sink: PictureSink, rows: Any, axes: Any) -> None:
-    """``series`` down, ``x`` along, ``value`` as colour; cells are labelled where there are not too many."""
+    """Draw ``series`` down, ``x`` along, ``value`` as colour.
+
+    Cells have labels unless there are too many.
+    """
     table = rows.pivot_table(index=sink.series, columns=sink.x, values=sink.value, aggfunc="mean")
     _refuse_many(sink, len(table), _BARS_MAX, "rows")
     values = table.to_numpy(dtype=float)
     given = rows[sink.value].astype(float)
-    # A few far off do not take the colour from all others; they have that of the end.
+    # A few outliers do not take the colours from all others; they get the colour of the end.
     low, high = float(given.min()), float(given.abs().quantile(_COLOUR_QUANTILE)) or 1.0
     scale: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -high, "vmax": high} if low < 0 else {"cmap": "YlOrRd", "vmin": low, "vmax": high}
     image = axes.imshow(values, aspect="auto", interpolation="nearest", **scale)
@@ -159,7 +168,9 @@ def _histogram(sink: PictureSink, rows: Any, axes: Any) -> None:
 
 
 def _spans(sink: PictureSink, rows: Any, axes: Any) -> None:
-    """A line of time for each value of ``series``, with a bar from ``x`` to ``y[0]`` for each row; ``value`` is written into it."""
+    """Draw a time line for each value of ``series``, with a bar from ``x`` to ``y[0]`` for each
+    row; ``value`` is its label.
+    """
     from matplotlib.dates import date2num
 
     names = list(dict.fromkeys(rows.sort_values(sink.series)[sink.series]))
@@ -196,7 +207,7 @@ _CHARTS: Final[dict[str, Callable[[PictureSink, Any, Any], None]]] = {
 
 
 def _series(sink: PictureSink, rows: Any) -> list[tuple[str, Any, str]]:
-    """Name, rows and column of what gets a colour of its own."""
+    """Return name, rows and column of each series with its own colour."""
     if not sink.series:
         return [(column.replace("_", " "), rows, column) for column in sink.y]
     names = list(dict.fromkeys(rows.sort_values(sink.series)[sink.series]))

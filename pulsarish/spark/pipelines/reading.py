@@ -1,4 +1,7 @@
-"""A pipeline's file read and checked without Spark: every mistake with its line, all of them at once."""
+"""Read and check a pipeline's file without Spark.
+
+Reports every mistake with its line, all of them at once.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +26,13 @@ HERE: Final = "here"
 
 
 def read_pipeline(file: str, settings: Mapping[str, str]) -> tuple[Pipeline, list[Mistake]]:
-    """The pipeline of a file, and what is not wrong but worth a word.
+    """Return the pipeline of a file, and warnings.
 
     Args:
         file: its path.
         settings: values of parameters, as by ``--set``.
 
-    Raises ``InvalidPipeline`` with all that is wrong, ``OSError`` when there is no such file.
+    Raises ``InvalidPipeline`` with all mistakes, ``OSError`` when the file does not exist.
     """
     reading = Reading(file)
     try:
@@ -63,7 +66,7 @@ def _parameters(root: Node, file: str, settings: Mapping[str, str], reading: Rea
         elif name in settings:
             values[name] = settings[name]
         elif default is not None:
-            # A default may name what is declared above it.
+            # A default may use a parameter that is declared above it.
             substitute(value, values, reading)
             values[name] = str(value.value)
         else:
@@ -77,13 +80,17 @@ def _parameters(root: Node, file: str, settings: Mapping[str, str], reading: Rea
 
 
 def _pipeline(root: Node, reading: Reading) -> Pipeline | None:
-    """The root without its three sections is a part like others; the sections are names to parts of a type each."""
+    """Read the root.
+
+    Without its three sections it is a part like others; a section maps names to parts, each with a
+    type.
+    """
     sections = {key.value: value for key, value in root.value if getattr(key, "value", None) in _SECTIONS}
     given = list(root.value)
     root.value = [(key, value) for key, value in given if getattr(key, "value", None) not in _SECTIONS]
     pipeline = read_part(Pipeline, root, "", reading, also=_SECTIONS)
     root.value = given
-    entries(root, "the pipeline", reading)  # for sections that stand twice
+    entries(root, "the pipeline", reading)  # for repeated sections
     for section in ("sources", "sinks"):
         if section not in sections:
             reading.wrong(root, f"the pipeline: {section} is missing: names to what each of them is")
@@ -98,7 +105,7 @@ def _pipeline(root: Node, reading: Reading) -> Pipeline | None:
 
 
 def _section(node: Node | None, section: str, types: Mapping[str, type[P]], reading: Reading) -> dict[str, P] | None:
-    """None when a part of it is wrong."""
+    """Read a section; None when a part of it is wrong."""
     found: dict[str, P] = {}
     before = len(reading.mistakes)
     for name, (key, value) in ({} if node is None else entries(node, section, reading)).items():

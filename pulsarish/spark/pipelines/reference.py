@@ -1,4 +1,6 @@
-"""The reference of all keys, written from their declarations: for the command ``pulsarish pipeline keys`` and for docs/spark.md."""
+"""The reference of all keys, generated from their declarations: for the command ``pulsarish
+pipeline keys`` and for docs/spark.md.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ __all__ = ["reference"]
 
 
 def reference() -> str:
-    """As Markdown, headings of the fourth level."""
+    """Return the reference as Markdown, with headings of the fourth level."""
     return "\n".join(_lines()) + "\n"
 
 

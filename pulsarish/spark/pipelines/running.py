@@ -1,7 +1,9 @@
-"""A pipeline run on Spark: once, every so often, or until it is stopped; its plans and samples of its rows.
+"""Run a pipeline on Spark: once, periodically, or until it is stopped.
 
-Sinks are written in stages: those that read no result first, streams beside each other, then tables one by one; after them those that read
-what the first have written, and so on.
+Show its plans and samples of its rows.
+
+Sinks are written in stages. First those that read no result: streams concurrently, then tables one
+by one. Then those that read what the first have written, and so on.
 """
 
 from __future__ import annotations
@@ -28,24 +30,27 @@ __all__ = ["PipelineFailed", "Runner", "StreamCounts"]
 
 _POLL_SECONDS: Final = 0.2
 SETTINGS: Final = {
-    # A time in a file or a topic means the same everywhere, and what a batch did is kept until it was counted.
+    # A time in a file or a topic means the same everywhere, and a batch's statistics are kept until
+    # they were counted.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
 
 
 class PipelineFailed(PulsarishError):
-    """A step or sink failed while it ran; the text names it with its line."""
+    """A step or sink failed at run time; the text names it with its line."""
 
 
 @dataclass
 class StreamCounts:
-    """What a sink's stream did in a run."""
+    """Statistics of a sink's stream in a run."""
 
     batch_rows: list[int] = field(default_factory=list)
     """Rows read, by batch."""
     late: int = 0
-    """What came too late for its window or session, as Spark counts it: after rows of one task and group were put together."""
+    """Rows too late for their window or session, as Spark counts them: after it merged rows of one
+    task and group.
+    """
     _seen: int = -1
 
     def take(self, progress: Iterable[Mapping[str, Any]]) -> None:
@@ -61,11 +66,12 @@ class Runner:
     """Runs one pipeline.
 
     Args:
-        spark: a session in which the connector is registered. Its views and settings become the pipeline's.
+        spark: a session with the connector registered. Its views and settings become the
+            pipeline's.
         pipeline: a checked one.
-        cluster: options that say where topics are.
-        show: takes what is for the person's eyes.
-        stop: set by whoever wants the run to end in order.
+        cluster: options that locate the topics.
+        show: receives output for the user.
+        stop: set to end the run gracefully.
     """
 
     spark: SparkSession
@@ -74,7 +80,7 @@ class Runner:
     show: Callable[[str], None]
     stop: threading.Event = field(default_factory=threading.Event)
     counts: dict[str, StreamCounts] = field(default_factory=dict)
-    """Of the streams, by the sink's name."""
+    """Statistics of the streams, by the sink's name."""
 
     def __post_init__(self) -> None:
         for name, value in {**SETTINGS, **self.pipeline.spark.conf}.items():
@@ -83,7 +89,11 @@ class Runner:
         self._writing = Writing(self.spark, self.pipeline, self.cluster, self.show)
 
     def run(self) -> None:
-        """Raises ``InvalidPipeline`` for what Spark finds wrong before it reads, ``PipelineFailed`` for what failed later."""
+        """Run the pipeline.
+
+        Raises ``InvalidPipeline`` when Spark rejects it before reading, ``PipelineFailed`` for a
+        later failure.
+        """
         run = self.pipeline.run
         match run.mode:
             case "once":
@@ -95,7 +105,8 @@ class Runner:
                     number += 1
                     self.show(f"round {number}")
                     self._round()
-                    # A round that took longer than the interval is followed at once by one, not by all that were missed.
+                    # A round that took longer than the interval is followed at once by one round,
+                    # not by all that were missed.
                     due = max(due + run.every, time.perf_counter())
                     if number != run.rounds:
                         self.stop.wait(due - time.perf_counter())
@@ -122,7 +133,9 @@ class Runner:
             self.show(f"{part.place} (line {part.at})\n{render(table.columns, found)}\n")
 
     def _stand_in(self, *, rows: bool) -> Callable[[str, Mapping[str, DataFrame]], DataFrame]:
-        """In place of a sink's result where nothing is written: what the sink would be given, or no rows of that form."""
+        """Return a replacement for a sink's result where nothing is written: the sink's input, or
+        an empty table of that form.
+        """
 
         def result(name: str, tables: Mapping[str, DataFrame]) -> DataFrame:
             sink = self.pipeline.sinks[name]
@@ -203,7 +216,10 @@ class Runner:
             return self._writing.start(sink, builder.tables[sink.input], trigger)
 
     def _await(self, queries: Mapping[str, StreamingQuery], *, until_end: bool, seconds: float | None = None) -> None:
-        """Until all have ended, or for so long; what one does is counted meanwhile. When one fails, the others are stopped."""
+        """Wait until all have ended, or for ``seconds``, and count what each one does.
+
+        When one fails, stop the others.
+        """
         end = None if seconds is None else time.perf_counter() + seconds
         try:
             while True:
@@ -245,7 +261,9 @@ class Runner:
 
 
 def stages_of(pipeline: Pipeline) -> dict[str, int]:
-    """The stage of each source, step and sink (``sink NAME``): how many results must have been written before."""
+    """Return the stage of each source, step and sink (``sink NAME``): how many results must be
+    written before.
+    """
     stages: dict[str, int] = {}
     by_word = {name.lower(): name for name in [*pipeline.sources, *pipeline.steps]}
     for name in pipeline.order:

@@ -16,7 +16,7 @@ __all__ = ["cluster_options", "session_of"]
 
 @contextmanager
 def session_of(pipeline: Pipeline, master: str | None) -> Iterator[SparkSession]:
-    """A session as the file describes it, which ends with the block."""
+    """Provide a session as the file describes it, which ends with the block."""
     settings = [f"{name}={value}" for name, value in pipeline.spark.conf.items()]
     with spark_session(pipeline.name, master or pipeline.spark.master, settings) as spark:
         register(spark)
@@ -24,5 +24,5 @@ def session_of(pipeline: Pipeline, master: str | None) -> Iterator[SparkSession]
 
 
 def cluster_options(pipeline: Pipeline, service_url: str, admin_url: str) -> dict[str, str]:
-    """``service_url`` and ``admin_url`` are for a file that names none."""
+    """Return the connector's options. ``service_url`` and ``admin_url`` apply when the file names none."""
     return {"service.url": pipeline.cluster.service_url or service_url, "admin.url": pipeline.cluster.admin_url or admin_url}

@@ -1,4 +1,4 @@
-"""Sinks: what a pipeline's tables and streams are written to, and how what was written is read again."""
+"""Sinks: where a pipeline's tables and streams are written, and how results are read again."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ from pulsarish.spark.pipelines.versions import Versions
 
 __all__ = ["Writing", "frame_of", "plan_of", "query_name", "readable", "row_order", "throttled"]
 
-# In a physical plan, written from its end. A BroadcastExchange sends a small side whole and leaves the order of the other as it is;
-# a Sort with true is one of all rows, not of each part.
+# In a physical plan, read from its end. A BroadcastExchange sends a small side whole and leaves the
+# order of the other unchanged. A Sort with true sorts all rows, not each part.
 _SHUFFLE: Final = re.compile(r"\bExchange\b")
 _SORT: Final = re.compile(r"\bSort \[.*\], true\b")
 
 
 @dataclass
 class Writing:
-    """How sinks of one pipeline are written.
+    """Writes the sinks of one pipeline.
 
     Args:
         spark: the session.
         pipeline: a checked one.
-        cluster: options that say where topics are.
-        show: takes what is for the person's eyes, tables included.
+        cluster: options that locate the topics.
+        show: receives output for the user, tables included.
     """
 
     spark: SparkSession
@@ -54,10 +54,10 @@ class Writing:
     cluster: Mapping[str, str]
     show: Callable[[str], None]
     schemas: dict[str, StructType] = field(default_factory=dict)
-    """Of what each sink was given, so that its result can be read also when nothing was written yet."""
+    """Schemas of the sinks' inputs, so that a result can be read even when nothing was written yet."""
 
     def start(self, sink: Sink, table: DataFrame, trigger: Mapping[str, Any]) -> StreamingQuery:
-        """Begin to write a stream; the query runs on by itself."""
+        """Start writing a stream; the query continues by itself."""
         frame = frame_of(sink, table)
         self.schemas[sink.name] = frame.schema if not isinstance(sink, TopicSink) else _value_columns(sink, table).schema
         writer = frame.writeStream.queryName(query_name(self.pipeline, sink)).trigger(**trigger)
@@ -106,7 +106,7 @@ class Writing:
                 raise AssertionError(f"a sink of type {sink.TYPE} is not written")
 
     def result(self, sink: Sink) -> DataFrame:
-        """What a sink has written, as a table; empty when there is nothing yet."""
+        """Return what a sink has written, as a table; empty when there is nothing yet."""
         match sink:
             case TopicSink():
                 table = self.spark.read.format(FORMAT).options(**self.cluster).option("topic", sink.topic).load()
@@ -154,7 +154,7 @@ class Writing:
 
 
 def frame_of(sink: Sink, table: DataFrame) -> DataFrame:
-    """The columns that are written, in as many pieces as are asked for."""
+    """Return the columns to write, in the requested number of pieces."""
     match sink:
         case TopicSink():
             return _messages(sink, table)
@@ -192,20 +192,25 @@ def _messages(sink: TopicSink, table: DataFrame) -> DataFrame:
 
 
 def query_name(pipeline: Pipeline, sink: Sink) -> str:
-    """Of a sink's stream, and of its checkpoint: two pipelines may keep theirs in one folder."""
+    """Return the name of a sink's stream and of its checkpoint: two pipelines may share a
+    checkpoint folder.
+    """
     return f"{pipeline.name}-{sink.name}"
 
 
 def readable(table: DataFrame) -> DataFrame:
-    """Times as text in the session's zone: as rows of Python they would be in that of this machine."""
+    """Return the table with times as text in the session's zone: as Python rows they would be in
+    this machine's zone.
+    """
     times = [each.name for each in table.schema.fields if isinstance(each.dataType, TimestampType)]
     return table.withColumns({name: sf.col(f"`{name}`").cast("string") for name in times}) if times else table
 
 
 def row_order(sink: TopicSink, frame: DataFrame) -> str:
-    """``content`` when a task's rows may come in another order the next time, which a shuffle does; otherwise ``plan``.
+    """Return ``content`` when a task's rows may arrive in another order next time, which a shuffle
+    causes; otherwise ``plan``.
 
-    Rows that are sorted behind the shuffle keep the order that was asked for.
+    Rows that are sorted after the shuffle keep the requested order.
     """
     if sink.row_order != "auto":
         return sink.row_order
@@ -215,12 +220,12 @@ def row_order(sink: TopicSink, frame: DataFrame) -> str:
 
 
 def plan_of(frame: DataFrame, mode: str) -> str:
-    """Spark's plan as text, of a stream too. ``mode`` is one of ``DataFrame.explain``."""
+    """Return Spark's plan as text, also for a stream. ``mode`` is one of ``DataFrame.explain``."""
     return str(frame.sparkSession._jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), mode))
 
 
 def throttled(frame: DataFrame, rows_per_second: int) -> DataFrame:
-    """The same rows by one task, in their order, at most so many a second."""
+    """Return the same rows in one task, in order, at most ``rows_per_second``."""
     return frame.coalesce(1).mapInArrow(lambda batches: paced(batches, rows_per_second, time.perf_counter, time.sleep), frame.schema)
 
 

@@ -1,4 +1,4 @@
-"""Errors of Spark in a sentence: what a person needs of them, without plans and stacks of two languages."""
+"""Errors of Spark in a sentence, without plans and stacks of two languages."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ __all__ = ["blamed", "sentence"]
 
 _LINES_MAX: Final = 6
 _BEHIND_WORDS: Final = ("JVM stacktrace", "=== Streaming Query", "== SQL", "'", "+-", "\tat ")
-# The last line of a traceback: our own errors have the field's names, others those of Python's custom.
+# The last line of a traceback: our own errors have the field's names, others follow Python's
+# convention.
 _PYTHON: Final = re.compile(r"(?:pulsarish\.[\w.]+|(?!org\.|java\.|scala\.|py4j\.|pyspark\.)[A-Za-z_][\w.]*(?:Error|Exception)): .+")
 _CAUSE: Final = re.compile(r"Caused by: [\w.$]+: (.+)")
 
 
 @contextmanager
 def blamed(pipeline: Pipeline, part: Part) -> Iterator[None]:
-    """What Spark refuses inside is an ``InvalidPipeline`` that names the part and its line."""
+    """Turn an error of Spark inside the block into an ``InvalidPipeline`` that names the part and
+    its line.
+    """
     try:
         yield
     except (PySparkException, Py4JError) as error:
@@ -35,7 +38,7 @@ def blamed(pipeline: Pipeline, part: Part) -> Iterator[None]:
 
 
 def sentence(error: Exception) -> str:
-    """The innermost error of Python, or the innermost cause in the JVM, or Spark's own words."""
+    """Return the innermost Python error, or the innermost cause in the JVM, or Spark's own text."""
     lines = str(error).splitlines()
     for line in reversed(lines):
         if _PYTHON.fullmatch(line.strip()):

@@ -1,7 +1,8 @@
-"""What can be said of a query without Spark: the tables it names, and whether quotes and brackets are closed.
+"""Facts about a query without Spark: the tables that it names, and whether quotes and brackets are
+closed.
 
-This is no parser of SQL: it knows words, quotes, comments and brackets, which is enough to find the names behind FROM and JOIN. Columns,
-types and the rest of the grammar are Spark's to judge.
+This is not a parser of SQL. It knows words, quotes, comments and brackets, which is enough to find
+the names after FROM and JOIN. Spark checks columns, types and the rest of the grammar.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _TOKEN: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _QUERIES: Final = ("select", "with", "from", "values", "table")
-# FROM that is no clause: inside these functions, and in IS [NOT] DISTINCT FROM.
+# FROM that is not a clause: inside these functions, and in IS [NOT] DISTINCT FROM.
 _FROM_FUNCTIONS: Final = frozenset({"extract", "trim", "substring", "substr", "overlay"})
 _ENDS_FROM: Final = frozenset(
     (
@@ -63,7 +64,10 @@ class _Token:
 
 
 def tables_of(query: str) -> list[TableName]:
-    """The tables that a query reads, without those that it defines itself by WITH. Raises ``QueryError``."""
+    """Return the tables that a query reads, without those that it defines itself by WITH.
+
+    Raises ``QueryError``.
+    """
     tokens = list(_tokens(query))
     if not tokens:
         raise QueryError("the query is empty", 0)
@@ -112,7 +116,7 @@ def _check_brackets(tokens: list[_Token]) -> None:
 
 
 def _common_tables(tokens: list[_Token]) -> Iterator[str]:
-    """Names defined by WITH: a name, perhaps columns in brackets, then AS and a bracket."""
+    """Yield the names defined by WITH: a name, perhaps columns in brackets, then AS and a bracket."""
     if not any(token.low == "with" for token in tokens):
         return
     for index, token in enumerate(tokens):

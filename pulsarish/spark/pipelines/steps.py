@@ -1,4 +1,4 @@
-"""The steps of a pipeline's file: what becomes of rows between sources and sinks."""
+"""The steps of a pipeline's file: how rows change between sources and sinks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows as a table that a person reads: numbers to the right, nothing cut but what is very long."""
+"""Rows as a table for people: numbers aligned right, only very long values cut."""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
-"""A table of the newest row of each key, kept as Parquet folders ``version=N``: each change writes the whole table to a new one.
+"""A table of the newest row of each key, kept as Parquet folders ``version=N``.
 
-A version counts once Spark has put ``_SUCCESS`` into it, so that a reader sees a whole table or the one before. A batch that is merged
-again after a failure changes nothing: rows that are there already are no newer than themselves.
+Each change writes the whole table to a new one.
+
+A version counts once Spark has put ``_SUCCESS`` into it, so a reader sees a whole table or the
+previous one. A batch that is merged again after a failure changes nothing: existing rows are not
+newer than themselves.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ _PREFIX: Final = "version="
 
 @dataclass(frozen=True)
 class Versions:
-    """``newest_by`` and ``delete_when`` are expressions of SQL on the columns of a row."""
+    """``newest_by`` and ``delete_when`` are SQL expressions on the columns of a row."""
 
     spark: SparkSession
     path: str
@@ -30,12 +33,12 @@ class Versions:
     delete_when: str
 
     def current(self) -> DataFrame | None:
-        """The table as it is; None when nothing was ever merged."""
+        """Return the table; None when nothing was ever merged."""
         number = self._newest()
         return None if number is None else self._read(self.spark, number)
 
     def merge(self, rows: DataFrame, _batch: int | None) -> None:
-        """Put rows in: for each key the newest of what was there and of these."""
+        """Merge rows: keep for each key the newest of the existing and the new rows."""
         number = self._newest()
         session = rows.sparkSession
         if number is not None:
@@ -46,7 +49,7 @@ class Versions:
         self._forget(following - _KEPT)
 
     def newest(self, rows: DataFrame) -> DataFrame:
-        """Of each key the newest row, unless that deletes it."""
+        """Return the newest row of each key, unless it deletes the key."""
         columns = rows.columns
         newest = sf.max_by(sf.struct(*[sf.col(f"`{name}`") for name in columns]), sf.struct(*[sf.expr(text) for text in self.newest_by]))
         merged = rows.groupBy(*[sf.col(f"`{name}`") for name in self.keys]).agg(newest.alias("(newest)"))
@@ -59,7 +62,7 @@ class Versions:
         return session.read.parquet(f"{self.path}/{_PREFIX}{number:08d}")
 
     def _newest(self) -> int | None:
-        """The highest version that is whole."""
+        """Return the highest complete version."""
         files, folder = _files(self.spark, self.path)
         if not files.exists(folder):
             return None
@@ -68,7 +71,10 @@ class Versions:
         return next((number for number in numbers if files.exists(self._path(f"{_PREFIX}{number:08d}/_SUCCESS"))), None)
 
     def _forget(self, last: int) -> None:
-        """Remove versions up to one, from the newest of them on: those behind the first gap are gone."""
+        """Remove versions up to ``last``, newest first.
+
+        Stop at the first gap: older versions are already gone.
+        """
         files, _ = _files(self.spark, self.path)
         for number in range(last, -1, -1):
             if not files.delete(self._path(f"{_PREFIX}{number:08d}"), True):
@@ -79,7 +85,7 @@ class Versions:
 
     @staticmethod
     def exists(spark: SparkSession, path: str) -> bool:
-        """Whether there is such a folder, on whatever file system Spark has it."""
+        """Whether a folder exists, on any file system that Spark supports."""
         files, folder = _files(spark, path)
         return bool(files.exists(folder))
 

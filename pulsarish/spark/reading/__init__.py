@@ -1,1 +1,1 @@
-"""Reading topics: planned on the driver by the brokers' administration, carried out in executors."""
+"""Read topics: the driver plans with the brokers' admin API, executors read."""

@@ -1,4 +1,4 @@
-"""Rows of messages as Arrow batches with the columns that were asked for."""
+"""Rows of messages as Arrow batches with the requested columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _TIME: Final = pa.timestamp("us", tz="UTC")
 
 
 def binary_array(lengths: Any, parts: list[Any], nulls: list[int]) -> Any:
-    """One column of bytes, out of values that lie one after the other in ``parts``: bytes, or tables with a value in each row."""
+    """Return one column of bytes from consecutive values in ``parts``: bytes, or tables with a
+    value in each row.
+    """
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     data = pa.py_buffer(_gathered(parts, int(offsets[-1])))
@@ -28,7 +30,10 @@ def binary_array(lengths: Any, parts: list[Any], nulls: list[int]) -> Any:
 
 
 def _gathered(parts: list[Any], size_bytes: int) -> Any:
-    """Everything in one buffer. Tables lie scattered in their batches until here, so that their values are copied once."""
+    """Return everything in one buffer.
+
+    Tables stay scattered in their batches until here, so their values are copied once.
+    """
     if not any(isinstance(part, np.ndarray) for part in parts):
         return parts[0] if len(parts) == 1 else b"".join(parts)
     gathered = np.empty(size_bytes, np.uint8)
@@ -49,7 +54,9 @@ def _validity(count: int, nulls: list[int]) -> Any:
 
 
 class ArrowRows:
-    """Makes batches of one topic's rows for which all conditions hold, with the columns of ``schema``, an Arrow schema."""
+    """Makes batches of the rows of one topic that satisfy all conditions, with the columns of
+    ``schema``, an Arrow schema.
+    """
 
     def __init__(self, topic: str, schema: Any, conditions: Sequence[Condition] = (), decoder: ValueDecoder | None = None) -> None:
         name = TopicName.parse(topic)
@@ -98,7 +105,7 @@ class ArrowRows:
 
 
 def _joined(parts: list[Any]) -> Any:
-    """Arrays and single numbers as one array."""
+    """Return arrays and single numbers as one array."""
     joined: list[Any] = []
     single: list[int] = []
     for part in parts:
@@ -127,7 +134,7 @@ def _keys(rows: Rows) -> Any:
     if not keys:
         return pa.nulls(rows.count, pa.string())
     if len(keys) == rows.count:
-        return pa.array(keys.values(), pa.string(), size=rows.count)  # rows come in order
+        return pa.array(keys.values(), pa.string(), size=rows.count)  # rows are in order
     return pa.array([keys.get(row) for row in range(rows.count)], pa.string())
 
 

@@ -1,4 +1,4 @@
-"""Reading a batch: planned once on the driver, then split by split in executors."""
+"""Read a batch: planned once on the driver, then read split by split in executors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BatchReader(DataSourceReader):
         self._conditions: list[Condition] = []
 
     def pushFilters(self, filters: list[Any]) -> Iterator[Any]:  # noqa: N802 - Spark's name
-        """Take what can be seen to here; what comes back is Spark's."""
+        """Accept the filters that can be applied here; return those that Spark must apply."""
         for each in filters:
             condition = condition_of(each)
             if condition is None:
@@ -37,14 +37,14 @@ class BatchReader(DataSourceReader):
                 self._conditions.append(condition)
 
     def partitions(self) -> list[InputPartition]:
-        """Called once, on the driver, in a process of its own."""
+        """Plan the read. Called once, on the driver, in its own process."""
         options = self._options
         view = ClusterView(options.admin_url)
         ranges: list[tuple[TopicLog, list[Piece], int, int]] = []
         topics = [topic for topic in view.topics(options) if selects_topic(self._conditions, topic)]
         for log in view.logs(topics).values():
             if log is None:
-                continue  # a partition that nobody has used yet
+                continue  # a partition that no client has used yet
             start, end = starting_place(view, options, log, EARLIEST), ending_place(view, options, log)
             pieces, lost = pieces_of(
                 log, start, end, fail_on_loss=options.fail_on_data_loss, option=starts_by(options), end_option="option 'endingOffsets'"
@@ -53,7 +53,8 @@ class BatchReader(DataSourceReader):
             edges = inside(pieces, start, end)
             kept = without_old(log, pieces, self._conditions, options.publish_time_slack_ms)
             ranges.append((log, kept, edges[0] if kept[:1] == pieces[:1] else -1, edges[1] if kept[-1:] == pieces[-1:] else -1))
-        # Where bookies listen travels with each split: this object was sent to the executors before it planned.
+        # The addresses of bookies travel with each split: this object was sent to the executors
+        # before it planned.
         bookies = view.bookies() if options.direct_reads is not DirectReads.NEVER else {}
         size = split_bytes_for(sum(total_bytes(pieces) for _, pieces, _, _ in ranges), options.split_bytes, self._parallelism)
         splits = [split for log, pieces, after, upto in ranges for split in cut(log, pieces, size, after=after, upto=upto)]
@@ -67,7 +68,7 @@ class BatchReader(DataSourceReader):
         from pulsarish.spark.reading.task import ReadSpec, read_split
 
         if partition.value is None:
-            return iter(())  # nothing to be read is one partition of nothing
+            return iter(())  # an empty partition means that there is nothing to read
         options = self._options
         split, bookies, values = partition.value
         spec = ReadSpec(options.service_url, options.direct_reads, bookies, options.fail_on_data_loss, tuple(self._conditions), values)

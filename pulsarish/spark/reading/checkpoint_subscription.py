@@ -22,8 +22,11 @@ class CheckpointSubscription:
         self._at: dict[str, Place] = {}
 
     def begin(self, places: Mapping[str, Place], logs: Mapping[str, TopicLog]) -> None:
-        """Make the subscription on topics that are begun, in front of what is read next; one that is there is moved there, but not to a
-        topic's end: it keeps more, and Spark asks for the beginning again when it runs a first batch again."""
+        """Create the subscription on new topics, before what is read next.
+
+        An existing one is moved there, but not to a topic's end: it keeps more, and Spark asks for
+        the beginning again when it runs a first batch again.
+        """
         if self._name is None:
             return
         for topic, place in places.items():
@@ -34,7 +37,7 @@ class CheckpointSubscription:
                 self._at[topic] = place
 
     def advice(self) -> str:
-        """What is to be said when something was not kept."""
+        """Return the advice to show when something was not kept."""
         if self._name is None:
             return "option 'subscription' names one that keeps what the query has not read yet"
         return f"subscription {self._name!r} (option 'subscription') did not keep it: it was deleted, or moved by somebody else"
@@ -47,7 +50,10 @@ class CheckpointSubscription:
                 retry_while_retryable(lambda: self._view.admin.subscriptions.reset_cursor(topic, name, position=position))
 
     def follow(self, places: Mapping[str, Place], logs: Mapping[str, TopicLog]) -> None:
-        """Move the subscription to where the checkpoint is. What cannot be done now is done with a later batch."""
+        """Move the subscription to the checkpoint's position.
+
+        Steps that fail now are repeated with a later batch.
+        """
         if self._name is None:
             return
         for topic, place in places.items():
@@ -65,7 +71,7 @@ class CheckpointSubscription:
                     )
                     self._make(self._name, topic, position)
             except NotFound:
-                continue  # the topic is gone, which planning says
+                continue  # the topic is gone; planning reports it
             except PulsarishError as error:
                 warnings.warn(f"subscription {self._name!r} of topic {topic} stays behind the checkpoint for now: {error}", stacklevel=2)
                 continue
@@ -73,7 +79,7 @@ class CheckpointSubscription:
 
 
 def _next(place: Place, log: TopicLog | None) -> str:
-    """The first entry that is not consumed whole, as a position of the administration."""
+    """Return the first entry that is not fully consumed, as a position for the admin API."""
     if place.ledger < 0:
         return "earliest"
     if place.batch_index >= 0:

@@ -1,7 +1,7 @@
 """The first chunks of messages that end in a split and begin before it.
 
-A message in chunks belongs to the split in which its last chunk lies, so that each message is read by one task, and by the batch of a
-streaming query in which it became whole. Its first chunks are looked for backwards from there.
+A message in chunks belongs to the split with its last chunk. So one task, and one batch of a
+streaming query, reads each message. Its first chunks are searched backwards from there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pulsarish.wire.entry import parse_metadata
 __all__ = ["LOOK_BACK_BYTES", "ChunkPrefixes"]
 
 LOOK_BACK_BYTES: Final = 1 << 30
-"""So far before a split the beginning of a message is looked for."""
+"""How far before a split the beginning of a message is searched."""
 
 
 class ChunkPrefixes:
@@ -28,9 +28,10 @@ class ChunkPrefixes:
         self._fetcher = fetcher
 
     def find(self, entry: Entry, metadata: MessageMetadata) -> list[Entry]:
-        """The chunks before this one that lie before the split, in order; none when the first of them is not kept any more.
+        """Return the chunks before this one that lie before the split, in order; none when the
+        first of them is no longer kept.
 
-        Raises ``LimitReached`` when it is not known whether it is.
+        Raises ``LimitReached`` when it is unknown whether it is kept.
         """
         found: list[Entry] = []
         seen_bytes = 0

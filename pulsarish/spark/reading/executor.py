@@ -1,6 +1,7 @@
-"""What an executor's Python worker keeps between tasks: its streams to bookies, and its clients of brokers.
+"""What an executor's Python worker keeps between tasks: its streams to bookies, and its clients of
+brokers.
 
-Workers are reused by Spark, so connections are made once a worker.
+Spark reuses workers, so a worker makes its connections once.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from pulsarish.runtime.background import Background, background, monotonic
 __all__ = ["avoid_bookies", "bookies_avoided", "broker_client", "direct_reads", "loop"]
 
 _AVOIDED_SECONDS: Final = 60.0
-"""Bookies that could not be read are not tried again by this worker for so long."""
+"""This worker does not retry bookies that could not be read for this long."""
 _avoided_until: list[float] = []
 
 
 def avoid_bookies() -> None:
-    """They cannot be reached from here, it seems: each task would wait for that again."""
+    """Stop reading from bookies for a while.
+
+    They seem to be unreachable from here, and each task would wait for them again.
+    """
     _avoided_until[:] = [monotonic() + _AVOIDED_SECONDS]
 
 
@@ -31,7 +35,7 @@ def bookies_avoided() -> bool:
 
 
 def loop() -> Background:
-    """The event loop of this process for blocking work."""
+    """Return this process's event loop for blocking work."""
     return background()
 
 
@@ -48,7 +52,7 @@ def _made() -> DirectReads:
 
 
 def direct_reads(addresses: Mapping[str, str]) -> DirectReads:
-    """Reads from bookies that listen at these addresses (by instance id)."""
+    """Return reads from bookies at these addresses (by instance id)."""
     reads = _made()
 
     async def learn() -> None:
@@ -60,7 +64,7 @@ def direct_reads(addresses: Mapping[str, str]) -> DirectReads:
 
 @cache
 def broker_client(service_url: str) -> AsyncClient:
-    """The client for a cluster; it works in ``loop`` only."""
+    """Return the client of a cluster; it works in ``loop`` only."""
     there = background()
 
     async def make() -> AsyncClient:

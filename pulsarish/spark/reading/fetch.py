@@ -1,6 +1,7 @@
-"""The entries of a split in the executor: straight from bookies, or through the broker, page by page with one page read ahead.
+"""Fetch the entries of a split in the executor: from bookies, or through the broker, page by page
+with one page read ahead.
 
-Memory is bounded by two pages whatever the ledger's size.
+Memory is bounded by two pages, whatever the ledger's size.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from pulsarish.wire.record import Record
 __all__ = ["PAGE_BYTES", "Fetcher"]
 
 PAGE_BYTES: Final = 4 << 20
-"""What one read asks of a bookie."""
+"""Bytes that one read requests from a bookie."""
 _WINDOW_BYTES: Final = 16 << 20
-"""What may be on its way from a broker."""
+"""Limit of the bytes in flight from a broker."""
 _BROKER_SECONDS_MAX: Final = 60.0
 
 _log = get_logger("spark.reading")
 
 
 class Fetcher:
-    """Reads pieces of one topic. ``bookies``: their addresses by instance id."""
+    """Reads pieces of one topic. ``bookies``: addresses by instance id."""
 
     def __init__(self, service_url: str, topic: str, direct: DirectReads, bookies: Mapping[str, str], *, fail_on_loss: bool) -> None:
         self._service_url = service_url
@@ -45,7 +46,7 @@ class Fetcher:
         self._fail_on_loss = fail_on_loss
 
     def pages(self, pieces: Sequence[Piece]) -> Iterator[list[Entry]]:
-        """All entries of the pieces in order, some at a time."""
+        """Yield all entries of the pieces in order, some at a time."""
         at = 0
         while at < len(pieces):
             piece = pieces[at]
@@ -53,7 +54,7 @@ class Fetcher:
                 yield from self._from_bookies(piece)
                 at += 1
                 continue
-            # What follows each other through the broker is one reading of it.
+            # Consecutive pieces through the broker are one read.
             ahead = at + 1
             while ahead < len(pieces) and not self._is_direct(pieces[ahead]):
                 ahead += 1
@@ -72,7 +73,7 @@ class Fetcher:
         reads = executor.direct_reads(self._bookies)
         loop = executor.loop()
         members = metadata.segments[metadata.segment_index(piece.first)].members
-        # Tasks on different parts of a ledger begin at different replicas.
+        # Tasks on different parts of a ledger begin with different replicas.
         prefer = members[(piece.first // max(1, piece.entries) + piece.ledger_id) % len(members)]
 
         def ask(first: int) -> Future[list[Record]]:
@@ -122,7 +123,7 @@ class Fetcher:
 
 
 class _Wanted:
-    """Which entries of those that come are wanted, and that none is missing."""
+    """Selects the wanted entries of those received, and checks that none is missing."""
 
     def __init__(self, topic: str, pieces: Sequence[Piece], *, fail_on_loss: bool) -> None:
         self._topic = topic
@@ -160,7 +161,7 @@ class _Wanted:
                 self._at = self._pieces[0].first
 
     def _miss(self, here: Position) -> None:
-        """What is wanted did not come, but something behind it."""
+        """Handle a missing entry: a later one has arrived."""
         text = f"topic {self._topic} has no entry {self.next} any more, what comes next is {here}: it was deleted while it was read"
         if self._fail_on_loss:
             raise DataLoss(f"{text}; set option 'failOnDataLoss' to 'false' to read what is there")

@@ -1,7 +1,9 @@
-"""Filters that Spark hands down: which ledgers and topics need not be read at all, and which rows go no further than the executor.
+"""Filters that Spark pushes down: which ledgers and topics need not be read, and which rows the
+executor drops.
 
-A ledger's times say when brokers stored its messages, publish times are the producers' own: ledgers are passed over with a slack between
-the two clocks, and by what is certain about a row only the row itself decides.
+A ledger's times are those at which brokers stored its messages. Publish times come from the
+producers' clocks. So ledgers are skipped with a slack between the two clocks, and only the row
+itself decides about a row.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ class Condition:
     value: Any = None
 
     def mask(self, column: Any) -> Any:
-        """Which rows of an Arrow column hold."""
+        """Return which rows of an Arrow column satisfy the condition."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -55,7 +57,7 @@ class Condition:
 
 
 def condition_of(given: Any) -> Condition | None:
-    """Spark's filter as a condition; ``None`` for one that Spark has to see to itself."""
+    """Return Spark's filter as a condition; ``None`` for a filter that Spark must apply itself."""
     test = _COMPARED.get(type(given).__name__)
     if test is None or len(given.attribute) != 1 or given.attribute[0] not in _COLUMNS:
         return None
@@ -69,26 +71,31 @@ def condition_of(given: Any) -> Condition | None:
 
 
 def _aware(value: Any) -> Any:
-    """Spark's timestamps are instants."""
+    """Return an aware time: Spark's timestamps are instants."""
     return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
 
 
 def selects_topic(conditions: Iterable[Condition], topic: str) -> bool:
-    """Whether rows of a topic, or partition, can hold at all."""
+    """Whether rows of a topic, or partition, can satisfy the conditions."""
     name = TopicName.parse(topic)
     facts = {"topic": name.partitioned.full, "partition": name.partition}
     return all(_may_be(each, facts[each.column]) for each in conditions if each.column in facts)
 
 
 def _may_be(condition: Condition, fact: Any) -> bool:
-    """A column that the user gave another type is compared where its rows are."""
+    """Whether the condition may hold.
+
+    A column to which the user gave another type is compared in the executor.
+    """
     test = _EXACT.get(condition.test)
     values = condition.value if condition.test == "is_in" else (condition.value,)
     return test is None or not all(type(value) is type(fact) for value in values) or test(fact, condition.value)
 
 
 def without_old(log: TopicLog, pieces: Sequence[Piece], conditions: Iterable[Condition], slack_ms: int) -> list[Piece]:
-    """The pieces without those whose ledger was closed before, or made after, any publish time that is asked for."""
+    """Return the pieces without those of ledgers that were closed before, or created after, every
+    requested publish time.
+    """
     after, before = float("-inf"), float("inf")
     for each in conditions:
         if each.column == "publish_time" and isinstance(each.value, datetime):

@@ -1,6 +1,8 @@
-"""JSON values as columns: decimals are numbers with all their digits, and what is no whole number is none of a whole column.
+"""JSON values as columns.
 
-Bytes stay the text that stands there: programs write them as text or in Base64, and the schema does not say which.
+Decimals keep all their digits, and a number that is not whole is rejected by an integer column.
+
+Bytes stay text: programs write them as text or in Base64, and the schema does not define which.
 """
 
 from __future__ import annotations
@@ -18,13 +20,17 @@ from pulsarish.model.errors import InvalidArgument
 __all__ = ["json_decoder"]
 
 _Fit = Callable[[Any], Any]
-"""From a value of JSON to one that Arrow takes. Raises ``ValueError``, ``TypeError`` for one that it would not be itself in a column."""
+"""Converts a JSON value to one that Arrow accepts.
+
+Raises ``ValueError``, ``TypeError`` for one that the column would change.
+"""
 
 
 def json_decoder(kinds: Mapping[str, Any], *, is_record: bool) -> Decode:
-    """How values become what columns of these Arrow types take; of a record by its fields, otherwise the one type there is.
+    """Return how to decode values for columns of these Arrow types: a record by its fields, any
+    other value by its one type.
 
-    The function raises ``InvalidArgument`` for bytes that do not hold it.
+    The function raises ``InvalidArgument`` for bytes that do not hold such a value.
     """
     # A float has too few digits for a decimal.
     parse = json.JSONDecoder(parse_float=Decimal if any("decimal" in str(kind) for kind in kinds.values()) else None).decode
@@ -55,7 +61,7 @@ def _fitted(name: str, fit: _Fit, value: Any) -> Any:
 
 
 def _fit_of(kind: Any) -> _Fit | None:
-    """``None`` where Arrow takes JSON's values as they are."""
+    """Return the conversion; ``None`` where Arrow accepts JSON's values unchanged."""
     for is_kind, fit in _FITS:
         if is_kind(kind):
             return fit

@@ -1,6 +1,8 @@
-"""What the planner knows of topics: which there are, their ledgers, and where bookies listen. Asked of the brokers' administration.
+"""What the planner knows about topics: their names, their ledgers, and addresses of bookies.
 
-It is imported on the driver for each query, so nothing of gRPC, asyncio or Arrow is.
+Read through the brokers' admin API.
+
+The driver imports this module for each query, so it imports nothing of gRPC, asyncio or Arrow.
 """
 
 from __future__ import annotations
@@ -22,12 +24,15 @@ from pulsarish.spark.retry import retry_while_retryable
 __all__ = ["ClusterView", "Ledger", "TopicLog"]
 
 _REQUESTS_MAX: Final = 8
-"""Requests under way at a time."""
+"""Concurrent requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """One ledger of a topic, as far as it may be read. ``record``: its metadata in JSON once it is closed, otherwise empty."""
+    """One ledger of a topic, as far as it may be read.
+
+    ``record``: its metadata in JSON when it is closed, otherwise empty.
+    """
 
     ledger_id: int
     entries: int
@@ -44,8 +49,11 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class TopicLog:
-    """A topic that is not partitioned, or a partition. ``lost``: entries (ledger, first, last) that an operator gave up; ``trimmed``: the
-    last entry that retention has deleted."""
+    """A topic without partitions, or a partition.
+
+    ``lost``: entries (ledger, first, last) that an operator gave up. ``trimmed``: the last entry
+    that retention has deleted.
+    """
 
     topic: str
     created_ms: int
@@ -55,7 +63,7 @@ class TopicLog:
 
     @property
     def last(self) -> Place:
-        """The last entry that is confirmed and kept, or before the first when there is none."""
+        """The last entry that is confirmed and kept; the position before the first when there is none."""
         for ledger in reversed(self.ledgers):
             if ledger.entries:
                 return Place(ledger.ledger_id, ledger.entries - 1)
@@ -63,18 +71,21 @@ class TopicLog:
 
     @property
     def before_first(self) -> Place:
-        """Behind it lies all that is kept."""
+        """The position before everything that is kept."""
         return Place(self.ledgers[0].ledger_id, -1) if self.ledgers else NOWHERE
 
 
 class ClusterView:
-    """Everything is asked again by each call."""
+    """A view of the cluster. Each call asks the brokers again."""
 
     def __init__(self, admin_url: str) -> None:
         self.admin = Admin(admin_url)
 
     def topics(self, options: ReadOptions) -> list[str]:
-        """The full names of what is to be read, partitions one by one, sorted. Raises ``TopicNotFound`` naming the option."""
+        """Return the full names of the topics to read, one for each partition, sorted.
+
+        Raises ``TopicNotFound`` naming the option.
+        """
         if options.pattern is not None:
             return self._matching(options.pattern)
         found: set[str] = set()
@@ -99,7 +110,7 @@ class ClusterView:
         return sorted(name.full for name in names if wanted.fullmatch(name.partitioned.local))
 
     def log(self, topic: str) -> TopicLog | None:
-        """The log of one topic as its owner has it; ``None`` when it does not exist."""
+        """Return the log of one topic from its owner; ``None`` when the topic does not exist."""
         try:
             found = retry_while_retryable(lambda: self.admin.topics.internal_stats(topic, metadata=True))
         except NotFound:
@@ -114,20 +125,22 @@ class ClusterView:
         )
 
     def logs(self, topics: Sequence[str]) -> dict[str, TopicLog | None]:
-        """The logs of several topics, asked for together."""
+        """Return the logs of several topics, with concurrent requests."""
         if len(topics) < 2:
             return {topic: self.log(topic) for topic in topics}
         with ThreadPoolExecutor(min(len(topics), _REQUESTS_MAX)) as pool:
             return dict(zip(topics, pool.map(self.log, topics), strict=True))
 
     def first_published(self, topic: str, time_ms: int) -> Place | None:
-        """The first entry that was published at this time or later, as the broker finds it; ``None`` when there is none."""
+        """Return the first entry published at this time or later, as the broker finds it; ``None``
+        when there is none.
+        """
         found = retry_while_retryable(lambda: self.admin.topics.message_id_by_timestamp(topic, time_ms))
         place = Place(int(found["ledgerId"]), int(found["entryId"]))
         if place.entry < 0:
             return None
         try:
-            # Where there is none the broker answers the last entry there is.
+            # When there is none, the broker returns the last entry.
             headers = retry_while_retryable(lambda: self.admin.topics.get_message(topic, place.ledger, place.entry)).headers
         except NotFound:
             return None
@@ -145,7 +158,7 @@ class ClusterView:
         return int(headers.get("x-pulsar-num-batch-message", 1))
 
     def bookies(self) -> dict[str, str]:
-        """Addresses by instance id."""
+        """Return addresses by instance id."""
         return {each["instance_id"]: each["address"] for each in retry_while_retryable(self.admin.bookies.list)}
 
 

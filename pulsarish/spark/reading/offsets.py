@@ -1,8 +1,10 @@
-"""The offsets of a streaming query: what its checkpoint holds. No I/O.
+"""The offsets of a streaming query: the content of its checkpoint. No I/O.
 
-An offset names for each topic (each partition by itself) the place up to which it is consumed, when the topic was made, and the
-*cuts*: the places at which the batch that ends here is divided among tasks. Since the cuts are part of the offset, a batch that is planned
-again after a restart is divided in the same way, whatever the cluster looks like by then; writing exactly once builds on that.
+For each topic (each partition separately) an offset has the position up to which it is consumed,
+when the topic was created, and the *cuts*: the positions at which the batch that ends here is
+divided among tasks. Since the cuts are part of the offset, a batch that is planned again after a
+restart is divided in the same way, whatever the cluster looks like then. Exactly-once writing
+relies on that.
 """
 
 from __future__ import annotations
@@ -20,12 +22,12 @@ __all__ = ["Offset", "TopicOffset", "begin_of", "capped", "divided", "end_of", "
 
 _VERSION: Final = 1
 _ROUNDING: Final = 1e-6
-"""Shares are fractions: this much less than a whole entry is one."""
+"""Shares are fractions: a share that is less than a whole entry by at most this counts as one."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicOffset:
-    """``begun``: behind which place the topic was begun to be read."""
+    """``begun``: the position after which the query began to read the topic."""
 
     place: Place
     begun: Place
@@ -39,7 +41,7 @@ class Offset:
 
     @classmethod
     def of_json(cls, found: Mapping[str, Any]) -> Offset:
-        """Raises ``CorruptData`` for what no query of this format has written."""
+        """Decode an offset. Raises ``CorruptData`` when it does not have this format."""
         if found.get("version") != _VERSION or not isinstance(found.get("topics"), dict):
             raise CorruptData(
                 f"the checkpoint's offset {str(found)[:200]} is none of format 'pulsarish' in version {_VERSION}: another source wrote it"
@@ -73,17 +75,20 @@ def _place(found: Sequence[int]) -> Place:
 
 
 def begin_of(start: Offset, topic: str, end: TopicOffset) -> Place:
-    """Behind which place a batch with this end begins.
+    """Return the position after which a batch with this end begins.
 
-    A checkpoint does not keep where a query began: Spark asks for that again when it plans a first batch, also when it runs one again, and
-    ``latest`` may be another place by then. So the end says it.
+    A checkpoint does not keep where a query began. Spark asks for that again when it plans a first
+    batch, also when it runs one again, and ``latest`` may have moved by then. So the end carries
+    it.
     """
     before = start.topics.get(topic)
     return before.place if before is not None and before.begun == end.begun else end.begun
 
 
 def end_of(log: TopicLog, place: Place) -> Place:
-    """The same place said of the newest ledger where all before that is consumed: an older one may be deleted then, unnoticed."""
+    """Return the same position, named by the newest ledger when everything before that ledger is
+    consumed: an older ledger may be deleted.
+    """
     for ledger in log.ledgers:
         if ledger.ledger_id == place.ledger and ledger.closed_ms and place.batch_index < 0 and place.entry >= ledger.entries - 1:
             later = [each for each in log.ledgers if each.ledger_id > place.ledger]
@@ -99,11 +104,14 @@ def capped(
     ledgers_max: float,
     owed: dict[str, float] | None = None,
 ) -> dict[str, list[Piece]]:
-    """As much of what is there as one batch may hold, of each topic its share; at least one entry of some topic.
+    """Return what one batch may hold of the available entries: of each topic its share, at least
+    one entry of some topic.
 
     Args:
-        entries_max: of each topic, for a limit in messages. Ledgers go to the topics with the most bytes first, so that each has its turn.
-        owed: kept from batch to batch: the part of an entry that a topic was due whose share was less than one.
+        entries_max: of each topic, for a limit in messages. Topics with the most bytes get ledgers
+            first, so that each has its turn.
+        owed: kept from batch to batch: the part of an entry that a topic with a share below one
+            entry was due.
     """
     owed = {} if owed is None else owed
     total = sum(map(total_bytes, available.values()))
@@ -134,14 +142,16 @@ def capped(
 
 
 def divided(log: TopicLog, pieces: Sequence[Piece], split_bytes: int) -> tuple[Place, ...]:
-    """Where a range is cut: the last places of all its splits but the last one."""
+    """Return where a range is cut: the last positions of all its splits but the last one."""
     splits = cut(log, pieces, split_bytes)
     return tuple(Place(split.pieces[-1].ledger_id, split.pieces[-1].last) for split in splits[:-1])
 
 
 def splits_between(log: TopicLog, pieces: Sequence[Piece], start: Place, end: TopicOffset) -> list[Split]:
-    """The splits of a batch, by the cuts in its end alone. One of which nothing is left any more is there all the same: their numbers
-    count."""
+    """Return the splits of a batch, from the cuts in its end only.
+
+    A split of which nothing is left stays in the list: the numbers of splits matter.
+    """
     edges = [*end.cuts, end.place]
     after, upto = inside(pieces, start, end.place)
     splits: list[Split] = []

@@ -1,8 +1,8 @@
-"""Which entries are read by which task. No I/O, no clock: logs and places in, splits out.
+"""Which task reads which entries. No I/O, no clock: logs and positions in, splits out.
 
-A range of a topic goes from one place, outside of it, to another one, in it. It is cut where about ``split_bytes`` are full, between
-ledgers and inside of them alike, at entries. A message in chunks belongs to the split in which its last chunk lies, since that is where
-it comes to be: the task looks for the first ones before its split.
+A range of a topic goes from one position, which is excluded, to another, which is included. It is
+cut about every ``split_bytes``, between ledgers and inside them, at entries. A message in chunks
+belongs to the split with its last chunk; the task searches for the first chunks before its split.
 """
 
 from __future__ import annotations
@@ -32,27 +32,30 @@ __all__ = [
 ]
 
 SPLIT_BYTES: Final = 64 << 20
-"""What a split aims at where nothing else is asked for."""
+"""Target size of a split without the option."""
 SPLIT_BYTES_MIN: Final = 1 << 20
-"""Splits are not made smaller than this to occupy all cores."""
+"""Minimum size of splits that are made smaller to use all cores."""
 _BEFORE_LEDGERS: Final = 2
 
 
 class DataLoss(NotFound):
-    """What was asked for is not in the topic any more."""
+    """Requested messages are no longer in the topic."""
 
     code = NotFound.code
 
 
 class NoSuchPlace(InvalidPosition):
-    """A place that the topic never had."""
+    """A position that the topic never had."""
 
     code = InvalidPosition.code
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Entries ``first`` to ``last`` of one ledger. ``record``: its metadata, to read it from bookies; without, through the broker."""
+    """Entries ``first`` to ``last`` of one ledger.
+
+    ``record``: its metadata, to read it from bookies; without it, the broker is used.
+    """
 
     ledger_id: int
     first: int
@@ -72,8 +75,9 @@ class Piece:
 class Split:
     """What one task reads.
 
-    ``after``: messages of the first entry up to this index are not wanted; ``upto``: of the last one those behind it are not; -1: whole
-    entries. ``before``: what lies in front of it, the nearest last, for messages in chunks; ``before_all``: that is all that is kept.
+    ``after``: messages of the first entry up to this index are excluded. ``upto``: messages of the
+    last entry after this index are excluded. -1: whole entries. ``before``: the pieces before it,
+    the nearest last, for messages in chunks. ``before_all``: these are all that is kept.
     """
 
     topic: str
@@ -92,10 +96,12 @@ class Split:
 def pieces_of(
     log: TopicLog, start: Place | None, end: Place | None, *, fail_on_loss: bool, option: str, end_option: str = ""
 ) -> tuple[list[Piece], list[str]]:
-    """The entries behind ``start`` up to ``end``, ledger by ledger, and what was found to be lost of them, as sentences.
+    """Return the entries after ``start`` up to ``end``, ledger by ledger, and the losses among
+    them, as sentences.
 
-    ``None``: from the first one kept, to the last one confirmed. ``option`` and ``end_option`` are what they came from.
-    Raises ``DataLoss`` instead of answering sentences when ``fail_on_loss``, and ``NoSuchPlace``.
+    ``None``: from the first kept entry, to the last confirmed entry. ``option`` and ``end_option``
+    name their sources. With ``fail_on_loss``, raises ``DataLoss`` instead of returning sentences.
+    Raises ``NoSuchPlace``.
     """
     named = ((start, option), (end, end_option or option))
     check_places(log, *((place, source) for place, source in named if place is not None))
@@ -109,7 +115,7 @@ def pieces_of(
             if ledger.ledger_id < start.ledger:
                 continue
             if ledger.ledger_id == start.ledger:
-                # An entry of which a part is consumed is read again; its task leaves that part out.
+                # A partly consumed entry is read again; its task leaves the consumed part out.
                 first = start.entry + (1 if start.batch_index < 0 else 0)
         if end is not None:
             if ledger.ledger_id > end.ledger:
@@ -121,7 +127,7 @@ def pieces_of(
 
 
 def _without_lost(ledger: Ledger, first: int, last: int, lost: Sequence[tuple[int, int, int]]) -> Iterator[Piece]:
-    """The range without what an operator gave up."""
+    """Yield the range without the entries that an operator gave up."""
     for ledger_id, lost_first, lost_last in lost:
         if ledger_id == ledger.ledger_id and first <= lost_last and lost_first <= last:
             if first < lost_first:
@@ -136,10 +142,11 @@ def _piece(ledger: Ledger, first: int, last: int) -> Piece:
 
 
 def check_places(log: TopicLog, *places: tuple[Place, str]) -> None:
-    """Raises ``NoSuchPlace`` for a place that this topic never had, with what named it."""
+    """Raise ``NoSuchPlace`` for a position that this topic never had, naming its source."""
     known = {ledger.ledger_id: ledger for ledger in log.ledgers}
     for place, source in places:
-        # An empty ledger is not kept: a place before its first entry means where it was.
+        # An empty ledger is not kept: a position before its first entry means the end of the
+        # previous one.
         if place.entry < 0 or place.ledger in known or place.key <= log.trimmed.key:
             continue
         raise NoSuchPlace(
@@ -165,7 +172,7 @@ def _losses(log: TopicLog, start: Place | None, end: Place | None, option: str) 
 
 
 def nth_entry(pieces: Sequence[Piece], index: int) -> tuple[int, int]:
-    """Ledger and entry of an entry of the pieces, counted from 0. Raises ``IndexError``."""
+    """Return ledger and entry of an entry of the pieces, counted from 0. Raises ``IndexError``."""
     for piece in pieces:
         if index < piece.entries:
             return piece.ledger_id, piece.first + index
@@ -178,14 +185,16 @@ def total_bytes(pieces: Sequence[Piece]) -> int:
 
 
 def split_bytes_for(size_bytes: int, asked: int | None, parallelism: int) -> int:
-    """What a split aims at: as asked, otherwise so that each core has one when there is enough for that."""
+    """Return the target size of splits: as configured, otherwise one split for each core if there
+    are enough bytes.
+    """
     if asked is not None:
         return asked
     return min(SPLIT_BYTES, max(SPLIT_BYTES_MIN, -(-size_bytes // max(1, parallelism))))
 
 
 def cut(log: TopicLog, pieces: Sequence[Piece], split_bytes: int, *, after: int = -1, upto: int = -1) -> list[Split]:
-    """Splits of about ``split_bytes`` each, in the order of the log."""
+    """Return splits of about ``split_bytes`` each, in the order of the log."""
     groups: list[list[Piece]] = []
     room = 0
     for whole in pieces:
@@ -195,7 +204,7 @@ def cut(log: TopicLog, pieces: Sequence[Piece], split_bytes: int, *, after: int 
                 groups.append([])
                 room = split_bytes
             per_entry = max(1.0, piece.size_bytes / piece.entries)
-            # A rest of less than half a split is not worth a task of its own.
+            # A rest of less than half a split does not get its own task.
             fits = piece.entries if piece.size_bytes <= room * 1.5 else max(1, int(room / per_entry))
             taken = piece.part(piece.first, piece.first + fits - 1)
             groups[-1].append(taken)
@@ -208,20 +217,24 @@ def cut(log: TopicLog, pieces: Sequence[Piece], split_bytes: int, *, after: int 
 
 
 def inside(pieces: Sequence[Piece], start: Place, end: Place) -> tuple[int, int]:
-    """``after`` and ``upto`` of a range: where it begins and ends in the middle of an entry that is there."""
+    """Return ``after`` and ``upto`` of a range: where it begins and ends in the middle of an
+    existing entry.
+    """
     after = start.batch_index if pieces and (pieces[0].ledger_id, pieces[0].first) == (start.ledger, start.entry) else -1
     upto = end.batch_index if pieces and (pieces[-1].ledger_id, pieces[-1].last) == (end.ledger, end.entry) else -1
     return after, upto
 
 
 def split_of(log: TopicLog, pieces: tuple[Piece, ...], *, after: int, upto: int) -> Split:
-    """A split of these pieces, which may be none."""
+    """Return a split of these pieces, which may be empty."""
     before, before_all = _before(log, pieces[0]) if pieces else ((), True)
     return Split(log.topic, TopicName.parse(log.topic).partition, pieces, before, before_all, after, upto)
 
 
 def _before(log: TopicLog, first: Piece) -> tuple[tuple[Piece, ...], bool]:
-    """The entries in front of a piece, in its ledger and some of those before it; and whether these are all there are."""
+    """Return the entries before a piece, in its ledger and some earlier ones, and whether these are
+    all there are.
+    """
     found: list[Piece] = []
     earlier = [ledger for ledger in log.ledgers if ledger.ledger_id < first.ledger_id and ledger.entries]
     here = [ledger for ledger in log.ledgers if ledger.ledger_id == first.ledger_id]

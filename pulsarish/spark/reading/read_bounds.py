@@ -1,4 +1,4 @@
-"""Where a read begins and ends in each topic, out of what the user wrote."""
+"""Where a read begins and ends in each topic, from the user's options."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["ending_place", "starting_place", "starts_by", "warn_of"]
 
 
 def starts_by(options: ReadOptions) -> str:
-    """Which option says where reading begins."""
+    """Return the option that decides where reading begins."""
     return "option 'startingTime'" if options.starting_time_ms is not None else "option 'startingOffsets'"
 
 
 def starting_place(view: ClusterView, options: ReadOptions, log: TopicLog, default: str) -> Place:
-    """The place behind which reading begins."""
+    """Return the position after which reading begins."""
     if options.starting_time_ms is not None:
         return _before_time(view, log, options.starting_time_ms)
     edge = options.starting.of(log.topic, default) if options.starting is not None else default
@@ -28,7 +28,7 @@ def starting_place(view: ClusterView, options: ReadOptions, log: TopicLog, defau
 
 
 def ending_place(view: ClusterView, options: ReadOptions, log: TopicLog) -> Place:
-    """The last place that is read."""
+    """Return the last position to read."""
     if options.ending_time_ms is not None:
         return _before_time(view, log, options.ending_time_ms)
     edge = options.ending.of(log.topic, LATEST) if options.ending is not None else LATEST
@@ -38,12 +38,12 @@ def ending_place(view: ClusterView, options: ReadOptions, log: TopicLog) -> Plac
 
 
 def _before_time(view: ClusterView, log: TopicLog, time_ms: int) -> Place:
-    """The last place before the first message that was published then or later."""
+    """Return the last position before the first message published at that time or later."""
     found = view.first_published(log.topic, time_ms)
     return log.last if found is None else min(found.before, log.last, key=lambda place: place.key)
 
 
 def warn_of(lost: Sequence[str]) -> None:
-    """What is lost and was not to end the query."""
+    """Warn about lost entries that do not end the query."""
     for text in lost:
         warnings.warn(f"{text}; option 'failOnDataLoss' is 'false', so what is there is read", stacklevel=2)

@@ -1,4 +1,4 @@
-"""How many messages entries hold, of which only a look at each one tells: the core."""
+"""Estimate how many messages entries hold. Only reading an entry shows its number. The core."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ from typing import Final
 __all__ = ["Sample", "looks_at_one", "sample"]
 
 _LOOKS: Final = 16
-"""So many entries are looked at one by one before the steps grow; every look is a request to a broker, which answers the whole entry. Of
-entries that are whole batches a few make a great difference, and as few are counted exactly by this."""
+"""Entries that are read one by one before the steps grow.
+
+Every read is a request to a broker, which returns the whole entry. Where entries are whole batches,
+a few entries make a great difference; one by one they are counted exactly.
+"""
 _LOOKS_LEAST: Final = 4
 
 
 class Sample:
-    """What looks along some entries showed: all up to a place, how many messages they hold."""
+    """The result of reading some entries: how many messages all entries up to a position hold."""
 
     def __init__(self) -> None:
         self._seen: list[tuple[int, int]] = [(0, 0)]
 
     def add(self, entries: int, each: int) -> None:
-        """The next so many entries hold ``each`` messages, as one of them shows."""
+        """Record that each of the next ``entries`` entries holds ``each`` messages, as one of them
+        shows.
+        """
         before, counted = self._seen[-1]
         self._seen.append((before + entries, counted + entries * each))
 
@@ -37,7 +42,10 @@ class Sample:
         return self.messages / self.entries
 
     def entries_with(self, messages: float) -> float:
-        """The first so many entries, and a part of the next, hold ``messages``; what was not looked at is taken to be as the rest."""
+        """Return how many entries, the last one in part, hold ``messages``.
+
+        Entries that were not read count like the others.
+        """
         for (entries, counted), (entries_next, counted_next) in zip(self._seen, self._seen[1:], strict=False):
             if counted_next > messages:
                 return entries + (messages - counted) * (entries_next - entries) / (counted_next - counted)
@@ -45,17 +53,19 @@ class Sample:
 
 
 def looks_at_one(topics: int) -> int:
-    """How many entries of each topic are looked at, where there are so many topics."""
+    """Return how many entries of each topic are read one by one, for this number of topics."""
     return max(_LOOKS_LEAST, _LOOKS // topics)
 
 
 def sample(entries: int, messages_max: float, looks: int, before: float, messages_in: Callable[[int], int]) -> Sample:
-    """Look along the first of ``entries`` until they hold ``messages_max``.
+    """Read some of the first of ``entries`` until they hold ``messages_max``.
 
     Args:
-        looks: after so many the steps grow, each twice as long as the one before; what an entry shows counts for its whole step.
-        before: messages in an entry as last seen, which makes the steps as long as ``looks`` of them need; 0: not known.
-        messages_in: of an entry, by its number from 0.
+        looks: after this number of reads the steps grow, each twice as long as the one before. An
+            entry's number counts for its whole step.
+        before: messages in an entry at the last estimate. It makes the steps as long as ``looks``
+            of them need; 0: unknown.
+        messages_in: returns the messages of an entry, by its number from 0.
     """
     found = Sample()
     looked, step = 0, max(1, int(messages_max / before / looks)) if before else 1

@@ -1,7 +1,7 @@
-"""A topic's schema as Spark's columns. On the driver; nothing but the administration is asked.
+"""A topic's schema as Spark columns. Runs on the driver and uses only the admin API.
 
-A record's fields become columns of their own, any other value is the column ``value`` with a type. A field that is named as one of the
-fixed columns is called ``value_`` and its name.
+A record's fields become columns; any other value is the column ``value`` with a type. A field with
+the name of a fixed column gets the prefix ``value_``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pulsarish.spark.retry import retry_while_retryable
 __all__ = ["CORRUPT", "TopicSchema", "check_columns", "schema_ddl", "topic_schema", "value_schema"]
 
 CORRUPT: Final = "_corrupt"
-"""The bytes of a value that its schema does not decode, where those are kept."""
+"""The column with the bytes of a value that its schema does not decode, where the read keeps them."""
 
 _PRIMITIVE: Final = {
     "null": "void",
@@ -43,7 +43,7 @@ _LOGICAL: Final = {
     "local-timestamp-millis": "timestamp_ntz",
     "local-timestamp-micros": "timestamp_ntz",
 }
-"""Of Avro. In JSON it is not told how a program writes its times, so they stay what they are."""
+"""Conversions of Avro only. JSON does not define how a program writes its times, so they stay unchanged."""
 _VALUES: Final = {
     "STRING": "string",
     "BYTES": "binary",
@@ -63,8 +63,10 @@ _VALUES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TopicSchema:
-    """``versions``: type, definition and properties by number. ``fields``: columns and the record's fields that they are, none for a value
-    that is no record."""
+    """``versions``: type, definition and properties by number.
+
+    ``fields``: columns and their record fields; empty for a value that is not a record.
+    """
 
     versions: Mapping[int, tuple[str, str, Mapping[str, str]]]
     newest: int
@@ -74,7 +76,10 @@ class TopicSchema:
 
 
 def topic_schema(view: ClusterView, options: ReadOptions, topics: Sequence[str]) -> TopicSchema:
-    """The schema of all the topics. Raises ``OptionError`` where there is none, or where they differ."""
+    """Return the schema of all the topics.
+
+    Raises ``OptionError`` when there is none, or when they differ.
+    """
     found: dict[str, TopicSchema] = {}
     for topic in dict.fromkeys(TopicName.parse(each).partitioned.full for each in topics):
         found[topic] = _schema_of(view, topic, options.on_decode_error)
@@ -88,7 +93,7 @@ def topic_schema(view: ClusterView, options: ReadOptions, topics: Sequence[str])
 
 
 def value_schema(view: ClusterView, options: ReadOptions, topics: Sequence[str]) -> TopicSchema | None:
-    """``None`` where values are read as bytes, or there is nothing to be read."""
+    """Return the schema; ``None`` where values are read as bytes, or there is nothing to read."""
     return topic_schema(view, options, topics) if options.value_schema is ValueSchema.TOPIC and topics else None
 
 
@@ -127,7 +132,7 @@ def _columns(topic: str, kind: str, definition: str) -> tuple[dict[str, str], di
 
 
 def _column(name: str, names: Sequence[str], taken: Collection[str]) -> str:
-    """A name that no other column has, since Spark does not tell upper from lower case."""
+    """Return a name that no other column has. Spark does not distinguish upper from lower case."""
     others = {each.lower() for each in (*COLUMNS, CORRUPT, *taken)}
     column = name
     while column.lower() in others or (column != name and column.lower() in map(str.lower, names)):
@@ -136,7 +141,7 @@ def _column(name: str, names: Sequence[str], taken: Collection[str]) -> str:
 
 
 def _remember(kind: dict[str, Any], named: dict[str, Any]) -> dict[str, Any]:
-    """Later fields may say a type by its name alone."""
+    """Remember named types: later fields may give a type by its name only."""
     if "name" in kind:
         named[kind["name"]] = kind
         named[".".join(filter(None, (kind.get("namespace", ""), kind["name"])))] = kind
@@ -179,7 +184,7 @@ def _type_of(kind: Any, named: dict[str, Any], where: str, *, is_avro: bool, dep
 
 
 def schema_ddl(schema: TopicSchema) -> str:
-    """All columns of a decoded read: those of the value first, then the fixed ones."""
+    """Return all columns of a decoded read: those of the value first, then the fixed ones."""
     columns = [f"`{name}` {kind}" for name, kind in schema.types.items()]
     if schema.on_error is OnDecodeError.KEEP:
         columns.append(f"{CORRUPT} binary")
@@ -187,7 +192,9 @@ def schema_ddl(schema: TopicSchema) -> str:
 
 
 def check_columns(names: Sequence[str], values: TopicSchema | None) -> None:
-    """Raises ``InvalidArgument`` for a column that a read does not have: the user wrote it, or the topic's schema had it once."""
+    """Raise ``InvalidArgument`` for a column that the read does not have: the user wrote it, or an
+    older schema had it.
+    """
     known = [*COLUMNS] if values is None else list(dict.fromkeys((*values.types, CORRUPT, *COLUMNS)))
     for name in names:
         if name not in known:

@@ -1,4 +1,8 @@
-"""Reading a stream: on the driver, one of these lives as long as the query and plans each of its batches; executors read the splits."""
+"""Read a stream.
+
+On the driver one reader lives as long as the query and plans each of its batches; executors read
+the splits.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +35,14 @@ __all__ = ["StreamReader"]
 
 _CHECKPOINT: Final = "the query's checkpoint"
 _TOPICS_SECONDS: Final = 5.0
-"""Topics and partitions that are new are looked for this often."""
+"""Interval of the search for new topics and partitions."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """``parallelism``: how many tasks the session runs at a time; it decides how a batch is divided when it is planned first."""
+    """``parallelism``: how many tasks the session runs at a time.
+
+    It decides how a batch is divided when it is first planned.
+    """
 
     def __init__(self, options: ReadOptions, schema: Any, *, parallelism: int) -> None:
         self._options = options
@@ -45,16 +52,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._follower = CheckpointSubscription(self._view, options.subscription)
         self._topics: list[str] = []
         self._topics_at = -_TOPICS_SECONDS
-        self._logs: dict[str, TopicLog] = {}  # as of the last look
+        self._logs: dict[str, TopicLog] = {}  # at the last refresh
         self._planned: Offset | None = None
         self._target: dict[str, Place] | None = None  # of Trigger.AvailableNow
-        self._per_entry: dict[str, float] = {}  # messages, as last sampled
+        self._per_entry: dict[str, float] = {}  # messages, at the last sample
         self._owed: dict[str, float] = {}  # see ``capped``
 
     # -- offsets
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a query begins that has no checkpoint yet."""
+        """Return where a query without a checkpoint begins."""
         options = self._options
         topics: dict[str, TopicOffset] = {}
         for topic, log in self._look(fresh=True).items():
@@ -66,7 +73,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Offset(topics).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Only that there is a limit: of several Spark can carry one, so ``latestOffset`` takes them all from the options."""
+        """Return that there is a limit.
+
+        Spark can carry only one limit, so ``latestOffset`` reads all of them from the options.
+        """
         options = self._options
         if options.max_bytes_per_trigger is not None:
             return ReadMaxBytes(options.max_bytes_per_trigger)
@@ -80,7 +90,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {topic: log.last for topic, log in self._look(fresh=True).items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """How far the next batch goes; ``start`` itself when there is nothing to read."""
+        """Return the end of the next batch; ``start`` itself when there is nothing to read."""
         begin = Offset.of_json(start)
         logs = self._look()
         self._check(begin, logs)
@@ -136,7 +146,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _sampled(self, topic: str, pieces: list[Piece], messages_max: float, topics: int) -> Sample:
-        """Of one of so many topics, the messages in the first entries of ``pieces``, as far as ``messages_max`` may reach."""
+        """Sample the first entries of ``pieces`` of one of ``topics`` topics, as far as
+        ``messages_max`` may reach.
+        """
         found = sample(
             _entries(pieces),
             messages_max,
@@ -148,7 +160,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _messages_each(self, topic: str, pieces: list[Piece]) -> float:
-        """About so many messages an entry holds, for a report, which waits for nobody."""
+        """Return the approximate messages in an entry, for a report, which waits for no broker."""
         known = self._per_entry.get(topic)
         if known is not None:
             return known
@@ -157,10 +169,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except PulsarishError:
             return 1.0
 
-    # -- looking
+    # -- refresh
 
     def _look(self, *, fresh: bool = False) -> dict[str, TopicLog]:
-        """The logs of all topics that are there."""
+        """Return the logs of all topics that exist."""
         now = time.monotonic()  # noqa: TID251 - the driver of a query is no node: it has no world
         if fresh or now - self._topics_at >= _TOPICS_SECONDS:
             self._topics, self._topics_at = self._view.topics(self._options), now
@@ -168,7 +180,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._logs
 
     def _check(self, begin: Offset, logs: Mapping[str, TopicLog]) -> None:
-        """The checkpoint is of these topics, and they are still those that it was of."""
+        """Check that the checkpoint is of these topics, and that they were not created again since."""
         fails = self._options.fail_on_data_loss
         for topic, each in begin.topics.items():
             log = logs.get(topic)
@@ -202,7 +214,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- batches
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The splits of one batch, by its offsets alone."""
+        """Return the splits of one batch, from its offsets only."""
         begin, finish = Offset.of_json(start), Offset.of_json(end)
         moved = {topic: each for topic, each in finish.topics.items() if each.place != begin_of(begin, topic, each)}
         if not moved:
@@ -217,7 +229,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if log is None or log.created_ms != each.created_ms:
                 self._check(Offset({topic: each}), {} if log is None else {topic: log})
             if log is None:
-                continue  # its rows are lost, which was said
+                continue  # its rows are lost, which was reported
             from_place = begin_of(begin, topic, each)
             pieces, lost = pieces_of(log, from_place, each.place, fail_on_loss=self._options.fail_on_data_loss, option=_CHECKPOINT)
             warn_of(lost)
@@ -233,14 +245,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         spec = ReadSpec(options.service_url, options.direct_reads, bookies, options.fail_on_data_loss, values=values)
         return read_split(spec, split, self._schema)
 
-    # -- what Spark tells and asks beside
+    # -- Spark's notifications and queries
 
     def commit(self, end: dict[str, Any]) -> None:
-        """All up to here is done with: the subscription may let it go."""
+        """Spark has finished everything up to here: the subscription may release it."""
         self._follower.follow({topic: each.place for topic, each in Offset.of_json(end).topics.items()}, self._logs)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """What the topics held when the last batch was planned, and how much of it was left for later; messages are an estimate."""
+        """Return what the topics held when the last batch was planned, and how much of it was left
+        for later.
+
+        Messages are an estimate.
+        """
         if self._planned is None:
             return None
         topics: dict[str, Any] = {}

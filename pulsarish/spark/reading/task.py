@@ -1,4 +1,4 @@
-"""What one Spark task does: fetch a split's entries, take them apart, hand Arrow batches on."""
+"""One Spark task: fetch a split's entries, unpack them, return Arrow batches."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ReadSpec:
 
 
 def read_split(spec: ReadSpec, split: Split, schema: Any) -> Iterator[Any]:
-    """Arrow batches of a split, in the order of the log. ``schema`` is Spark's."""
+    """Yield the Arrow batches of a split, in the order of the log. ``schema`` is Spark's."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     if not split.pieces:

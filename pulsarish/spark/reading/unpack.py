@@ -1,9 +1,11 @@
-"""Entries to columns: what a batch shares is kept once an entry and repeated by numpy, what its messages have of their own is cut out many
-at a time.
+"""Entries to columns.
 
-A batch of equally long messages without properties of their own is a table of bytes in fact: the same head, the same length, only the
-number differs. ``_table`` finds how many messages follow each other so, and takes their values by columns; everything else is read message
-by message.
+Values that a batch shares are kept once an entry and repeated by numpy. Values of its messages are
+extracted many at a time.
+
+A batch of equally long messages without their own properties is in fact a table of bytes: the same
+head, the same length, only the number differs. ``_table`` finds how many such messages follow each
+other, and reads their values by columns. Everything else is read message by message.
 """
 
 from __future__ import annotations
@@ -29,14 +31,14 @@ _SIZE: Final = struct.Struct(">I")
 _SIZE_TAG: Final = 0x18  # payload_size, the only field that each message has
 _NUMBER_TAG: Final = 0x40  # sequence_id
 _TABLE_LEAST: Final = 16
-"""Fewer messages in a row are read faster one by one."""
+"""Fewer consecutive messages are read faster one by one."""
 
 _KEY_TAG: Final = 0x12  # partition_key
 _EVENT_TAG: Final = 0x28  # event_time
 
 
 class Own:
-    """What messages have of their own beside their value and number, by row."""
+    """Values of messages besides payload and number, by row."""
 
     __slots__ = ("events", "keys", "nulls", "properties")
 
@@ -57,7 +59,7 @@ class Own:
             self.nulls.append(row)
 
     def take(self, other: Own, place: Callable[[int], int | None]) -> None:
-        """What another one has, at the rows that ``place`` says, or not at all."""
+        """Add the values of another object, at the rows that ``place`` returns. ``None`` skips a row."""
         pairs: tuple[tuple[dict[int, Any], dict[int, Any]], ...] = (
             (self.keys, other.keys),
             (self.events, other.events),
@@ -72,7 +74,7 @@ class Own:
 
 @dataclass(slots=True)
 class Rows:
-    """Messages as columns, some of them an entry long with ``counts`` of messages beside."""
+    """Messages as columns. Some columns have one value for each entry, with ``counts`` of messages."""
 
     counts: list[int] = field(default_factory=list)
     ledgers: list[int] = field(default_factory=list)
@@ -84,7 +86,7 @@ class Rows:
     indexes: list[Any] = field(default_factory=list)
     """An array of batch indexes for each entry."""
     numbers: list[Any] = field(default_factory=list)
-    """An array of sequence ids for each entry; -1 where it is to be counted from the entry's."""
+    """An array of sequence ids for each entry; -1 where it follows from the entry's."""
     lengths: list[Any] = field(default_factory=list)
     """An array of the values' lengths for each entry."""
     values: list[Any] = field(default_factory=list)
@@ -95,9 +97,11 @@ class Rows:
 
 
 class Unpacker:
-    """Takes entries of one split. ``with_values``, ``with_numbers``: whether anybody wants the values and the sequence ids.
+    """Unpacks entries of one split.
 
-    ``beginning`` is asked for the chunks of a message before one of which the first ones did not come.
+    ``with_values``, ``with_numbers``: whether values and sequence ids are needed.
+
+    ``beginning`` returns the earlier chunks of a message whose first chunks were not in the split.
     """
 
     def __init__(self, *, with_values: bool, with_numbers: bool, beginning: Callable[[Entry, MessageMetadata], list[Entry]]) -> None:
@@ -105,18 +109,22 @@ class Unpacker:
         self._with_values = with_values
         self._with_numbers = with_numbers
         self._beginning = beginning
-        self._begun: set[str] = set()  # messages whose beginning came, or was asked for
+        self._begun: set[str] = set()  # messages whose beginning has arrived, or was requested
         self._chunks = ChunkAssembler(pending_max=0, expire_seconds=0.0, acknowledge_oldest=False, stamp=lambda: (0.0, 0))
 
     def take_rows(self) -> Rows:
-        """What has gathered."""
+        """Return the rows so far."""
         rows, self.rows = self.rows, Rows()
         return rows
 
     def add(self, entry: Entry, *, after: int = -1, upto: int = -1) -> None:
-        """``after``, ``upto``: of its messages those behind ``after``, and not behind ``upto`` unless that is -1.
+        """Add an entry.
 
-        Raises ``ChecksumError`` when it does not hold what it says, ``UnsupportedFeature`` for a compression that cannot be undone.
+        ``after``, ``upto``: of its messages only those after ``after``, and not after ``upto``
+        unless that is -1.
+
+        Raises ``ChecksumError`` when the content does not match the metadata,
+        ``UnsupportedFeature`` for an unknown compression.
         """
         metadata, packed = split_entry(entry.data)
         if metadata.HasField("marker_type"):
@@ -128,7 +136,7 @@ class Unpacker:
             entry = whole
             metadata, packed = split_entry(entry.data)
         if metadata.encryption_keys:
-            # Nobody here has the key: as it was shipped, in one piece.
+            # The connector has no key: the value is the payload as it was sent, in one piece.
             self._single(entry, metadata, packed)
             return
         payload: bytes | memoryview = packed
@@ -143,8 +151,9 @@ class Unpacker:
             raise ChecksumError(f"the batch at {entry.ledger_id}:{entry.entry_id} is cut or damaged: {error}") from None
 
     def _chunk(self, entry: Entry, metadata: MessageMetadata) -> Entry | None:
-        """The whole message, when this was its last chunk."""
-        # What comes again of a message that was whole, as a producer sends it without an answer, has its beginning behind it.
+        """Return the whole message after its last chunk."""
+        # A producer that got no answer sends chunks again. Repeated chunks of a complete message
+        # have its beginning before them.
         is_first_seen = metadata.uuid not in self._begun
         self._begun.add(metadata.uuid)
         if metadata.chunk_id > 0 and is_first_seen:
@@ -198,7 +207,7 @@ class Unpacker:
             return
         self._entry(entry, metadata, count)
         rows.indexes.append(indexes)
-        # A message without a number of its own has its place in the batch for it.
+        # A message without its own number gets it from its index in the batch.
         rows.numbers.append(np.where(numbers >= 0, numbers, metadata.sequence_id + indexes) if self._with_numbers else numbers)
         lengths = ends - starts
         rows.lengths.append(lengths)
@@ -208,21 +217,26 @@ class Unpacker:
 
 
 def _gather(payload: bytes | memoryview, starts: Any, lengths: Any) -> Any:
-    """The bytes of all values, as a part of ``Rows.values``. Equally long ones at equal distances are not copied here."""
+    """Return the bytes of all values, as a part of ``Rows.values``.
+
+    Equally long ones at equal distances are not copied here.
+    """
     count = len(starts)
     if count == 1:
         return memoryview(payload)[int(starts[0]) : int(starts[0] + lengths[0])]
     stride, length = int(starts[1] - starts[0]), int(lengths[0])
     if (lengths == length).all() and (np.diff(starts) == stride).all():
         whole = np.frombuffer(payload, np.uint8)
-        # Strided views are checked by hand: the last value ends where the payload does, at most.
+        # Strided views are checked by hand: the last value ends at most at the end of the payload.
         return np.lib.stride_tricks.as_strided(whole[int(starts[0]) :], (count, length), (stride, 1), writeable=False)
     view = memoryview(payload)
     return b"".join([view[start:end] for start, end in zip(starts.tolist(), (starts + lengths).tolist(), strict=True)])
 
 
 class _Cut:
-    """Where the messages of a batch lie: arrays of starts and ends, the indexes in the batch, the numbers (-1: none)."""
+    """Positions of the messages of a batch: arrays of starts and ends, the indexes in the batch,
+    the numbers (-1: none).
+    """
 
     def __init__(self, payload: bytes | memoryview, count: int, with_numbers: bool) -> None:
         self._payload = payload
@@ -239,7 +253,7 @@ class _Cut:
 
     def run(self) -> None:
         at = index = 0
-        patience = 0  # messages to be read one by one before a table is looked for again
+        patience = 0  # messages to read one by one before the next search for a table
         wait = _TABLE_LEAST
         while index < self._count:
             if patience == 0:
@@ -263,7 +277,7 @@ class _Cut:
         self.numbers = np.concatenate(self._numbers) if self._numbers else np.empty(0, np.int64)
 
     def _table(self, at: int, index: int) -> tuple[int, int]:
-        """How many messages from here on are equally long and plain, and where they end."""
+        """Return how many messages from here on are plain and equally long, and where they end."""
         payload = self._payload
         head_size = _SIZE.unpack_from(payload, at)[0]
         head = at + 4
@@ -307,8 +321,11 @@ class _Cut:
         return numbers
 
     def _one_by_one(self, at: int, index: int, span: int) -> int:
-        """Messages with a key, an event time and a number beside their length are read here, others by the generated class."""
-        payload = self._payload = bytes(self._payload)  # is read faster than a view
+        """Read messages one by one.
+
+        Those with a key, an event time and a number are read here, others by the generated class.
+        """
+        payload = self._payload = bytes(self._payload)  # faster to read than a view
         starts: list[int] = []
         ends: list[int] = []
         indexes: list[int] = []
@@ -365,7 +382,7 @@ class _Cut:
 
 
 def _varint(payload: bytes | memoryview, at: int) -> tuple[int, int]:
-    """The number at a place and where it ends."""
+    """Return the number at a position, and where it ends."""
     byte = payload[at]
     if byte < 0x80:
         return byte, at + 1

@@ -1,4 +1,6 @@
-"""Values decoded by the schemas that they were written with, into columns; and what becomes of those that cannot be."""
+"""Decode values into columns by the schemas that they were written with, and handle values that
+cannot be decoded.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ _UNHELD: Final = ("uuid", "time-millis", "time-micros")
 
 
 class DecodedValues:
-    """Columns of one batch; ``keep``: which of its rows stay, ``None`` for all."""
+    """Columns of one batch. ``keep``: which of its rows stay; ``None`` for all."""
 
     def __init__(self, columns: dict[str, Any], keep: Any) -> None:
         self.columns = columns
@@ -36,7 +38,7 @@ class DecodedValues:
 
 
 class ValueDecoder:
-    """Decodes for the columns of ``schema`` (Arrow's) that are not fixed ones."""
+    """Decodes for the columns of ``schema`` (Arrow's) that are not fixed columns."""
 
     def __init__(self, topic: str, spec: TopicSchema, schema: Any) -> None:
         self._topic = topic
@@ -45,7 +47,10 @@ class ValueDecoder:
         self._decoders: dict[bytes, Decode] = {}
 
     def decode(self, rows: Rows, raw: Any) -> DecodedValues:
-        """``raw`` is the column of bytes. Raises ``InvalidArgument`` naming the first value that does not decode, where that is to fail."""
+        """Decode a column of bytes.
+
+        Raises ``InvalidArgument`` naming the first undecodable value, where the read is to fail.
+        """
         versions = np.repeat(np.arange(len(rows.counts)), rows.counts).tolist()
         decoders = [self._decoder(each) for each in rows.schema_versions]
         data = raw.to_pylist()
@@ -61,7 +66,7 @@ class ValueDecoder:
             found.append(value)
         columns = {field.name: self._column(field, found, bad) for field in self._wanted}
         if bad and any(found[row] is not None for row in bad):
-            # A value that some column could not hold is none in the others either.
+            # A value that one column cannot hold is null in the others too.
             found = [None if row in bad else value for row, value in enumerate(found)]
             columns = {field.name: self._column(field, found, bad) for field in self._wanted}
         return self._judged(rows, columns, data, bad, versions)
@@ -93,7 +98,7 @@ class ValueDecoder:
             return self._one_by_one(field, name, found, bad)
 
     def _one_by_one(self, field: Any, name: str | None, found: Sequence[Any], bad: dict[int, str]) -> Any:
-        """Find which values do not fit."""
+        """Find the values that do not fit."""
         values: list[Any] = []
         for row, each in enumerate(found):
             value = None
@@ -113,7 +118,7 @@ class ValueDecoder:
         return decoder
 
     def _made(self, version: bytes) -> Decode:
-        # The bytes of a producer without a schema may be what the newest one means.
+        # The bytes of a producer without a schema may have the form of the newest one.
         number = version_number(version) if version else self._spec.newest
         if number not in self._spec.versions:
             return _refuse(
@@ -146,7 +151,9 @@ def _plain(schema: Schema) -> Schema:
 
 
 def _without_unheld(definition: Any) -> Any:
-    """What no column holds is read as the text or number that it is written as."""
+    """Return the definition with types that no column holds replaced by the text or number that
+    they are written as.
+    """
     if isinstance(definition, list):
         return [_without_unheld(each) for each in definition]
     if not isinstance(definition, dict):

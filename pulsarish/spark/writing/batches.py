@@ -1,4 +1,4 @@
-"""Rows into batches: which rows of a task stand together in an entry depends on the rows alone, never on the time."""
+"""Rows into batches. Which rows of a task share an entry depends on the rows only, never on the time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ BATCH_BYTES_MAX: Final = 128 * 1024
 
 
 Made = tuple[bytes, int, int, int]
-"""What ``BatchPublisher.add`` wants: the encoded batch, its messages, the first and last sequence id."""
+"""The arguments of ``BatchPublisher.add``: the encoded batch, its messages, the first and last
+sequence id.
+"""
 
 
 class Filling:
@@ -31,7 +33,7 @@ class Filling:
         self._size_bytes = 0
 
     def add(self, payload: bytes, extras: Extras | None, sequence_id: int) -> Made | None:
-        """Take a message. Answers the batch before, when this one did not fit into it any more."""
+        """Add a message. Return the previous batch when this message did not fit into it."""
         size_bytes = len(payload) + BATCHED_BYTES_MAX
         if extras is not None:
             size_bytes += extras.size_bytes_max()
@@ -47,7 +49,7 @@ class Filling:
         return made
 
     def take(self) -> Made | None:
-        """What there is; the next batch is empty."""
+        """Return the batch; the next one is empty."""
         ids = self._sequence_ids
         if not ids:
             return None

@@ -1,4 +1,7 @@
-"""What the driver tells the tasks of a write, and they the driver. Light to import, since the driver makes it in a process of its own."""
+"""What the driver sends to the tasks of a write, and what they return.
+
+Fast to import, since the driver makes it in its own process.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,9 @@ class Job:
     admin_url: str
     plan: Plan
     schema: Schema | None
-    """What records are encoded by, and the broker is told; ``None`` for a value of bytes."""
+    """The schema that encodes records and is registered with the broker; ``None`` for a value of bytes."""
     target: Target | None
-    """The one topic; ``None``: column ``topic`` says it."""
+    """The one topic; ``None``: the column ``topic`` names it."""
     name: str
     """Where ``version`` is the micro-batch, tasks add the query's id."""
     version: int | None
@@ -30,7 +33,9 @@ class Job:
     needs_deduplication: bool
     enables_deduplication: bool
     is_repeatable: bool
-    """Whether a later run may repeat this one, so that the number of partitions it is routed to must stay the same."""
+    """Whether a later run may repeat this one, so that it must be routed to the same number of
+    partitions.
+    """
     is_sorted: bool
     compression: str
     send_timeout_ms: int
@@ -42,7 +47,7 @@ class Written(WriterCommitMessage):
 
     messages: int = 0
     repeated: int = 0
-    """Rows that an attempt before had written."""
+    """Rows that an earlier attempt had written."""
     size_bytes: int = 0
     name: str = ""
     version: int = 0

@@ -1,4 +1,4 @@
-"""The options of writing. Every mistake names the option, its value and what is allowed."""
+"""The options of a write. Every mistake names the option, its value and what is allowed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ _SEND_TIMEOUT_MS: Final = 60_000
 
 
 class ValueFormat(StrEnum):
-    """What a record is encoded as; ``RAW`` is for a value of bytes or text, ``TOPIC`` for what the topic's newest schema says."""
+    """How a record is encoded.
+
+    ``RAW`` is for a value of bytes or text, ``TOPIC`` for the topic's newest schema.
+    """
 
     RAW = "raw"
     JSON = "json"
@@ -42,8 +45,11 @@ class ValueFormat(StrEnum):
 
 
 class Deduplication(StrEnum):
-    """What is asked of a topic's deduplication: in a stream that it is on, in a batch nothing; or in any case that it is on, that it be
-    switched on, or nothing."""
+    """Requirements on a topic's deduplication.
+
+    By default a stream requires it, a batch does not. The others: require it, enable it, or ignore
+    it.
+    """
 
     AUTO = "auto"
     REQUIRE = "require"
@@ -52,7 +58,7 @@ class Deduplication(StrEnum):
 
 
 class RowOrder(StrEnum):
-    """How the rows of a task are numbered: as they come, or sorted by what they hold."""
+    """How the rows of a task are numbered: in their order, or sorted by content."""
 
     PLAN = "plan"
     CONTENT = "content"
@@ -63,9 +69,9 @@ class WriteOptions:
     service_url: str
     admin_url: str
     topic: str | None
-    """A full name; ``None``: each row has its own in column ``topic``."""
+    """A full name; ``None``: each row names its own in the column ``topic``."""
     create_topic: int | None
-    """So many partitions, where the topic is not there; 0: none; ``None``: it must be there."""
+    """Number of partitions of a topic to be created; 0: none; ``None``: the topic must exist."""
     value_schema: ValueFormat | None
     deduplication: Deduplication
     exactly_once_name: str | None
@@ -76,7 +82,7 @@ class WriteOptions:
 
 
 def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
-    """Raises ``OptionError``."""
+    """Return the options. Raises ``OptionError``."""
     check_names(
         {name: value for name, value in given.items() if name.lower() not in {each.lower() for each in _OF_SPARK}}, WRITE_NAMES, "writing"
     )

@@ -1,4 +1,4 @@
-"""What the columns of a DataFrame are for when it is written to topics. Decided on the driver, before anything is written."""
+"""The roles of a DataFrame's columns in a write. Decided on the driver, before anything is written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from pulsarish.spark.columns import VALUE
 __all__ = ["Plan", "plan_columns"]
 
 _TOLD: Final = ("message_id", "publish_time", "sequence_id", "producer_name")
-"""Columns of a read that only a broker can fill: they are not written, so that what was read can be written as it is."""
+"""Columns of a read that only a broker can fill.
+
+They are not written, so a DataFrame can be written as it was read.
+"""
 _WANTED: Final = {
     "key": ("string or binary", (types.StringType, types.BinaryType)),
     "topic": ("string", (types.StringType,)),
@@ -25,7 +28,7 @@ _WANTED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where each part of a message is found, as indexes of columns; -1 where it has none."""
+    """The column indexes of each part of a message; -1 where there is none."""
 
     value: int
     fields: tuple[int, ...]
@@ -40,7 +43,7 @@ class Plan:
 
 
 def plan_columns(schema: Any) -> Plan:
-    """Raises ``InvalidArgument`` naming the column, its type and what is allowed."""
+    """Return the plan. Raises ``InvalidArgument`` naming the column, its type and what is allowed."""
     at: dict[str, int] = {}
     others: list[int] = []
     for index, field in enumerate(schema.fields):

@@ -1,4 +1,4 @@
-"""Records of columns as JSON or Avro, and the definition that the topic's registry gets."""
+"""Records of columns as JSON or Avro, and the definition for the topic's registry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pulsarish.runtime.extras import install_command
 __all__ = ["Encode", "RecordSchema", "check_fields", "definition_of", "encoder", "schema_of"]
 
 Encode = Callable[[dict[str, Any]], bytes]
-"""A record, as a dict of Arrow's Python values, into the payload of a message."""
+"""Encodes a record, a dict of Arrow's Python values, to the payload of a message."""
 
 _Convert = Callable[[Any], Any]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -44,9 +44,11 @@ _LOGICAL: Final = {
 
 
 def definition_of(record: Any, name: str = "Record") -> dict[str, Any]:
-    """The Avro definition of a ``StructType``, fields in its order; what may be null is a union with null, and null by default.
+    """Return the Avro definition of a ``StructType``, fields in its order.
 
-    Raises ``InvalidArgument`` for a type that Avro has not.
+    A nullable field is a union with null, and null by default.
+
+    Raises ``InvalidArgument`` for a type that Avro does not have.
     """
     fields = []
     for field in record.fields:
@@ -75,12 +77,15 @@ def _type_of(kind: Any, name: str, path: str) -> Any:
 
 
 def schema_of(record: Any, kind: SchemaType) -> Schema:
-    """What the registry is told of records of a ``StructType``."""
+    """Return the schema to register for records of a ``StructType``."""
     return Schema(kind, json.dumps(definition_of(record)).encode(), kind.name)
 
 
 def check_fields(record: Any, schema: Schema, topic: str) -> None:
-    """That a ``StructType`` has the fields of a topic's schema. Raises ``InvalidArgument`` naming a column or field that would be lost."""
+    """Check that a ``StructType`` has the fields of a topic's schema.
+
+    Raises ``InvalidArgument`` naming a column or field that would be lost.
+    """
     definition = json.loads(schema.data)
     if not isinstance(definition, dict) or definition.get("type") != "record":
         raise InvalidArgument(f"the schema of topic {topic} is none of records: make 'value' binary or string")
@@ -95,7 +100,10 @@ def check_fields(record: Any, schema: Schema, topic: str) -> None:
 
 
 class RecordSchema:
-    """For a producer: records are bytes by then, so that it only tells the broker of the schema."""
+    """The producer's schema.
+
+    Records are already encoded, so it only registers the definition with the broker.
+    """
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -111,9 +119,9 @@ class RecordSchema:
 
 
 def encoder(record: Any, schema: Schema) -> Encode:
-    """How records of a ``StructType`` become messages of a schema of type JSON or AVRO.
+    """Return how to encode records of a ``StructType`` by a schema of type JSON or AVRO.
 
-    The function raises ``InvalidArgument`` for a record that the schema does not take.
+    The function raises ``InvalidArgument`` for a record that does not fit the schema.
     """
     return _avro_encoder(record, schema) if schema.type is SchemaType.AVRO else _json_encoder(record, schema)
 
@@ -148,7 +156,11 @@ def _avro_encoder(record: Any, schema: Schema) -> Encode:
 
 
 def _converter(kind: Any, *, is_json: bool, avro: Any = None) -> _Convert | None:
-    """From Arrow's Python value to what the encoder takes; ``None`` where they are the same. ``avro``: what the definition says of it."""
+    """Return the conversion from Arrow's Python value to the encoder's; ``None`` where they are
+    equal.
+
+    ``avro``: its definition.
+    """
     avro = next((each for each in avro if each != "null"), None) if isinstance(avro, list) else avro
     said = avro if isinstance(avro, dict) else {}
     if isinstance(kind, types.StructType):

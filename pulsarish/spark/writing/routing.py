@@ -1,5 +1,8 @@
-"""Which partition of a topic a row goes to: by its ``partition``, its key, or its place in the task, and never by time or load, so that a
-repeated task sends each row where it was sent before."""
+"""Which partition of a topic a row goes to: by its ``partition``, its key, or its position in the
+task.
+
+Never by time or load, so that a repeated task sends each row to the same partition.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +16,27 @@ from pulsarish.model.errors import InvalidArgument
 __all__ = ["KEYLESS_RUN", "Routing"]
 
 KEYLESS_RUN: Final = 1_000
-"""So many rows of a task without keys go to one partition before it is the next one's turn, so that batches are full."""
+"""Rows without keys that go to one partition before the next one's turn, so that batches are full."""
 
 
 class Routing:
-    """Of one task to one topic. ``partitions``: how many it is routed to; 0 for a topic without."""
+    """Routing of one task to one topic. ``partitions``: the number of partitions; 0 for a topic without."""
 
     def __init__(self, topic: str, partitions: int, spark_partition: int) -> None:
         self.topic = topic
         self.partitions = partitions
         self._first = spark_partition
-        # As every producer routes keys, so that a key is in one partition whoever wrote it. Chance is asked for rows without key only.
+        # As every producer routes keys, so that a key is always in one partition. Only rows without
+        # a key need randomness.
         mode, scheme = PartitionsRoutingMode.RoundRobinDistribution, HashingScheme.JavaStringHash
         self._route = make_router(mode, scheme, partitions, random.Random(0)).route if partitions else None
 
     def choose(self, key: str | None, row: int, wished: int | None) -> int:
-        """The partition; -1 for a topic without. ``wished``: the row's ``partition``, below 0 or ``None`` where it has none.
+        """Return the partition; -1 for a topic without.
 
-        Raises ``InvalidArgument`` for a partition that is not there.
+        ``wished``: the row's ``partition``; negative or ``None`` where it has none.
+
+        Raises ``InvalidArgument`` for a missing partition.
         """
         if wished is not None and wished >= 0:
             if wished >= self.partitions:

@@ -16,11 +16,13 @@ from pulsarish.spark.writing.records import Encode
 __all__ = ["Row", "in_content_order", "rows_of"]
 
 Row = tuple[bytes, Extras | None, str | None, str | None, int | None]
-"""Payload, what goes beside it, key, topic, wished partition."""
+"""Payload, extras, key, topic, requested partition."""
 
 
 def rows_of(batch: Any, plan: Plan, encode: Encode | None) -> Iterator[Row]:
-    """The rows of a ``pyarrow.RecordBatch`` in its order. ``encode`` makes bytes of a record, given as a dict.
+    """Yield the rows of a ``pyarrow.RecordBatch`` in order.
+
+    ``encode`` encodes a record, given as a dict.
 
     Raises ``InvalidArgument`` naming the column.
     """
@@ -39,13 +41,16 @@ def rows_of(batch: Any, plan: Plan, encode: Encode | None) -> Iterator[Row]:
             Extras(beside, key, None, time, 0, value is None) if beside or key is not None or time or value is None else None
             for beside, key, time, value in zip(properties, keys, times, values, strict=True)
         ]
-    # A message without content has an empty payload, and says so.
+    # A message without content has an empty payload and the field for null.
     payloads = [value or b"" for value in values]
     return zip(payloads, extras, keys, topics, partitions, strict=True)
 
 
 def _of_keys(keys: list[str | None], values: list[bytes | None]) -> list[Extras | None]:
-    """Rows with the same key share what stands beside their value: one for each row would cost more than encoding it."""
+    """Return the extras of rows.
+
+    Rows with the same key share one object: one for each row would cost more than encoding it.
+    """
     shared = {key: None if key is None else Extras(partition_key=key) for key in set(keys)}
     extras = [shared[key] for key in keys]
     if None in values:
@@ -56,7 +61,10 @@ def _of_keys(keys: list[str | None], values: list[bytes | None]) -> list[Extras 
 
 
 def in_content_order(rows: list[Row]) -> list[Row]:
-    """The same rows however a shuffle has brought them. Rows that are equal in everything may change places unnoticed."""
+    """Return the rows in an order that a shuffle cannot change.
+
+    Fully equal rows may change places; that makes no difference.
+    """
 
     def content(row: Row) -> tuple[Any, ...]:
         payload, extras, key, topic, partition = row
@@ -81,7 +89,9 @@ def _values(batch: Any, plan: Plan, encode: Encode | None) -> list[bytes | None]
 
 
 def _bytes(column: Any) -> list[bytes | None]:
-    """The bytes of a column of text or bytes: sliced from one buffer, since an object of Arrow's for each would cost more than sending."""
+    """Return the bytes of a text or bytes column, sliced from one buffer: an Arrow object for each
+    would cost more than sending.
+    """
     if not len(column):
         return []
     is_large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)

@@ -1,8 +1,9 @@
-"""The topics that are written to: that they are there, that they drop duplicates, and to how many partitions rows are routed.
+"""The target topics: that they exist, that they drop duplicates, and to how many partitions rows
+are routed.
 
-The number of partitions to which a micro-batch is routed must be the same when it is run again, or rows that were written would be looked
-for in the wrong log. It is kept beside the topic, as a property ``pulsarish.spark.NAME``, and follows a topic that has grown from the
-next micro-batch on.
+A micro-batch that is run again must be routed to the same number of partitions, or its stored rows
+would be searched in the wrong log. The number is kept as a property of the topic,
+``pulsarish.spark.NAME``, and follows a topic that has grown from the next micro-batch on.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ __all__ = ["Pin", "Target", "find_target", "follow_growth", "pinned"]
 PROPERTY: Final = "pulsarish.spark."
 
 _dropping: set[str] = set()
-"""Topics that were seen to drop duplicates. This process need not ask again, since each task is told when it opens a topic."""
+"""Topics known to drop duplicates.
+
+This process need not ask again, since each task gets an answer when it opens a topic.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """From version ``since`` on rows are routed to ``partitions``, before to ``before``."""
+    """From version ``since`` on rows are routed to ``partitions``, before that to ``before``."""
 
     partitions: int
     since: int = 0
@@ -33,7 +37,10 @@ class Pin:
 
     @classmethod
     def parse(cls, text: str) -> Pin:
-        """Raises ``ValueError``, ``KeyError``, ``TypeError`` for what ``text`` has not written."""
+        """Parse a property.
+
+        Raises ``ValueError``, ``KeyError``, ``TypeError`` when ``text`` did not write it.
+        """
         record = json.loads(text)
         return cls(int(record["partitions"]), int(record["since"]), int(record["before"]))
 
@@ -44,7 +51,7 @@ class Pin:
         return self.partitions if version >= self.since else self.before
 
     def grown(self, partitions: int, version: int) -> Pin:
-        """The topic has ``partitions`` now, and ``version`` is done."""
+        """Return the pin after ``version``, for a topic that now has ``partitions``."""
         return Pin(partitions, version + 1, self.routed(version + 1))
 
 
@@ -52,11 +59,14 @@ class Pin:
 class Target:
     topic: str
     partitions: int
-    """That the topic has; 0 for a topic without."""
+    """Partitions of the topic; 0 for a topic without."""
     pin: Pin | None = None
 
     def routed(self, version: int) -> int:
-        """To how many partitions rows go. Raises ``InvalidArgument`` when the topic has fewer by now."""
+        """Return the number of partitions for a version.
+
+        Raises ``InvalidArgument`` when the topic has fewer now.
+        """
         if self.pin is None:
             return self.partitions
         routed = self.pin.routed(version)
@@ -74,7 +84,10 @@ class Target:
 
 
 def find_target(admin: Admin, topic: str, *, create: int | None = None, needs_deduplication: bool, enables_deduplication: bool) -> Target:
-    """A topic that is fit to be written to. Raises ``TopicNotFound``, ``InvalidArgument`` naming the option that helps."""
+    """Return a topic that can be written to.
+
+    Raises ``TopicNotFound``, ``InvalidArgument`` naming the option that helps.
+    """
     if not TopicName.parse(topic).persistent:
         raise InvalidArgument(
             f"topic {topic} keeps nothing of what is published, and so no task knows what it wrote; name a persistent one"
@@ -104,7 +117,7 @@ def _create(admin: Admin, topic: str, partitions: int) -> Target:
 
 
 def _drops_duplicates(admin: Admin, target: Target) -> bool:
-    """Raises ``ServiceNotReady`` while a log is being opened."""
+    """Whether the topic drops duplicates. Raises ``ServiceNotReady`` while a log is being opened."""
     if target.topic in _dropping:
         return True
     states = [admin.topics.stats(log).get("deduplicationStatus") for log in target.logs()]
@@ -117,7 +130,7 @@ def _drops_duplicates(admin: Admin, target: Target) -> bool:
 
 
 def _enable(admin: Admin, target: Target) -> None:
-    """Raises ``ServiceNotReady`` until all logs have changed over."""
+    """Enable deduplication. Raises ``ServiceNotReady`` until all logs have changed over."""
     if not _drops_duplicates(admin, target):
         admin.topics.set_policy(target.topic, "deduplication", True)
         if not _drops_duplicates(admin, target):
@@ -125,7 +138,7 @@ def _enable(admin: Admin, target: Target) -> None:
 
 
 def pinned(admin: Admin, target: Target, name: str) -> Target:
-    """With what is kept beside the topic for ``name``; from now on it is kept."""
+    """Return the target with the pin of ``name``; creates the pin when it is missing."""
     if not target.partitions:
         return target
     text = admin.topics.properties(target.topic).get(PROPERTY + name)
@@ -140,6 +153,6 @@ def pinned(admin: Admin, target: Target, name: str) -> Target:
 
 
 def follow_growth(admin: Admin, target: Target, name: str, version: int) -> None:
-    """``version`` is written as a whole; the next one goes to all partitions that the topic had then."""
+    """Record that ``version`` is complete: the next one goes to all partitions that the topic now has."""
     if target.pin is not None and target.partitions > target.pin.partitions:
         admin.topics.update_properties(target.topic, {PROPERTY + name: target.pin.grown(target.partitions, version).text()})

@@ -1,7 +1,8 @@
-"""A task in an executor's Python worker: rows in their order get their numbers, go into batches by topic and partition, and are published.
+"""A task in an executor's Python worker: number the rows in their order, batch them by topic and
+partition, and publish them.
 
-It promises: it ends well only when every row is stored; rows that an attempt before has stored are left out; it waits for nothing longer
-than ``sendTimeoutMs`` and the client's operation time-out.
+It succeeds only when every row is stored. It skips rows that an earlier attempt has stored. No wait
+is longer than ``sendTimeoutMs`` and the client's operation timeout.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ _BATCH_ID: Final = "streaming.sql.batchId"
 _QUERY_ID: Final = "sql.streaming.queryId"
 
 _clients: dict[str, Client] = {}
-"""By service url; kept from task to task, as Spark keeps the worker."""
+"""Clients by service url; kept from task to task, as Spark keeps the worker."""
 
 
 def publish_rows(job: Job, batches: Iterator[Any]) -> Written:
-    """Write what a task was given. Raises what the brokers refuse it with, and says in which Spark partition."""
+    """Write a task's rows. Raises the brokers' errors, with the Spark partition added."""
     context = TaskContext.get()
     attempt = _attempt(job, context)
     task = Task(job, attempt)
@@ -64,7 +65,8 @@ def _attempt(job: Job, context: Any) -> Attempt:
             raise InvalidArgument(
                 "which run of the write this is, is not known: set option 'exactlyOnceVersion', a number that grows from run to run"
             )
-        # Each checkpoint counts from 0: without its id, what a new one writes would pass for what the old one wrote.
+        # Each checkpoint counts from 0: without its id, deduplication would take a new one's rows
+        # for the old one's.
         name, version = f"{name}-{query}", int(batch)
     return Attempt(name, version, context.partitionId(), attempt_epoch(job.planned_ms, context.taskAttemptId()))
 
@@ -77,7 +79,7 @@ def _client(service_url: str) -> Client:
 
 
 class _Log:
-    """What goes to one topic without partitions, or one partition."""
+    """The rows for one topic without partitions, or for one partition."""
 
     __slots__ = ("filling", "mark", "publisher")
 
@@ -92,7 +94,7 @@ class _Log:
 
 
 class _Sink:
-    """A topic: where its rows go, and the logs that are open so far, by partition."""
+    """A topic: its routing, and its open logs by partition."""
 
     __slots__ = ("logs", "routing", "target")
 
@@ -103,7 +105,7 @@ class _Sink:
 
 
 class Task:
-    """One attempt: ``take`` rows, ``finish`` once, and ``leave`` in any case."""
+    """One attempt: call ``take`` with rows, ``finish`` once, and ``leave`` in any case."""
 
     def __init__(self, job: Job, attempt: Attempt) -> None:
         self._job = job
@@ -153,7 +155,8 @@ class Task:
         name = TopicName.parse(topic).full
         sink = self._sinks.get(name)
         if sink is None:
-            # Without asking for deduplication: its logs say whether they drop duplicates when they are opened.
+            # Without requiring deduplication: its logs report whether they drop duplicates when
+            # they open.
             enables = self._job.enables_deduplication
             admin = Admin(self._job.admin_url)
             find = partial(find_target, admin, name, needs_deduplication=False, enables_deduplication=enables)
@@ -184,7 +187,7 @@ class Task:
                 schema=RecordSchema(job.schema) if job.schema is not None else BytesSchema(),
                 compression_type=_COMPRESSIONS[job.compression],
                 send_timeout_millis=job.send_timeout_ms,
-                # Bytes that wait are what limits it: BatchPublisher counts them.
+                # The bytes that wait are limited by BatchPublisher, which counts them.
                 max_pending_messages=1 << 30,
             )
         except PulsarishError as error:

@@ -1,6 +1,8 @@
-"""What Spark calls: on the driver to plan a write, and to end it; in executors to write what a task was given.
+"""The writers that Spark calls: on the driver to plan and end a write; in executors to write a
+task's rows.
 
-Everything that can be known before the first row is checked on the driver, so that a mistake writes nothing.
+The driver checks everything that can be checked before the first row, so that a mistake writes
+nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ _NAME_BYTES = 8
 
 
 def make_job(given: Mapping[str, str], schema: Any, *, streaming: bool, overwrite: bool) -> Job:
-    """Check everything and decide what the tasks are told. Raises ``InvalidArgument`` and what the administration answers."""
+    """Check everything and return the job for the tasks.
+
+    Raises ``InvalidArgument`` and the errors of the admin API.
+    """
     if overwrite:
         raise InvalidArgument(
             "outputMode 'complete' would replace what is in the topic, which is a log: use 'append' or 'update'"
@@ -52,7 +57,7 @@ def make_job(given: Mapping[str, str], schema: Any, *, streaming: bool, overwrit
         plan=plan,
         schema=retry_while_retryable(lambda: _schema(admin, options, plan), seconds),
         target=target,
-        # A batch that nobody repeats by name has one of its own, so that its tasks do not write twice when they are tried again.
+        # A batch without a name gets its own, so that retried tasks do not write twice.
         name=options.exactly_once_name or ("spark" if streaming else f"spark-{os.urandom(_NAME_BYTES).hex()}"),
         version=options.exactly_once_version if is_named else 0,
         planned_ms=SystemClock().wall_ms(),
@@ -80,7 +85,7 @@ def _target(admin: Admin, options: WriteOptions, *, needs_deduplication: bool) -
 
 
 def _schema(admin: Admin, options: WriteOptions, plan: Plan) -> Schema | None:
-    """What records are encoded by. Raises ``OptionError``, ``IncompatibleSchema``."""
+    """Return the schema that encodes records. Raises ``OptionError``, ``IncompatibleSchema``."""
     wished = options.value_schema
     if plan.record is None:
         if wished not in (None, ValueFormat.RAW):
@@ -88,7 +93,7 @@ def _schema(admin: Admin, options: WriteOptions, plan: Plan) -> Schema | None:
         return None
     if wished is ValueFormat.RAW:
         raise OptionError("valueSchema", "raw", "the columns are a record: allowed are json, avro and topic, or give a column 'value'")
-    # Imported here, since a write of bytes does without.
+    # Imported here, since a write of bytes does not need it.
     from pulsarish.spark.writing.records import check_fields, schema_of
 
     if wished is ValueFormat.TOPIC:
@@ -156,7 +161,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _follow(job: Job, messages: Sequence[Any]) -> None:
-    """Topics that have grown are written to as a whole from the next version on."""
+    """From the next version on, write to all partitions of topics that have grown."""
     grown: dict[str, tuple[Target, Written]] = {}
     for written in _written(messages):
         for topic, target in written.targets.items():
