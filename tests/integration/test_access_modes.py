@@ -104,7 +104,7 @@ def test_an_exclusive_producer_comes_back_after_the_owner_died_and_one_that_was_
         await producer.send(b"2")
         assert brokered.topic(TOPIC).log.producer_epoch == 0, "the same producer has the same epoch"
         assert [(await consumer.receive()).data() for _ in range(2)] == [b"1", b"2"]
-        # Another one is there while this one is away.
+        # Another producer is connected while this one is away.
         await brokered.topic(TOPIC).log.set_producer_epoch(5)
         brokered.topic(TOPIC).close_producers(ProducerBusy("looks for it again"))
         with pytest.raises(ProducerFenced, match="epoch 5, this producer at 0"):
@@ -133,7 +133,8 @@ def test_a_connection_that_breaks_takes_nobody_out_of_turn() -> None:
         first = await client.create_producer(TOPIC, access_mode=EXCLUSIVE, producer_name="first")
         second = asyncio.ensure_future(other.create_producer(TOPIC, access_mode=WAITING, producer_name="second"))
         await brokered.until(lambda: len(brokered.topic(TOPIC).waiting_producers) == 1)
-        # The client comes back under a newer epoch before the broker has noticed that its former connection is gone.
+        # The client returns with a newer epoch before the broker has noticed that its former
+        # connection is gone.
         child = first._publishing.children[0]
         child._lose()
         await first.send(b"again")

@@ -1,4 +1,7 @@
-"""Batches that the program makes, under a name that the newest of several holders has: over whole brokers and bookies in virtual time."""
+"""Batches that the program makes, under a name that the newest of several holders owns.
+
+Whole brokers and bookies run in virtual time.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ async def open_with(brokered: Brokered, epoch: int, **options: Any) -> Partition
 
 
 class Here:
-    """What of ``Background`` a publisher needs that is used in the loop itself."""
+    """The part of ``Background`` that a publisher needs when it runs in the loop itself."""
 
     def lock(self) -> Any:
         return threading.Lock()
@@ -66,11 +69,11 @@ def test_the_newest_holder_of_a_name_ends_the_older_ones_and_knows_what_they_lef
             await old.flush()
         with pytest.raises(ProducerFenced, match="a newer producer 'w'"):
             await open_with(brokered, 1_500)
-        # What it repeats is dropped, what goes on is stored.
+        # What it repeats is dropped, later batches are stored.
         send(new, 0, 9)
         send(new, 10, 19)
         await new.flush()
-        # The owner closes the topic: it opens again with its next epoch.
+        # The owner closes the topic: the publisher opens again with its next epoch.
         await brokered.administer("PUT", "persistent/public/default/t/unload")
         send(new, 20, 29)
         await new.flush()
@@ -82,13 +85,13 @@ def test_the_newest_holder_of_a_name_ends_the_older_ones_and_knows_what_they_lef
 
 
 def test_nothing_is_stored_behind_a_batch_that_is_too_great_for_the_broker() -> None:
-    """Whoever repeats the work would pass over what is below the last number in the log."""
+    """A program that repeats the work would skip everything below the last number in the log."""
 
     async def scenario(brokered: Brokered) -> None:
         publishing = await open_with(brokered, 1_000)
         publisher = publisher_on(publishing)
         (child,) = publishing.children
-        # The loop has its turn later, as when the program has a thread of its own.
+        # The loop runs later, as when the program has a thread of its own.
         late: Any = SimpleNamespace(give=lambda: asyncio.get_running_loop().call_soon(child.look))
         child.notice = late
         add(publisher, 0)
@@ -112,7 +115,7 @@ def test_what_is_added_at_the_moment_of_a_time_out_fails_too() -> None:
 
         def beside(entries: Sequence[PendingEntry], error: PulsarishError) -> None:
             child._fail = fail  # type: ignore[method-assign]
-            add(publisher, 1)  # as the program's thread may, which has not heard of it yet
+            add(publisher, 1)  # as the program's thread may, before it learns of the failure
             fail(entries, error)
 
         child._fail = beside  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""Apache Pulsar's binary protocol against whole brokers in virtual time: what its clients rely on, and what no client may do to others."""
+"""Apache Pulsar's binary protocol against whole brokers in virtual time: what its clients rely on, and how they cannot harm others."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_command_that_is_not_known_is_refused_by_its_request_id() -> None:
         error = (await client.next(14)).command.error
         assert (error.request_id, error.error) == (17, pb.NOT_ALLOWED_ERROR)
         assert "24" in error.message
-        # One without a number to answer to is passed over.
+        # A command without a request id is ignored.
         client.say(pb.Command(type=99))
         client.say(pb.Command(type=18, ping=pb.Ping()))
         await client.next(19)
@@ -72,7 +72,7 @@ def test_entries_go_in_on_one_face_and_come_out_on_the_other() -> None:
     async def scenario(cluster: BrokerCluster, world: World) -> None:
         client = await BinaryClient.connect(world, BINARY)
         opened = (await client.open_producer(1, TOPIC)).command.producer_success
-        # A client in Java reads the version of the schema without asking whether there is one.
+        # A client in Java reads the schema version without checking that there is one.
         assert (opened.producer_name, opened.HasField("schema_version"), opened.schema_version) == ("p", True, b"")
         sent = [entry("p", number, b"payload %d" % number, batch=number + 1, highest=number + 5) for number in range(20)]
         for number, each in enumerate(sent):
@@ -126,7 +126,7 @@ def test_a_batch_is_acknowledged_in_parts_and_the_rest_of_it_comes_again() -> No
         again = (await client.next(9)).command.message
         assert [word % 2**64 for word in again.ack_set] == words
         assert again.redelivery_count == 1
-        # The whole entry, without a set.
+        # The whole entry, without a set of messages.
         del place.ack_set[:]
         client.say(pb.Command(type=10, ack=pb.Ack(consumer_id=1, ack_type=pb.Ack.INDIVIDUAL, message_id=[place], request_id=78)))
         assert not (await client.next(38)).command.ack_response.HasField("error")
@@ -179,7 +179,7 @@ def test_a_duplicate_gets_a_receipt_that_names_no_place() -> None:
 
 
 def test_a_failover_consumer_hears_that_it_is_active_when_it_has_given_permits() -> None:
-    """The client in Go knows of its consumer only a moment after it has heard that it subscribed."""
+    """The client in Go knows of its consumer only a moment after the answer that it has subscribed."""
 
     async def scenario(cluster: BrokerCluster, world: World) -> None:
         client = await BinaryClient.connect(world, BINARY)
@@ -189,7 +189,7 @@ def test_a_failover_consumer_hears_that_it_is_active_when_it_has_given_permits()
         client.say(pb.Command(type=11, flow=pb.Flow(consumer_id=1, message_permits=1)))
         told = (await client.next()).command.active_consumer_change
         assert (told.consumer_id, told.is_active) == (1, True)
-        # One that gives none hears it all the same.
+        # A consumer that gives no permits gets the notice too.
         await client.subscribe(2, TOPIC, kind=pb.SUB_FAILOVER, consumer_name="b", permits=0)
         told = (await client.next()).command.active_consumer_change
         assert (told.consumer_id, told.is_active) == (2, False)
@@ -209,7 +209,7 @@ def test_after_a_seek_the_consumer_comes_anew_and_a_reader_finds_its_place_again
             await client.subscribe(1, TOPIC, subscription=f"s{durable}", durable=durable)
             await client.take(10)
             client.say(pb.Command(type=28, seek=pb.Seek(consumer_id=1, request_id=50, message_publish_time=1_006)))
-            # In this order: clients then drop what lies before the place in its batch.
+            # In this order: clients then drop messages before the place in its batch.
             assert [(await client.next(13, 16)).command.type for _ in range(2)] == [16, 13]
             await client.subscribe(1, TOPIC, subscription=f"s{durable}", durable=durable)
             assert [each.command.message.message_id.entry_id for each in await client.take(4)] == [6, 7, 8, 9]
@@ -230,7 +230,7 @@ def test_a_reader_whose_client_does_not_come_back_leaves_nothing() -> None:
         )
         await client.next(16)
         await world.clock.sleep(40)
-        await client.subscribe(2, TOPIC, subscription="r", kind=pb.SUB_SHARED)  # durable: refused while the reader's is there
+        await client.subscribe(2, TOPIC, subscription="r", kind=pb.SUB_SHARED)  # durable: refused while the reader is connected
 
     run(scenario)
 
@@ -295,7 +295,7 @@ def test_who_watches_a_pattern_hears_of_new_topics_and_of_deleted_ones() -> None
             heard |= set(update.new_topics)
             assert update.topics_hash == list_hash(heard)
         assert heard == {"persistent://public/default/a1", "persistent://public/default/a2"}
-        # After a reconnection the client says what it knows; only what differs is worth telling.
+        # After a reconnection the client sends the hash it knows; only a difference needs an answer.
         watch.topics_hash = list_hash(heard)
         other.say(pb.Command(type=64, watch_topic_list=watch))
         assert list((await other.next(65)).command.watch_topic_list_success.topic) == []
@@ -376,7 +376,7 @@ def test_a_connection_that_breaks_the_rules_ends_alone(case: str) -> None:
         await bad.until_lost()
         good.send(1, 1, entry("good", 1))
         await good.next(7)
-        # What the other had is free again.
+        # The name of its producer is free again.
         assert (await good.open_producer(2, TOPIC, "bad")).command.type == 17
 
     run(scenario)
@@ -507,7 +507,7 @@ def test_a_subscription_may_begin_some_time_ago_and_have_properties() -> None:
     async def scenario(cluster: BrokerCluster, world: World) -> None:
         client = await BinaryClient.connect(world, BINARY)
         await client.open_producer(1, TOPIC)
-        broker = cluster.nodes["broker0"].world  # whose calendar counts
+        broker = cluster.nodes["broker0"].world  # the owner's wall clock counts
         assert broker is not None
         for number in range(4):
             client.send(1, number, entry("p", number, time_ms=broker.clock.wall_ms()))
@@ -548,7 +548,7 @@ def test_a_subscription_that_is_not_durable_may_be_of_any_type(kind: int) -> Non
 
 
 def test_keys_and_properties_that_are_no_text_hold_nobody_up() -> None:
-    """Clients in C++ may write any bytes where a text should be; an entry that is in the log is read by every later owner."""
+    """Clients in C++ may write any bytes where a text should be. Every later owner reads an entry that is in the log."""
 
     async def scenario(cluster: BrokerCluster, world: World) -> None:
         client = await BinaryClient.connect(world, BINARY)
@@ -568,7 +568,10 @@ def test_keys_and_properties_that_are_no_text_hold_nobody_up() -> None:
 
 
 def test_a_cumulative_acknowledgement_says_which_messages_of_its_batch_are_left() -> None:
-    """A client's set also lacks what was acknowledged one by one behind the message: what lies between is still to come."""
+    """The set of a client also leaves out later messages that were acknowledged one by one.
+
+    The messages in between are still to be delivered.
+    """
 
     async def scenario(cluster: BrokerCluster, world: World) -> None:
         client = await BinaryClient.connect(world, BINARY)

@@ -1,4 +1,4 @@
-"""Conversations in the binary protocol with bytes flipped, cut out, doubled and drawn by lot: the broker and everybody else go on."""
+"""Conversations in the binary protocol with bytes flipped, removed, doubled and drawn at random: the broker and other clients go on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONVERSATIONS = 120
 
 
 def frames(draw: random.Random) -> list[bytes]:
-    """What a client that does everything would send, in some order."""
+    """Return what a client that uses every command would send, in some order."""
     numbers = iter(range(1, 1_000))
 
     def sends() -> Iterator[bytes]:

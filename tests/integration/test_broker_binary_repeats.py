@@ -1,4 +1,4 @@
-"""What clients of the binary protocol ask a second time, or beyond a limit, and are answered as Apache Pulsar answers it."""
+"""Requests of binary clients that come a second time, or exceed a limit: the answers are those of Apache Pulsar."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(scenario: Scenario, **settings: object) -> None:
 
 
 def test_a_producer_that_is_open_is_opened_again_with_the_same_answer() -> None:
-    """A client whose time for the request ran out asks again with the same id, often before it has learned its name."""
+    """A client whose request timed out asks again with the same id, often before it knows its name."""
 
     async def scenario(cluster: BrokerCluster, world: World, client: BinaryClient) -> None:
         for access in (0, 1):  # Shared, Exclusive
@@ -74,7 +74,7 @@ def test_who_asks_again_while_the_first_request_is_under_way_may_try_later() -> 
             )
             client.say(pb.Command(type=5, producer=pb.Producer(topic=TOPIC, producer_id=1, request_id=100 + request_id)))
         for refused in [(await client.next(14)).command.error for _ in range(2)]:
-            # Clients look the one topic up again, and close no connection.
+            # Clients look only the one topic up again, and close no connection.
             assert (refused.request_id in (102, 202), refused.error) == (True, pb.METADATA_ERROR)
         assert {(await client.next(13)).command.success.request_id, (await client.next(17)).command.producer_success.request_id} == {
             101,

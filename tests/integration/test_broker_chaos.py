@@ -1,7 +1,8 @@
-"""Producers and consumers that do what the SDK does, while brokers and bookies die, restart and are cut off, in virtual time.
+"""Producers and consumers that behave like the SDK, while brokers and bookies die, restart and are cut off, in virtual time.
 
-The oracle is the promise: with deduplication on, everything acknowledged is in the log once and in each producer's order; a durable
-subscription gets all of it; what was acknowledged with a receipt does not come back.
+The oracle is the promise. With deduplication on, everything acknowledged is in the log once and in
+each producer's order. A durable subscription gets all of it. A message acknowledged with a receipt
+is not redelivered.
 """
 
 from __future__ import annotations
@@ -34,14 +35,17 @@ class Chaos:
         self.seen: dict[tuple[str, int], None] = {}
 
     async def produce(self, world: World, name: str) -> None:
-        """Send on and on; after any trouble look up, reconnect and send again all that has no receipt."""
+        """Send continuously.
+
+        After any error look up, reconnect and send again everything without a receipt.
+        """
         epoch = 0
         while not self.over:
             epoch += 1
             try:
                 publish = await PublishClient.connect(world, await find(world, BROKERS, TOPIC))
                 opened = await publish.open(1, TOPIC, name, epoch=epoch)
-                # What had no receipt may be in the log all the same.
+                # Entries without a receipt may be in the log too.
                 assert opened.last_sequence_id >= self.sent[name] - 1, "an acknowledged message is not in the log"
                 for _ in range(20):
                     first, count = self.sent[name], self.rng.randint(1, 30)
@@ -62,7 +66,7 @@ class Chaos:
                 await world.clock.sleep(0.05)
 
     async def consume(self, world: World, number: int) -> None:
-        """Take and acknowledge with receipts; after any trouble subscribe again."""
+        """Receive and acknowledge with receipts. After any error subscribe again."""
         while not self.over:
             try:
                 consume = await ConsumeClient.connect(world, await find(world, BROKERS, TOPIC))
@@ -74,11 +78,12 @@ class Chaos:
                         await consume.receive()
                     got, consume.got = consume.got, []
                     for each in got:
-                        # While faults go on, an owner that was paused may still deliver for a moment; it can make nothing durable.
+                        # During faults, an owner that was paused may still deliver for a moment; it
+                        # can make nothing durable.
                         if self.settled and (each.ledger, each.entry) in self.acked:
                             self.came_back.append((each.ledger, each.entry))
                     kept = [each for each in got if self.rng.random() < 0.9]
-                    # Before the answer: an acknowledgement without one may count all the same.
+                    # Before the answer: an acknowledgement without one may count too.
                     self.seen.update(dict.fromkeys((str(parse_metadata(each.payload).producer_name), each.sequence_id) for each in kept))
                     if kept:
                         await consume.ack(1, [(each.ledger, each.entry) for each in kept])
@@ -93,11 +98,11 @@ class Chaos:
                 await world.clock.sleep(0.05)
 
     def check(self, error: Exception, also: type[PulsarishError]) -> None:
-        """Trouble must be of the kind that a client tries again after."""
+        """Check that an error is of a type after which a client retries."""
         assert not isinstance(error, PulsarishError) or error.retryable or isinstance(error, also), error
 
     async def break_things(self, world: World) -> None:
-        """One fault after another, each healed before the next."""
+        """Cause one fault after another, and heal each before the next."""
         cluster, network = self.cluster, self.cluster.sim.network
         end = world.clock.monotonic() + FAULTS_SECONDS
         while world.clock.monotonic() < end:
@@ -169,7 +174,7 @@ def run(seed: int) -> Chaos:
             for number in range(2):
                 _ = world.tasks.spawn(chaos.consume(world, number), name=f"consume {number}")
             await chaos.break_things(world)
-            # Healed: it must go on by itself.
+            # Healed: it must continue without help.
             before = dict(chaos.sent)
             deadline = world.clock.monotonic() + 60
             while any(chaos.sent[name] <= count for name, count in before.items()):

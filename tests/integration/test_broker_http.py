@@ -1,4 +1,4 @@
-"""The HTTP face of a cluster of brokers: what users do through it, status codes, and redirection to the owner."""
+"""The HTTP port of a cluster of brokers: typical use, status codes, and redirection to the owner."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Web:
         self.redirected = 0
 
     async def __call__(self, method: str, target: str, body: object = None, *, broker: str = "broker0") -> tuple[int, Any]:
-        """The status and the decoded answer, redirects followed."""
+        """Return the status and the decoded answer, redirects followed."""
         for _ in range(4):
             parts = urlsplit(target)
             segments = tuple(unquote(part) for part in parts.path.strip("/").split("/"))

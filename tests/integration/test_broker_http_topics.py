@@ -1,4 +1,4 @@
-"""The administration of partitioned topics, messages, subscriptions and whole namespaces on two brokers, whichever of them is asked."""
+"""Admin requests for partitioned topics, messages, subscriptions and whole namespaces, on either of two brokers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMESPACE = "/admin/v2/namespaces/public/default"
 
 
 async def publish(world: World, topic: str, count: int, *, first: int = 0, batch: int = 0) -> None:
-    """Messages ``m0`` and on, published at 1000, 1001, ... milliseconds."""
+    """Publish messages ``m0`` and on, with publish times of 1000, 1001, ... milliseconds."""
     client = await PublishClient.connect(world, await find(world, ["broker0"], topic))
     await client.open(1, topic)
     sent = [(1, entry("p", number, b"m%d" % number, time_ms=1000 + number, batch=batch)) for number in range(first, first + count)]
@@ -44,7 +44,7 @@ def test_an_owner_that_is_silent_is_waited_for_until_it_answers_or_is_evicted(si
             node.resume()
 
         waking = asyncio.create_task(wake())
-        await world.clock.sleep(0.5)  # who has just answered is believed to be there
+        await world.clock.sleep(0.5)  # a broker that has just answered counts as alive
         began = world.clock.monotonic()
         status, stats = await web("GET", f"{BASE}/t/stats", broker=other)
         assert (status, "msgInCounter" in stats) == (200, True)
@@ -62,7 +62,8 @@ def test_a_partitioned_topic_is_worked_on_as_a_whole() -> None:
         assert await web("GET", f"{PARTED}/partitions") == (200, {"partitions": 4, "properties": {"team": "a"}})
         assert (await web("GET", f"{BASE}/none/partitions"))[0] == 404
         assert await web("GET", f"{BASE}/none/partitions?checkAllowAutoCreation=true") == (200, {"partitions": 0})
-        # The first lookups give everything to one broker; what it lets go is taken by the one that has less.
+        # The first lookups give everything to one broker. The one with fewer bundles acquires what
+        # it releases.
         for index in range(4):
             await publish(world, partition(index), index + 1)
         await world.clock.sleep(2)

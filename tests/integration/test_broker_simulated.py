@@ -1,4 +1,4 @@
-"""Whole brokers over whole bookies, in virtual time: what a client is promised, end to end through the broker's own protocol."""
+"""Whole brokers over whole bookies, in virtual time: the promises to clients, end to end through the broker's own protocol."""
 
 from __future__ import annotations
 
@@ -73,7 +73,10 @@ def test_published_entries_come_back_verbatim_and_in_order() -> None:
 
 
 def test_a_topic_without_room_stops_the_streams_that_publish_to_it_and_no_other() -> None:
-    """Two bookies stand still. A client that sends regardless is received from up to the topic's limit; then its stream is left unread."""
+    """Two bookies do not answer.
+
+    The broker reads from a client that keeps sending up to the topic's limit, then stops reading its stream.
+    """
     log = ManagedLedgerOptions(pending_entries_max=100)
 
     async def scenario(cluster: BrokerCluster, world: World) -> None:
@@ -171,7 +174,7 @@ def test_acknowledgements_with_receipts_survive_the_owner() -> None:
 
 @pytest.mark.parametrize("seed", range(10, 16))
 def test_a_producer_that_resends_over_failover_leaves_no_duplicate(seed: int) -> None:
-    """The owner is killed while entries are under way; the producer sends all that it has no receipt for to the next owner."""
+    """The owner is killed while entries are in flight. The producer sends everything without a receipt to the next owner."""
 
     async def scenario(cluster: BrokerCluster, world: World) -> None:
         acked = 0
@@ -250,7 +253,7 @@ def test_duplicates_are_answered_and_not_stored() -> None:
         await publish.send([(1, entry("p", n)) for n in range(3)] + [(1, batch), (1, entry("p", 1)), (1, entry("p", 6))])
         first = await publish.wait(1, 6)
         ledger = first[0][0]  # type: ignore[index]
-        # The fifth came while all before it were under way: it is neither new nor a duplicate yet.
+        # The fifth came while all before it were in flight: it is neither new nor a duplicate yet.
         assert [each if isinstance(each, tuple) else type(each) for each in first] == [
             (ledger, 0), (ledger, 1), (ledger, 2), (ledger, 3), DeduplicationUncertain, (ledger, 4),
         ]  # fmt: skip
@@ -258,7 +261,7 @@ def test_duplicates_are_answered_and_not_stored() -> None:
         with pytest.raises(InvalidArgument, match="make a new producer and send again"):
             await publish.wait(1, 10)
         assert publish.receipts[1][6:] == [(-1, -1), (-1, -1)]
-        # What came after the batch of which only a part is there has not passed it.
+        # No later entry was stored before the batch of which only a part is in the log.
         opened = await publish.open(1, TOPIC, epoch=1)
         assert opened.last_sequence_id == 6
         publish.receipts[1].clear()
@@ -333,7 +336,7 @@ def test_seek_readers_batches_and_ends() -> None:
         await consume.ask("seek", consumer_id=1, publish_time_ms=1004)
         assert [each.sequence_id for each in (await consume.take(6))] == [4, 5, 6, 7, 8, 9]
 
-        # Rule 18: refused, and nothing has moved.
+        # Rule 18: refused, and the cursor has not moved.
         with pytest.raises(InvalidPosition, match="names ledger id 999999, which is no ledger of topic"):
             await consume.ask("seek", consumer_id=1, position=pb.MessageId(ledger=999999, entry=0))
         with pytest.raises(InvalidPosition, match="no ledger of topic"):
@@ -409,7 +412,7 @@ def test_an_entry_that_claims_more_messages_than_it_can_hold_is_refused() -> Non
 
 
 def test_a_topic_that_others_look_for_is_made_for_whoever_wants_it_made() -> None:
-    """Who asks for an existing topic and who would make it share one attempt to load it."""
+    """A request for an existing topic and one that would create it share one attempt to load it."""
 
     async def scenario(cluster: BrokerCluster, world: World) -> None:
         await find(world, ["broker0"], TOPIC)
@@ -488,7 +491,7 @@ def test_a_broker_cut_off_from_metadata_stops_serving_and_comes_back() -> None:
         with pytest.raises(PulsarishError) as closed:
             await publish.wait(1, 2)
         assert closed.value.retryable
-        # The other one finds out at its next ping, long before the session's end on the server.
+        # The other broker finds out at its next ping, long before the session ends on the server.
         while await find(world, ["broker1"], TOPIC) != "broker1:6660":
             await world.clock.sleep(0.1)
         with pytest.raises(PulsarishError):
@@ -500,7 +503,10 @@ def test_a_broker_cut_off_from_metadata_stops_serving_and_comes_back() -> None:
 
 
 def test_a_broker_cut_off_from_metadata_stops_in_time() -> None:
-    """When everything is stopped at once the metadata service may go first; what a broker cannot give back then ends with its session."""
+    """When everything is stopped at once, the metadata service may stop first.
+
+    What a broker cannot release then ends with its session.
+    """
 
     async def scenario(cluster: BrokerCluster, world: World) -> None:
         for number in range(8):  # over the four bundles
@@ -517,8 +523,10 @@ def test_a_broker_cut_off_from_metadata_stops_in_time() -> None:
 
 
 def test_an_acknowledgement_beyond_what_the_broker_knows_is_undecided_and_ends_nothing() -> None:
-    """The client may have the message from an owner after this one, which has not heard yet that it is none: a lasting refusal would end
-    the consumer, and its program, for a message that exists (rule 20)."""
+    """The client may have the message from a later owner. This owner has not learned yet that it is fenced.
+
+    A final refusal would end the consumer, and its program, for a message that exists (rule 20).
+    """
 
     async def scenario(cluster: BrokerCluster, world: World) -> None:
         address = await find(world, ["broker0"], TOPIC)
@@ -536,14 +544,14 @@ def test_an_acknowledgement_beyond_what_the_broker_knows_is_undecided_and_ends_n
                 for cumulative in (False, True):
                     with pytest.raises(error, match=words):
                         await consume.ack(1, [place], cumulative=cumulative)
-            # One good and one beyond the end: nothing of it is taken.
+            # One valid position and one beyond the end: neither is accepted.
             with pytest.raises(error, match=words):
                 await consume.ack(1, [ids[0], (ledger, last + 1)])
 
-        # Nobody has opened the topic since: it knows that nobody has ever given these out.
+        # No broker has opened the topic since: it knows that no owner ever gave these ids out.
         await refused_beyond_the_end(InvalidPosition, "beyond the end of topic")
         await consume.ack(1, [ids[1]])
-        # As an owner after this one does it.
+        # As a later owner would.
         path = paths.topic(TopicName.parse(TOPIC))
         (record,) = await world.metadata.get_many([path])
         assert record is not None

@@ -1,4 +1,4 @@
-"""What clients ask for and this version does not do is said in the log and in statistics, and a topic is not made against their wish."""
+"""The log and statistics report unsupported requests, and no topic is created against a client's request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compaction over HTTP, on whichever broker is asked, and for topics that nobody has open."""
+"""Compaction over HTTP, on any broker, and for topics that are not open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that are to be delivered later, through the client, over whole brokers and bookies in virtual time."""
+"""Delayed messages through the client, over whole brokers and bookies in virtual time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EARLIEST = InitialPosition.Earliest
 
 
 async def take(consumer: AsyncConsumer, milliseconds: int) -> list[str]:
-    """What comes, until nothing more does for so long."""
+    """Return the messages that come, until none comes for this time."""
     taken: list[str] = []
     while True:
         try:
@@ -29,7 +29,7 @@ async def take(consumer: AsyncConsumer, milliseconds: int) -> list[str]:
 
 
 def broker_ms(brokered: Brokered, name: str = "broker0") -> int:
-    """The time by the calendar that decides."""
+    """Return the wall clock that decides."""
     world = brokered.node(name).world
     assert world is not None
     return world.clock.wall_ms()
@@ -70,7 +70,7 @@ def test_a_delay_may_be_given_and_outlasts_the_owner() -> None:
             TOPIC, "s", consumer_type=ConsumerType.Shared, initial_position=EARLIEST, ack_receipt_enabled=True
         )
         producer = await client.create_producer(TOPIC)
-        # Calendars differ by up to a quarter of an hour in simulation; what counts is the owner's.
+        # Wall clocks differ by up to a quarter of an hour in simulation; the owner's counts.
         for number in range(5):
             await producer.send(f"late{number}".encode(), deliver_after=timedelta(hours=1))
             await producer.send(f"now{number}".encode())

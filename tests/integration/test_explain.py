@@ -1,4 +1,4 @@
-"""Why a subscription or producer does not move, on a real cluster: each reason is brought about and read on the command line."""
+"""Why a subscription or producer does not move, on a real cluster: each reason is caused and read on the command line."""
 
 from __future__ import annotations
 

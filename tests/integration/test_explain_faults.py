@@ -33,7 +33,7 @@ def asked(tmp_path: Path) -> Iterator[Asked]:
 
 @contextmanager
 def stopped(asked: Asked, *names: str) -> Iterator[None]:
-    """SIGSTOP, as of a machine that hangs: nobody answers, and no connection ends."""
+    """Stop processes by SIGSTOP, like a machine that hangs: no process answers, and no connection ends."""
     for name in names:
         asked.cluster.send_signal(name, signal.SIGSTOP)
     try:
@@ -118,8 +118,12 @@ def _try_to_open(asked: Asked, topic: str) -> None:
 
 
 def test_producers_wait_while_deduplication_is_switched_on(tmp_path: Path) -> None:
-    """The switch waits until what is on its way has landed, which is told as what that waits for, and then reads it. One entry a read makes
-    the reading long enough to stop the bookies in the middle of it."""
+    """The switch waits for entries in flight, and reports what those wait for.
+
+    Then it reads the log.
+
+    With one entry per read, reading takes long enough to stop the bookies in the middle of it.
+    """
     with running(tmp_path / "cluster", settings=["dispatcher_max_read_batch_size=1", "managed_ledger.append_hold_ms=60000"]) as cluster:
         asked = Asked(cluster)
         asked.run("topics", "create", "late")

@@ -1,4 +1,4 @@
-"""A peer that adds entries to an open ledger of a topic: the broker never acknowledges a message whose place holds other bytes."""
+"""A peer that adds entries to an open ledger of a topic: the broker never acknowledges a message whose entry holds other bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def forge(cluster: BrokerCluster, world: World, bookies: int, ledger_id: i
 @pytest.mark.parametrize("bookies", [2, 3])
 def test_a_message_is_acknowledged_where_its_own_bytes_are(bookies: int, forged: tuple[int, ...]) -> None:
     sim = Simulation(1)
-    cluster = BrokerCluster(sim, brokers=1, managed_ledger_cache_size_bytes=0)  # what is read comes from bookies
+    cluster = BrokerCluster(sim, brokers=1, managed_ledger_cache_size_bytes=0)  # reads come from bookies
     messages = [entry("p", number, b"genuine-%d" % number) for number in range(6)]
 
     async def scenario(world: World) -> None:

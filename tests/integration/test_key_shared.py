@@ -185,7 +185,8 @@ def test_it_is_acknowledged_one_by_one_and_refused_messages_come_again() -> None
 def test_order_is_kept_over_the_death_of_the_owner() -> None:
     async def scenario(brokered: Brokered) -> None:
         client = brokered.client()
-        # With receipts: what the owner has not stored of acknowledgements is lost with it, and their messages come again after later ones.
+        # With receipts: acknowledgements that the owner has not stored are lost with it, and their
+        # messages are redelivered after later ones.
         consumers = [await subscribe(client, f"c{index}", queue=5, receipts=True) for index in range(2)]
         producer = await client.create_producer(TOPIC, producer_name="p")
         for number in range(100):

@@ -1,6 +1,7 @@
-"""Two brokers with two listeners each, as real processes: whoever comes in on one is never told an address of the other.
+"""Two brokers with two listeners each, as real processes: a client of one listener never gets an address of the other.
 
-The networks are two loopback addresses: brokers and inner clients live on 127.0.0.1, outer clients on 127.0.0.2.
+The networks are two loopback addresses: brokers and inner clients live on 127.0.0.1, outer clients
+on 127.0.0.2.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 
 
 def ask(url: str) -> tuple[int, Any]:
-    """The status, and the JSON answer or where it is moved to."""
+    """Return the status, and the JSON answer or the redirect address."""
     try:
         with urllib.request.build_opener(_Stay).open(url, timeout=30) as answer:
             return answer.status, json.loads(answer.read())
@@ -48,7 +49,7 @@ def look_up(http: str, topic: str, query: str = "") -> Any:
 
 @dataclass
 class Addresses:
-    """By listener: the HTTP and gRPC addresses of both brokers."""
+    """The HTTP and gRPC addresses of both brokers, by listener."""
 
     http: dict[str, list[str]]
     native: dict[str, list[str]]
@@ -70,8 +71,8 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
         cluster.up()
         inner = [f"http://127.0.0.1:{node.ports['http']}" for node in nodes if node.role == "broker"]
         for number, topic in enumerate(TOPICS):
-            look_up(inner[number % 2], topic, "?authoritative=true")  # who is asked takes what nobody owns
-        # The ports of the outer listener were chosen by the system: whoever is inside asks for them by its name.
+            look_up(inner[number % 2], topic, "?authoritative=true")  # the broker that is asked acquires bundles without an owner
+        # The system chose the ports of the outer listener: inner clients ask for them by its name.
         seen = {topic: (look_up(inner[0], topic), look_up(inner[0], topic, "?listenerName=external")) for topic in TOPICS}
         both = {found["brokerId"]: (found, outer) for found, outer in seen.values()}
         assert len(both) == 2, "the topics lie on both brokers"

@@ -1,4 +1,4 @@
-"""A namespace is deleted and created again: who served the old one's bundles serves them on or has given them up, and no two brokers do."""
+"""A namespace is deleted and created again: the owners of its bundles keep them or have released them, and no bundle has two owners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Apache Pulsar's tools say of features that are missing here, where it changes nothing: it is answered and taken, not refused."""
+"""Requests of Apache Pulsar's tools for missing features: those that change nothing are answered and accepted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAME = "persistent://public/default/t"
 TOPIC = "/admin/v2/persistent/public/default/t"
 RATE = {"subscribeThrottlingRatePerConsumer": -1, "ratePeriodInSecond": 30}
 
-# Path, what GET answers, a value that changes nothing, and one that would.
+# Path, the answer to GET, a value that changes nothing, and one that would.
 NEUTRAL: list[tuple[str, object, object, object]] = [
     (f"{NAMESPACE}/replication", ["pulsarish"], ["pulsarish"], ["pulsarish", "far"]),
     (f"{NAMESPACE}/allowedClusters", ["pulsarish"], ["pulsarish"], ["far"]),
@@ -26,7 +26,7 @@ NEUTRAL: list[tuple[str, object, object, object]] = [
     (f"{TOPIC}/subscription/s/replicatedSubscriptionStatus", {NAME: False}, False, True),
     (f"{TOPIC}/subscribeRate", None, RATE, {**RATE, "subscribeThrottlingRatePerConsumer": 3}),
 ]
-# What Java's client sends for a namespace with nothing in it, and what a broker there answers for such a one.
+# What Java's client sends for an empty namespace, and what a broker of Apache Pulsar answers.
 FORM = {
     "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
     "replication_clusters": ["pulsarish"],

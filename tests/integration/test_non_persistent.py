@@ -1,4 +1,4 @@
-"""Non-persistent topics on whole brokers in virtual time: over both faces, with our own client, and through the administration."""
+"""Non-persistent topics on whole brokers in virtual time: over both protocols, with our own client, and through admin requests."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_a_topic_moves_with_its_bundle_and_its_clients_follow() -> None:
         producer = await client.create_producer(TOPIC)
 
         async def one_more(data: bytes) -> None:
-            # What is sent while nobody is there is lost, as it should be.
+            # A message sent while no consumer is connected is lost, as it should be.
             for _ in range(100):
                 await producer.send(data)
                 try:
@@ -311,7 +311,7 @@ def test_nobody_uses_it_and_it_is_gone() -> None:
         while not await is_gone(brokered):
             assert brokered.world.clock.monotonic() < deadline
             await brokered.world.clock.sleep(5.0)
-        # Whoever was about to use it is sent to look it up again, and not told that there is none.
+        # A client that was about to use it must look it up again, and does not get "not found".
         with pytest.raises(TopicFenced):
             topic.check_publishable()
 

@@ -1,7 +1,7 @@
-"""The administration against its own document: what schemathesis makes of each operation is answered as the document says, never with 500.
+"""The admin interface against its own OpenAPI document: schemathesis generates requests, and answers follow the document, never with 500.
 
-Each operation is asked with names that are made up and, again, with the names of things that are there. The examples are the same in each
-run.
+Each operation is called with invented names, and again with names of existing objects. The examples
+are the same in each run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def make_what_is_there(server: Server, path: str) -> dict[str, Any]:
-    """Names for the braces of a path that stand for something: the operation before may have deleted it."""
+    """Create objects for the names in a path's braces: the operation before may have deleted them."""
     admin = Admin(server.admin_url)
     topic = "parted" if "artition" in path else "t"
     with contextlib.suppress(AlreadyExists):

@@ -1,4 +1,4 @@
-"""Policies of namespaces and topics, over HTTP and in force: validated, kept, taken up live by whichever broker has the topic."""
+"""Policies of namespaces and topics, over HTTP and in force: validated, stored, and applied at once by the owner of the topic."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUORUMS = {"bookkeeperEnsemble": 2, "bookkeeperWriteQuorum": 2, "bookkeeperAckQu
 
 def run(scenario: Callable[[BrokerCluster, World, Web], Awaitable[None]], *, brokers: int = 2, seed: int = 3, **settings: object) -> None:
     sim = Simulation(seed)
-    # The clients here say nothing while they wait.
+    # The clients here send nothing while they wait.
     cluster = BrokerCluster(sim, brokers=brokers, keep_alive_timeout_seconds=10_000.0, **settings)
 
     async def main() -> None:
@@ -49,12 +49,12 @@ def loaded(cluster: BrokerCluster, name: str = TOPIC) -> Topic:
 
 
 def other(cluster: BrokerCluster, address: str) -> str:
-    """A broker that is not the owner."""
+    """Return the address of a broker that is not the owner."""
     return next(name for name in cluster.brokers if not address.startswith(name))
 
 
 def broker_ms(cluster: BrokerCluster, address: str) -> int:
-    """The owner's wall clock, which ages are judged by: every simulated node has its own idea of the time."""
+    """Return the owner's wall clock, which decides about ages: every simulated node has its own."""
     return cluster.brokers[address.split(":")[0]]._world.clock.wall_ms()
 
 
@@ -373,7 +373,7 @@ def test_who_may_come_changes_live() -> None:
 def test_deduplication_is_switched_on_and_off_while_producers_publish() -> None:
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
         address, publish = await published(cluster, world, count=5)
-        # In flight when it is switched on: what was sent before is in the marks too.
+        # In flight when deduplication is switched on: entries sent before are in the marks too.
         await publish.send([(1, entry("p", number)) for number in range(5, 10)])
         assert (await web("POST", f"{PATH}/deduplicationEnabled", True, broker=other(cluster, address)))[0] == 204
         while 1 not in publish.closed:
@@ -428,7 +428,7 @@ def test_publishing_beyond_its_rate_is_held_and_never_failed(by: str) -> None:
         receipts = await publish.wait(1, 101)
         took = world.clock.monotonic() - began
         assert [receipt[1] for receipt in receipts] == list(range(101))  # type: ignore[index]
-        # Virtual time: one second's worth may be saved up.
+        # Virtual time: tokens of one second may be saved up.
         assert 8.5 <= took <= 10.5
 
     run(scenario)
@@ -447,7 +447,7 @@ def test_deliveries_keep_to_their_rate(word: str) -> None:
         took = world.clock.monotonic() - began
         for consumer_id in (7, 8):
             assert [each.entry for each in got if each.consumer_id == consumer_id] == list(range(100))
-        # Both subscriptions share a topic's rate of 10 a second; each has its own otherwise.
+        # Both subscriptions share the topic's rate of 10 per second; otherwise each has its own rate.
         assert 17.0 <= took <= 20.5 if word == "dispatchRate" else 7.0 <= took <= 10.5
 
     run(scenario)

@@ -1,4 +1,4 @@
-"""Schemas of topics in whole brokers: who may bring which, what version it gets, what becomes of them with the topic."""
+"""Schemas of topics in whole brokers: which schemas are accepted, their versions, and their deletion with the topic."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def run(scenario: Callable[[BrokerCluster, World, Web], Awaitable[None]], *, bro
 
 
 def avro(*names: str, default: object = "", kind: SchemaType = SchemaType.AVRO) -> pb.Schema:
-    """A record of texts, each with a default unless that is ``None``."""
+    """Return a record of texts, each with a default unless that is ``None``."""
     fields = [{"name": name, "type": "string"} | ({} if default is None else {"default": default}) for name in names]
     return pb.Schema(type=int(kind), name="R", data=json.dumps({"type": "record", "name": "R", "fields": fields}).encode())
 
 
 async def asked(world: World, topic: str, version: bytes = b"", *, broker: str = "broker0", **fields: Any) -> pb.SchemaResponse:
-    """Raises what the broker says."""
+    """Return the broker's answer, or raise its error."""
     request = pb.SchemaRequest(topic=topic, version=version, **fields)
     data = await world.connections.call(f"{broker}:6660", "broker.schema", request.SerializeToString(), timeout_seconds=30.0)
     answer = pb.SchemaResponse.FromString(data)
@@ -81,7 +81,7 @@ async def consumer(world: World, topic: str = TOPIC) -> ConsumeClient:
 
 
 async def in_force(cluster: BrokerCluster, world: World, policy: Policy[Any], value: object, topic: str = TOPIC) -> None:
-    """Until the loaded topic has heard of a change."""
+    """Wait until the loaded topic has applied a change."""
     (found,) = [broker._topics.loaded[topic] for broker in cluster.brokers.values() if topic in broker._topics.loaded]
     while found.policing.policies[policy] != value:
         await world.clock.sleep(0.01)
@@ -108,7 +108,8 @@ def test_a_producers_schema_gets_a_version_and_the_same_one_the_same_again() -> 
             await publish.open(5, TOPIC, "d", schema=avro("x", "y", "z", default=None))
         with pytest.raises(InvalidSchema, match="is not JSON"):
             await publish.open(5, TOPIC, "d", schema=pb.Schema(type=4, data=b"{"))
-        # What says nothing of the content is no schema, and those without one may still publish.
+        # A type that says nothing about the content is not a schema, and producers without a schema
+        # may still publish.
         for kind in (SchemaType.NONE, SchemaType.AUTO_CONSUME):
             assert (await publish.open(6, TOPIC, "e", schema=pb.Schema(type=int(kind)))).schema_version == b""
         assert [(await asked(world, TOPIC, version_bytes(each))).schema.data for each in (0, 1)] == [avro("x").data, avro("x", "y").data]
@@ -122,7 +123,7 @@ def test_a_producers_schema_gets_a_version_and_the_same_one_the_same_again() -> 
 
 
 def test_any_broker_answers_and_brokers_that_are_asked_at_once_give_each_schema_one_number() -> None:
-    """The partitions of a topic lie at several brokers, and share one schema."""
+    """The partitions of a topic are at several brokers, and share one schema."""
     count = 6
 
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
@@ -158,7 +159,7 @@ def test_policies_say_what_is_taken_and_hold_at_once() -> None:
         await in_force(cluster, world, SCHEMA_COMPATIBILITY_STRATEGY, "FORWARD")
         assert await web("GET", f"{NAMESPACE}/schemaCompatibilityStrategy") == (200, "FORWARD")
         assert (await publish.open(2, TOPIC, "b", schema=avro("x", "y", default=None))).schema_version == version_bytes(1)
-        # Older tools set the same by another name.
+        # Older tools set the same policy by another name.
         old = f"{NAMESPACE}/schemaAutoUpdateCompatibilityStrategy"
         assert await web("GET", old) == (200, "Forward")
         assert (await web("PUT", old, "FullTransitive"))[0] == 204
@@ -167,7 +168,7 @@ def test_policies_say_what_is_taken_and_hold_at_once() -> None:
         await in_force(cluster, world, SCHEMA_COMPATIBILITY_STRATEGY, "ALWAYS_INCOMPATIBLE")
         assert (await web("PUT", old, "Forward"))[0] == 204
         await in_force(cluster, world, SCHEMA_COMPATIBILITY_STRATEGY, "FORWARD")
-        # A topic's own says more.
+        # The topic's own policy wins.
         own = "/admin/v2/persistent/public/default/t/schemaCompatibilityStrategy"
         assert await web("GET", f"{own}?applied=true") == (200, "FORWARD")
         assert (await web("PUT", own, "ALWAYS_INCOMPATIBLE"))[0] == 204
@@ -178,14 +179,14 @@ def test_policies_say_what_is_taken_and_hold_at_once() -> None:
         await in_force(cluster, world, SCHEMA_COMPATIBILITY_STRATEGY, "FORWARD")
         assert await web("GET", own) == (200, "UNDEFINED")
         await publish.open(3, TOPIC, "c", schema=avro("x", "y", "z", default=None))
-        # Only the administration brings new ones.
+        # Only admin requests add new ones.
         assert await web("GET", f"{NAMESPACE}/isAllowAutoUpdateSchema") == (200, True)
         assert (await web("POST", f"{NAMESPACE}/isAllowAutoUpdateSchema", False))[0] == 204
         await in_force(cluster, world, ALLOW_AUTO_UPDATE_SCHEMA, False)
         with pytest.raises(IncompatibleSchema, match="isAllowAutoUpdateSchema"):
             await publish.open(4, TOPIC, "d", schema=avro("x", "w"))
         await publish.open(4, TOPIC, "d", schema=avro("x"))
-        # Without a schema nobody publishes where there is one.
+        # On a topic with a schema, a producer without one cannot publish.
         assert (await publish.open(5, TOPIC, "e")).schema_version == b""
         assert await web("GET", f"{NAMESPACE}/schemaValidationEnforced?applied=true") == (200, False)
         assert (await web("POST", f"{NAMESPACE}/schemaValidationEnforced", True))[0] == 204
@@ -202,7 +203,7 @@ def test_policies_say_what_is_taken_and_hold_at_once() -> None:
 def test_a_consumer_reads_with_what_reads_the_newest_and_gives_a_new_topic_its_schema() -> None:
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
         consume = await consumer(world)
-        # Whoever decodes by what there is does not make the topic used.
+        # A consumer that decodes with any schema does not make the topic used.
         await consume.subscribe(1, TOPIC, "any", schema=pb.Schema(type=int(SchemaType.AUTO_CONSUME)))
         await consume.subscribe(2, TOPIC, "first", schema=avro("x"))
         assert (await asked(world, TOPIC)).version == version_bytes(0)
@@ -210,7 +211,7 @@ def test_a_consumer_reads_with_what_reads_the_newest_and_gives_a_new_topic_its_s
         with pytest.raises(IncompatibleSchema, match="z: the field is missing"):
             await consume.subscribe(4, TOPIC, "wide", schema=avro("z", default=None))
         assert (await asked(world, TOPIC)).version == version_bytes(0), "a consumer adds no version"
-        # Somebody reads, or has written, bytes: what they mean is not for a consumer to say.
+        # A client reads or has written bytes: a consumer must not decide what they mean.
         for topic in ("persistent://public/default/read", "persistent://public/default/written"):
             there = await consumer(world, topic)
             if topic.endswith("read"):
@@ -326,7 +327,7 @@ def test_schemas_over_http_have_apache_pulsars_form() -> None:
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
         one, text = f"{SCHEMAS}/t/schema", avro("x").data.decode()
         assert (await web("GET", one))[0] == 404
-        # The topic is made, as by its first user.
+        # The topic is created, as by its first client.
         assert await web("POST", one, payload(avro("x"), owner="billing")) == (200, {"version": {"version": 0}})
         assert (await web("GET", "/admin/v2/persistent/public/default"))[1] == [TOPIC]
         status, found = await web("GET", one)
@@ -340,7 +341,7 @@ def test_schemas_over_http_have_apache_pulsars_form() -> None:
         assert (await web("GET", f"{one}/2"))[0] == 404
         assert (await web("GET", f"{one}/-1"))[0] == 412
         assert [each["version"] for each in (await web("GET", f"{SCHEMAS}/t/schemas"))[1]["getSchemaResponses"]] == [0, 1]
-        # What is not compatible, and what is no schema.
+        # An incompatible schema, and an invalid one.
         status, found = await web("POST", one, payload(avro("z", default=None)))
         assert (status, "z: the field is missing" in found["reason"]) == (409, True)
         for bad in ({"type": "AVRO", "schema": "{"}, {"type": "BYTES"}, {"type": "odd"}, {"type": "INT8", "schema": "x"}, {"type": "NONE"}):
@@ -352,7 +353,7 @@ def test_schemas_over_http_have_apache_pulsars_form() -> None:
         version = f"{SCHEMAS}/t/version"
         assert await web("POST", version, payload(avro("x", "y"))) == (200, {"version": 1})
         assert await web("POST", version, payload(avro("w"))) == (200, {"version": -1})
-        # Deleted, numbers go on; by force they begin again.
+        # After a deletion version numbers continue; by force they begin again.
         assert await web("DELETE", one) == (200, {"version": 2})
         assert (await web("GET", one))[0] == (await web("GET", f"{one}/0"))[0] == (await web("DELETE", one))[0] == 404
         assert (await web("GET", f"{SCHEMAS}/t/schemas"))[1] == {"getSchemaResponses": []}
@@ -397,7 +398,10 @@ def test_an_upload_makes_no_topic_where_topics_are_not_made_on_first_use() -> No
 
 
 def test_a_restored_tree_whose_count_is_behind_gives_no_number_twice() -> None:
-    """A backup reads the count before the versions, so one that was added in between is there without being counted."""
+    """A backup reads the count before the versions.
+
+    A version added in between is in the tree without being counted.
+    """
 
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
         publish = await publisher(world)

@@ -1,4 +1,7 @@
-"""All copies of a closed ledger of a real cluster are wiped: consumers stand before it, until an operator moves the topic past it."""
+"""All replicas of a closed ledger of a real cluster are wiped.
+
+Consumers stop before it, until an operator moves the topic past it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ KEEP = ["default_retention_time_minutes=-1", "default_retention_size_mb=-1"]
 
 
 def wipe_ledger(cluster: Cluster, name: str, ledger_id: int) -> None:
-    """Take a ledger's entries out of a stopped bookie's index: it knows the ledger and has nothing of it."""
+    """Remove a ledger's entries from a stopped bookie's index: the bookie knows the ledger and has none of its entries."""
 
     async def work() -> None:
         parts = production(outside=OutsideWork())
@@ -54,7 +57,7 @@ def test_a_wiped_ledger_is_moved_past_by_command_only(start_cluster: StartCluste
     for _ in range(4):
         sender.send(25)
         sender.flush()
-        admin.topics.unload(TOPIC)  # and the next one begins another ledger
+        admin.topics.unload(TOPIC)  # and the next entry begins another ledger
     assert sender.failed == []
     client.close()
     ledgers = admin.topics.internal_stats(TOPIC)["ledgers"]
@@ -85,7 +88,7 @@ def test_a_wiped_ledger_is_moved_past_by_command_only(start_cluster: StartCluste
         assert int(message.data()) == number
         consumer.acknowledge(message)
     with pytest.raises(pulsarish.Timeout):
-        consumer.receive(timeout_millis=1_000)  # never by itself
+        consumer.receive(timeout_millis=1_000)  # never without an operator
     words = ["topics", "skip-lost", TOPIC, "--ledger", str(lost), "--yes", "--admin-url", cluster.admin_url(), "-o", "json"]
     done = subprocess.run(
         [sys.executable, "-m", "pulsarish", *words],

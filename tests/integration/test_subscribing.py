@@ -1,4 +1,4 @@
-"""What our own client can say when it subscribes, over whole brokers and bookies in virtual time."""
+"""What our own client can request when it subscribes, over whole brokers and bookies in virtual time."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def test_properties_of_a_subscription_are_those_of_who_made_it() -> None:
 def test_a_reader_starts_with_what_was_published_so_long_ago_and_once_only() -> None:
     async def scenario(brokered: Brokered) -> None:
         client = brokered.client()
-        # Something keeps the messages.
+        # A subscription keeps the messages.
         await client.subscribe(TOPIC, "s")
         producer = await client.create_producer(TOPIC)
         for number in range(10):
             await producer.send(b"%d" % number)
             await brokered.world.clock.sleep(10.0)
-        # Publish times are the client's: here the broker's calendar says the same.
+        # The client sets publish times; the broker's wall clock agrees here.
         broker = brokered.node("broker0").world
         assert broker is not None
         assert isinstance(broker.clock, SimClock)

@@ -1,4 +1,4 @@
-"""Access modes: who may connect beside whom, whose turn it is, and who is fenced."""
+"""Access modes: which producers may connect together, whose turn is next, and which producer is fenced."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def connected(mode: AccessMode) -> Producer:
 
 
 def shown(others: list[Producer]) -> tuple[Producer | None, int]:
-    """What ``judge`` is given of the other producers."""
+    """Return what ``judge`` gets about the other producers."""
     return (others[0] if others else None), len(others)
 
 
@@ -85,7 +85,10 @@ def test_an_epoch_that_the_topic_never_gave_out_is_refused(mode: AccessMode, nam
 
 @pytest.mark.parametrize("stored", [NO_EPOCH, 2**64 - 1, 2**70])
 def test_an_epoch_that_a_client_made_up_is_forgotten(stored: int) -> None:
-    """A broker once stored what clients named, and each next exclusive producer ended it."""
+    """A broker once stored epochs that clients named.
+
+    With the greatest one the next exclusive producer failed, on each later owner too.
+    """
     access = Access("t")
     for named in (NO_EPOCH, 0, 2**64 - 1):
         access.check_epoch(asked(EXCLUSIVE, named), stored)

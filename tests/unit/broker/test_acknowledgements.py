@@ -1,4 +1,4 @@
-"""What an acknowledgement names: a table of commands, and what of them is refused."""
+"""What an acknowledgement names: a table of commands, and which of them are refused."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ async def size_of(position: Position) -> int:
     [
         (Acknowledge(1, [A, B]), [A, B], {}),
         (Acknowledge(1, [A, A], batch_indexes=[2, 0]), [], {A: [2, 0]}),
-        # By some of its messages, and then as a whole.
+        # Some messages of the entry, then the entry as a whole.
         (Acknowledge(1, [A, B, A], batch_indexes=[1, -1, -1]), [B, A], {A: [1]}),
-        # Everything up to an index, of its batch.
+        # Everything up to an index in its batch.
         (Acknowledge(1, [A], cumulative=True, batch_indexes=[1]), [], {A: [0, 1]}),
-        # By what is left; nothing left is the whole, and all left is nothing.
+        # The messages that stay unacknowledged: none means the whole entry, all means nothing.
         (Acknowledge(1, [A, B], left_unacknowledged=[0b101, 0]), [B], {A: [1]}),
         (Acknowledge(1, [B], left_unacknowledged=[0b11]), [], {}),
-        # Of a cumulative one what is left says all: behind its own index some were acknowledged one by one.
+        # For a cumulative one the unacknowledged messages are listed completely: later ones may
+        # have been acknowledged one by one.
         (Acknowledge(1, [A], cumulative=True, left_unacknowledged=[0b010]), [], {A: [0, 2]}),
-        # Of an entry that is not there any more nothing is known, and nothing refused.
+        # An entry that no longer exists: nothing is known, and nothing is refused.
         (Acknowledge(1, [GONE], batch_indexes=[7]), [], {GONE: [7]}),
         (Acknowledge(1, [GONE], cumulative=True, batch_indexes=[7]), [], {}),
     ],

@@ -33,6 +33,9 @@ def test_what_ships_works() -> None:
 
 
 def test_the_client_must_have_two_deliveries_under_way() -> None:
-    """It reports small deliveries two at a time, so with one the next would wait for its heartbeat."""
+    """A client reports small deliveries two at a time.
+
+    With a limit of one, the next delivery would wait for its heartbeat.
+    """
     with pytest.raises(msgspec.ValidationError, match="Expected `int` >= 2"):
         msgspec.convert({"deliveries_under_way_max": 1}, BrokerConfig)

@@ -1,4 +1,4 @@
-"""Which requests a page may have made a browser send, and which come from tools."""
+"""Which requests a web page may have made a browser send, and which come from tools."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GUARD = BrowserGuard(["0.0.0.0:8080", "broker-1.example.org:8080", "", "[::1]:80
 
 
 def refused(method: str = "GET", body: bytes = b"", guard: BrowserGuard = GUARD, **headers: str) -> int:
-    """The status of the refusal; 0 when there is none."""
+    """Return the status of the refusal; 0 when there is none."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     refusal = guard.refusal(HttpRequest(method, "/admin/v2/tenants", {}, named, body))
     return 0 if refusal is None else refusal[0]

@@ -1,4 +1,4 @@
-"""Chunks of one message on a shared subscription: a client gets a message in order from its first chunk to its last, whatever happens."""
+"""Chunks of one message on a shared subscription: a client gets all chunks of a message, in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def shared(log: Log, **changes: int) -> SharedDispatcher:
 
 
 def log_of(*messages: str) -> Log:
-    """A letter an entry: entries of one capital letter are the chunks of one message, the others are messages of their own."""
+    """Return a log with an entry for each letter: a capital letter is a chunk of its message, other letters are messages."""
     text = "".join(messages)
     last = {letter: text.rindex(letter) for letter in text if letter.isupper()}
     return Log(len(text), chunk=lambda entry: Chunk(("p", text[entry]), entry == last[text[entry]]) if text[entry].isupper() else None)
@@ -94,7 +94,7 @@ def test_what_waits_for_a_forgotten_message_is_delivered_to_somebody() -> None:
 
 @dataclass
 class Client:
-    """Puts chunks together and notices one that does not follow."""
+    """Joins chunks, and notices a chunk that does not follow the one before."""
 
     made: Consumer
     messages: dict[str, list[int]]
@@ -163,7 +163,7 @@ def test_no_client_gets_a_chunk_that_does_not_follow(seed: int) -> None:
         dispatcher.check()
     for client in here:
         dispatcher.remove(client.made)
-    # A limit below what unfinished messages have together cannot be kept and all of them finished.
+    # With a limit below the total of all unfinished messages, not all of them could be finished.
     dispatcher.limit(consumers_max=10, unacked_max_consumer=0, unacked_max_subscription=0)
     last = join(10_000)
     for _ in range(50):

@@ -1,4 +1,4 @@
-"""Which messages a compacted view keeps, held against a dictionary of last values."""
+"""Which messages a compacted view keeps, compared with a dictionary of last values."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def batch(messages: Sequence[Value], *, kind: int = pb.NONE, time_ms: int = 1, *
 
 
 def messages_of(entry: bytes | memoryview) -> list[tuple[int, str | None, bytes]]:
-    """Index, key and value of each message that a consumer is given."""
+    """Return index, key and value of each message that a consumer gets."""
     verify_entry(entry)
     metadata, payload = split_entry(entry)
     raw = decompress(metadata.compression, bytes(payload), metadata.uncompressed_size, bytes_max=1 << 20)
@@ -82,7 +82,7 @@ def compacted(log: Log, limits: KeyLimits = LIMITS) -> View:
 
 
 def table(log: Log, before: dict[str, bytes] | None = None) -> dict[str, bytes]:
-    """The dumb oracle: the last value of each key, an empty one removes it."""
+    """Return the last value of each key: a simple oracle. An empty value removes the key."""
     found = dict(before or {})
     for _, entry in log:
         found.update({key: value for _, key, value in messages_of(entry) if key is not None})
@@ -110,7 +110,7 @@ def some_log(rng: random.Random, length: int, ledger: int = 7) -> list[tuple[Pos
 
 @pytest.mark.parametrize("seed", range(60))
 def test_a_view_ends_with_what_the_log_ends_with(seed: int) -> None:
-    """For whoever reads it from its beginning, and for whoever has read the log up to anywhere before; compacted once or again."""
+    """A reader from the beginning, and one that has read any part of the log, end with the same values, after one compaction or more."""
     rng = random.Random(seed)
     log = some_log(rng, rng.randrange(1, 40))
     first = compacted(log[: len(log) // 2])
@@ -189,7 +189,10 @@ def test_old_tombstones_are_forgotten() -> None:
     ids=["encrypted", "damaged", "damaged-snappy"],
 )
 def test_a_batch_that_cannot_be_read_stays_whole_and_is_not_revived(opaque: bytes) -> None:
-    """What a tombstone behind it removes may be in it, so the tombstone stays a message, in the next view too."""
+    """It may contain what a later tombstone removes.
+
+    So the tombstone stays a message, in the next view too.
+    """
     log = log_of(single("k", b"first"), opaque, single("k", b""), single("j", b"x"))
     view = compacted(log)
     assert [position.entry_id for position, _ in view.seen_by(Audience.FRESH)] == [1, 2, 3]

@@ -14,9 +14,12 @@ def fresh() -> Deduplication:
 
 
 class _World:
-    """One producer, one log, owners that come and go. The producer keeps its sequence ids and batches and resends what has no receipt.
+    """One producer, one log, and changing owners.
 
-    The oracle is the log itself: with nothing lost and nothing twice it holds 0, 1, 2, ... whatever happened.
+    The producer keeps its sequence ids and batches, and resends what has no receipt.
+
+    The oracle is the log itself: with nothing lost and nothing stored twice it holds 0, 1, 2, ...
+    whatever happened.
     """
 
     def __init__(self, rng: random.Random) -> None:
@@ -29,12 +32,12 @@ class _World:
             self.batches.append((first, last))
         self.log: list[tuple[int, int]] = []
         self.snapshot: tuple[dict[str, int], int] = ({}, 0)
-        self.receipts = 0  # batches the producer knows to be in the log
+        self.receipts = 0  # batches that the producer knows to be in the log
         self.core = fresh()
         self.under_way: list[tuple[int, int]] = []
 
     def new_owner(self) -> None:
-        # Of what was under way any prefix may have reached the log before the fence.
+        # Any prefix of the entries in flight may have reached the log before the fence.
         kept = self.rng.randint(0, len(self.under_way))
         self.log.extend(self.under_way[:kept])
         self.under_way.clear()
@@ -45,7 +48,10 @@ class _World:
             self.core.observe("p", sequence_mark(last), 0)
 
     def send(self) -> None:
-        """The producer (re)sends from its first batch without a receipt; some of it may still be under way from before."""
+        """Send from the first batch without a receipt.
+
+        Some of these batches may still be in flight from before.
+        """
         for first, last in self.batches[self.receipts : self.receipts + self.rng.randint(1, 8)]:
             verdict = self.core.push("p", sequence_mark(first), sequence_mark(last))
             if verdict is Verdict.NEW:
@@ -64,12 +70,12 @@ class _World:
             self.core.persisted("p", sequence_mark(last))
             self.under_way.pop(0)
             awaited = self.receipts < len(self.batches) and self.batches[self.receipts] == (first, last)
-            # The receipt may get lost on its way, and then the producer resends.
+            # The receipt may be lost on its way; then the producer resends.
             if awaited and self.rng.random() < 0.8:
                 self.receipts += 1
 
     def fail(self) -> None:
-        """A suffix of what is under way was not appended."""
+        """Fail a suffix of the entries in flight: they were not appended."""
         cut = self.rng.randint(0, len(self.under_way))
         for first, _ in self.under_way[cut:]:
             self.core.failed("p", sequence_mark(first))

@@ -1,4 +1,4 @@
-"""Entries that are to be delivered later: when, in what order, how many; against a sorted list."""
+"""Delayed entries: when, in what order and how many are due, compared with a sorted list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dispatchers as cores: permits, turns, redelivery, failover order, disconnects, limits, failing reads."""
+"""The cores of dispatchers: permits, turns, redelivery, failover order, disconnects, limits, failing reads."""
 
 from __future__ import annotations
 
@@ -297,7 +297,10 @@ class TestShared:
 
     @pytest.mark.parametrize("seed", range(60))
     def test_nothing_is_lost_and_nobody_holds_what_another_holds(self, seed: int) -> None:
-        """Random joins, leaves, permits, acknowledgements and redeliveries against the plainest promise: everything gets acknowledged."""
+        """Random joins, leaves, permits, acknowledgements and redeliveries.
+
+        The promise: everything gets acknowledged.
+        """
         rng = random.Random(seed)
         log = Log(rng.randint(1, 60), messages=rng.choice([1, 3]))
         dispatcher = shared(log, turn_messages=rng.choice([1, 4, 20]), unacked_max_consumer=rng.choice([0, 7]))

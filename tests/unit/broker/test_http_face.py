@@ -1,4 +1,4 @@
-"""The HTTP face by itself: how a path finds its route, what a route refuses, lanes, places and deadlines."""
+"""The HTTP port alone: how a path finds its route, what a route refuses, lanes, places and timeouts."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_two_routes_of_one_shape_are_a_defect() -> None:
         RouteTable([route("GET", "/a/{x}"), route("GET", "/a/{y}")])
 
 
-# What a route refuses, before its handler hears of it.
+# What a route refuses before its handler runs.
 
 
 def ask_all(
@@ -199,7 +199,7 @@ def test_a_request_is_held_to_its_route(method: str, target: str, body: bytes, s
     assert found[0].headers.get("Allow") == ("GET" if status == 405 else None)
 
 
-# Lanes, places, deadlines.
+# Lanes, places, timeouts.
 
 
 def test_lookups_pass_administration_whose_places_and_queue_are_full() -> None:
@@ -243,7 +243,7 @@ def test_what_is_late_is_answered_with_what_it_waits_for_and_not_torn_off() -> N
         response = await face.handle(request("POST", "/slow"))
         assert response.status == 504
         assert b"waited 3 s for the owner of t; it was not given up" in response.body
-        # Its place is taken until it ends: the next one waits for that, and is never begun once its caller has heard so.
+        # A request keeps its place until it ends. The next one waits for that, and never begins after its caller got a timeout.
         response = await face.handle(request("GET", "/next"))
         assert response.status == 504
         assert b"for a place among" in response.body
@@ -306,7 +306,7 @@ def test_places_go_to_those_who_wait_in_order() -> None:
 
 
 class HandClock(SystemClock):
-    """Moves when it is told to, and over every sleep."""
+    """A clock that only the test moves, and that every sleep moves."""
 
     now = 100.0
 
@@ -319,7 +319,7 @@ class HandClock(SystemClock):
 
 
 async def steps(clock: HandClock, count: int, seconds: float, log: list[str], name: str = "") -> int:
-    """So many steps that take so long each, with waits that take longer between them."""
+    """Run ``count`` steps of ``seconds`` each, with longer waits between them."""
     for number in range(count):
         clock.now += seconds
         log.append(f"{name}{number}")
@@ -347,7 +347,7 @@ def test_administration_takes_its_share_of_the_loop_while_messages_flow() -> Non
         await share.turn()
         assert clock.now - began == pytest.approx(0.018)
         assert await share.run(steps(clock, 3, 0.001, log)) == 3
-        # The waits between the steps are nobody's time, and count as pauses.
+        # The waits between the steps do not count as work, so they count as pauses.
         assert share.pause_seconds == pytest.approx(0.030 - 0.017)
         await share.run(steps(clock, 1, 60.0, log))
         assert share.pause_seconds == pytest.approx(PAUSE_SECONDS_MAX)
@@ -356,7 +356,7 @@ def test_administration_takes_its_share_of_the_loop_while_messages_flow() -> Non
         clock.now += PAUSE_SECONDS_MAX
         await share.run(steps(clock, 1, 0.5, log))
         flows[0] = True
-        assert share.pause_seconds == 0  # what was taken while nothing flowed is not held against anybody
+        assert share.pause_seconds == 0  # time taken while no messages flowed does not count
 
     asyncio.run(main())
 
@@ -423,7 +423,7 @@ def test_what_a_request_takes_holds_the_next_one_back_but_not_the_prompt_ones() 
         began = clock.now
         await asyncio.gather(*(face.handle(request("GET", "/heavy")) for _ in range(3)))
         assert clock.now - began == pytest.approx(2 * 0.020 + 0.002)
-        await face.forwarded(request("GET", "/heavy"))  # whoever it is done for has waited, and its time counts all the same
+        await face.forwarded(request("GET", "/heavy"))  # the request that is done has waited, and its time counts too
         assert clock.now - began == pytest.approx(2 * 0.020 + 0.004)
         await face.handle(request("GET", "/prompt"))
         assert clock.now - began == pytest.approx(2 * 0.020 + 0.006)

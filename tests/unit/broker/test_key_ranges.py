@@ -1,4 +1,4 @@
-"""Which consumer has which hashes: the ring against the dullest rule that says the same, and declared ranges."""
+"""Which consumer has which hashes: the ring compared with the simplest rule, and declared ranges."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def made(name: str, order: int = 0, *ranges: HashRange) -> Consumer:
 
 
 def dull_owner(members: list[tuple[str, int, Consumer]], wanted: int) -> Consumer | None:
-    """All points in one list; the first at or above, else the first of all."""
+    """Return the owner by the simplest rule: all points in one list; the first at or above, else the first of all."""
     points = sorted(
         (murmur3_32_hash(f"{name}/{number}/{index}".encode()) % KEY_HASHES, name, number)
         for name, number, _ in members

@@ -1,4 +1,4 @@
-"""Key-shared dispatching as a core: a key at one consumer at a time, its order, draining, limits of reading ahead."""
+"""The core of key-shared dispatching: a key is at one consumer at a time; order, draining, limits of reading ahead."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def sticky(order: int, *ranges: tuple[int, int], permits: int = 1_000) -> tuple[
 
 
 def by_parity(entry: int) -> int:
-    """Odd and even entries have the hashes 1 and 2."""
+    """Return the hash 1 for odd and 2 for even entries."""
     return 1 if entry % 2 else 2
 
 
@@ -156,7 +156,7 @@ def test_a_refused_consumer_changes_nothing() -> None:
 
 
 def moved(log: Log, policy: KeySharedPolicy) -> tuple[KeySharedDispatcher, Consumer, Outlet, Consumer, Outlet, int]:
-    """A first consumer has everything of the log, then a second comes; and a hash that moved to it."""
+    """Give the whole log to a first consumer, then add a second one. Return them with a hash that moved to the second."""
     dispatcher = key_shared(log, policy)
     ((one, a),) = joined(dispatcher, 1)
     drive(dispatcher, log)
@@ -217,7 +217,7 @@ def test_out_of_order_nothing_drains() -> None:
 
 
 def skipped(log: Log) -> tuple[KeySharedDispatcher, Consumer, Consumer, Outlet, list[int]]:
-    """A key has moved, and what its first consumer holds of it is skipped by an operator; and the entries of that key."""
+    """Move a key, and skip what its first consumer holds of it. Return the entries of that key too."""
     dispatcher, one, _, two, b, key_hash = moved(log, AUTO)
     first, second, *later = (entry for entry in range(log.count) if wide(entry) == key_hash)
     log.acked.update(range(second + 1))
@@ -340,12 +340,12 @@ def test_a_seek_forgets_what_waited() -> None:
 
 
 class Watched:
-    """What is promised of each delivery, kept by the plainest means."""
+    """What is promised for each delivery, checked in the simplest way."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
         self.held: dict[int, int] = {}  # entry -> consumer
-        self.skipped: dict[int, int] = {}  # the same, of what was skipped while it was held
+        self.skipped: dict[int, int] = {}  # the same for entries that were skipped while they were held
         self.in_order = True
 
     def heard(self, consumer_id: int, delivery: Delivery) -> None:
@@ -367,7 +367,7 @@ class Watched:
         self.log.acked.update(range(entry + 1))
 
     def done(self, entry: int) -> None:
-        """Its consumer is done with it, and so with what came before it of its key."""
+        """Note that the consumer is done with an entry, and so with earlier entries of its key."""
         self.held.pop(entry, None)
         for other in [other for other in self.skipped if other <= entry and self.log.key_hash(other) == self.log.key_hash(entry)]:
             del self.skipped[other]
@@ -378,7 +378,7 @@ class Watched:
 
 
 def say(dispatcher: KeySharedDispatcher, log: Log, watched: Watched, rng: random.Random, who: Consumer) -> None:
-    """A consumer asks for more, acknowledges, or refuses some of what it holds."""
+    """Let a consumer ask for more, acknowledge, or refuse some of what it holds."""
     some = [position.entry_id for position in who.pending if rng.random() < 0.5]
     match rng.choice(["flow", "flow", "acknowledge", "acknowledge", "refuse"]):
         case "flow":

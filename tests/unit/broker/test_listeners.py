@@ -1,4 +1,4 @@
-"""Which listeners a configuration describes, what is refused and how it says so, and which address a client is told."""
+"""Which listeners a configuration describes, what is refused with which text, and which address a client gets."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ def test_the_binary_protocol_has_addresses_of_its_own() -> None:
 
 
 def test_a_listener_may_have_no_port_of_its_own() -> None:
-    """Clients that come in elsewhere name it; the port lies outside, at a load balancer say."""
+    """Clients that connect to another listener name it.
+
+    Its port is outside, for example at a load balancer.
+    """
     assert plan([INTERNAL, EXTERNAL])[1] == ListenerPlan("external", "", "", "localhost:16660", "")
 
 

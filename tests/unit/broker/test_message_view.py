@@ -1,4 +1,4 @@
-"""Headers of a message that an operator looks at: whatever its producer wrote, they are headers."""
+"""Headers of a message for an operator: whatever its producer wrote, they are valid headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A subscription that keeps nothing: what comes goes to who is there and has permits, by the rules of its type, and the rest is counted."""
+"""A subscription of a non-persistent topic: connected consumers with permits get messages by its type; dropped messages are counted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TYPES = list(SubscriptionType)
 
 
 class Tried:
-    """A subscription with consumers that are told apart by their number."""
+    """A subscription whose consumers are identified by their number."""
 
     def __init__(self, kind: SubscriptionType, **settings: object) -> None:
         clock = SystemClock()

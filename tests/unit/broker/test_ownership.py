@@ -1,4 +1,4 @@
-"""Ownership as cores: judging records, bundles, suspicion."""
+"""Cores of ownership: judging records, bundles, suspicion."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ B = BrokerRegistration("b", "b~2", "b:1")
         (None, (), Unowned(None)),
         ((BundleOwner("", ""), 4), (), Unowned(4)),
         ((BundleOwner("me", "me~1"), 7), (), Mine(7)),
-        ((BundleOwner("me", "me~0"), 7), (), Unknown("me~0", 7)),  # an earlier instance of this broker is somebody else
+        ((BundleOwner("me", "me~0"), 7), (), Unknown("me~0", 7)),  # an earlier instance of this broker is another owner
         ((BundleOwner("me", "me~0"), 7), ("me~0",), Unowned(7)),
         ((BundleOwner("b", "b~2"), 3), (), Theirs(B)),
-        ((BundleOwner("b", "b~1"), 3), (), Unknown("b~1", 3)),  # the same broker, but not that instance
+        ((BundleOwner("b", "b~1"), 3), (), Unknown("b~1", 3)),  # the same broker, but another instance
         ((BundleOwner("b", "b~1"), 3), ("b~1",), Unowned(3)),
     ],
 )
@@ -127,7 +127,8 @@ def test_whoever_is_cut_off_suspects_nobody_although_its_answers_ended_one_after
     for number in range(10):
         group.answered("x", number, bundles=0)
         group.answered("y", number + 0.002, bundles=0)
-    # It hears nothing since; at some moment only the first of them is silent for long enough.
+    # No broker answers any more. At some moment only the first of them has been silent for long
+    # enough.
     for ms in range(9_000, 60_000):
         assert not any(group.may_evict(name, ms / 1000, WELL) for name in ("x", "y")), f"after {ms} ms"
 

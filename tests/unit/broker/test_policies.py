@@ -68,7 +68,7 @@ def test_what_is_cut_off_leaves_at_most_so_many_bytes(size: int) -> None:
         assert chain.size_bytes <= size
     else:
         assert chain.bytes_above(position) <= size
-        # One entry less would leave too much.
+        # With one entry fewer, too much would be left.
         assert chain.bytes_above(Position(position.ledger_id, position.entry_id - 1)) > size
 
 

@@ -1,4 +1,4 @@
-"""Why a subscription does not move: each reason from a snapshot that brings it about, and when nothing is a reason."""
+"""Why a subscription does not move: each reason from a snapshot that causes it, and snapshots without a reason."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SINGLE, SHARED, KEY_SHARED = DispatcherKind.SINGLE_ACTIVE, DispatcherKind.SHARED
 READY = ConsumerState("c1", permits=10, flow_ms=NOW_MS - 5_000, connected_ms=NOW_MS - 9_000)
 SPENT = ConsumerState("c1", permits=0, unacked=4, flow_ms=NOW_MS - 90_000, delivered_ms=NOW_MS - 80_000, connected_ms=NOW_MS - 99_000)
 MOVING = SubscriptionSnapshot(now_ms=NOW_MS, backlog=7, consumers=(READY,), has_unread=True, read_position="3:5", ledger_id=3)
-"""It has a backlog, permits and something to read, and no reason to wait."""
+"""A subscription with a backlog, permits, something to read, and no reason to wait."""
 
 KEYS = replace(MOVING, kind=KEY_SHARED, has_unread=False)
 

@@ -1,5 +1,7 @@
-"""The judgement of progress against dispatchers themselves: what it says can move is what they do, and a restart changes neither who holds
-what nor any order."""
+"""The judgement of progress compared with real dispatchers: they move exactly when it says so.
+
+A restart changes neither which consumer holds what, nor the order.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ KINDS = [exclusive, failover, shared, key_shared]
 
 
 class Script:
-    """What clients and the log do, drawn by chance."""
+    """What clients and the log do, drawn at random."""
 
     def __init__(self, make: Callable[[Log], Dispatcher], seed: int) -> None:
         self.rng = random.Random(f"{make.__name__}:{seed}")
@@ -113,7 +115,7 @@ class Script:
         ack(self.dispatcher, self.log, who, *left)
 
     def finish(self) -> None:
-        """Everything can flow: consumers take and acknowledge all that there is."""
+        """Let everything flow: consumers receive and acknowledge all entries."""
         self.log.now_ms += 10_000_000
         if not self.dispatcher.consumers:
             self.join()
@@ -148,7 +150,8 @@ def test_what_can_move_is_what_the_dispatcher_moves(make: Callable[[Log], Dispat
             moved = subscription.work()
             moves += could
             after = subscription.snapshot()
-            # Chunks may be put aside for their consumer: nothing is delivered then, and nothing more can be.
+            # Chunks may be put aside for their consumer: then nothing is delivered, and nothing
+            # more can be.
             assert moved or after != snapshot or not could, f"it should move and does not: {snapshot}"
             assert not can_move(after), f"it could go on and does not: {after}"
             if after.backlog and after.consumers:
@@ -169,7 +172,7 @@ def test_a_restart_delivers_nothing_again_and_keeps_the_order(make: Callable[[Lo
     subscription = DispatchedLog(dispatcher, log)
     for _ in range(12):
         subscription.work()
-        # A read is out and will not answer.
+        # A read is in flight and will not be answered.
         one.permits += 1
         dispatcher.plan(log.end, blocked=False)
         dispatcher.restart()

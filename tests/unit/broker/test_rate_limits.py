@@ -1,4 +1,4 @@
-"""Token buckets: over time the rate is kept exactly, whatever is taken at once."""
+"""Token buckets: over time the rate is exact, whatever is taken at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_whoever_waits_as_told_keeps_the_rate(rate: int, takes: list[tuple[int, 
     for count, idle in takes:
         now += idle + bucket.wait_seconds(now + idle)
         assert bucket.wait_seconds(now) == pytest.approx(0.0, abs=1e-6)
-        # What was let through before this never exceeds the rate and one burst.
+        # What was allowed before this never exceeds the rate plus one burst.
         assert taken <= rate * (now - began) + rate + 1e-6
         bucket.take(count, now)
         taken += count

@@ -1,4 +1,7 @@
-"""A broker's registration ends once, whatever it was doing when its session was lost (a seed found that); unreadable ones end nobody's."""
+"""A broker's registration ends once, whatever the broker was doing when its session was lost (found by a seed).
+
+Unreadable registrations do not end the registration of any broker.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from pulsarish.wire.json_record import encode_record
 
 
 class HeldSync:
-    """A store whose next ``sync`` waits until the test lets it go on."""
+    """A store whose next ``sync`` waits until the test releases it."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
@@ -48,7 +51,7 @@ def test_a_session_lost_while_the_registry_looks_for_its_own_node() -> None:
         await registry.start(BrokerRegistration("b", "", "broker:6660"))
         first = registry.instance_id
         store.hold = True
-        await registry.evict(first)  # it does not find itself in the listing, and asks for its own node after a sync
+        await registry.evict(first)  # it is not in the list, and reads its own node after a sync
         await store.reached.wait()
         sim.metadata.expire(node.session_id)
         while not lost:

@@ -1,4 +1,4 @@
-"""A bundle that is being released is nobody's to answer for until that is over."""
+"""While a bundle is being released, no broker answers for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BUNDLE = bundles_of("public", "default", 4)[0]
 
 
 class HeldCommit:
-    """A store whose next commit waits, before it is sent, until the test lets it go on."""
+    """A store whose next commit waits, before it is sent, until the test releases it."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""A session whose client goes on while something that it asked is under way: with an id used again, with words to a consumer that seeks."""
+"""A client that continues while one of its requests runs: it uses an id again, or sends commands to a consumer that seeks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pulsarish.runtime.containment import Critical, Scope, ScopeKind
 
 
 class SlowTopic:
-    """Has one subscription, which it takes its time to delete."""
+    """A topic with one subscription, which takes its time to delete it."""
 
     def __init__(self) -> None:
         self.connected: list[Consumer] = []

@@ -68,7 +68,10 @@ def test_deliveries_are_bounded_and_taken_by_size() -> None:
 
 @pytest.mark.parametrize("seed", range(50))
 def test_outcomes_leave_in_send_order(seed: int) -> None:
-    """Confirmations come in runs, decisions at once; the client must see one outcome for each entry in the order it sent them."""
+    """Confirmations come in runs, decisions at once.
+
+    The client must see one outcome for each entry, in the order it sent them.
+    """
     rng = random.Random(seed)
     box, _ = outbox()
     producer = Producer(1, "p", 0, False, box, Flight())

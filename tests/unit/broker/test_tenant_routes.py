@@ -1,4 +1,4 @@
-"""What is answered of a tenant whose record is older than the name of the cluster."""
+"""The answer for a tenant whose record is older than the name of the cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client hears of its topic, never of the ledgers beneath it."""
+"""A client sees errors of its topic, never of the ledgers below it."""
 
 from __future__ import annotations
 

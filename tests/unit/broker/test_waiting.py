@@ -1,4 +1,4 @@
-"""Why publishing does not move: what is said of a topic, its policies and its producers."""
+"""Why publishing waits: the reasons of a topic, its policies and its producers."""
 
 from __future__ import annotations
 
