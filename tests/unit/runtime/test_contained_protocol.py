@@ -25,6 +25,7 @@ LOOP_CALLS = {
     "metadata/daemon/daemon.py": "all connections': contained one by one",
     "metadata/zookeeper/kazoo_bridge.py": "the session's: what fails does not keep the rest from being called",
     "metadata/zookeeper/pipeline.py": "the session's: what is not sent is not answered, and the session ends by its deadline",
+    "proxy/relayed.py": "forgets a task that ended, which does not raise",
     "runtime/background.py": "a client's own loop: what it calls raises in a future",
     "runtime/connections.py": "the end of one call: it frees what is counted",
     "runtime/grpc_streams.py": "the end of one stream: it is called once and tells its owner",
