@@ -31,6 +31,8 @@ def _given_out(epoch: int) -> int:
 
 
 class Admission(Enum):
+    """When a producer may connect."""
+
     NOW = "now"
     AFTER_CLOSING_ALL = "after closing all"
     IN_TURN = "in turn"

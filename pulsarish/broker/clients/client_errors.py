@@ -13,6 +13,7 @@ __all__ = ["to_client_error"]
 
 
 def to_client_error(error: PulsarishError) -> PulsarishError:
+    """Return the error to send to a client. Errors that are not about ledgers pass unchanged."""
     if isinstance(error, LedgerFenced | LedgerClosed):
         return TopicFenced(f"the topic has another owner, or will have: {error}")
     if isinstance(error, NoSuchLedger):

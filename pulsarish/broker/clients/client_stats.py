@@ -43,6 +43,7 @@ def producer_stats(producer: Producer, now: float) -> dict[str, Any]:
 
 
 def consumer_stats(consumer: Consumer, now: float) -> dict[str, Any]:
+    """Return the statistics of a consumer. ``now``: monotonic seconds."""
     message_rate, byte_rate = consumer.out.rates(now)
     return {
         "consumerName": consumer.name,
@@ -71,4 +72,5 @@ def consumer_stats(consumer: Consumer, now: float) -> dict[str, Any]:
 
 
 def iso_time(milliseconds: int) -> str:
+    """Return a time in milliseconds as an ISO date and time in UTC."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

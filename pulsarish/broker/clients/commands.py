@@ -58,6 +58,8 @@ NO_EPOCH: Final = -1
 
 
 class AccessMode(Enum):
+    """How a producer shares its topic with other producers; the numbers are those of the protocols."""
+
     SHARED = 0
     EXCLUSIVE = 1
     WAIT_FOR_EXCLUSIVE = 2
@@ -65,6 +67,8 @@ class AccessMode(Enum):
 
 
 class SubscriptionType(Enum):
+    """How the consumers of a subscription share its messages; the numbers are those of the protocols."""
+
     EXCLUSIVE = 0
     SHARED = 1
     FAILOVER = 2
@@ -72,11 +76,15 @@ class SubscriptionType(Enum):
 
 
 class KeySharedMode(Enum):
+    """How hashes of keys are split among the consumers of a key-shared subscription."""
+
     AUTO_SPLIT = 0
     STICKY = 1
 
 
 class InitialPosition(Enum):
+    """Where a new subscription starts."""
+
     LATEST = 0
     EARLIEST = 1
 
@@ -86,6 +94,8 @@ class InitialPosition(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OpenProducer:
+    """Open a producer. Answered by ``ProducerOpened``."""
+
     request_id: int
     producer_id: int
     topic: str
@@ -100,6 +110,8 @@ class OpenProducer:
 
 @dataclass(frozen=True, slots=True)
 class CloseProducer:
+    """Close a producer. Answered by ``Outcome``."""
+
     request_id: int
     producer_id: int
 
@@ -118,6 +130,8 @@ class KeySharedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
+    """Open a consumer, and create its subscription if it is new. Answered by ``Subscribed``."""
+
     request_id: int
     consumer_id: int
     topic: str
@@ -141,12 +155,16 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class CloseConsumer:
+    """Close a consumer. Answered by ``Outcome``."""
+
     request_id: int
     consumer_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Unsubscribe:
+    """Delete the consumer's subscription. Answered by ``Outcome``."""
+
     request_id: int
     consumer_id: int
     force: bool = False
@@ -164,12 +182,16 @@ class Seek:
 
 @dataclass(frozen=True, slots=True)
 class GetLastMessageId:
+    """Ask for the last message of the topic. Answered by ``LastMessageId``."""
+
     request_id: int
     consumer_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
+    """Allow the broker to deliver more messages to a consumer. There is no answer."""
+
     consumer_id: int
     permits: int  # messages
 
@@ -194,6 +216,8 @@ class Acknowledge:
 
 @dataclass(frozen=True, slots=True)
 class Redeliver:
+    """Ask for the redelivery of entries. There is no answer."""
+
     consumer_id: int
     positions: Sequence[Position] = ()  # none: everything unacknowledged
     epoch: int = -1
@@ -244,12 +268,16 @@ Command = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
+    """The answer to a request without an answer of its own. ``error`` ``None``: it was done."""
+
     request_id: int
     error: PulsarishError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerOpened:
+    """The answer to ``OpenProducer``."""
+
     request_id: int
     producer_id: int
     error: PulsarishError | None = None
@@ -314,6 +342,8 @@ class SendFailed:
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
+    """The answer to ``Subscribe``."""
+
     request_id: int
     consumer_id: int
     error: PulsarishError | None = None
@@ -321,6 +351,8 @@ class Subscribed:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerClosed:
+    """The broker closed the consumer. ``error`` says whether the client may subscribe again."""
+
     consumer_id: int
     error: PulsarishError
 
@@ -335,6 +367,8 @@ class ActiveChanged:
 
 @dataclass(frozen=True, slots=True)
 class LastMessageId:
+    """The last message of a topic. Entry -1: there is no message."""
+
     request_id: int
     error: PulsarishError | None = None
     last: Position = EARLIEST
@@ -344,6 +378,8 @@ class LastMessageId:
 
 @dataclass(frozen=True, slots=True)
 class EndOfTopic:
+    """A terminated topic has no more messages for the consumer."""
+
     consumer_id: int
 
 
@@ -363,6 +399,8 @@ class SchemaFound:
 
 @dataclass(frozen=True, slots=True)
 class SchemaVersion:
+    """The version of a schema, in answer to ``GetOrCreateSchema``."""
+
     request_id: int
     error: PulsarishError | None = None
     version: bytes = b""

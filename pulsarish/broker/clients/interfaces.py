@@ -23,6 +23,8 @@ __all__ = ["ServedSubscription", "ServedTopic", "check_unused", "find_subscripti
 
 
 class ServedSubscription(Protocol):
+    """A subscription as sessions use it."""
+
     @property
     def name(self) -> str: ...
 
@@ -86,6 +88,8 @@ class ServedSubscription(Protocol):
 
 
 class ServedTopic(Protocol):
+    """A topic as sessions use it."""
+
     @property
     def name(self) -> TopicName: ...
 

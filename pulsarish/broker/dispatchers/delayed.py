@@ -22,6 +22,8 @@ _ID_MASK: Final = (1 << _ID_BITS) - 1
 
 
 class DelayedEntries:
+    """The delayed entries of one subscription, by the time at which they are due."""
+
     def __init__(self, entries_max: int) -> None:
         self.tick_ms = 1
         self.entries_max = entries_max
@@ -40,6 +42,7 @@ class DelayedEntries:
         return self._heap[0] >> 2 * _ID_BITS if self._heap else None
 
     def add(self, position: Position, due_ms: int) -> None:
+        """Add an entry that is due at a time (wall clock)."""
         tick = self.tick_ms
         due_ms = -(-due_ms // tick) * tick
         heapq.heappush(self._heap, due_ms << 2 * _ID_BITS | position.ledger_id << _ID_BITS | position.entry_id)

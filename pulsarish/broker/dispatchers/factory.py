@@ -117,6 +117,7 @@ class ReadyMaker:
         self._clock = clock
 
     def make(self, entry: LogEntry) -> Ready:
+        """Return an entry of the log as an entry for the dispatcher."""
         position, payload = entry
         metadata = parse_metadata(payload)
         messages = metadata.num_messages_in_batch

@@ -78,6 +78,7 @@ class HashRing:
         return {murmur3_32_hash(f"{prefix}{index}".encode()) % KEY_HASHES for index in range(self._points_count)}
 
     def owner(self, key_hash: int) -> Consumer | None:
+        """Return the consumer of a hash; ``None`` without consumers."""
         return self._owners[bisect_left(self._points, key_hash)] if self._owners else None
 
     def ranges(self, consumer: Consumer) -> list[HashRange]:
@@ -130,6 +131,7 @@ class StickyRanges:
         self._taken = [(taken, other) for taken, other in self._taken if other is not consumer]
 
     def owner(self, key_hash: int) -> Consumer | None:
+        """Return the consumer that declared a hash; ``None`` if no consumer did."""
         index = bisect_left(self._taken, key_hash, key=lambda each: each[0][1])
         if index == len(self._taken):
             return None

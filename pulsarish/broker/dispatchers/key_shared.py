@@ -36,6 +36,7 @@ class LookAhead:
     """Payloads beyond this are dropped and read again when their turn comes."""
 
     def entries_max(self, consumers: int) -> int:
+        """Return the limit for a number of consumers."""
         limits = [limit for limit in (self.entries_max_consumer * consumers, self.entries_max_subscription) if limit]
         return min(limits, default=1 << 62)
 
@@ -91,6 +92,7 @@ class Line:
         positions.append(position)
 
     def sort(self) -> deque[Position]:
+        """Return the positions in order."""
         if not self._is_sorted:
             self.positions = deque(sorted(self.positions))
             self._is_sorted = True

@@ -26,6 +26,8 @@ _SPARSE_MAX: Final = 4  # entries that a read may bring for each one to be redel
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
+    """Limits of the reads of one subscription."""
+
     entries_max: int
     bytes_max: int
     backoff_min_seconds: float

@@ -24,6 +24,8 @@ _TIME_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999
 
 @dataclass(frozen=True, slots=True)
 class MessageView:
+    """A message with its metadata as headers."""
+
     payload: bytes
     batch_index: int  # -1: the entry is not a batch
     headers: dict[str, str] = field(default_factory=dict)

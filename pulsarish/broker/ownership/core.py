@@ -25,6 +25,8 @@ class Mine:
 
 @dataclass(frozen=True, slots=True)
 class Theirs:
+    """Another registered instance is the owner."""
+
     registration: BrokerRegistration
 
 
@@ -86,6 +88,7 @@ class Owned:
         return bundle in self._epochs
 
     def epoch(self, bundle: Bundle) -> int | None:
+        """Return the epoch of an owned bundle; ``None`` if this broker does not own it."""
         return self._epochs.get(bundle)
 
     def acquired(self, bundle: Bundle, epoch: int) -> None:

@@ -294,6 +294,7 @@ class Ownership:
     # -- the end
 
     def stop_serving(self) -> None:
+        """Acquire nothing more, and send clients to other brokers."""
         self._stopped = True
 
     async def stop(self) -> None:

@@ -63,6 +63,7 @@ class BrokerRegistry:
         return self.me.instance_id if self.me is not None else ""
 
     def others(self) -> list[BrokerRegistration]:
+        """Return the registrations of all other brokers."""
         return [registration for instance_id, registration in self.alive.items() if instance_id != self.instance_id]
 
     def _session_changed(self, state: SessionState) -> None:

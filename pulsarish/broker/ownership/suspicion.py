@@ -85,10 +85,12 @@ class Peers:
         return list(self._peers)
 
     def answered(self, instance_id: str, now: float, bundles: int) -> None:
+        """Note that a broker has answered a ping, and how many bundles it owns."""
         peer = self._peers.setdefault(instance_id, _Peer(now))
         peer.answered_at, peer.heard_at, peer.refused, peer.bundles = now, now, False, bundles
 
     def refused(self, instance_id: str, now: float) -> None:
+        """Note that a broker has refused a connection."""
         self._peers.setdefault(instance_id, _Peer(now)).refused = True
 
     def replaced(self, instance_id: str, now: float) -> None:
@@ -101,6 +103,7 @@ class Peers:
         return peer is not None and not peer.refused and not peer.replaced and now - peer.answered_at <= seconds
 
     def silent_seconds(self, instance_id: str, now: float) -> float:
+        """Return the time since a broker's last answer; 0 for an unknown broker."""
         peer = self._peers.get(instance_id)
         return 0.0 if peer is None else now - peer.answered_at
 
@@ -137,6 +140,7 @@ class Peers:
         return not other.refused and now - other.heard_at < silence and other.heard_at - silent.answered_at >= silence / 2
 
     def evicted(self, instance_id: str, now: float) -> None:
+        """Forget a broker that was evicted, and note when and why."""
         peer = self._peers.pop(instance_id, None)
         if peer is not None and peer.replaced:
             return

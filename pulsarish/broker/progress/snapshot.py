@@ -72,6 +72,8 @@ class KeysState:
 
 @dataclass(frozen=True, slots=True)
 class BookieState:
+    """A bookie that should have the ledger of the next read."""
+
     name: str
     is_registered: bool
 

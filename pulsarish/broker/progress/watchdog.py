@@ -39,6 +39,8 @@ _log = get_logger("broker.progress")
 
 
 class ProgressWatchdog:
+    """Checks all subscriptions of loaded topics and restarts stalled dispatchers."""
+
     def __init__(self, world: World, config: BrokerConfig, topics: Callable[[], Iterable[Topic]]) -> None:
         self.stalls_count = 0
         self._world = world

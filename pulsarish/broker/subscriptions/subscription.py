@@ -208,6 +208,7 @@ class Subscription:
     # -- commands of consumers
 
     def flow(self, consumer: Consumer, permits: int) -> None:
+        """Add permits: the consumer may get this many more messages."""
         if not consumer.closed:
             consumer.permits += permits
             consumer.last_flow_ms = self.marks.last_flow_ms = self._world.clock.wall_ms()
@@ -473,6 +474,7 @@ class Subscription:
 
     @property
     def unacked(self) -> int:
+        """Number of delivered, unacknowledged messages; 0 for exclusive and failover subscriptions."""
         return self._dispatcher.unacked()
 
     @property

@@ -29,6 +29,8 @@ _CHUNK_KEY: Final = "\x00chunk\x00"
 
 
 class Verdict(Enum):
+    """What an entry is, judged by its marks."""
+
     NEW = "new"
     DUPLICATE = "duplicate"
     UNCERTAIN = "uncertain"  # pushed and not yet persisted
@@ -129,6 +131,7 @@ class Deduplication:
         producer.active_ms = now_ms
 
     def last_sequence_id(self, name: str) -> int:
+        """Return the last sequence id of a producer that is completely in the log, or ``NO_SEQUENCE``."""
         producer = self._producers.get(name)
         if producer is None or producer.persisted == NO_SEQUENCE:
             return NO_SEQUENCE

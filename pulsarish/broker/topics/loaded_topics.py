@@ -137,6 +137,10 @@ class LoadedTopics:
         return lease
 
     async def get(self, name: TopicName, *, create: bool) -> Topic:
+        """Return a persistent topic, loading it if necessary.
+
+        Raises the errors of ``topic``, and ``TooManyRequests``.
+        """
         topic = self.loaded.get(name.full)
         if topic is not None and topic.closed is None:
             return topic
