@@ -1,6 +1,8 @@
-"""The replication protocol: ledgers written to several bookies, fenced, recovered and read (rules 1 to 8 and 20 of the guarantees).
+"""The replication protocol: write ledgers to several bookies, fence, recover and read them (rules 1 to 8 and 20).
 
-Read in this order: ``coverage``, ``placement``, ``writer_core``, ``recovery_core`` and ``reader_core`` (the decisions, without I/O), then
-``bookie_stream`` with ``add_stream`` and ``read_stream``, ``control``, ``bookies`` and ``bookie_pool`` (the bookies as seen from here),
-``replicator`` (decisions carried out), ``writer``, ``recovery``, ``reading``, ``reader``, and ``client``, the face of it all.
+Read the modules in this order. ``coverage``, ``placement``, ``writer_core``, ``recovery_core`` and
+``reader_core`` make the decisions, without I/O. ``bookie_stream`` with ``add_stream`` and
+``read_stream``, ``bookie_control``, ``bookies`` and ``bookie_pool`` talk to the bookies. ``replicator``
+carries out the writer's decisions. ``writer``, ``recovery``, ``reading`` and ``reader`` follow, and
+``client``, the interface of the package.
 """

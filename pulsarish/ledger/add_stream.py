@@ -1,4 +1,7 @@
-"""The stream that carries adds to one bookie: one queue for all ledgers of this process, encoded batches in, ranges of answers out."""
+"""The stream that carries adds to one bookie. All ledgers of this process share its queue.
+
+Entries go out in encoded batches. Answers come back as ranges of entries.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from pulsarish.wire.bookie import decode_add_response, encode_add_encoded, encod
 
 __all__ = ["AddChunk", "AddHandler", "AddStream", "encode_chunk"]
 
-_JOIN_BELOW_BYTES = 4_096  # mean size of a part up to which one copy now is cheaper than many parts in three messages
+_JOIN_BELOW_BYTES = 4_096  # mean size of a part up to which one copy now costs less than many parts in three messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,31 +32,42 @@ class AddChunk:
 
 
 def encode_chunk(ledger_id: int, parts: Sequence[Buffer], sizes: Sequence[int]) -> AddChunk:
-    """``parts`` are the records' bytes in order, in as many pieces as they come; ``sizes`` has one number a record."""
+    """Encode records.
+
+    Args:
+        parts: the records' bytes in order, in any number of pieces.
+        sizes: one size in bytes for each record.
+    """
     size_bytes = sum(sizes)
     frozen = (b"".join(parts),) if size_bytes < _JOIN_BELOW_BYTES * len(parts) else tuple(parts)
     return AddChunk(ledger_id, encode_sizes(sizes), frozen, size_bytes)
 
 
 class AddHandler(Protocol):
-    """A ledger's side of the add streams it uses."""
+    """A ledger's side of the add streams that it uses."""
 
     def add_answered(self, member: str, first: int, last: int, code: int) -> None:
-        """Entries ``first..last`` ended with this code at this bookie; 0: stored and synced."""
+        """Handle the answer of a bookie: entries ``first..last`` ended with this code; 0: stored and synced."""
         ...
 
     def answers_done(self) -> None:
-        """All rows of one message were handed over, or there is room in a queue that was crowded. A ledger that waits for room waits
-        for this or for ``member_failed``: every way in which a queue gets room ends in one of them."""
+        """Note that all answers of one message were handled, or that a crowded queue has room again.
+
+        A ledger that waits for room waits for this call or for ``member_failed``. Every event that gives a
+        queue room ends in one of the two.
+        """
         ...
 
     def member_failed(self, member: str, reason: str) -> None:
-        """The stream is gone: what was not answered by this bookie never will be, and its queue is empty."""
+        """Handle the loss of the stream. This bookie never answers what is unanswered, and its queue is empty."""
         ...
 
 
 class AddStream(BookieStream):
-    """Adds to one bookie. ``recovery`` marks them as written by recovery: accepted on a fenced ledger; those have a lane of their own."""
+    """Adds to one bookie.
+
+    ``recovery`` marks the adds as written by recovery: a fenced ledger accepts them. They have a lane of their own.
+    """
 
     def __init__(self, world: World, options: LedgerOptions, book: AddressBook, member: str, *, recovery: bool) -> None:
         super().__init__(world, options, book, member, method="bookie.add", lane="recovery" if recovery else "add")
@@ -61,13 +75,13 @@ class AddStream(BookieStream):
         self._handlers: dict[int, AddHandler] = {}
         self._queue: deque[AddChunk] = deque()
         self._queued_bytes = 0
-        self._out: deque[int] = deque()  # bytes of each message that is not answered
+        self._out: deque[int] = deque()  # bytes of each unanswered message
         self._out_bytes = 0
         self._heartbeat_due = False
 
     @property
     def backlog_bytes(self) -> int:
-        """Bytes that wait or are unanswered: what a slow bookie costs this process."""
+        """The bytes that wait or are unanswered: the memory that a slow bookie costs this process."""
         return self._queued_bytes + self._out_bytes
 
     @property
@@ -83,23 +97,23 @@ class AddStream(BookieStream):
         self._handlers[ledger_id] = handler
 
     def detach(self, ledger_id: int) -> None:
-        """Answers for this ledger are not wanted any more, and what it still has in the queue is not sent."""
+        """Drop a ledger's handler and what the ledger still has in the queue. Its answers are ignored from now on."""
         if self._handlers.pop(ledger_id, None) is not None:
             self.drop(ledger_id)
 
     def drop(self, ledger_id: int) -> None:
-        """Take a ledger's entries out of the queue: the bookie was given up for it."""
+        """Remove a ledger's entries from the queue, because the ledger gave up this bookie."""
         kept = deque(chunk for chunk in self._queue if chunk.ledger_id != ledger_id)
         if len(kept) != len(self._queue):
             was_crowded = self.crowded
             self._queue = kept
             self._queued_bytes = sum(chunk.size_bytes for chunk in kept)
             if was_crowded and not self.crowded:
-                # Later, because the ledger that gives up its entries is in the middle of a change.
+                # Call later, because the ledger that gives up its entries is in the middle of a change.
                 asyncio.get_running_loop().call_soon(self._announce_room_contained)
 
     def push(self, chunk: AddChunk) -> str | None:
-        """Queue a chunk. Returns why that was refused: the bookie is down or so slow that its queue is full."""
+        """Queue a chunk. Return why it was refused: the bookie is down, or so slow that its queue is full."""
         if self.down or self._closed:
             return f"bookie {self.member} is not reachable"
         if self._queue and self.backlog_bytes + chunk.size_bytes > self._options.bookie_queue_bytes:
@@ -142,7 +156,7 @@ class AddStream(BookieStream):
                 touched[row.ledger_id] = handler
                 handler.add_answered(self.member, row.first, row.last, row.code)
         if was_crowded and not self.crowded:
-            # Also ledgers without an entry in this message may have waited for room.
+            # Ledgers without an entry in this message may have waited for room, too.
             touched.update(self._handlers)
         for handler in touched.values():
             handler.answers_done()
@@ -166,7 +180,7 @@ class AddStream(BookieStream):
         self._out.clear()
         self._queued_bytes = self._out_bytes = 0
         for ledger_id, handler in list(self._handlers.items()):
-            # One of those before may have detached it.
+            # A handler called before may have detached this one.
             if self._handlers.get(ledger_id) is handler:
                 handler.member_failed(self.member, reason)
 

@@ -19,12 +19,12 @@ from pulsarish.wire.framing import slice_records, split_records
 
 __all__ = ["BookieControl", "EntriesAnswer", "LacAnswer", "NoAnswer", "RecoveryAnswer", "TrashedLedger"]
 
-# Beyond the ordinary time: the rows of many entries may have to be deleted.
+# Longer than the ordinary timeout: the bookie may have to delete the rows of many entries.
 _TRASH_MS: Final = 55_000
 
 
 class NoAnswer(Exception):
-    """Nothing was heard that means anything: unreachable, silent, or unreadable. Never a "no" (rule 6)."""
+    """No usable answer: the bookie is unreachable, silent, or sent something unreadable. It never means "no" (rule 6)."""
 
 
 class TrashedLedger(NamedTuple):
@@ -37,7 +37,7 @@ class TrashedLedger(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LacAnswer:
-    """``code`` 0: the ledger is here and ``lac`` is the highest that this bookie knows."""
+    """The LAC of one bookie. With ``code`` 0 the bookie has the ledger, and ``lac`` is the highest that it knows."""
 
     code: int
     message: str
@@ -46,7 +46,11 @@ class LacAnswer:
 
 @dataclass(frozen=True, slots=True)
 class EntriesAnswer:
-    """``code`` 0: of the entries from the first asked for up to ``until`` the bookie has those in ``spans``, and no others."""
+    """The entries that one bookie has.
+
+    With ``code`` 0 the answer covers the entries from the first requested one up to ``until``. Of these the
+    bookie has those in ``spans``, and no others.
+    """
 
     code: int
     message: str
@@ -56,7 +60,7 @@ class EntriesAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryAnswer:
-    """Records from the first asked for on, unchecked; ``code`` says why the next one did not come (0: the limits ended it)."""
+    """Records from the first requested one on, unchecked. ``code`` says why the next one did not come; 0: a limit ended the answer."""
 
     code: int
     message: str
@@ -72,7 +76,7 @@ class BookieControl:
         self._book = book
 
     async def fence(self, member: str, ledger_id: int) -> LacAnswer:
-        """Fence the ledger at one bookie; once answered with 0 the fence is durable."""
+        """Fence the ledger at one bookie. After an answer with code 0 the fence is durable."""
         request = pb.FenceRequest(instance_id=member, ledger=ledger_id)
         try:
             answer = pb.FenceResponse.FromString(await self._call(member, "bookie.fence", request.SerializeToString()))
@@ -81,7 +85,7 @@ class BookieControl:
         return LacAnswer(answer.code, answer.message, answer.lac)
 
     async def read_lac(self, member: str, ledger_id: int, *, after_lac: int = NO_ENTRY, wait_ms: int = 0) -> LacAnswer:
-        """The bookie's LAC; with ``wait_ms`` answered once it is above ``after_lac`` or the time is up."""
+        """Read the bookie's LAC. With ``wait_ms`` the bookie answers once its LAC is above ``after_lac`` or the time is up."""
         request = pb.ReadLacRequest(instance_id=member, ledger=ledger_id, after_lac=after_lac, wait_ms=wait_ms)
         try:
             data = await self._call(member, "bookie.read_lac", request.SerializeToString(), extra_ms=wait_ms)
@@ -91,7 +95,7 @@ class BookieControl:
         return LacAnswer(answer.code, answer.message, answer.lac)
 
     async def write_lacs(self, member: str, ledger_ids: Sequence[int], lacs: Sequence[int]) -> list[int]:
-        """Tell one bookie the LACs of many ledgers; returns a code each."""
+        """Send one bookie the LACs of many ledgers. Return a code for each."""
         request = pb.WriteLacsRequest(instance_id=member, ledgers=ledger_ids, lacs=lacs)
         try:
             answer = pb.WriteLacsResponse.FromString(await self._call(member, "bookie.write_lacs", request.SerializeToString()))
@@ -102,7 +106,7 @@ class BookieControl:
         return list(answer.codes)
 
     async def list_ledgers(self, member: str, after: int) -> tuple[list[int], bool]:
-        """A page of the ledgers above ``after`` that one bookie holds, ascending, and whether there are more."""
+        """Return a page of the ledgers above ``after`` that one bookie holds, ascending, and whether there are more."""
         request = pb.ListLedgersRequest(instance_id=member, after=after)
         try:
             answer = pb.ListLedgersResponse.FromString(await self._call(member, "bookie.list_ledgers", request.SerializeToString()))
@@ -113,7 +117,7 @@ class BookieControl:
         return list(answer.ledgers), answer.more
 
     async def list_entries(self, member: str, ledger_id: int, first: int, last: int) -> EntriesAnswer:
-        """Which of these entries one bookie has, by its index; at least the first of them is answered for."""
+        """Ask which of these entries one bookie has by its index. The answer covers at least the first of them."""
         request = pb.ListEntriesRequest(instance_id=member, ledger=ledger_id, first=first, last=last)
         try:
             answer = pb.ListEntriesResponse.FromString(await self._call(member, "bookie.list_entries", request.SerializeToString()))
@@ -124,8 +128,13 @@ class BookieControl:
         return EntriesAnswer(answer.code, answer.message, list(zip(answer.spans[::2], answer.spans[1::2], strict=True)), answer.until)
 
     async def clear_limbo(self, member: str, ledger_id: int, times: int) -> None:
-        """Tell one bookie that it has all of a closed ledger that it should have; from then on its negatives count again. ``times``: in
-        which of its limbos that was verified."""
+        """Tell one bookie that it has all entries of a closed ledger that it should have.
+
+        From then on the bookie's "no such entry" counts again for this ledger.
+
+        Args:
+            times: the number of the bookie's limbo in which this was verified.
+        """
         request = pb.ClearLimboRequest(instance_id=member, ledger=ledger_id, times=times)
         try:
             answer = pb.ClearLimboResponse.FromString(await self._call(member, "bookie.clear_limbo", request.SerializeToString()))
@@ -135,7 +144,7 @@ class BookieControl:
             raise NoAnswer(f"bookie {member} does not end its limbo: {answer.message}")
 
     async def tree_seen(self, member: str) -> TreeState:
-        """The newest metadata tree that one bookie has seen."""
+        """Return the newest metadata tree that one bookie has seen."""
         try:
             answer = pb.StatusResponse.FromString(await self._call(member, "bookie.status", pb.StatusRequest().SerializeToString()))
         except DecodeError as error:
@@ -143,7 +152,7 @@ class BookieControl:
         return TreeState(*answer.seen) if len(answer.seen) == len(NOTHING_SEEN) else NOTHING_SEEN
 
     async def list_trash(self, member: str, after: int) -> tuple[list[TrashedLedger], bool]:
-        """A page of the ledgers above ``after`` in the trash of one bookie, ascending, and whether there are more."""
+        """Return a page of the ledgers above ``after`` in the trash of one bookie, ascending, and whether there are more."""
         request = pb.ListTrashRequest(instance_id=member, after=after)
         try:
             data = await self._call(member, "bookie.list_trash", request.SerializeToString(), extra_ms=_TRASH_MS)
@@ -156,7 +165,7 @@ class BookieControl:
         return [TrashedLedger(*row) for row in rows], answer.more
 
     async def change_trash(self, member: str, ledger_ids: Sequence[int], *, restore: bool) -> list[int]:
-        """Take ledgers out of the trash of one bookie, or delete them there for good; those that it did it with."""
+        """Restore ledgers from the trash of one bookie, or delete them there for good. Return the ledgers that were changed."""
         request = pb.ChangeTrashRequest(instance_id=member, restore=restore, ledgers=ledger_ids)
         try:
             data = await self._call(member, "bookie.change_trash", request.SerializeToString(), extra_ms=_TRASH_MS)
@@ -168,7 +177,7 @@ class BookieControl:
         return list(answer.ledgers)
 
     async def recovery_read(self, member: str, ledger_id: int, first: int, last: int, max_bytes: int) -> RecoveryAnswer:
-        """Fence, then read: a "no such entry" that comes back stays true for every add that is not recovery's (rule 6)."""
+        """Fence the ledger, then read. A "no such entry" in the answer stays true for every add except recovery's (rule 6)."""
         request = pb.RecoveryReadRequest(instance_id=member, ledger=ledger_id, first=first, last=last, max_bytes=max_bytes)
         data = await self._call(member, "bookie.recovery_read", request.SerializeToString())
         try:

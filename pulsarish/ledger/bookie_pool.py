@@ -1,4 +1,4 @@
-"""All streams of one process to bookies, made when first used, and the one timer that looks for silence."""
+"""All streams of one process to bookies, made on first use, and the one timer that detects silent bookies."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ __all__ = ["BookiePool"]
 
 
 class BookiePool:
-    """Streams by bookie instance. A bookie that is gone and not in use is forgotten: at once when its stream is gone, too, and otherwise
-    after ``quarantine_ms``, because another instance at the same address may have taken the connection."""
+    """Streams by bookie instance.
+
+    A bookie that is not registered and not in use is forgotten: at once when its stream has ended, otherwise
+    after ``quarantine_ms``, because another instance at the same address may have taken the connection.
+    """
 
     def __init__(self, world: World, options: LedgerOptions, bookies: Bookies) -> None:
         self.bookies = bookies
@@ -38,11 +41,14 @@ class BookiePool:
         _ = self._world.tasks.spawn(self._tick(), name="bookie-streams", critical=Critical.LEDGER_TIMEOUTS)
 
     def each_tick(self, callback: Callable[[], None], wanted: Callable[[], bool]) -> None:
-        """Call back every ``check_interval_ms`` while there is a stream or ``wanted`` is true; call ``wake`` when that becomes true."""
+        """Call back every ``check_interval_ms`` while there is a stream or ``wanted`` is true.
+
+        Call ``wake`` when ``wanted`` becomes true.
+        """
         self._ticked.append((callback, wanted))
 
     def wake(self) -> None:
-        """Start the tick again: there is something to time."""
+        """Start the tick again, because there is something to time."""
         self._wake.set()
 
     def adder(self, member: str, *, recovery: bool) -> AddStream:
@@ -61,7 +67,7 @@ class BookiePool:
         return stream
 
     def usable(self, member: str) -> bool:
-        """Whether adds may be sent to this bookie now: healthy, and not known to refuse connections."""
+        """Whether adds may be sent to this bookie now: it is healthy and does not refuse connections."""
         stream = self._adds.get(member)
         return self.bookies.healthy(member) and (stream is None or not stream.down)
 
@@ -84,14 +90,14 @@ class BookiePool:
         before = clock.monotonic()
         while not self._closed:
             if not (self._adds or self._recoveries or self._reads or any(wanted() for _, wanted in self._ticked)):
-                # A node that uses no ledger sets no timer.
+                # A process that uses no ledger sets no timer.
                 self._wake.clear()
                 await self._wake.wait()
                 before = clock.monotonic()
                 continue
             await clock.sleep(interval)
             now = clock.monotonic()
-            # A process that was stopped must not take its own absence for its bookies' silence.
+            # After this process itself was stopped, silence does not prove that the bookies failed.
             stood_still = now - before > interval + min(self._options.add_timeout_ms, self._options.read_timeout_ms) / 2000
             before = now
             for stream in self._streams():

@@ -1,12 +1,12 @@
-"""The life of one stream to one bookie, whatever it carries: connect, send what waits, hear answers, notice silence, break, back off.
+"""The life of one stream to one bookie, whatever it carries: connect, send, receive answers, detect silence, break off, back off.
 
 Promises:
-* At most ``unanswered_messages_max`` messages are out; what waits meanwhile is joined into the next one. A subclass may say that little
-  waits: then one answer is waited for, which costs its round trip and saves both sides a message each.
-* One reader and one writer task own the stream; neither ``send`` nor ``receive`` is ever timed out. Silence is found from outside, by
-  ``tick``, and ended by ``abort``.
-* When the stream is lost, for whatever reason, ``_lost`` is called once and everything that was out or waiting is the subclass's to fail.
-* Nothing is tried again before its back-off has passed: meanwhile the bookie is ``down`` and a sender hears so at once.
+* At most ``unanswered_messages_max`` messages are unanswered. What waits meanwhile is joined into the next message. A subclass may
+  say that little waits. Then the stream waits for one answer first: that costs a round trip and saves both sides a message.
+* One reader task and one writer task own the stream. Neither ``send`` nor ``receive`` ever has a timeout. ``tick`` detects silence from
+  outside, and ``abort`` ends it.
+* When the stream is lost, for any reason, ``_lost`` is called once. The subclass then fails everything that is unanswered or waits.
+* Nothing is tried again before its back-off has passed. Meanwhile the bookie is ``down``, and a sender gets this answer at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["AddressBook", "BookieStream", "StreamWorld"]
 
 
 class StreamWorld(Protocol):
-    """What of a ``World`` a stream needs."""
+    """The part of a ``World`` that a stream needs."""
 
     @property
     def clock(self) -> Clock: ...
@@ -71,34 +71,34 @@ class BookieStream:
         self._closed = False
         self._sent_count = 0  # messages on this stream
         self._answered_count = 0
-        self._waiting_since = 0.0  # when the answer that is out was begun to be waited for, or the connection to be made
+        self._waiting_since = 0.0  # when the wait for the next answer, or for the connection, began
         self._last_heard = 0.0
         self._backoff_ms = options.reconnect_backoff_min_ms
         self._down_until = 0.0
 
-    # -- what subclasses say
+    # -- what subclasses implement
 
     def _next_message(self) -> list[Buffer] | None:
-        """The next message out of everything that waits, or ``None`` when nothing does."""
+        """Return the next message, made of everything that waits; ``None`` when nothing waits."""
         raise NotImplementedError
 
     def _presses(self) -> bool:
-        """Whether what waits is enough for a message of its own while another one is unanswered."""
+        """Whether enough waits for a message of its own while another one is unanswered."""
         return True
 
     def _heard(self, data: bytes) -> int:
-        """Take a message apart and act on it; returns how many messages of this stream are answered by now."""
+        """Decode a message and act on it. Return how many messages of this stream are answered by now."""
         raise NotImplementedError
 
     def _lost(self, reason: str) -> None:
-        """Fail everything that is out or waits."""
+        """Fail everything that is unanswered or waits."""
         raise NotImplementedError
 
-    # -- the life
+    # -- life
 
     @property
     def down(self) -> bool:
-        """Broken off or refused so recently that it is not tried again yet."""
+        """Whether the bookie broke off or refused so recently that it is not tried again yet."""
         return self._stream is None and not self._connecting and self._clock.monotonic() < self._down_until
 
     @property
@@ -112,7 +112,7 @@ class BookieStream:
 
     @property
     def silent_ms(self) -> float:
-        """How long ago the bookie last answered, or the stream was connected."""
+        """Return the milliseconds since the bookie last answered, or since the stream was connected."""
         return (self._clock.monotonic() - self._last_heard) * 1000
 
     @property
@@ -120,7 +120,7 @@ class BookieStream:
         return self._sent_count - self._answered_count
 
     def _wake(self) -> None:
-        """Something waits to be sent."""
+        """Start sending, because something waits."""
         if self._stream is not None:
             self._signal.set()
         elif not self._connecting and not self._closed:
@@ -152,7 +152,7 @@ class BookieStream:
             self._over(reason)
 
     async def _receive(self, stream: Stream) -> str:
-        """Hear answers until the stream ends; returns why it did."""
+        """Receive answers until the stream ends. Return why it ended."""
         try:
             while (data := await stream.receive()) is not None:
                 if stream is not self._stream:
@@ -183,7 +183,7 @@ class BookieStream:
             try:
                 await stream.send(parts)
             except StreamBroken:
-                # The reader hears of it too and deals with it.
+                # The reader task sees this error, too, and handles it.
                 return
 
     def _count_message(self) -> None:
@@ -192,23 +192,23 @@ class BookieStream:
         self._sent_count += 1
 
     def _over(self, reason: str) -> None:
-        """The stream, or the attempt to make one, has ended."""
+        """Handle the end of the stream, or of the attempt to connect."""
         self._connecting = False
         self._stream = None
-        self._signal.set()  # lets the writer task see that its stream is gone
+        self._signal.set()  # the writer task then sees that its stream is gone
         self._down_until = self._clock.monotonic() + self._backoff_ms / 1000
         self._backoff_ms = min(2 * self._backoff_ms, self._options.reconnect_backoff_max_ms)
         self._lost(reason)
 
     def break_off(self, reason: str) -> None:
-        """End the stream now; everything that is out or waits fails before this returns."""
+        """End the stream now. Everything that is unanswered or waits fails before this returns."""
         stream = self._stream
         if stream is not None:
             self._over(reason)
             stream.abort(reason)
 
     def _failed(self, error: BaseException) -> None:
-        """A task of the connection has failed: what is out or waits fails, and the next who sends connects again."""
+        """Handle the failure of a connection task. What is unanswered or waits fails; the next sender connects again."""
         reason = f"the connection to bookie {self.member} failed here: {type(error).__name__}: {error}"
         if self._stream is not None:
             self.break_off(reason)
@@ -228,9 +228,9 @@ class BookieStream:
         return waits and (self._clock.monotonic() - self._waiting_since) * 1000 >= timeout_ms
 
     def forgive(self) -> None:
-        """Start the bookie's time limit again, because this process itself stood still."""
+        """Start the bookie's time limit again, because this process itself was stopped."""
         self._waiting_since = self._last_heard = self._clock.monotonic()
 
     def tick(self) -> None:
-        """Look for silence. Called every ``check_interval_ms``."""
+        """Check for silence. Called every ``check_interval_ms``."""
         raise NotImplementedError

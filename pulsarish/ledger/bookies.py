@@ -1,4 +1,4 @@
-"""Which bookies there are: a copy of their registrations, kept by watches, and who of them failed lately."""
+"""The bookies of the cluster: a copy of their registrations, kept by watches, and which of them failed lately."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pulsarish.wire.json_record import decode_record
 __all__ = ["Bookies"]
 
 _RETRY_SECONDS = 0.2
-# Addresses of bookies that are not registered any more are kept for reads and fencing: a bookie without metadata goes on serving (rule 19).
+# Addresses of unregistered bookies are kept for reads and fencing: a bookie without metadata continues to serve (rule 19).
 _REMEMBERED_MAX = 1_000
 
 _log = get_logger("bookies")
@@ -43,7 +43,7 @@ class Bookies:
         self.version = 0  # grows with each change seen
 
     async def start(self) -> None:
-        """Watch from now on; returns once the registrations have been read for the first time."""
+        """Watch the registrations from now on. Return once they have been read for the first time."""
         self._records.listen(self._session_changed)
         _ = run_in_background(self._world.tasks, self._world.clock, "bookie-registrations", self._watch)
         await self._loaded.wait()
@@ -52,7 +52,7 @@ class Bookies:
         self._closed = True
         self._dirty.set()
 
-    # -- asking
+    # -- queries
 
     def registered(self, member: str) -> bool:
         return member in self._registered
@@ -62,17 +62,17 @@ class Bookies:
         return list(self._registered)
 
     def may_lack(self, member: str, ledger_id: int) -> bool:
-        """Whether a registered bookie says that it may have lost entries of a ledger, and does not vouch for what it does not have."""
+        """Whether a registered bookie reports that it may have lost entries of a ledger. Its "no such entry" does not count then."""
         row = self._registered.get(member)
         return row is not None and ledger_id < row.limbo_below_ledger
 
     def limbo_times(self, member: str) -> int:
-        """How often a registered bookie has begun to say so; 0 for one that is not registered."""
+        """How often a registered bookie has entered limbo; 0 for an unregistered one."""
         row = self._registered.get(member)
         return 0 if row is None else row.limbo_times
 
     def in_limbo(self) -> dict[str, int]:
-        """The registered bookies that say so of any ledger, in the order of their ids, and how often it has begun."""
+        """The registered bookies that are in limbo for any ledger, in the order of their ids, and how often each has entered it."""
         return {member: row.limbo_times for member, row in self._registered.items() if row.limbo_below_ledger}
 
     def candidates(self) -> list[Candidate]:
@@ -80,7 +80,7 @@ class Bookies:
         return [self._candidate(member, row) for member, row in self._registered.items() if not row.read_only]
 
     def describe(self, members: Sequence[str]) -> list[Candidate]:
-        """Where these members are, as far as is known; an unknown one has a host of its own."""
+        """Describe where these members are, as far as is known. An unknown member counts as alone on its host."""
         rows = [(member, self._registered.get(member) or self._remembered.get(member)) for member in members]
         return [Candidate(member, f"unknown:{member}") if row is None else self._candidate(member, row) for member, row in rows]
 
@@ -90,16 +90,16 @@ class Bookies:
         return member if row is None else row.bookie_id
 
     def down_count(self) -> int:
-        """Bookies that were seen and are not registered as writable now."""
+        """The number of bookies that were seen and are not registered as writable now."""
         writable = sum(not row.read_only for row in self._registered.values())
         return len(self._remembered) - writable
 
     def read_only_reasons(self) -> list[str]:
-        """Why registered bookies are read-only, those that say why."""
+        """The reasons that registered bookies give for being read-only."""
         return [f"{row.bookie_id}: {row.read_only_reason}" for row in self._registered.values() if row.read_only and row.read_only_reason]
 
     def shortage(self, ack_quorum: int) -> str:
-        """Why no ledger can be made that needs ``ack_quorum`` bookies; empty when one can."""
+        """Say why no ledger that needs ``ack_quorum`` bookies can be created; empty when one can."""
         count = len(self.candidates())
         return "" if count >= ack_quorum else why_too_few(count, ack_quorum, self.down_count(), self.read_only_reasons())
 
@@ -108,7 +108,7 @@ class Bookies:
         self._quarantine[member] = self._world.clock.monotonic() + self._options.quarantine_ms / 1000
 
     def healthy(self, member: str) -> bool:
-        """Registered as writable and not in quarantine."""
+        """Whether the bookie is registered as writable and not in quarantine."""
         row = self._registered.get(member)
         return row is not None and not row.read_only and self._candidate(member, row).healthy
 
@@ -138,7 +138,7 @@ class Bookies:
             try:
                 self._take(await self._read())
             except (MetadataUnavailable, Conflict):
-                # The store is away or its root is being made: what was known stays, and is read again.
+                # The store is unreachable or its root does not exist yet. What was known stays, and is read again.
                 self._dirty.set()
                 await self._world.clock.sleep(_RETRY_SECONDS)
             else:
@@ -171,8 +171,8 @@ class Bookies:
         registered: dict[str, BookieRegistration] = {}
         for row, created in rows:
             if created < newest[row.address]:
-                # Another instance listens there by now: this one is gone, though its session has not ended yet. Counted as two, one
-                # machine would get two copies of an entry.
+                # Another instance listens at the address now. The bookie is gone, though its session has not ended yet.
+                # If both counted, one machine would get two copies of an entry.
                 continue
             registered[row.instance_id] = row
             before = self._remembered.pop(row.instance_id, None)

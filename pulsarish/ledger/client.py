@@ -47,28 +47,32 @@ def _log_warning(text: str) -> None:
 
 
 class LedgerClient:
-    """Access to all ledgers of a cluster. ``on_warning`` hears what is accepted and should be thought over."""
+    """Access to all ledgers of a cluster.
+
+    Args:
+        on_warning: called with the text of a setting that is accepted but risky.
+    """
 
     def __init__(self, world: World, options: LedgerOptions, *, on_warning: Callable[[str], None] = _log_warning) -> None:
         self._world = world
         self._options = options
         self._on_warning = on_warning
         self.age = TreeAge(Records(world.metadata, world.clock, world.random), world.clock)
-        """How new the metadata are; from ``start`` on it is watched. Nothing that outlives a session is written to an older tree."""
+        """The age of the metadata, watched from ``start`` on. Nothing that outlives a session is written to an older tree."""
         self._records = Records(world.metadata, world.clock, world.random, guard=self.age)
         self._store = LedgerStore(self._records, world.clock)
         self._ids = LedgerIdAllocator(self._records, options.ledger_id_block)
         self.bookies = Bookies(world, options, self._records)
         self._pool = BookiePool(world, options, self.bookies)
         self._writers: dict[int, LedgerWriter] = {}
-        self._restless: dict[int, LedgerWriter] = {}  # those of them that want the tick
+        self._restless: dict[int, LedgerWriter] = {}  # the writers that need the tick
         self._recoveries: dict[int, asyncio.Future[LedgerMetadata]] = {}
-        self._warned: set[tuple[int, int]] = set()  # only asked for membership
+        self._warned: set[tuple[int, int]] = set()  # used only to test membership
         self._lac_round_out = False
         self._closed = False
 
     async def start(self) -> None:
-        """Watch the bookies' registrations and the age of the metadata; returns once they are known."""
+        """Watch the bookies' registrations and the age of the metadata. Return once both are known."""
         watch = partial(self.age.watch, self._options.metadata_check_interval_ms / 1000)
         _ = run_in_background(self._world.tasks, self._world.clock, "metadata-age", watch)
         await self._pool.start()
@@ -86,13 +90,14 @@ class LedgerClient:
         above: int = -1,
         commit: Callable[[int, Sequence[Op]], Awaitable[None]] | None = None,
     ) -> LedgerWriter:
-        """A new ledger on as many members as are writable, never fewer than ``ack_quorum`` (rule 3). Its id is greater than
-        ``above``: along a topic's chain ids grow, whichever broker made the ledgers.
+        """Create a ledger on as many members as are writable, never fewer than ``ack_quorum`` (rule 3).
 
-        ``commit`` is given the ledger's id and the operations that make its record, and commits them together with what refers to the
-        ledger. Its errors are raised.
+        Args:
+            above: the new id is greater than this. So ids grow along a topic's chain, whichever broker created the ledgers.
+            commit: called with the ledger's id and the operations that create its record. It commits them
+                together with the record that refers to the ledger. Its errors are raised.
 
-        Raises ``InvalidArgument`` (rule 1), ``NotEnoughBookies``, ``MetadataUnavailable`` (a ledger that nobody refers to may be left).
+        Raises ``InvalidArgument`` (rule 1), ``NotEnoughBookies``, ``MetadataUnavailable`` (a ledger without a reference may stay behind).
         """
         self._check_open()
         check_quorums(ensemble_size, write_quorum, ack_quorum)
@@ -141,10 +146,10 @@ class LedgerClient:
         return writer
 
     async def open(self, ledger_id: int) -> LedgerReader:
-        """Make sure of the ledger's end, by recovery unless it is closed, and read it.
+        """Open a closed ledger for reading. A ledger that is not closed is recovered first, which decides its end.
 
-        An owner that still writes it is fenced. Raises ``NoSuchLedger``, ``MetadataUnavailable``, and the retryable ``NotEnoughBookies``
-        or ``ServiceNotReady`` when the end cannot be decided now.
+        A writer that still writes the ledger is fenced. Raises ``NoSuchLedger``, ``MetadataUnavailable``, and the retryable
+        ``NotEnoughBookies`` or ``ServiceNotReady`` when the end cannot be decided now.
         """
         self._check_open()
         return self._reader(await self._recovered(ledger_id))
@@ -161,21 +166,24 @@ class LedgerClient:
 
     @property
     def control(self) -> BookieControl:
-        """The calls to bookies that wait for no adds."""
+        """The calls to bookies that do not queue behind adds."""
         return self._pool.control
 
     def reader_of(self, writer: LedgerWriter) -> LedgerReader:
-        """Read what this process is writing, up to the writer's own last confirmed entry, which costs no question."""
+        """Return a reader of a ledger that this process writes. It knows the writer's last confirmed entry without a request."""
         return LedgerReader(self._world, self._options, self._pool, self._store, writer.metadata, writer)
 
     async def delete(self, ledger_id: int) -> None:
-        """Delete a ledger's metadata; bookies find out. One that may be open is fenced first, so that nothing is confirmed into it any
-        more. Absent: no error. Raises as ``open`` does."""
+        """Delete a ledger's metadata. The bookies find out later and delete the entries.
+
+        A ledger that may be open is fenced first, so that nothing more is confirmed in it. A missing ledger is not an error.
+        Raises as ``open`` does.
+        """
         self._check_open()
         for _ in range(_DELETE_ATTEMPTS_MAX):
             found = await self._store.read_newest(ledger_id)
             if found is None:
-                await self._store.delete(ledger_id, -1)  # what an earlier, interrupted deletion left
+                await self._store.delete(ledger_id, -1)  # left by an earlier, interrupted deletion
                 return
             metadata, version = found
             try:
@@ -188,11 +196,16 @@ class LedgerClient:
         raise ServiceNotReady(f"ledger {ledger_id} is being changed by other clients; try again")
 
     async def recover_without(self, ledger_id: int, given_up: Sequence[str]) -> LedgerMetadata:
-        """Close a ledger whose end cannot be decided because bookies are gone for good: those named in ``given_up`` (instance ids) are
-        taken to have nothing of it where they do not answer. What only they had after its end is lost; the record keeps their names.
+        """Close a ledger whose end cannot be decided because bookies are gone for good.
 
-        Raises ``InvalidArgument`` for a ledger that is closed and for names that are no members of its last segment, ``NotAllowed`` for
-        a bookie that is registered, and as ``open``.
+        When a bookie in ``given_up`` does not answer, it counts as holding no entry of the ledger. Entries after
+        the decided end that only these bookies held are lost. The ledger's record keeps their names.
+
+        Args:
+            given_up: instance ids of the bookies that the operator gives up.
+
+        Raises ``InvalidArgument`` for a ledger that is closed and for names that are not members of its last segment, ``NotAllowed`` for
+        a bookie that is registered, and the errors of ``open``.
         """
         self._check_open()
         found = await self._store.read_newest(ledger_id)
@@ -210,20 +223,23 @@ class LedgerClient:
             raise NotAllowed(f"{', '.join(there)} is registered: it will answer, or is stopped before it is given up")
         _log.warning("an operator gives up bookies of a ledger", ledger=ledger_id, bookies=given_up)
         while (running := self._recoveries.get(ledger_id)) is not None:
-            with suppress(PulsarishError):  # it could not be decided: that is why bookies are given up
+            with suppress(PulsarishError):  # its end could not be decided, which is why the operator gives up bookies
                 await asyncio.shield(running)
         return await asyncio.shield(self._begin_recovery(ledger_id, given_up))
 
     async def check_lost(self, ledger_id: int, first: int, last: int, given_up: Sequence[str]) -> None:
-        """Return only if no entry from ``first`` to ``last`` of a closed ledger can be read any more: no bookie of their write sets has
-        them, those named in ``given_up`` (instance ids) apart, or the ledger's own record is gone. Raises as ``lost.check_lost``."""
+        """Return only if no entry from ``first`` to ``last`` of a closed ledger can be read any more.
+
+        That is: no bookie of their write sets has them, or the ledger's own record is gone. The bookies in
+        ``given_up`` (instance ids) need not answer. Raises as ``loss_proof.check_lost``.
+        """
         self._check_open()
         found = await self._store.read_newest(ledger_id)
         if found is not None:
             await check_lost(self._pool, found[0], first, last, given_up)
 
     async def metadata(self, ledger_id: int) -> LedgerMetadata | None:
-        """The ledger's record, ``None`` when there is none. Raises ``MetadataUnavailable``."""
+        """Return the ledger's record; ``None`` when there is none. Raises ``MetadataUnavailable``."""
         found = await self._store.read(ledger_id)
         return None if found is None else found[0]
 
@@ -232,43 +248,48 @@ class LedgerClient:
         return await self._store.under_replicated(ledger_ids)
 
     def repair(self, state_of: Callable[[str], MemberState], pace: Callable[[int], Awaitable[None]], batch_bytes: int) -> LedgerRepair:
-        """What repairs ledgers that lack copies. ``state_of`` says of a bookie whether it is lost; ``pace`` is awaited with the bytes of
-        each batch of at most about ``batch_bytes``."""
+        """Return the object that repairs under-replicated ledgers.
+
+        Args:
+            state_of: whether a bookie is there, away or lost.
+            pace: awaited with the bytes of each batch.
+            batch_bytes: the size of a batch, at most about this.
+        """
         return LedgerRepair(
             self._world, self._options, self._pool, self._store, self._recovered, state_of=state_of, pace=pace, batch_bytes=batch_bytes
         )
 
     async def find_missing_copies(self, metadata: LedgerMetadata, members: Sequence[str]) -> MissingCopies:
-        """Which of these members of a closed ledger lack entries of it, by their own lists of what they hold."""
+        """Find which of these members of a closed ledger miss entries of it, by the bookies' own lists of what they hold."""
         return await find_missing_copies(self._pool, metadata, members)
 
     async def in_limbo(self, ledger_id: int, members: Sequence[str]) -> list[str]:
-        """Who of these registered bookies answers of a ledger that it may have lost entries of it."""
+        """Return which of these registered bookies answer that they may have lost entries of a ledger."""
         doubtful = [member for member in members if self.bookies.may_lack(member, ledger_id)]
         found: list[str] = []
         for member in doubtful:
             try:
                 answer = await self._pool.control.read_lac(member, ledger_id)
             except NoAnswer:
-                continue  # it is asked again at the next look
+                continue  # the next audit asks it again
             if answer.code == EntryUnknown.code:
                 found.append(member)
         return found
 
     async def publish_found(self, ledger_id: int, members: Sequence[str], *, below_policy: bool) -> bool:
-        """Record the missing copies that an audit found. Returns whether they were not known yet. Raises ``MetadataUnavailable``."""
+        """Record the missing copies that an audit found. Return whether they were new. Raises ``MetadataUnavailable``."""
         return await self._store.publish_found(ledger_id, members, below_policy=below_policy)
 
     def short_count(self) -> int:
-        """Open ledgers that go on without a bookie: another one that leaves may stop them."""
+        """The number of open ledgers that continue without one of their bookies. The loss of another bookie may stop them."""
         return sum(writer.is_short for writer in self._writers.values())
 
     def backlog_bytes(self) -> int:
-        """Bytes that wait for bookies or are unanswered, all ledgers together."""
+        """The bytes that wait for bookies or are unanswered, of all ledgers together."""
         return self._pool.backlog_bytes()
 
     async def close(self) -> None:
-        """Let go of everything. Open writers are abandoned: recovery decides their end."""
+        """Close all streams and abandon the open writers: recovery decides the ends of their ledgers."""
         self._closed = True
         self.age.stop()
         for writer in list(self._writers.values()):
@@ -278,7 +299,10 @@ class LedgerClient:
     # -- helpers
 
     async def _learn_age(self) -> None:
-        """This process has seen nothing yet: what it begins with may be an older tree already. Bookies remember."""
+        """Ask the bookies for the newest metadata tree that they have seen.
+
+        This process has seen nothing yet, so the tree that it starts with may already be an older one.
+        """
 
         async def ask(member: str) -> None:
             with suppress(NoAnswer):  # a bookie that is registered and silent may be gone
@@ -313,7 +337,7 @@ class LedgerClient:
         return await asyncio.shield(self._recoveries.get(ledger_id) or self._begin_recovery(ledger_id))
 
     def _begin_recovery(self, ledger_id: int, given_up: Collection[str] = ()) -> asyncio.Future[LedgerMetadata]:
-        # Two at once would hear each other's answers, and the first to end would take them from the other.
+        # Two recoveries at once would get each other's answers, and the first to end would take them from the other.
         assert ledger_id not in self._recoveries
         future: asyncio.Future[LedgerMetadata] = asyncio.get_running_loop().create_future()
         self._recoveries[ledger_id] = future
@@ -328,7 +352,7 @@ class LedgerClient:
         except PulsarishError as error:
             future.set_exception(error)
         except Exception as error:
-            # A defect: this task ends with it, and those who wait for the recovery must not wait forever.
+            # A defect: this task ends with it, and the callers that wait for the recovery must not wait forever.
             future.set_exception(ServiceNotReady(f"the recovery of ledger {ledger_id} failed with {error!r}; try again"))
             raise
         finally:
@@ -356,15 +380,17 @@ class LedgerClient:
             self._lac_round_out = False
 
     async def _tell_lacs(self, writers: list[LedgerWriter]) -> None:
-        """Off the hot path: idle ledgers tell their bookies the last confirmed entry, so that readers without recovery see it. One call a
-        bookie carries them all.
+        """Send the last confirmed entries of idle ledgers to their bookies, so that readers without recovery see them.
+
+        One call to each bookie carries all its ledgers. This is off the hot path.
         """
         told = [(writer, writer.metadata, writer.last_add_confirmed) for writer in writers]
         by_member: dict[str, list[int]] = {}
         for place, (_, metadata, _) in enumerate(told):
             for member in metadata.last_segment.members:
                 by_member.setdefault(member, []).append(place)
-        # A reader believes the highest LAC of Qw - Qa + 1 in every write quorum, so Qa of each must know it: coverage turned around.
+        # A reader believes the highest LAC of Qw - Qa + 1 answers in every write quorum. So Qa members of each must know it:
+        # the coverage rule with the counts exchanged.
         known = [
             Coverage(metadata.ensemble_size, metadata.write_quorum, metadata.write_quorum - metadata.ack_quorum + 1)
             for _, metadata, _ in told
@@ -384,7 +410,7 @@ class LedgerClient:
                 writer.lac_told(lac)
 
     async def _tell(self, member: str, ledger_ids: list[int], lacs: list[int]) -> list[int]:
-        """The bookie's codes; none when it does not answer."""
+        """Return the bookie's codes; an empty list when it does not answer."""
         try:
             return await self._pool.control.write_lacs(member, ledger_ids, lacs)
         except NoAnswer:

@@ -1,9 +1,9 @@
-"""Copying the entries of one part of a ledger to a bookie: read from another replica, checked, written as recovery writes.
+"""The copying of one part of a ledger to a bookie: read from another replica, check, and write as recovery writes.
 
 Promises:
-* Only what is confirmed is copied, bytes as they were read and checked; nothing is made up and nothing is skipped: an entry that cannot be
-  read ends the copying with the reader's own error.
-* ``copy`` and ``fill`` return only when the bookie has answered, durably, for every entry that it should hold.
+* Only confirmed entries are copied, byte for byte as they were read and checked. None is invented or
+  skipped: an entry that cannot be read ends the copying with the reader's own error.
+* ``copy`` and ``fill`` return only when the bookie has answered for every entry that it should hold. The entries are durable then.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pulsarish.wire.record import RECORD_HEAD_SIZE, Record, decode_entry_record,
 
 __all__ = ["Copied", "Copier"]
 
-_SPANS_MAX = 500  # in one question to a bookie about a striped ledger
+_SPANS_MAX = 500  # asked in one request to a bookie about a striped ledger
 
 
 @dataclass(slots=True)
@@ -34,11 +34,11 @@ class Copied:
     entries: int = 0
     bytes: int = 0
     read_bytes: int = 0
-    """Of entries looked at, those that needed no copy too."""
+    """The bytes of all entries that were checked, including those that needed no copy."""
 
 
 class Copier:
-    """``pace`` is awaited with the bytes of each batch, before the next one is read."""
+    """Copies entries between bookies. ``pace`` is awaited with the bytes of each batch, before the next one is read."""
 
     def __init__(
         self, pool: BookiePool, options: LedgerOptions, counts: Copied, pace: Callable[[int], Awaitable[None]], batch_bytes: int
@@ -50,7 +50,10 @@ class Copier:
         self._batch_bytes = batch_bytes
 
     async def copy(self, metadata: LedgerMetadata, part: Part, target: str, avoid: Sequence[str]) -> None:
-        """Copy a part to a bookie that is not in its segment. ``avoid``: members that are asked last.
+        """Copy a part to a bookie that is not in its segment.
+
+        Args:
+            avoid: members that are asked last.
 
         Raises ``NoSuchEntry``, ``EntryUnknown`` (no member gives an entry now), ``ServiceNotReady`` (the target does not take it).
         """
@@ -59,7 +62,7 @@ class Copier:
             entry_id = await self._copy_batch(metadata, part, target, entry_id, avoid)
 
     async def fill(self, metadata: LedgerMetadata, part: Part, avoid: Sequence[str]) -> None:
-        """See that the part's own member has all of it, whole; copy what it lacks. Raises as ``copy``."""
+        """Check that the part's own member has all entries of the part undamaged. Copy those that it misses. Raises as ``copy``."""
         entry_id = part.first
         while entry_id <= part.last:
             good_until = await self._good_until(metadata, part, entry_id)
@@ -71,8 +74,10 @@ class Copier:
                 entry_id = await self._copy_batch(metadata, part, part.member, entry_id, (part.member, *avoid))
 
     async def _good_until(self, metadata: LedgerMetadata, part: Part, first: int) -> int | None:
-        """The first entry from ``first`` on that the member does not give back whole, or about which it must be asked again; ``None``:
-        it has all the rest. Raises ``ServiceNotReady`` when it does not answer."""
+        """Return the first entry from ``first`` on that the member does not give back undamaged, or that must be asked for again.
+
+        ``None`` when the member has all the rest. Raises ``ServiceNotReady`` when the member does not answer.
+        """
         last = part.last
         if metadata.write_quorum < metadata.ensemble_size:
             last = min(last, first + _SPANS_MAX * metadata.ensemble_size - 1)
@@ -99,7 +104,7 @@ class Copier:
         return wanted[count]
 
     async def _copy_batch(self, metadata: LedgerMetadata, part: Part, target: str, first: int, avoid: Sequence[str]) -> int:
-        """Copy what comes in one read; returns the entry to go on with."""
+        """Copy the entries of one read. Return the entry to continue with."""
         found = await read_records(
             self._pool,
             self._options,
@@ -121,13 +126,13 @@ class Copier:
         return records[-1].entry_id + 1
 
     def _source(self, metadata: LedgerMetadata, entry_id: int, avoid: Sequence[str]) -> str | None:
-        """Different ledgers are read from different members, so that the work of mending many is shared."""
+        """Choose the member to read from. It differs from ledger to ledger, so that many repairs share the work."""
         members = [member for member in metadata.write_set(entry_id) if member not in avoid]
         return members[metadata.ledger_id % len(members)] if members else None
 
     async def write(self, ledger_id: int, target: str, records: Sequence[Record]) -> None:
-        """Write checked records to a bookie, as recovery does. Raises ``ServiceNotReady`` and what the bookie refuses them with."""
-        # As it was: what is copied is confirmed, and its LAC stamp is below it.
+        """Write checked records to a bookie, as recovery does. Raises ``ServiceNotReady``, and the bookie's error when it refuses them."""
+        # The record stays as it was: what is copied is confirmed, and its LAC stamp is below it.
         parts = [restamp_lac(record, record.lac) for record in records]
         stream = self._pool.adder(target, recovery=True)
         answers = _Answers(target, ledger_id, [record.entry_id for record in records])
@@ -144,7 +149,7 @@ class Copier:
 
 
 class _Answers:
-    """One batch on its way to one bookie: over when every entry is answered for, or with the first error."""
+    """The answers to one batch for one bookie. It ends when every entry is answered, or with the first error."""
 
     def __init__(self, target: str, ledger_id: int, entry_ids: Sequence[int]) -> None:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""Asking the members of a ledger which entries of it they hold."""
+"""The check of which entries the members of a ledger hold."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ __all__ = ["MissingCopies", "are_in_spans", "find_missing_copies", "members_behi
 
 
 class MissingCopies(NamedTuple):
-    """What was found in one ledger."""
+    """The result of the check of one ledger."""
 
     asked_count: int
-    """Entries that members were asked about, each member's counted."""
+    """The entries that members were asked about, counted for each member."""
     missing: list[str]
-    """Members that said that they lack an entry which they should have, or that they may have lost some."""
+    """Members that said that they miss an entry which they should have, or that they may have lost some."""
     unanswered: dict[str, str]
     """Members that gave no answer that counts, and why."""
 
 
 async def find_missing_copies(pool: BookiePool, metadata: LedgerMetadata, members: Sequence[str]) -> MissingCopies:
-    """Ask these members of a closed ledger for the list of what they hold of it, and compare that with what they should hold.
+    """Ask these members of a closed ledger for the list of the entries that they hold, and compare it with what they should hold.
 
-    Only an explicit answer is evidence: a member that is silent, or that answers with an error, has not said that it lacks anything.
+    Only an explicit answer is evidence. A member that is silent, or that answers with an error, is not reported as missing entries.
     """
     parts: dict[str, list[Part]] = {member: [] for member in members}
     for index, segment in enumerate(metadata.segments):
@@ -53,7 +53,7 @@ async def find_missing_copies(pool: BookiePool, metadata: LedgerMetadata, member
 
 
 async def _has_gap(pool: BookiePool, metadata: LedgerMetadata, parts: Sequence[Part]) -> bool:
-    """Raises ``NoAnswer`` for an answer that says nothing of what is stored."""
+    """Whether the member misses an entry of these parts. Raises ``NoAnswer`` for an answer that does not say what is stored."""
     for part in parts:
         first = part.first
         while first <= part.last:
@@ -69,7 +69,7 @@ async def _has_gap(pool: BookiePool, metadata: LedgerMetadata, parts: Sequence[P
 
 
 def are_in_spans(entry_ids: Sequence[int], spans: Sequence[tuple[int, int]]) -> bool:
-    """Whether all of these ids lie in the spans (first, last, inclusive); both ascend."""
+    """Whether all of these ids lie in the spans (first, last, inclusive). Both must be ascending."""
     at = 0
     for entry_id in entry_ids:
         while at < len(spans) and spans[at][1] < entry_id:
@@ -80,10 +80,10 @@ def are_in_spans(entry_ids: Sequence[int], spans: Sequence[tuple[int, int]]) -> 
 
 
 async def members_behind(pool: BookiePool, metadata: LedgerMetadata, last_confirmed: int) -> list[str]:
-    """Return the members that do not have the newest confirmed entry that they should hold, of a ledger whose writer is gone.
+    """Return the members that miss the newest confirmed entry that they should hold, of a ledger whose writer is gone.
 
-    Adds reach a bookie in order, so one that has this entry has what the writer sent it before; a shortage that the writer knew of earlier
-    was published by it. A member that does not answer is not counted.
+    Adds reach a bookie in order. So a bookie that has this entry has everything that the writer sent it
+    before. The writer itself published any shortage that it knew of. A member that does not answer is not counted.
     """
     segments = [segment for segment in metadata.segments if segment.first_entry <= last_confirmed]
     if not segments:

@@ -1,8 +1,8 @@
-"""When has everybody who matters been heard: the coverage rule of fencing and of LAC reads (rule 5).
+"""The coverage rule of fencing and of LAC reads: when enough members have answered (rule 5).
 
-A writer confirms an entry once Qa members of its write quorum answered. So it can confirm nothing more as soon as in *every* write
-quorum fewer than Qa members are unheard, that is at least Qw - Qa + 1 were heard. This is counted for each write quorum, never for the
-ensemble as a whole: with Qw = Qa = 2 of three, one answer may cover two quorums and leave the third open.
+A writer confirms an entry once Qa members of its write quorum have answered. So it can confirm nothing more as soon as in *every*
+write quorum fewer than Qa members have not answered, that is, at least Qw - Qa + 1 have. This is counted for each write quorum, never
+for the ensemble as a whole: with Qw = Qa = 2 of three, one answer may cover two quorums and leave the third open.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def negatives_needed(write_quorum: int, ack_quorum: int) -> int:
 
 @dataclass(slots=True)
 class Coverage:
-    """Which places of one ensemble were heard."""
+    """The places of one ensemble that have answered."""
 
     ensemble_size: int
     write_quorum: int
@@ -41,7 +41,7 @@ class Coverage:
 
     @property
     def covered(self) -> bool:
-        """Every write quorum has Qw - Qa + 1 answers."""
+        """Whether every write quorum has Qw - Qa + 1 answers."""
         needed = negatives_needed(self.write_quorum, self.ack_quorum)
         size = self.ensemble_size
         return all(sum(self._heard[(start + step) % size] for step in range(self.write_quorum)) >= needed for start in range(size))

@@ -1,8 +1,8 @@
-"""Reading closed ledgers without a metadata connection. The caller brings the ledgers' records and the addresses of their bookies.
+"""Reads of closed ledgers without a metadata connection. The caller brings the ledgers' records and the addresses of their bookies.
 
-The promise is that of ``LedgerReader`` for a closed ledger: every record is checked, and the next replica is asked for what one does
-not give. The reader cannot learn that a ledger has moved to other bookies since its record was read. Its error names the bookies that
-failed.
+The promise is that of ``LedgerReader`` for a closed ledger: every record is checked, and when one replica
+does not give an entry, the next one is asked. The reader cannot learn that a ledger has moved to other
+bookies since its record was read. Its error names the bookies that failed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["DirectReads"]
 
 _WAIT_SECONDS_MIN: Final = 0.2
 _WAIT_SECONDS_MAX: Final = 0.8
-"""What no replica gives now is asked for again after waits that double from one to the other."""
+"""The longest wait. While no replica gives an entry, the read is repeated after waits that double."""
 
 
 class DirectReads:
@@ -40,7 +40,7 @@ class DirectReads:
         _ = run_in_background(self._world.tasks, self._world.clock, "direct-reads", self._tick)
 
     def learn(self, addresses: Mapping[str, str]) -> None:
-        """Where bookies listen, by instance id; what was known of others stays."""
+        """Add the addresses of bookies, by instance id. Known addresses of others stay."""
         for member, address in addresses.items():
             self._book.put(member, address)
 
@@ -51,10 +51,10 @@ class DirectReads:
         return stream
 
     async def read(self, metadata: LedgerMetadata, first: int, last: int, *, max_bytes: int, prefer: str | None) -> list[Record]:
-        """Consecutive records of a closed ledger from ``first`` on, at least one, not beyond ``last`` or about ``max_bytes``.
+        """Return consecutive records of a closed ledger from ``first`` on, at least one, not beyond ``last`` or about ``max_bytes``.
 
-        Raises ``NoSuchEntry`` when all replicas say that they do not have the first, the retryable ``EntryUnknown`` when none gives it
-        now; both name the bookies, their addresses and what they said.
+        Raises ``NoSuchEntry`` when all replicas say that they do not have the first entry, and the retryable ``EntryUnknown`` when no
+        replica gives it now. Both name the bookies, their addresses and their answers.
         """
         assert metadata.state is LedgerState.CLOSED
         wait_seconds = _WAIT_SECONDS_MIN
@@ -63,7 +63,7 @@ class DirectReads:
                 found = await read_records(self, self._options, metadata, first, last, max_bytes=max_bytes, prefer=prefer)
             except (EntryUnknown, NoSuchEntry) as error:
                 if isinstance(error, EntryUnknown) and wait_seconds <= _WAIT_SECONDS_MAX:
-                    # All of them busy or being restarted at once is rare, and over soon.
+                    # It is rare that all replicas are busy or restarting at once, and it is over soon.
                     await self._world.clock.sleep(wait_seconds)
                     wait_seconds *= 2
                     continue

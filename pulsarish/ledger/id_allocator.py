@@ -12,7 +12,7 @@ __all__ = ["LedgerIdAllocator"]
 
 
 class LedgerIdAllocator:
-    """Ids for one process. What is left of a block when the process ends is never given out."""
+    """Ids for one process. The rest of a block is never used after the process ends."""
 
     def __init__(self, records: Records, block: int) -> None:
         self._records = records
@@ -22,12 +22,12 @@ class LedgerIdAllocator:
         self._drawing = asyncio.Lock()
 
     async def next_id(self, *, above: int = -1) -> int:
-        """An id greater than ``above``, which is one that was given out before, here or by another process.
+        """Return an id greater than ``above``, an id that this or another process has already used.
 
-        Raises ``MetadataUnavailable``; a block whose drawing got no answer is lost, not reused.
+        Raises ``MetadataUnavailable``. When the request for a block gets no answer, the block is lost; it is never used again.
         """
         async with self._drawing:
-            # What is left of this block may be older than a block that another process drew since.
+            # Another process may have drawn a newer block since, and ``above`` may come from it.
             self._next = max(self._next, min(above + 1, self._end))
             if self._next == self._end:
                 drawn = await self._records.update(paths.LEDGER_IDS, LedgerIds, self._draw)

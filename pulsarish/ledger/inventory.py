@@ -1,4 +1,4 @@
-"""Taking stock: the ledgers that bookies hold against those that the metadata name. Nothing is changed.
+"""The comparison of the ledgers that bookies hold with those that the metadata name. Nothing is changed.
 
 After a restore from an old backup this is the list of what to repair: ledgers made after the backup, which only bookies know of, and
 ledgers deleted after it, which only the metadata know of.
@@ -21,14 +21,14 @@ __all__ = ["Inventory", "highest_held", "take_inventory"]
 
 @dataclass(slots=True)
 class Inventory:
-    """What was found. Bookies are instance ids."""
+    """The result of the comparison. Bookies are instance ids."""
 
     silent: dict[str, str] = field(default_factory=dict)
-    """Bookies that did not answer, and why: what follows is not known of them."""
+    """Bookies that did not answer, and why. The fields below say nothing about them."""
     unknown: dict[int, list[str]] = field(default_factory=dict)
     """Ledgers that no metadata name, with the bookies that hold them. Bookies delete them as garbage unless the tree is a restored one."""
     unheld: list[int] = field(default_factory=list)
-    """Closed ledgers with entries that none of their members holds, all of which answered."""
+    """Closed ledgers with entries that none of their members holds. All members answered."""
     elsewhere: dict[int, list[str]] = field(default_factory=dict)
     """Ledgers that were open in the backup, with the bookies that hold them and that their record does not name."""
 
@@ -49,7 +49,7 @@ async def _held_by(control: BookieControl, bookie: str, found: Callable[[int, st
 
 
 async def highest_held(control: BookieControl, bookies: list[str]) -> int:
-    """The greatest id of a ledger that these bookies hold, -1 for none. Raises ``NoAnswer``."""
+    """Return the greatest id of a ledger that these bookies hold; -1 for none. Raises ``NoAnswer``."""
     highest = -1
 
     def found(ledger_id: int, _bookie: str) -> None:
@@ -61,7 +61,7 @@ async def highest_held(control: BookieControl, bookies: list[str]) -> int:
 
 
 async def take_inventory(records: Records, control: BookieControl, bookies: list[str]) -> Inventory:
-    """Ask these bookies for their ledgers, then the metadata for theirs: a ledger made meanwhile is not taken for an unknown one.
+    """Ask these bookies for their ledgers, then the metadata for theirs. In this order a ledger made meanwhile does not count as unknown.
 
     Raises ``MetadataUnavailable``, ``CorruptData``.
     """

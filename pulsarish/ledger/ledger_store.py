@@ -1,4 +1,4 @@
-"""Ledger metadata in the metadata store, together with the record of missing copies that belongs to each change (rule 3)."""
+"""Ledger metadata in the metadata store, with the record of missing copies that belongs to each change (rule 3)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["LedgerStore", "UnderReplicatedAsRead"]
 
 
 class UnderReplicatedAsRead(NamedTuple):
-    """A record of missing copies, with the node's version and time of creation: a node that is created again begins at the same version."""
+    """A record of missing copies, with the node's version and creation time. A node that is created again starts at the same version."""
 
     record: UnderReplicated
     version: int
@@ -27,24 +27,24 @@ class UnderReplicatedAsRead(NamedTuple):
 
 
 class LedgerStore:
-    """The records of ledgers. Every write is a compare-and-set of one record. ``Conflict`` means: read again and decide again."""
+    """The records of ledgers. Every write is a compare-and-set of one record. On ``Conflict`` read again and decide again."""
 
     def __init__(self, records: Records, clock: Clock) -> None:
         self._records = records
         self._clock = clock
 
     async def read(self, ledger_id: int) -> tuple[LedgerMetadata, int] | None:
-        """The record and its version, ``None`` when there is none. Raises ``MetadataUnavailable``, ``CorruptData``."""
+        """Return the record and its version; ``None`` when there is none. Raises ``MetadataUnavailable``, ``CorruptData``."""
         return await self._records.get(paths.ledger(ledger_id), LedgerMetadata)
 
     async def read_newest(self, ledger_id: int) -> tuple[LedgerMetadata, int] | None:
-        """Like ``read``, and sees everything that anybody committed before."""
+        """Read like ``read``, but see every earlier commit of any client."""
         return await self._records.update(paths.ledger(ledger_id), LedgerMetadata, lambda _found: None)
 
     async def store(self, metadata: LedgerMetadata, version: int | None, missing_members: Sequence[str] = ()) -> int:
-        """Store the record at ``version`` (``None``: create it) and, in the same commit, the members that lack copies.
+        """Store the record at ``version`` (``None``: create it) and, in the same commit, the members with missing copies.
 
-        Returns the new version. Raises ``Conflict`` with nothing written, ``MetadataUnavailable`` when the outcome is unknown.
+        Returns the new version. Raises ``Conflict`` (nothing was written), ``MetadataUnavailable`` (the outcome is unknown).
         """
         metadata.check()
         path = paths.ledger(metadata.ledger_id)
@@ -60,14 +60,17 @@ class LedgerStore:
             except Conflict as conflict:
                 if conflict.index == 0:
                     raise
-                # Another process wrote the list of missing copies meanwhile, or there is no such list yet.
+                # Another process wrote the list of missing copies meanwhile, or the list does not exist yet.
                 if conflict.reason is ConflictReason.NO_NODE:
                     await self._records.ensure(paths.UNDERREPLICATED)
         raise MetadataUnavailable(f"the missing copies of ledger {metadata.ledger_id} changed {ATTEMPTS_MAX} times while being published")
 
     async def creation(self, metadata: LedgerMetadata) -> list[Op]:
-        """The operations that make a new ledger's record, to be part of the commit that makes what refers to it: a second writer cannot
-        know of the ledger before, so they need no token. Raises ``MetadataUnavailable``."""
+        """Return the operations that create a new ledger's record. Raises ``MetadataUnavailable``.
+
+        They belong into the commit that creates the record that refers to the ledger. No second writer can know of
+        the ledger before, so they need no token.
+        """
         metadata.check()
         ops = [Op("create", paths.ledger(metadata.ledger_id), encode_record(metadata))]
         if metadata.below_policy:
@@ -75,7 +78,7 @@ class LedgerStore:
         return ops
 
     async def publish_missing(self, ledger_id: int, members: Sequence[str]) -> None:
-        """Record that these members lack copies of the ledger. Raises ``MetadataUnavailable``."""
+        """Record that these members miss copies of the ledger. Raises ``MetadataUnavailable``."""
         path = paths.underreplicated(ledger_id)
         await self._records.update(path, UnderReplicated, lambda found: self._merged(ledger_id, found, members, below_policy=False))
 
@@ -108,12 +111,12 @@ class LedgerStore:
     async def delete_missing_copies(self, read: UnderReplicatedAsRead) -> bool:
         """Delete the record of missing copies, as it was read before the repair.
 
-        It is never tried twice: after a lost answer the record that is there may be a new one at the same version.
+        The deletion is never tried twice: after a lost answer there may be a new record at the same version.
 
         Returns:
-            ``False`` when the record was written since then. It stays.
+            ``False`` when the record was written since it was read. It stays.
 
-        Raises ``MetadataUnavailable``. The caller looks again at what is still there then.
+        Raises ``MetadataUnavailable``. Then the caller reads again what is left.
         """
         path = paths.underreplicated(read.record.ledger_id)
         now = await self.read_missing_copies(read.record.ledger_id)
@@ -147,8 +150,10 @@ class LedgerStore:
         await self._records.delete(paths.underreplicated(ledger_id), once=True)
 
     async def bookies_if_unconfirmed(self) -> list[str]:
-        """Return every bookie that the cluster ever had, by instance id, while the metadata are a restored tree that no operator has
-        confirmed; otherwise none. Raises ``MetadataUnavailable``."""
+        """Return every bookie that the cluster ever had, by instance id, while the metadata are a restored and unconfirmed tree.
+
+        Return an empty list when the tree was not restored, or when an operator has confirmed it. Raises ``MetadataUnavailable``.
+        """
         if await self._records.get(paths.RESTORED, RestoredTree) is None:
             return []
         cookies = [f"{paths.COOKIES}/{name}" for name in await self._records.children(paths.COOKIES)]

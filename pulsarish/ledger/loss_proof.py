@@ -28,7 +28,7 @@ from pulsarish.wire.record import decode_entry_record
 
 __all__ = ["check_lost"]
 
-_ENTRIES_MAX: Final = 10_000  # asked for one by one, of a bookie that has the ledger
+_ENTRIES_MAX: Final = 10_000  # requested one by one, from a bookie that has the ledger
 _ASKED_AT_ONCE: Final = 16
 _GONE: Final = (NoSuchEntry.code, NoSuchLedger.code)
 
@@ -37,7 +37,7 @@ async def check_lost(pool: BookiePool, metadata: LedgerMetadata, first: int, las
     """Return only if no entry from ``first`` to ``last`` can be read any more.
 
     Args:
-        given_up: instance ids of bookies that the operator gives up: their silence and their errors count as "not there".
+        given_up: instance ids of bookies that the operator gives up. Their silence and their errors count as "not there".
 
     Raises ``NotAllowed`` naming an entry that can be read, ``EntryUnknown`` naming the bookies that may have one, ``ServiceNotReady`` for a
     ledger that is not closed, ``InvalidArgument`` for a range outside of it.
@@ -65,13 +65,13 @@ async def check_lost(pool: BookiePool, metadata: LedgerMetadata, first: int, las
 
 
 def _edges(metadata: LedgerMetadata, first: int, last: int) -> list[int]:
-    """Entries whose write sets together are the write sets of the whole range: a stripe of each segment."""
+    """Choose entries whose write sets together are the write sets of the whole range: a stripe of each segment."""
     starts = [first, *(segment.first_entry for segment in metadata.segments if first < segment.first_entry <= last)]
     return [entry_id for start in starts for entry_id in range(start, min(start + metadata.ensemble_size, last + 1))]
 
 
 async def _may_have(pool: BookiePool, member: str, metadata: LedgerMetadata, first: int, last: int) -> str:
-    """Why this member may have one of the entries; empty when it says that it has none. Raises ``NotAllowed`` when it has one."""
+    """Say why this member may have one of the entries; empty when it says that it has none. Raises ``NotAllowed`` when it has one."""
     control, ledger_id = pool.control, metadata.ledger_id
     try:
         known = await control.read_lac(member, ledger_id)
@@ -88,13 +88,13 @@ async def _may_have(pool: BookiePool, member: str, metadata: LedgerMetadata, fir
             said = await asyncio.gather(*(_ask(pool, member, ledger_id, entry_id) for entry_id in mine[start : start + _ASKED_AT_ONCE]))
         except NoAnswer as error:
             return reason or str(error)
-        # After an entry that cannot be told goes on: of a bookie that is given up, only what it has ends the skipping.
+        # Continue after an entry whose state is unknown: the bookie may be given up, and then only an entry that it has ends the command.
         reason = reason or next(filter(None, said), "")
     return reason
 
 
 async def _ask(pool: BookiePool, member: str, ledger_id: int, entry_id: int) -> str:
-    """Raises ``NoAnswer``, and ``NotAllowed`` when the member has the entry."""
+    """Say why the member may have the entry; empty when it says no. Raises ``NoAnswer``, and ``NotAllowed`` when the member has it."""
     answer = await pool.control.recovery_read(member, ledger_id, entry_id, entry_id, 1)
     try:
         if answer.records:

@@ -1,4 +1,4 @@
-"""The limits and time-outs of a ledger client, one table in the configuration of the process that hosts it."""
+"""The limits and timeouts of a ledger client: one table in the configuration of its process."""
 
 from __future__ import annotations
 

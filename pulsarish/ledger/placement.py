@@ -1,7 +1,8 @@
-"""Which bookies hold a ledger.
+"""The choice of the bookies that hold a ledger.
 
-Two replicas of an entry never share a host while there is another, then never a rack; bookies that failed lately come last; among equals
-chance decides, with the random stream that the caller gives. Fewer bookies than wanted: rule 3. Plain functions over what is known now.
+Two replicas of an entry share a host only when there is no other host; the same holds for racks, which
+come second. Bookies that failed lately are chosen last. Among equal bookies the caller's random stream
+decides. Rule 3 says what happens with fewer bookies than wanted. These are plain functions of what is known now.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Ensemble:
 
 
 def _clashes(places: Sequence[Candidate], write_quorum: int) -> tuple[int, int]:
-    """Pairs of replicas of one entry that share a host, and that share a rack, over all write quorums."""
+    """Count the pairs of replicas of one entry that share a host, and those that share a rack, over all write quorums."""
     size = len(places)
     hosts = racks = 0
     for start in range(size):
@@ -88,9 +89,14 @@ def choose_ensemble(
     down_count: int = 0,
     read_only_reasons: Sequence[str] = (),
 ) -> Ensemble:
-    """The members of a new ledger. With fewer bookies than E it takes what there is, never fewer than Qa, and says so (rule 3).
+    """Choose the members of a new ledger: E bookies, or all when there are fewer, but never fewer than Qa (rule 3).
 
-    ``down_count``: bookies known and not writable now, and ``read_only_reasons`` what they say of it, for the text of the error.
+    The result says when there were too few.
+
+    Args:
+        down_count: known bookies that are not writable now, for the error text.
+        read_only_reasons: the reasons that read-only bookies give, for the error text.
+
     Raises ``NotEnoughBookies``, ``InvalidArgument``.
     """
     check_quorums(ensemble_size, write_quorum, ack_quorum)
@@ -102,7 +108,7 @@ def choose_ensemble(
     rng.shuffle(pool)
     pool.sort(key=lambda candidate: not candidate.healthy)
     if quorum == size == len(pool):
-        # Everybody holds everything: no order is better than another.
+        # Every member holds every entry, so the order does not matter.
         return Ensemble(tuple(place.member for place in pool), quorum, size < ensemble_size or quorum < write_quorum)
     places: list[Candidate] = []
     while len(places) < size:

@@ -1,4 +1,4 @@
-"""The stream that carries reads to one bookie, on a lane of its own: requests that wait are joined into one message."""
+"""The stream that carries reads to one bookie, on a lane of its own. Waiting requests are joined into one message."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ class ReadStream(BookieStream):
         return bool(self._answers)
 
     async def read(self, ledger_id: int, spans: Sequence[tuple[int, int]], max_bytes: int) -> ReadAnswer:
-        """Ask for the entries of ``spans`` (pairs first, last, inclusive). Raises ``StreamBroken`` and, after ``read_timeout_ms``,
-        ``TimeoutError``; the records are not checked yet."""
+        """Read the entries of ``spans`` (pairs first, last, inclusive). The records are not checked yet.
+
+        Raises ``StreamBroken``, and ``TimeoutError`` after ``read_timeout_ms``.
+        """
         if self.down or self._closed:
             raise StreamBroken(f"bookie {self.member} is not reachable")
         request_id = self._next_id
@@ -50,7 +52,7 @@ class ReadStream(BookieStream):
         items: list[ReadItem] = []
         while self._queue and len(items) < _READS_PER_MESSAGE_MAX:
             item = self._queue.popleft()
-            if item.request_id in self._answers:  # else its reader has given up
+            if item.request_id in self._answers:  # otherwise its reader has given up
                 items.append(item)
         return [encode_read(self.member, items)] if items else None
 

@@ -1,4 +1,4 @@
-"""Reading one ledger: a closed one to its last entry, an open one up to its LAC and never beyond (rule 3)."""
+"""The reader of one ledger: a closed one to its last entry, an open one up to its LAC and never beyond (rule 3)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LedgerEntry(NamedTuple):
 
 
 class LedgerReader:
-    """Made by ``LedgerClient.open``, ``open_no_recovery`` or ``reader_of``."""
+    """A reader of one ledger. Made by ``LedgerClient.open``, ``open_no_recovery`` or ``reader_of``."""
 
     def __init__(
         self,
@@ -58,19 +58,19 @@ class LedgerReader:
 
     @property
     def last_add_confirmed(self) -> int:
-        """The last entry that may be read; of a closed ledger its last one. -1: none."""
+        """The last entry that may be read, which is the last entry of a closed ledger; -1: none."""
         return self._lac if self._writer is None else self._writer.last_add_confirmed
 
     @property
     def length_bytes(self) -> int:
-        """Sum of all payloads; 0 unless the ledger is closed."""
+        """The sum of all payloads; 0 unless the ledger is closed."""
         return self._metadata.length_bytes
 
     async def read(self, first: int, last: int, *, max_bytes: int) -> list[LedgerEntry]:
-        """Consecutive entries from ``first`` on, at least one and not beyond ``last``, the LAC, or about ``max_bytes``.
+        """Return consecutive entries from ``first`` on, at least one and not beyond ``last``, the LAC, or about ``max_bytes``.
 
-        Raises ``InvalidArgument`` for a range that is none, ``NoSuchEntry`` for one above the LAC or an entry that all its replicas say
-        they do not have, and the retryable ``EntryUnknown`` when it cannot be read now; the text says which bookie said what.
+        Raises ``InvalidArgument`` for an invalid range, ``NoSuchEntry`` for an entry above the LAC or one that all its replicas say they do
+        not have, and the retryable ``EntryUnknown`` when no replica gives it now. The text names each bookie's answer.
         """
         if not 0 <= first <= last:
             raise InvalidArgument(f"a read of ledger {self.ledger_id} must go from 0 or more upwards, not from {first} to {last}")
@@ -93,16 +93,16 @@ class LedgerReader:
         return await read_records(self._pool, self._options, metadata, first, last, max_bytes=max_bytes, prefer=self._prefer)
 
     async def _newest(self) -> LedgerMetadata | None:
-        """The record as it is now: bookies that were lost may have been replaced since it was read. Raises ``MetadataUnavailable``."""
+        """Read the record as it is now: lost bookies may have been replaced since it was read. Raises ``MetadataUnavailable``."""
         found = await self._store.read_newest(self.ledger_id)
         if found is not None and self._writer is None and found[0].state is LedgerState.CLOSED:
             self._lac = found[0].last_entry
         return None if found is None else found[0]
 
     async def refresh(self, *, wait_seconds: float = 0.0) -> int:
-        """Learn the LAC (or that the ledger was closed) without recovery; returns the last readable entry.
+        """Learn the LAC (or that the ledger was closed) without recovery. Return the last readable entry.
 
-        With ``wait_seconds`` it waits that long for a higher one than is known (long poll). Raises ``NoSuchLedger``,
+        With ``wait_seconds`` wait that long for a higher one than is known (long poll). Raises ``NoSuchLedger``,
         ``MetadataUnavailable`` and, when too few bookies answer to know the LAC, ``NotEnoughBookies``.
         """
         if self._writer is not None:
@@ -122,7 +122,7 @@ class LedgerReader:
         return self._lac
 
     async def _ask_lac(self, *, wait_ms: int) -> None:
-        """The highest LAC, once every write quorum has Qw - Qa + 1 answers; when waiting, the first that is higher than known."""
+        """Return the highest LAC, once every write quorum has Qw - Qa + 1 answers; when waiting, the first LAC above the known one."""
         metadata = self._metadata
         members = metadata.last_segment.members
         coverage = Coverage(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)

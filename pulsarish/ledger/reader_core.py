@@ -1,7 +1,7 @@
-"""Which replica is asked for which entries, and what to do when one fails. No I/O, no clock, no chance.
+"""The choice of the replica to ask for each entry, and of what to do when it fails. No I/O, no clock, no randomness.
 
-One read is a few waves. In each wave the next replica is asked for everything that was not found yet, until the first entry is there or
-no replica is left for it. An error, a timeout or a bad checksum is a failed replica, never the end of the ledger.
+One read is a few waves. In each wave the next replica is asked for all entries that were not found yet, until the first entry is there
+or no replica is left for it. An error, a timeout or a bad checksum is a failed replica, never the end of the ledger.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SpanOrder:
 
 
 class ReadCore:
-    """A read of entries ``first`` to ``last``, which the caller knows to be readable (rule 3); it is cut at the end of a segment."""
+    """A read of entries ``first`` to ``last``. The caller knows that they may be read (rule 3). The read ends at the end of a segment."""
 
     def __init__(
         self,
@@ -61,12 +61,12 @@ class ReadCore:
         self._prefer = prefer
         self._failed = list(avoid)  # members that are asked last: these, and those that failed in this read
         self._said: dict[int, dict[str, str]] = {}  # why a member did not give an entry
-        self._negatives = 0  # of what was said about the first entry
+        self._negatives = 0  # members that say they do not have the first entry
         self._records: dict[int, Record] = {}
         self.served_by: str | None = None
 
     def orders(self) -> list[SpanOrder]:
-        """The next wave; empty when the read is over. Every order must be answered or failed before the next wave."""
+        """Return the next wave; empty when the read is over. Every order must be answered or failed before the next wave."""
         if self.first in self._records:
             return []
         chosen = self._next_replica(self.first)
@@ -83,8 +83,13 @@ class ReadCore:
         return [SpanOrder(member, _spans(entry_ids), share) for member, entry_ids in wanted.items()]
 
     def answered(self, order: SpanOrder, records: Sequence[Record], code: int, why: str = "") -> None:
-        """``records`` are checked and in the order of the spans. ``code`` says why the next one did not come (0: the limits ended it);
-        ``why`` replaces it when the caller found the next record damaged."""
+        """Handle the answer to an order.
+
+        Args:
+            records: checked records in the order of the spans.
+            code: why the next record did not come; 0: a limit ended the answer.
+            why: replaces ``code`` when the caller found the next record damaged.
+        """
         for record in records:
             self._records[record.entry_id] = record
         if records and self.served_by is None:
@@ -98,14 +103,14 @@ class ReadCore:
             self._negatives += 1
 
     def failed(self, order: SpanOrder, why: str) -> None:
-        """Nothing came."""
+        """Handle an order that brought nothing."""
         for first, last in order.spans:
-            # Of a whole range only the first entry can still be asked of others: once it is there the read is over.
+            # Of a whole range only the first entry is still asked of others: once it is there the read is over.
             for entry_id in (first,) if first == self.first else range(first, last + 1):
                 self._say(entry_id, order.member, why)
 
     def found(self) -> list[Record]:
-        """The entries from the first on without a gap, not above ``max_bytes`` but at least one."""
+        """Return the entries from the first on without a gap, within ``max_bytes`` but at least one."""
         found: list[Record] = []
         size_bytes = 0
         for entry_id in range(self.first, self.last + 1):
@@ -144,7 +149,7 @@ class ReadCore:
 
 
 def _spans(entry_ids: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Ascending ids as pairs first, last."""
+    """Return ascending ids as pairs first, last."""
     starts = [entry_ids[0], *(after for before, after in pairwise(entry_ids) if after != before + 1)]
     ends = [*(before for before, after in pairwise(entry_ids) if after != before + 1), entry_ids[-1]]
     return tuple(zip(starts, ends, strict=True))

@@ -1,4 +1,4 @@
-"""One read of a range of entries: asks replicas as ``ReadCore`` says and checks every record."""
+"""One read of a range of entries: asks replicas as ``ReadCore`` decides and checks every record."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ReadStreams(Protocol):
 
 
 class FoundRecords(NamedTuple):
-    """Consecutive records from the first asked for on, at least one, and the member that gave them."""
+    """Consecutive records from the first requested one on, at least one, and the member that gave them."""
 
     records: list[Record]
     served_by: str | None
@@ -41,10 +41,14 @@ async def read_records(
     prefer: str | None = None,
     avoid: Sequence[str] = (),
 ) -> FoundRecords:
-    """``prefer`` is asked first, those of ``avoid`` are asked last.
+    """Read a range of entries.
 
-    Raises ``NoSuchEntry`` when every replica says that the first entry is not there, ``EntryUnknown`` (retryable) when none gave it and not
-    all said that.
+    Args:
+        prefer: the member that is asked first.
+        avoid: members that are asked last.
+
+    Raises ``NoSuchEntry`` when every replica says that it does not have the first entry, and the retryable ``EntryUnknown`` when none
+    gave it and not all said that.
     """
     core = ReadCore(metadata, first, last, max_bytes=min(max_bytes, options.read_request_bytes), prefer=prefer, avoid=avoid)
     while orders := core.orders():

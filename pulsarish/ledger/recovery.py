@@ -1,8 +1,8 @@
-"""Recovery of one ledger (rule 6): fence, read forward, write back, close. Safe to run twice at once, here or elsewhere.
+"""The recovery of one ledger (rule 6): fence, read forward, write back, close. Two recoveries may run at once, in any processes.
 
-Nothing of it shows in metadata between the step to IN_RECOVERY and the closing compare-and-set: ensemble changes stay local and are
-stored together with the end, so that a second recoverer goes by the same ensembles. What is written back carries the LAC found at the
-start: with a later one, an entry that recovery has only just found would count as confirmed before Qa members have it.
+Between the step to IN_RECOVERY and the closing compare-and-set, recovery writes nothing to the metadata. Ensemble changes stay local
+and are stored together with the end, so that a second recoverer uses the same ensembles. Entries that are written back carry the LAC
+found at the start. With a later one, an entry that recovery has only just found would count as confirmed before Qa members have it.
 """
 
 from __future__ import annotations
@@ -42,11 +42,15 @@ _log = get_logger("recovery")
 
 
 class _StartOver(Exception):
-    """Another process changed the ledger's metadata while it was being recovered."""
+    """Another process changed the ledger's metadata during the recovery."""
 
 
 class Recovery:
-    """One client's recovery of one ledger. ``given_up``: members that an operator says are gone for good, as in ``recovery_core``."""
+    """One client's recovery of one ledger.
+
+    Args:
+        given_up: members that an operator says are gone for good, as in ``recovery_core``.
+    """
 
     def __init__(
         self, world: World, options: LedgerOptions, pool: BookiePool, store: LedgerStore, ledger_id: int, given_up: Collection[str] = ()
@@ -62,7 +66,7 @@ class Recovery:
         self._length = 0
 
     async def run(self) -> LedgerMetadata:
-        """The closed record.
+        """Recover the ledger and close it. Return the closed record.
 
         Raises ``NoSuchLedger``, ``MetadataUnavailable``, and the retryable ``ServiceNotReady`` or ``NotEnoughBookies`` when too few
         bookies answer to decide now (rule 20).
@@ -87,7 +91,7 @@ class Recovery:
         )
 
     async def fence(self) -> tuple[LedgerMetadata, int]:
-        """Only make sure that no writer confirms anything more. Returns the record and its version; raises as ``run`` does."""
+        """Fence the ledger, so that no writer confirms anything more. Return the record and its version. Raises as ``run``."""
         for _ in range(self._options.recovery_attempts):
             try:
                 metadata, version = await self._enter()
@@ -101,7 +105,7 @@ class Recovery:
     # -- the steps
 
     async def _enter(self) -> tuple[LedgerMetadata, int]:
-        """Compare-and-set to IN_RECOVERY: from here on the old writer can change nothing in metadata."""
+        """Set the state to IN_RECOVERY by compare-and-set. From here on the old writer can change nothing in metadata."""
         found = await self._store.read_newest(self._ledger_id)
         if found is None:
             raise NoSuchLedger(f"ledger {self._ledger_id} does not exist")
@@ -143,7 +147,8 @@ class Recovery:
     async def _recover(self, metadata: LedgerMetadata, version: int, lac: int) -> LedgerMetadata:
         may_be_old = metadata.restored and bool(await self._store.bookies_if_unconfirmed())
         reading = ReadingCore(metadata, lac, read_ahead=self._options.recovery_read_entries, needs_all=may_be_old, given_up=self._given_up)
-        # What lies above the LAC is written back to every member; who was behind before that, the writer alone may have known.
+        # Entries above the LAC are written back to every member. Only the old writer may have known which members
+        # miss entries below it.
         _ = self._world.tasks.spawn(self._publish_behind(metadata, lac), name=f"recovery-copies-{self._ledger_id}")
         writing = _WriteBack(self._world, self._options, self._pool, metadata, lac, self._event)
         try:
@@ -152,7 +157,7 @@ class Recovery:
                     self._spawn(self._read(reading, order), f"recovery-read-{self._ledger_id}")
                 match reading.verdict:
                     case ReadVerdict.FOUND if writing.has_room:
-                        # All that was found at once, so that it goes out in few messages.
+                        # Take all that was found at once, so that it goes out in few messages.
                         found = reading.take(self._options.recovery_read_entries, self._options.bookie_queue_bytes // 4)
                         self._length = found[-1].length_bytes
                         writing.write(found)
@@ -200,7 +205,7 @@ class Recovery:
             _log.warning("missing copies could not be published", ledger=self._ledger_id, members=members, reason=str(error))
 
     async def _written(self, writing: _WriteBack, last_entry: int) -> None:
-        """Wait until everything found has its Qa copies, and a little for the others."""
+        """Wait until every found entry has its Qa copies, and for a short time for the others."""
         while writing.last_confirmed < last_entry:
             writing.raise_if_stopped()
             await self._wait()
@@ -213,7 +218,7 @@ class Recovery:
             _log.info("closing a ledger whose last copies are late", ledger=self._ledger_id, members=writing.missing_members())
 
     async def _length_at(self, metadata: LedgerMetadata, entry_id: int) -> int:
-        """Nothing was found after the LAC: the ledger's length is what the last confirmed entry says."""
+        """Return the ledger's length as recorded in the last confirmed entry, when nothing was found after the LAC."""
         if entry_id == NO_ENTRY:
             return 0
         try:
@@ -233,7 +238,7 @@ class Recovery:
         except Conflict:
             found = await self._store.read_newest(self._ledger_id)
             if found is not None and found[0].state is LedgerState.CLOSED:
-                # Another recoverer was first. Both ends are right, for what lies between them was never confirmed; the stored one holds.
+                # Another recoverer was first. Both ends are right, because no entry between them was ever confirmed. The stored one holds.
                 return found[0]
             raise _StartOver from None
         return closed
@@ -244,7 +249,7 @@ class Recovery:
         _ = self._world.tasks.spawn(work, name=name, scope=Scope(ScopeKind.LEDGER, str(self._ledger_id), self._failed))
 
     def _failed(self, error: BaseException) -> None:
-        """The answer of this bookie is lost, so this recovery ends; the client that needs it tries again."""
+        """Handle a failed task. The answer of this bookie is lost, so this recovery ends, and the client that needs it tries again."""
         self._failure = error
         self._event.set()
 
@@ -256,7 +261,7 @@ class Recovery:
 
 
 class _WriteBack:
-    """What recovery found, written to the whole write set of the local ensemble."""
+    """The entries that recovery found, on their way to the whole write set of the local ensemble."""
 
     def __init__(
         self, world: World, options: LedgerOptions, pool: BookiePool, metadata: LedgerMetadata, lac: int, event: asyncio.Event
@@ -279,7 +284,7 @@ class _WriteBack:
 
     @property
     def has_room(self) -> bool:
-        # The queues are shared with other recoveries: what was seen at the last event may be old.
+        # The queues are shared with other recoveries, so what was seen at the last event may be old.
         self._replicator.look_for_crowd()
         return (
             self._window_bytes < self._options.window_bytes
@@ -304,7 +309,7 @@ class _WriteBack:
         self._replicator.push(parts, sizes)
 
     def missing_members(self) -> tuple[str, ...]:
-        """Members without all the copies that they should have, the replaced ones included, once each."""
+        """The members without all the copies that they should have, replaced members included, each once."""
         return tuple(dict.fromkeys([*self._missing_members, *self._core.missing_members()]))
 
     def raise_if_stopped(self) -> None:
@@ -315,7 +320,7 @@ class _WriteBack:
     def close(self) -> None:
         self._replicator.abandon(LedgerClosed(f"the recovery of ledger {self._core.metadata.ledger_id} is over"))
 
-    # -- what its replicator asks: changes stay here until the closing commit
+    # -- calls of the replicator: changes stay here until the closing commit
 
     async def store_change(self, change: Change) -> LedgerMetadata:
         self._missing_members.extend(change.missing_members)

@@ -1,16 +1,16 @@
-"""What recovery decides (rules 5 and 6): where the ledger ends. No I/O, no clock, no chance.
+"""The decision where a recovered ledger ends (rules 5 and 6). No I/O, no clock, no randomness.
 
-First fencing: every write quorum of the last segment must have Qw - Qa + 1 answers, then no writer confirms anything more. Then reading
-forward from the highest LAC heard, on the ensemble as it was when recovery began (never the one that recovery itself changes:
-its new members know nothing):
+First recovery fences. Every write quorum of the last segment must have Qw - Qa + 1 answers; then no writer
+confirms anything more. Then it reads forward from the highest LAC in the answers. It reads from the ensemble
+as it was when recovery began, never from the one that recovery itself changes, whose new members know nothing.
 
-* one copy found: the entry is there, and is written back;
-* Qw - Qa + 1 explicit "no such entry" or "no such ledger": it was never confirmed, and the ledger ends before it;
-* everything else (time-out, I/O error, bad checksum, limbo, another bookie at the address) is *unknown*. If all have answered and neither
-  rule applies, recovery cannot decide now and says so; it never guesses.
+* One copy is found: the entry exists, and is written back.
+* Qw - Qa + 1 members answer explicitly "no such entry" or "no such ledger": the entry was never confirmed, and the ledger ends before it.
+* Everything else (timeout, I/O error, bad checksum, limbo, another bookie at the address) is *unknown*. If all have answered and
+  neither rule applies, recovery cannot decide now and says so. It never guesses.
 
-An operator may give members up by name, whose disks are gone for good (rule 20). They are asked like the others; but nothing is decided
-before all have been heard, and then what a member that was given up did not say counts as "fenced" and as "not there".
+An operator may give up members by name when their disks are gone for good (rule 20). They are asked like the others, but nothing is
+decided before every request has ended. Then a member that was given up and did not answer counts as "fenced" and as "not there".
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pulsarish.wire.record import Record
 __all__ = ["FenceVerdict", "FencingCore", "ReadOrder", "ReadVerdict", "ReadingCore"]
 
 OK: Final = 0
-# A bookie that never saw the ledger creates it fenced and has been heard all the same.
+# A bookie that never saw the ledger creates it fenced, so its answer counts.
 _NEGATIVE: Final = frozenset({NoSuchEntry.code, NoSuchLedger.code})
 
 
@@ -40,7 +40,7 @@ class FenceVerdict(Enum):
 
 
 class FencingCore:
-    """Who of the last segment has answered the fence. ``given_up``: members that need not."""
+    """The members of the last segment that have answered the fence. Those in ``given_up`` need not answer."""
 
     def __init__(self, metadata: LedgerMetadata, given_up: Collection[str] = ()) -> None:
         self.members = metadata.last_segment.members
@@ -67,14 +67,14 @@ class FencingCore:
     @property
     def verdict(self) -> FenceVerdict:
         all_heard = len(self.said) == len(self.members)
-        # Those who are left may know a later LAC: without the ones given up all of them are waited for.
+        # The other members may know a later LAC. When members are given up, wait until each one has answered or failed.
         if self._coverage.covered and (all_heard or not self._given_up):
             return FenceVerdict.FENCED
         return FenceVerdict.UNDECIDED if all_heard else FenceVerdict.WAITING
 
     @property
     def lac(self) -> int:
-        """The entry after which to read: the highest LAC, and never before the last segment, whose predecessors hold nothing open."""
+        """The entry after which to read: the highest LAC, and never before the last segment. Earlier segments have no open entries."""
         return max(self._lac, self._first_entry - 1)
 
 
@@ -96,7 +96,7 @@ class ReadOrder:
 
 @dataclass(slots=True)
 class _Entry:
-    """What was heard of one entry."""
+    """The answers about one entry."""
 
     record: Record | None = None
     negative: list[str] = field(default_factory=list)
@@ -107,10 +107,13 @@ class _Entry:
 
 
 class ReadingCore:
-    """Reads forward from ``lac``. ``metadata`` is the record as frozen when recovery began.
+    """The reading forward from ``lac``.
 
-    ``needs_all``: the record may be older than the truth, so that an entry may be confirmed with one copy on its members, or none: the
-    ledger ends only where every member of the write set says no. ``given_up``: members whose silence says no, then the same holds.
+    Args:
+        metadata: the record as it was when recovery began.
+        needs_all: the record may be too old, so that an entry may be confirmed with one copy or none on the recorded members. The
+            ledger ends only where every member of the write set answers "no such entry".
+        given_up: members whose silence counts as "no such entry". Then the same rule holds.
     """
 
     def __init__(
@@ -122,13 +125,16 @@ class ReadingCore:
         self.next_entry = lac + 1
         self._given_up = given_up
         self._needed = metadata.write_quorum if needs_all or given_up else negatives_needed(metadata.write_quorum, metadata.ack_quorum)
-        # A member of a striped ledger does not hold consecutive entries, so a run of them cannot be asked for.
+        # A member of a striped ledger does not hold consecutive entries, so a run of them cannot be requested.
         self._read_ahead = read_ahead if metadata.write_quorum == metadata.ensemble_size else 1
         self._entries: dict[int, _Entry] = {}
-        self._asked: dict[str, int] = {}  # members with a request out: its first entry
+        self._asked: dict[str, int] = {}  # members with an open request: its first entry
 
     def orders(self) -> list[ReadOrder]:
-        """Whom to ask now: each member of the next entry's write set that has no request out and has not been heard about it."""
+        """Return the requests to send now.
+
+        These are the members of the next entry's write set that have no open request and have not answered about the entry.
+        """
         if self.verdict is not ReadVerdict.WAITING:
             return []
         entry = self._entries.get(self.next_entry)
@@ -140,7 +146,7 @@ class ReadingCore:
         return found
 
     def answered(self, order: ReadOrder, records: Sequence[Record], code: int) -> None:
-        """``records`` are checked and run from ``order.first`` on; ``code`` says why the next one did not come."""
+        """Handle an answer. ``records`` are checked and start at ``order.first``; ``code`` says why the next one did not come."""
         del self._asked[order.member]
         for offset, record in enumerate(records):
             assert record.entry_id == order.first + offset
@@ -152,11 +158,11 @@ class ReadingCore:
         if code in _NEGATIVE:
             self._entry(after).negative.append(order.member)
         else:
-            # Neither the entry nor a reason: a bookie must send one entry, however large.
+            # Neither the entry nor a reason. This is an error: a bookie must send one entry, however large.
             self._unknown(after, order.member, type(error_from_code(code, "")).__name__ if code else "no answer")
 
     def failed(self, order: ReadOrder, records: Sequence[Record], why: str) -> None:
-        """After ``records`` something went wrong that means nothing."""
+        """Handle a failure after ``records``. It says nothing about the next entry."""
         del self._asked[order.member]
         for record in records:
             if record.entry_id >= self.next_entry:
@@ -173,7 +179,7 @@ class ReadingCore:
 
     @property
     def verdict(self) -> ReadVerdict:
-        """About the next entry."""
+        """The verdict about the next entry."""
         entry = self._entries.get(self.next_entry)
         if entry is None:
             return ReadVerdict.WAITING
@@ -204,7 +210,7 @@ class ReadingCore:
         return found
 
     def what_was_said(self) -> str:
-        """Of the next entry, for the text of an error."""
+        """The answers about the next entry, for an error text."""
         entry = self._entries.get(self.next_entry, _Entry())
         said = [f"{member}: not there" for member in entry.negative] + [f"{member}: {why}" for member, why in entry.unknown.items()]
         return ", ".join(said) or "nothing was heard"

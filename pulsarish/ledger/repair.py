@@ -1,7 +1,7 @@
-"""The repair of one ledger: carries out what ``plan_repair`` decides, step by step, each from the metadata as they are then.
+"""The repair of one ledger: carries out the steps of ``plan_repair``, each from the metadata as they are then.
 
 The order makes a crash at any point harmless. First the copies are made, and the bookie answers that they are durable. Then one
-compare-and-set names the new member. Only when no copy is missing any more, the record that listed the missing copies is deleted, at
+compare-and-set names the new member. When no copy is missing any more, the record that listed the missing copies is deleted, at
 the version that was read before all this. A crash after the copying leaves copies that no record names. The next repair copies again,
 to the same bookie or to another one.
 """
@@ -27,7 +27,7 @@ __all__ = ["LedgerRepair", "Outcome", "RepairCounts"]
 
 _log = get_logger("repair")
 
-_STEPS_MAX = 1_000  # in one go; a ledger that needs more is gone on with at the next attempt
+_STEPS_MAX = 1_000  # at one attempt; the next attempt continues with a ledger that needs more
 _REASON_CHARS_MAX = 500
 
 
@@ -43,7 +43,7 @@ class RepairCounts:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``done``: no copy is missing any more. Otherwise ``reason`` says why not, and ``newer`` that the caller should look again at once."""
+    """The result of a repair. ``done``: no copy is missing any more. Otherwise ``reason`` says why; with ``newer``, look again at once."""
 
     done: bool
     reason: str = ""
@@ -51,7 +51,10 @@ class Outcome:
 
 
 class LedgerRepair:
-    """Made by ``LedgerClient.repair``. The caller lets one repair of a ledger run at a time. Two do no harm, but do the work twice."""
+    """The repair of ledgers. Made by ``LedgerClient.repair``.
+
+    The caller runs one repair of a ledger at a time. Two at once do no harm, but do the work twice.
+    """
 
     def __init__(
         self,
@@ -86,7 +89,7 @@ class LedgerRepair:
             return Outcome(done=True)
         whole: list[Part] = []
         failed: dict[Step, str] = {}
-        limbos: dict[str, int] = {}  # of those that are filled, which limbo they were in before
+        limbos: dict[str, int] = {}  # the limbo that each filled member was in before
         for _ in range(_STEPS_MAX):
             found = await self._store.read_newest(ledger_id)
             if found is None:
@@ -153,7 +156,7 @@ class LedgerRepair:
         return True
 
     async def _swing(self, metadata: LedgerMetadata, version: int, part: Part, target: str) -> bool:
-        """One compare-and-set of one member. A change elsewhere in the record, as at its end by its writer, is no reason to copy again."""
+        """Replace one member by one compare-and-set. The copies stay valid after a change elsewhere in the record, as by its writer."""
         base = metadata
         while True:
             try:
@@ -189,7 +192,7 @@ class LedgerRepair:
     async def _recover_end(self, metadata: LedgerMetadata) -> bool:
         members = metadata.last_segment.members
         lost = next(place for place, member in enumerate(members) if self._state_of(member) is MemberState.LOST)
-        # Without a bookie for the lost one's place the next ledger would lack as much: its writer goes on instead (rule 3).
+        # Without a bookie for the lost one's place the next ledger would miss the same copy. Then its writer continues instead (rule 3).
         self._choose(metadata, members, lost, metadata.write_quorum)
         _log.warning(
             "recovering an open ledger with a lost bookie: its writer has not dealt with it",
@@ -202,7 +205,7 @@ class LedgerRepair:
         return True
 
     async def _end_limbos(self, metadata: LedgerMetadata, whole: list[Part], limbos: dict[str, int]) -> list[str]:
-        """Those that may have lost entries of this ledger and have all of it now may say so again; why that could not be done."""
+        """End the limbo of members that have all entries of this ledger again. Return why that failed."""
         reasons: list[str] = []
         for member, times in limbos.items():
             here = [segment.first_entry for segment in metadata.segments if member in segment.members]
@@ -242,7 +245,7 @@ class LedgerRepair:
 
 
 def _same_part(now: LedgerMetadata, before: LedgerMetadata, part: Part) -> bool:
-    """Whether a part is still the member's, with the same entries in the same places."""
+    """Whether a part still belongs to the member, with the same entries in the same places."""
     if (now.ensemble_size, now.write_quorum) != (before.ensemble_size, before.write_quorum):
         return False
     index = now.segment_index(part.first)

@@ -1,9 +1,10 @@
-"""The plan of a repair: which copies of a ledger are missing, and in which steps they are made. No I/O, no clock, no chance.
+"""The plan of a repair: which copies of a ledger are missing, and in which steps they are made. No I/O, no clock, no randomness.
 
-A *part* is what one member holds in one segment that has an end: every segment but the last of a ledger that is not closed. What lies
-there is confirmed and never changes, so it may be copied while a writer goes on at the end (rule 3). A member that is lost is replaced in
-its part by another bookie; one that is there and only lacks entries gets those copied to itself. The end of a ledger that is not closed is
-left to its writer; when that has not dealt with a lost member in good time, the ledger is recovered, which fences the writer (rule 4).
+A *part* is what one member holds in one segment that has an end: every segment but the last of a ledger that is not closed. The
+entries of a part are confirmed and never change, so they may be copied while a writer appends at the end (rule 3). A lost member is
+replaced in its part by another bookie. A member that is there and only misses entries gets copies of them. The end of a ledger that
+is not closed is left to its writer. When the writer does not replace a lost member in time, the ledger is recovered, which fences the
+writer (rule 4).
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ class MemberState(Enum):
 
 class StepKind(Enum):
     REPLACE = "replace"  # copy a part to another bookie, which takes the lost member's place
-    FILL = "fill"  # copy to the member itself what it lacks of its part
+    FILL = "fill"  # copy to the member itself the entries of its part that it misses
     ADD_COPY = "add a copy"  # of the whole ledger, which was made with fewer copies than its policy asks for
     RECOVER = "recover"  # find the end of a ledger whose last segment has a lost member
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What the member at a place of a segment holds. ``last`` is below ``first`` when the segment is empty."""
+    """The entries that the member at a place of a segment holds. ``last`` is below ``first`` when the segment is empty."""
 
     first: int  # of the segment
     last: int
@@ -49,7 +50,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``waits`` says what cannot be done yet, and why. With neither steps nor waits no copy is missing."""
+    """The steps of a repair. ``waits`` says what cannot be done yet, and why. With neither steps nor waits no copy is missing."""
 
     steps: tuple[Step, ...]
     waits: tuple[str, ...]
@@ -103,7 +104,7 @@ def held_entries(metadata: LedgerMetadata, part: Part, first: int, last: int) ->
 
 
 def spans_of(entry_ids: Sequence[int]) -> list[tuple[int, int]]:
-    """Ascending ids as pairs first, last (inclusive)."""
+    """Return ascending ids as pairs first, last (inclusive)."""
     spans: list[tuple[int, int]] = []
     for entry_id in entry_ids:
         if spans and spans[-1][1] == entry_id - 1:
@@ -114,6 +115,6 @@ def spans_of(entry_ids: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def summed_up(reasons: Mapping[str, None], limit: int) -> str:
-    """Reasons in one text of at most ``limit`` characters."""
+    """Join reasons into one text of at most ``limit`` characters."""
     text = "; ".join(reasons)
     return text if len(text) <= limit else text[: limit - 3] + "..."

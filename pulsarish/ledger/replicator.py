@@ -1,7 +1,8 @@
-"""Carries out what a ``WriterCore`` decides: pushes entries to the members, hears their answers, changes the ensemble.
+"""Carries out the decisions of a ``WriterCore``: sends entries to the members, handles their answers, changes the ensemble.
 
-Used by the writer (changes are compare-and-sets, adds are plain) and by recovery (changes stay local until the ledger is closed, adds
-are marked as recovery's). It knows bookies and entries; what a confirmed entry means is its owner's.
+The writer and recovery both use it. The writer stores each change by compare-and-set, and its adds are plain. Recovery keeps changes
+local until the ledger is closed, and its adds are marked as recovery's. The replicator knows bookies and entries. Its owner decides
+what a confirmed entry means.
 """
 
 from __future__ import annotations
@@ -27,28 +28,30 @@ _log = get_logger("ledger")
 
 
 class Owner(Protocol):
-    """What the owner of a replicator does for it."""
+    """The calls of a replicator to its owner."""
 
     async def store_change(self, change: Change) -> LedgerMetadata:
-        """Make a change true (and publish what it lacks) before anything else happens; returns the metadata that holds now. Raises the
-        error that ends the ledger's writing."""
+        """Store a change, and publish the members with missing copies, before anything else happens.
+
+        Returns the metadata that hold now. Raises the error that ends the writing.
+        """
         ...
 
     def publish_missing(self, members: Sequence[str]) -> None:
-        """Record members without copies where no change is made."""
+        """Record members with missing copies when the ensemble is not changed."""
 
     def confirmed(self, count: int, size_bytes: int) -> None:
         """Note that ``count`` more entries are confirmed, whose records have ``size_bytes`` bytes."""
 
     def progressed(self) -> None:
-        """An answer, a failure or the end of a change may have confirmed entries or made room."""
+        """Handle an answer, a failure or the end of a change, which may have confirmed entries or made room."""
 
     def ended(self, error: PulsarishError) -> None:
-        """Said once: nothing more will be confirmed."""
+        """Handle the end: nothing more will be confirmed. Called once."""
 
 
 class Replicator:
-    """One ledger's entries on their way to its members."""
+    """The entries of one ledger on their way to its members."""
 
     def __init__(self, world: World, options: LedgerOptions, pool: BookiePool, core: WriterCore, owner: Owner, *, recovery: bool) -> None:
         self.core = core
@@ -63,12 +66,12 @@ class Replicator:
         self._streams: dict[str, AddStream] = {}
         self._released = False
         self._change_over: asyncio.Future[None] | None = None
-        # The window's records, two pieces each (head and payload) and one size each, for a member that must get them again.
+        # The window's records for a member that must get them again: two pieces each (head and payload) and one size each.
         self._parts: list[Buffer] = []
         self._sizes: list[int] = []
         self._attach()
 
-    # -- what the owner does
+    # -- calls of the owner
 
     def push(self, parts: list[Buffer], sizes: list[int]) -> None:
         """Send the next entries: two parts (head, payload) and one size for each record, in order."""
@@ -101,7 +104,7 @@ class Replicator:
         self.crowded = free < self.core.metadata.ack_quorum
 
     async def unchanging(self) -> None:
-        """Wait until no ensemble change is out. Raises what stopped the writing."""
+        """Wait until no ensemble change is being stored. Raises the error that stopped the writing."""
         while self.core.changing and self.stopped_by is None:
             self._change_over = asyncio.get_running_loop().create_future()
             await self._change_over
@@ -109,7 +112,7 @@ class Replicator:
             raise self.stopped_by
 
     def mend(self) -> None:
-        """Give a member back to places that were left out, if there is one now. Called every ``check_interval_ms``."""
+        """Fill places that were left out, if a member is available now. Called every ``check_interval_ms``."""
         core = self.core
         if self.stopped_by is not None or self._released or core.changing or not core.missing or core.failed:
             return
@@ -125,25 +128,25 @@ class Replicator:
             self._start_change()
 
     def stop(self, error: PulsarishError) -> None:
-        """End the writing. What is not confirmed has an unknown outcome."""
+        """End the writing. Entries that are not confirmed have an unknown outcome."""
         if self.stopped_by is None:
             self.stopped_by = error
             self._detach()
             self._owner.ended(error)
 
     def release(self) -> None:
-        """All is confirmed and nothing more comes: stay only to hear of the copies beyond Qa that are still on their way."""
+        """Keep only waiting for the copies beyond Qa. All entries are confirmed, and no more will come."""
         assert not self.core.changing
         self._released = True
         self._detach_settled()
 
     def abandon(self, error: PulsarishError) -> None:
-        """Let go at once, without a word to the owner. A change that is out is of no consequence any more."""
+        """Stop at once, without a call to the owner. A change that is still being stored has no effect any more."""
         if self.stopped_by is None:
             self.stopped_by = error
             self._detach()
 
-    # -- what the add streams say
+    # -- events of the add streams
 
     def add_answered(self, member: str, first: int, last: int, code: int) -> None:
         if code == 0:
@@ -166,7 +169,7 @@ class Replicator:
         index = self.core.place_of(member)
         if index is not None and self.core.outstanding(index):
             self._member_lost(member, reason)
-        # Also a ledger that has nothing to lose there may have waited for room in that queue.
+        # A ledger that loses nothing at this bookie may have waited for room in its queue, too.
         if not self._released:
             self._after_event()
 
@@ -176,7 +179,7 @@ class Replicator:
         return [(index, self._streams[member]) for index, member in enumerate(self.core.members)]
 
     def _attach(self) -> None:
-        """Be heard by the streams of exactly the members that metadata holds now."""
+        """Register with the streams of exactly the members that metadata holds now."""
         members = self.core.members
         for member in [member for member in self._streams if member not in members]:
             self._streams.pop(member).detach(self._ledger_id)
@@ -216,13 +219,13 @@ class Replicator:
             self._member_lost(member, refused)
 
     def _send_some(self, index: int, first: int, parts: list[Buffer], sizes: list[int], wanted: list[int]) -> None:
-        """Send a member of a striped ledger those of the entries that it holds."""
+        """Send a member of a striped ledger those entries that it holds."""
         if wanted:
             pieces = [piece for k in wanted for piece in parts[2 * k : 2 * k + 2]]
             self._send(index, encode_chunk(self._ledger_id, pieces, [sizes[k] for k in wanted]))
 
     def _resend(self, index: int) -> None:
-        """Send a place's (new) member every entry of the window that it lacks, in messages of the usual size."""
+        """Send a place's (new) member every entry of the window that it misses, in messages of the usual size."""
         core = self.core
         base = core.confirmed + 1
         wanted: list[int] = []
@@ -238,14 +241,14 @@ class Replicator:
         self._send_some(index, base, self._parts, self._sizes, wanted)
 
     def _after_event(self) -> None:
-        """Settle, and let the owner know of every confirmation and of all room that this has made."""
+        """Settle the state, and tell the owner about every confirmation and all room that this has made."""
         self._settle()
         if self.crowded:
             self.look_for_crowd()
         self._owner.progressed()
 
     def _settle(self) -> None:
-        """After any event: begin a change if one is needed, then confirm what can be."""
+        """After any event: start a change if one is needed, then confirm the entries that can be confirmed."""
         if self.stopped_by is not None:
             return
         if self.core.failed:
@@ -259,8 +262,8 @@ class Replicator:
     def _replacement(self, index: int, members: Sequence[str]) -> str | None:
         bookies = self._pool.bookies
         places = bookies.describe(members)
-        # Who listens where another member was is that member's machine without its data, and takes no place but that one: with two, one
-        # machine's answers would count twice, and its next loss could take a whole write quorum.
+        # A bookie at the address of another member is that member's machine without its data. It may take only that
+        # member's place. With two places, one machine's answers would count twice, and its loss could take a whole write quorum.
         others = {bookies.book.get(member) for place, member in enumerate(members) if place != index}
         usable = [
             candidate
@@ -271,7 +274,7 @@ class Replicator:
         return None if chosen is None else chosen.member
 
     def _start_change(self) -> None:
-        """One change for all failures known now (rule 3)."""
+        """Start one change for all failures known now (rule 3)."""
         core = self.core
         members = list(core.members)
         replacements: dict[int, str] = {}
@@ -285,7 +288,7 @@ class Replicator:
             return
         change = core.begin_change(replacements)
         if not replacements:
-            # No other bookie is there: go on with the members that are left, and publish the shortage at once.
+            # No other bookie is available: continue with the members that are left, and publish the shortage at once.
             core.change_stored(core.metadata)
             self._owner.publish_missing(change.missing_members)
             return
@@ -301,7 +304,7 @@ class Replicator:
         )
 
     def fail(self, error: BaseException) -> None:
-        """End the writing: something of this ledger failed in an unforeseen way."""
+        """End the writing, because something of this ledger failed in an unforeseen way."""
         self.stop(ServiceNotReady(f"writing ledger {self._ledger_id} failed: {type(error).__name__}: {error}"))
         if self._change_over is not None and not self._change_over.done():
             self._change_over.set_result(None)

@@ -21,8 +21,10 @@ _WHAT_TO_DO = "pulsarish metadata audit shows it, pulsarish metadata confirm giv
 
 
 async def check_held_elsewhere(control: BookieControl, store: LedgerStore, metadata: LedgerMetadata, last_entry: int) -> None:
-    """Raises ``ServiceNotReady`` when a bookie outside the recorded ensembles holds, or may hold, entries after ``last_entry``; also
-    ``MetadataUnavailable``."""
+    """Check that no bookie outside the recorded ensembles holds entries after ``last_entry``.
+
+    Raises ``ServiceNotReady`` when one holds, or may hold, such an entry; also ``MetadataUnavailable``.
+    """
     members = {member: None for segment in metadata.segments for member in segment.members}
     others = [bookie for bookie in await store.bookies_if_unconfirmed() if bookie not in members]
     said = await asyncio.gather(*(_holds_beyond(control, bookie, metadata, last_entry) for bookie in others))
@@ -35,7 +37,7 @@ async def check_held_elsewhere(control: BookieControl, store: LedgerStore, metad
 
 
 async def _holds_beyond(control: BookieControl, bookie: str, metadata: LedgerMetadata, last_entry: int) -> str:
-    """What speaks against the end at ``last_entry``; empty for nothing."""
+    """Say why the ledger may not end at ``last_entry``; empty when this bookie knows no reason."""
     try:
         known = await control.read_lac(bookie, metadata.ledger_id)
         if known.code == NoSuchLedger.code:
@@ -44,7 +46,7 @@ async def _holds_beyond(control: BookieControl, bookie: str, metadata: LedgerMet
             return f"cannot tell whether it holds more of it (code {known.code})"
         if known.lac > last_entry:
             return f"knows that entries up to {known.lac} were confirmed"
-        # The next one that this bookie would hold is among as many entries as the ensemble has members.
+        # Of as many entries as the ensemble has members, this bookie would hold at least one.
         for entry_id in range(last_entry + 1, last_entry + 1 + metadata.ensemble_size):
             answer = await control.recovery_read(bookie, metadata.ledger_id, entry_id, entry_id, 1)
             if not answer.code:

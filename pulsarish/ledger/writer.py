@@ -1,8 +1,8 @@
 """The writer of one ledger.
 
-``append`` only queues; once a turn of the loop what waits is encoded and handed to the bookies as one batch, as far as the window (rule 3)
-and the bookies' queues have room: the rest waits here for confirmations. Nothing is done for a single entry but its head and its checksum.
-Confirmations come to the listener as "everything up to here".
+``append`` only queues. In the next turn of the loop all waiting entries are encoded and handed to the bookies as one batch, as far as
+the window (rule 3) and the bookies' queues have room. The rest waits here for confirmations. The only work for a single entry is its
+head and its checksum. The listener gets confirmations as "everything up to here".
 """
 
 from __future__ import annotations
@@ -35,28 +35,29 @@ class WriterListener(Protocol):
     """The owner of a writer. Called in the loop, in order, never from within ``append``."""
 
     def confirmed(self, last_entry: int) -> None:
-        """Every entry up to this one, inclusive, is on Qa bookies' disks."""
+        """Note that every entry up to this one, inclusive, is on the disks of Qa bookies."""
         ...
 
     def stopped(self, error: PulsarishError) -> None:
-        """Once, and nothing is confirmed any more: the outcome of the adds that were not confirmed is unknown (rule 4)."""
+        """Handle the stop of the writer, once. The outcome of the adds that were not confirmed is unknown (rule 4)."""
         ...
 
 
 class WriterKeeper(Protocol):
-    """Who made a writer, and calls its ``tick``."""
+    """The creator of a writer, which calls the writer's ``tick``."""
 
     def writer_stirred(self, writer: LedgerWriter) -> None:
-        """``tick`` is wanted from now on, until ``rests``."""
+        """Call the writer's ``tick`` from now on, until ``rests``."""
 
     def writer_ended(self, writer: LedgerWriter) -> None:
-        """Said once."""
+        """Handle the end of the writer. Called once."""
 
 
 class LedgerWriter:
-    """Made by ``LedgerClient.create``. ``metadata`` was stored at ``version`` and names the first ensemble.
+    """The writer of one ledger. Made by ``LedgerClient.create``.
 
-    It is the owner of its replicator, which calls what ``replicator.Owner`` names.
+    ``metadata`` was stored at ``version`` and names the first ensemble. The writer is the owner of its replicator, which makes the calls of
+    ``replicator.Owner``.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class LedgerWriter:
         self.created_ms = metadata.created_ms
         self.last_add_pushed = NO_ENTRY
         self.length_bytes = 0
-        """Sum of the payloads appended so far."""
+        """The sum of the payloads appended so far."""
         self._world = world
         self._options = options
         self._store = store
@@ -96,11 +97,11 @@ class LedgerWriter:
         self._lac_told = NO_ENTRY
         self._idle_since = 0.0
 
-    # -- what the contract names
+    # -- the interface
 
     @property
     def is_short(self) -> bool:
-        """Whether it goes on without a member that has left or failed, until that one or another is there."""
+        """Whether the writer continues without a member that has left or failed, until this or another bookie is available."""
         return bool(self._core.missing)
 
     @property
@@ -121,8 +122,10 @@ class LedgerWriter:
         return self._replicator.stopped_by is not None
 
     def append(self, payload: bytes) -> int:
-        """Queue one entry; returns its id. Never blocks; ``has_room`` says when to wait. Raises ``LedgerClosed``, or the error that
-        stopped the writer."""
+        """Queue one entry. Return its id. Never blocks; ``has_room`` says when to wait.
+
+        Raises ``LedgerClosed``, or the error that stopped the writer.
+        """
         if self._closing or self._replicator.stopped_by is not None:
             raise self._replicator.stopped_by or LedgerClosed(f"ledger {self.ledger_id} is closed")
         self._waiting.append(payload)
@@ -153,10 +156,10 @@ class LedgerWriter:
             await future
 
     async def close(self) -> LedgerMetadata:
-        """Confirm what was appended, then close the ledger by compare-and-set.
+        """Wait until the appended entries are confirmed, then close the ledger by compare-and-set.
 
-        Raises ``LedgerFenced`` when it is in recovery (recovery decides its end), what stopped the writer when that came first, and
-        ``MetadataUnavailable`` when the outcome is unknown. In every case the writer is done.
+        Raises ``LedgerFenced`` when the ledger is in recovery (recovery decides its end), the error that stopped the writer when that came
+        first, and ``MetadataUnavailable`` when the outcome is unknown. In every case the writer has ended.
         """
         if self._closing or self._replicator.stopped_by is not None:
             raise self._replicator.stopped_by or LedgerClosed(f"ledger {self.ledger_id} is closed already")
@@ -175,8 +178,10 @@ class LedgerWriter:
         return closed
 
     def abandon(self) -> None:
-        """Stop without closing. The owner lost the topic, and recovery by the next owner decides the ledger's end. The listener is not
-        called any more."""
+        """Stop without closing, because the owner lost the topic. Recovery by the next owner decides the ledger's end.
+
+        The listener is not called any more.
+        """
         if self._replicator.stopped_by is None:
             error = LedgerClosed(f"the writer of ledger {self.ledger_id} was abandoned")
             self._replicator.abandon(error)
@@ -184,7 +189,7 @@ class LedgerWriter:
             self._end()
 
     def condition(self) -> WriterCondition:
-        """How it is doing."""
+        """The condition of this writer."""
         core = self._core
         return WriterCondition(
             core.metadata,
@@ -197,7 +202,7 @@ class LedgerWriter:
             crowded=self._replicator.crowded,
         )
 
-    # -- for the client
+    # -- calls of the client
 
     def tick(self) -> None:
         """Called every ``check_interval_ms``."""
@@ -207,11 +212,11 @@ class LedgerWriter:
         self.progressed()
 
     def fail(self, error: BaseException) -> None:
-        """Stop as if too few bookies were left: something of this ledger failed in an unforeseen way."""
+        """Stop as if too few bookies were left, because something of this ledger failed in an unforeseen way."""
         self._replicator.fail(error)
 
     def rests(self) -> bool:
-        """Whether a tick would find nothing to do until the writer says that it has stirred: most ledgers of a broker are idle."""
+        """Whether a tick would do nothing until the writer calls ``writer_stirred``. Most ledgers of a broker are idle."""
         core = self._core
         told = core.confirmed == self.last_add_pushed == self._lac_told
         busy = self._waiting or self._room or core.missing or core.failed or core.changing
@@ -224,7 +229,7 @@ class LedgerWriter:
             self._keeper.writer_stirred(self)
 
     def lac_due(self, now: float) -> bool:
-        """Whether this ledger has been idle with a last confirmed entry that its records do not carry yet."""
+        """Whether this ledger is idle and its records do not carry the last confirmed entry yet."""
         if self.stopped or self._core.confirmed == self._lac_told or self._core.confirmed != self.last_add_pushed:
             return False
         return (now - self._idle_since) * 1000 >= self._options.explicit_lac_interval_ms
@@ -240,10 +245,10 @@ class LedgerWriter:
         self._loop.call_soon(self._flush_contained)
 
     def _fitting(self) -> int:
-        """How many of the waiting entries may be sent now.
+        """Return how many of the waiting entries may be sent now.
 
-        At most a quarter of a bookie's queue at once: the queues are shared with other ledgers, count as crowded at their half, and a
-        bookie whose queue overflows counts as failed. An entry that is greater than all that goes alone.
+        At most a quarter of a bookie's queue goes at once. The queues are shared with other ledgers and count as crowded when half full. A
+        bookie whose queue overflows counts as failed. An entry that is larger than this goes alone.
         """
         options, core = self._options, self._core
         self._replicator.look_for_crowd()
@@ -281,7 +286,7 @@ class LedgerWriter:
             del self._waiting[:count]
             self._flush_soon()
         else:
-            # Confirmations, room in a crowded queue, and the timer come back to it.
+            # A confirmation, room in a crowded queue, or the timer calls this again.
             return
         ledger_id, lac, length = self.ledger_id, self._core.confirmed, self._sent_length
         entry_id = self._core.pushed + 1
@@ -332,16 +337,18 @@ class LedgerWriter:
         waiting, self._room = self._room, []
         for future in waiting:
             if not future.done():
-                future.set_result(None)  # the waiter looks again and raises what stopped the writer
+                future.set_result(None)  # the waiter checks again and raises the error that stopped the writer
         if self._drained is not None and not self._drained.done():
             self._drained.set_exception(error)
 
     # -- metadata
 
     async def store_change(self, change: Change) -> LedgerMetadata:
-        """Store an ensemble change (rule 3): one compare-and-set, only while the ledger is open. Repairs of earlier segments that
-        auto-recovery stored meanwhile are merged."""
-        # A member that failed after the last entry was confirmed leaves an idle ledger to be repaired.
+        """Store an ensemble change by one compare-and-set, only while the ledger is open (rule 3).
+
+        Repairs of earlier segments that auto-recovery stored meanwhile are merged.
+        """
+        # A member that failed after the last entry was confirmed leaves an idle ledger under-replicated.
         self._stir()
         planned = change.planned
         while True:
@@ -371,7 +378,7 @@ class LedgerWriter:
                 return closed
 
     async def _reread(self) -> LedgerMetadata:
-        """The open record as it is now. Raises ``LedgerFenced`` when it is not open (any more)."""
+        """Read the open record as it is now. Raises ``LedgerFenced`` when the ledger is not open any more."""
         found = await self._store.read_newest(self.ledger_id)
         if found is None:
             raise LedgerFenced(f"ledger {self.ledger_id} was deleted")
@@ -385,7 +392,7 @@ class LedgerWriter:
         _ = self._world.tasks.spawn(self._publish(tuple(members)), name=f"under-replicated-{self.ledger_id}")
 
     async def _publish(self, members: tuple[str, ...]) -> None:
-        """The shortage is known at once (rule 3), and again when the ledger is closed, should the store be away now."""
+        """Publish the shortage at once (rule 3). If the store is unreachable now, it is published when the ledger is closed."""
         try:
             await self._store.publish_missing(self.ledger_id, members)
         except MetadataUnavailable as error:

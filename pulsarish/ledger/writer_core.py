@@ -1,15 +1,15 @@
-"""What a ledger's writer decides: which entries are confirmed, and when the ensemble must change. No I/O, no clock, no chance.
+"""The decisions of a ledger's writer: which entries are confirmed, and when the ensemble must change. No I/O, no clock, no randomness.
 
-The window is everything after the last confirmed entry (LAC). For each place of the ensemble one integer holds a bit for each entry of
-the window, the lowest for entry LAC + 1: set once the member at that place has it on disk. An answer for a range of entries is therefore
-one shift and one "or", whatever its length, and un-counting a replaced member (rule 3) is setting its integer to zero.
+The window is everything after the last confirmed entry (LAC). For each place of the ensemble one integer has a bit for each entry of
+the window; the lowest bit is for entry LAC + 1. A bit is set once the member at that place has the entry on disk. So an answer for a
+range of entries is one shift and one "or", whatever its length. To un-count a replaced member (rule 3), set its integer to zero.
 
 Promises:
-* An entry is confirmed when Qa distinct members of the stored ensemble have it, strictly in order; never while a failure is not yet
-  dealt with or a change runs (rules 2 and 3).
-* Failures are gathered; one change is out at a time; new members count only once it is stored.
-* A member that cannot be replaced is left out while every write quorum can still reach Qa without it, else the writer ends.
-* Whatever a confirmed entry lacks of its Qw copies when a member is given up is named, for publication as under-replicated.
+* An entry is confirmed when Qa distinct members of the stored ensemble have it. Entries are confirmed strictly in order, and never
+  while a failure is not handled yet or a change is being stored (rules 2 and 3).
+* Failures are collected. One change is stored at a time. New members count only once it is stored.
+* A member that cannot be replaced is left out while every write quorum can still reach Qa without it. Otherwise the writer ends.
+* When a member is given up before it has all its copies of confirmed entries, it is named, to be published as under-replicated.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ from pulsarish.model.position import NO_ENTRY
 
 __all__ = ["Change", "WriterCore"]
 
-_STRIPE_LENGTH: Final = 1024  # entries of a window that the first stripes are for; those of a longer one are made when it grows
+_STRIPE_LENGTH: Final = 1024  # entries of a window that the first stripes are for; longer stripes are made when the window grows
 _STRIPES_KEPT: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One ensemble change. ``planned`` must be stored before anything else happens. ``replaced`` are the places that get a new member.
-    ``missing_members`` are the members given up whose copies are missing; they are published with the change."""
+    """One ensemble change.
+
+    ``planned`` must be stored before anything else happens. ``replaced`` are the places that get a new member. ``missing_members`` are
+    the members given up whose copies are missing; they are published with the change.
+    """
 
     planned: LedgerMetadata
     replaced: tuple[int, ...]
@@ -40,8 +43,10 @@ class Change:
 
 @lru_cache(maxsize=_STRIPES_KEPT)
 def _stripes(ensemble_size: int, write_quorum: int, length: int) -> tuple[int, ...]:
-    """For each place an integer with bit e set when the place holds entry e, for e below the length at least: the same for all ledgers
-    with these quorums, of which a broker has as many as it has topics."""
+    """Return for each place an integer in which bit e is set when the place holds entry e, at least for all e below the length.
+
+    All ledgers with these quorums share the result. A broker has as many ledgers as topics.
+    """
     repeat = sum(1 << (ensemble_size * number) for number in range(-(-length // ensemble_size)))
     return tuple(
         sum(1 << entry for entry in range(ensemble_size) if (index - entry) % ensemble_size < write_quorum) * repeat
@@ -67,14 +72,14 @@ class WriterCore:
     )
 
     def __init__(self, metadata: LedgerMetadata, *, confirmed: int = NO_ENTRY) -> None:
-        """``confirmed``: the last confirmed entry to start from: -1 for a new ledger, the LAC found for a recovery."""
+        """Start after the entry ``confirmed``: -1 for a new ledger, the LAC found for a recovery."""
         assert confirmed >= metadata.last_segment.first_entry - 1
         self.metadata = metadata
         self.confirmed = confirmed
         self.pushed = confirmed
         count = metadata.ensemble_size
         self._acked = [0] * count
-        self._unanswered = [0] * count  # confirmed entries that the member at this place was sent and has not answered
+        self._unanswered = [0] * count  # confirmed entries that were sent to the member at this place and that it has not answered
         self._failed: list[int] = []  # places that need a new member, in the order of their failure
         self._missing: list[int] = []  # places left out because no bookie could replace them
         self._change: Change | None = None
@@ -95,7 +100,7 @@ class WriterCore:
 
     @property
     def failed(self) -> tuple[int, ...]:
-        """Places that wait for a change, none while one is out: the next round starts when it is stored."""
+        """The places that wait for a change; empty while one is being stored. The next change starts after that."""
         return () if self._change is not None else tuple(self._failed)
 
     @property
@@ -124,15 +129,15 @@ class WriterCore:
         return self._unanswered[index] > 0 or bool(self._window(index) & ~self._acked[index])
 
     def lacking_after_close(self) -> tuple[str, ...]:
-        """Members that will not get all their confirmed entries: those left out now. (Those that are merely late may yet answer.)"""
+        """The members that will not get all their confirmed entries: those left out now. (Members that are only late may still answer.)"""
         return tuple(self.members[index] for index in sorted(self._missing))
 
     def missing_members(self) -> tuple[str, ...]:
-        """Members that do not have all confirmed entries that they should, as far as they have answered."""
+        """The members that do not have all confirmed entries that they should, as far as they have answered."""
         return tuple(member for index, member in enumerate(self.members) if self._unanswered[index] > 0 or index in self._missing)
 
     def viable_without(self, places: tuple[int, ...]) -> bool:
-        """Whether every write quorum still has Qa members without these and the ones already missing."""
+        """Whether every write quorum still has Qa members without these places and the ones already missing."""
         size, quorum, need = self.metadata.ensemble_size, self.metadata.write_quorum, self.metadata.ack_quorum
         gone = [index in places or index in self._missing for index in range(size)]
         return all(quorum - sum(gone[(start + step) % size] for step in range(quorum)) >= need for start in range(size))
@@ -140,7 +145,7 @@ class WriterCore:
     # -- events
 
     def push(self, count: int) -> int:
-        """``count`` more entries are handed to the members; returns the id of the first."""
+        """Note that ``count`` more entries are handed to the members. Return the id of the first."""
         first = self.pushed + 1
         self.pushed += count
         while self.window_count + self.metadata.ensemble_size > self._stripe_length:
@@ -149,7 +154,7 @@ class WriterCore:
         return first
 
     def acked(self, member: str, first: int, last: int) -> None:
-        """A member has entries ``first..last`` on disk. One that is no member any more does not count (rule 2)."""
+        """Note that a member has entries ``first..last`` on disk. A bookie that is not a member any more does not count (rule 2)."""
         index = self._places.get(member)
         if index is None or last > self.pushed:
             return
@@ -163,7 +168,11 @@ class WriterCore:
             self._acked[index] |= bits & self._window(index)
 
     def fail(self, member: str) -> bool:
-        """A member failed. Returns whether that asks for a change: not when it is none (any more), or is known to have failed."""
+        """Note that a member failed.
+
+        Returns:
+            Whether a change is needed. False when the bookie is not a member, or is known to have failed.
+        """
         index = self._places.get(member)
         if index is None or not self.takes(index):
             return False
@@ -171,7 +180,7 @@ class WriterCore:
         return True
 
     def confirm(self) -> int:
-        """Confirm what can be; returns how many entries that was. Call it after every event."""
+        """Confirm the entries that can be confirmed. Return their number. Call it after every event."""
         if self._failed or self._change is not None:
             return 0
         # at_least[k]: bits of the entries that k or more members have.
@@ -196,7 +205,8 @@ class WriterCore:
     def begin_change(self, replacements: Mapping[int, str]) -> Change:
         """Start the one change for all failures known now and for missing places that can be filled again.
 
-        ``replacements``: the new member of each place that gets one; a failed place without one is left out from now on.
+        Args:
+            replacements: the new member of each place that gets one. A failed place without one is left out from now on.
         """
         assert self._change is None
         assert self.metadata.state is not LedgerState.CLOSED
@@ -238,10 +248,10 @@ class WriterCore:
         return change.replaced
 
     def rejoin(self, index: int) -> None:
-        """The member that was left out at this place is back; it must get every entry of the window that it lacks."""
+        """Take back the member that was left out at this place. It must get every entry of the window that it misses."""
         assert self._change is None
         self._missing.remove(index)
-        # What it missed meanwhile was published when it was left out; from here on it owes only what it is sent.
+        # The entries that it missed were published when it was left out. From here on it owes only what is sent to it.
         self._unanswered[index] = 0
 
     def lacks(self, index: int, entry_id: int) -> bool:
@@ -268,7 +278,7 @@ class WriterCore:
     # -- helpers
 
     def _window(self, index: int) -> int:
-        """The bits of the window's entries that the place holds."""
+        """Return the bits of the window's entries that the place holds."""
         count = self.pushed - self.confirmed
         ones = (1 << count) - 1
         if self.metadata.write_quorum == self.metadata.ensemble_size:
@@ -276,7 +286,7 @@ class WriterCore:
         return (self._stripes[index] >> ((self.confirmed + 1) % self.metadata.ensemble_size)) & ones
 
     def _stripe_count(self, index: int, first: int, count: int) -> int:
-        """How many of ``count`` entries from ``first`` on the place holds."""
+        """Count those of ``count`` entries from ``first`` on that the place holds."""
         if self.metadata.write_quorum == self.metadata.ensemble_size:
             return count
         return sum(self.holds(index, entry) for entry in range(first, first + count))
