@@ -1,8 +1,8 @@
-"""The way into a topic's log: appends go to the current ledger; a full, aged or broken ledger is replaced underneath them.
+"""Appends to a topic's log. They go to the current ledger; a full, aged or broken ledger is replaced underneath them.
 
-A replacement is always the same four steps: make the next ledger, end the current one (close it, or recover it when its writer has
-stopped), swing the list in metadata by compare-and-set, send what still waits. Whatever fails for now is tried again; a refused
-compare-and-set or a fenced ledger ends this owner for good (rules 4 and 14).
+A replacement always has the same four steps: create the next ledger, end the current one (close it, or recover it when its writer has
+stopped), store the new list in metadata by compare-and-set, send the entries that wait. A step that fails for now is tried again. A
+refused compare-and-set or a fenced ledger ends this owner for good (rules 4 and 14).
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ _log = get_logger("managed_ledger")
 T = TypeVar("T")
 
 _READ_BACK_BYTES: Final = 1 << 20
-"""One read of the entries of a recovered ledger."""
+"""The size of one read of the entries of a recovered ledger."""
 
 
 class LogListener(Protocol):
-    """Who owns the appends. Called in the loop, never from inside ``append``."""
+    """The owner of the appends. Called in the loop, never from inside ``append``."""
 
     def appended(self, ledger_id: int, first_entry: int, contexts: Sequence[object]) -> None:
-        """Consecutive entries are confirmed, in the order of their appends."""
+        """Note that consecutive entries are confirmed, in the order of their appends."""
         ...
 
     def append_failed(self, contexts: Sequence[object], error: PulsarishError) -> None:
-        """These were not confirmed here and will not be sent again; after ``fenced`` they may still turn out to be in the log."""
+        """Note that these appends were not confirmed here and will not be sent again. After ``fenced`` they may still be in the log."""
         ...
 
     def fenced(self, error: PulsarishError) -> None:
-        """This owner is done, for good."""
+        """Note that this owner has ended for good."""
         ...
 
 
 class _Goal(IntEnum):
-    """What is to become of the current ledger; a greater goal overrides a smaller one."""
+    """What to do with the current ledger. A greater goal overrides a smaller one."""
 
     NONE = 0
     REPLACE = 1
@@ -70,11 +70,11 @@ class _Goal(IntEnum):
 
 
 class _GoalChanged(Exception):
-    """Leave what is being done: there is a greater goal now, the appender has stopped, or it must be begun again."""
+    """Stop the present work: there is a greater goal now, the appender has stopped, or the work must start again."""
 
 
 class Appender:
-    """Carries out what ``ChainCore`` decides. Everything it serves is for one topic on one broker."""
+    """Carries out the decisions of ``ChainCore``, for one topic on one broker."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Appender:
         stopped: Callable[[PulsarishError], None],
     ) -> None:
         self.core = core
-        self.error: PulsarishError | None = None  # why this owner is done
+        self.error: PulsarishError | None = None  # why this owner has ended
         self._topic = topic
         self._ledgers = ledgers
         self._clock = world.clock
@@ -108,7 +108,7 @@ class Appender:
         self._working = False
         self._goal = _Goal.NONE
         self._blocked_since = 0.0  # when appends began to wait for a ledger
-        self._outage: PulsarishError | None = None  # why appends are refused until a ledger is there
+        self._outage: PulsarishError | None = None  # why appends are refused until there is a ledger
         self._waiters: list[asyncio.Future[None]] = []
         self._step = ""
         self._blocked_since_ms = 0
@@ -126,11 +126,11 @@ class Appender:
         )
 
     def use_options(self, options: ManagedLedgerOptions) -> None:
-        """Quorums hold from the next ledger on, everything else at once but the limits drawn for the current ledger."""
+        """Apply options. Quorums hold from the next ledger on. The limits of the current ledger stay; all else changes at once."""
         self._options = options
 
     def use(self, writer: LedgerWriter, events: WriterEvents) -> None:
-        """Append to this ledger from now on; it is the chain's current one."""
+        """Append to this ledger from now on. It is the chain's current one."""
         assert self.core.chain.links[-1].ledger_id == writer.ledger_id
         self._writer = writer
         self._events = events
@@ -142,7 +142,7 @@ class Appender:
         return self._options.write_quorum
 
     def condition(self) -> LogCondition:
-        """How it is doing."""
+        """The condition of the appender."""
         core, writer = self.core, self._writer
         waits = core.phase in (Phase.DRAINING, Phase.REPLACING)
         return LogCondition(
@@ -157,7 +157,7 @@ class Appender:
         )
 
     def current_reader(self) -> LedgerReader:
-        """Reads the chain's open ledger up to what is confirmed."""
+        """Return the reader of the chain's open ledger, up to what is confirmed."""
         if self._reader is None:
             assert self._writer is not None
             self._reader = self._ledgers.reader_of(self._writer)
@@ -186,7 +186,7 @@ class Appender:
         try:
             entry_id = self._writer.append(payload)
         except PulsarishError as error:
-            # It has stopped. Acted on from the loop, never from inside an append of ours.
+            # The writer has stopped. That is handled from the loop, never from inside an append.
             asyncio.get_running_loop().call_soon(self._writer_refused, self._writer, error)
             return False
         self.core.note_pushed(entry_id, len(payload))
@@ -247,7 +247,7 @@ class Appender:
         self._start(_Goal.REPLACE)
 
     def fence(self, error: PulsarishError) -> None:
-        """Stop for good: a storage layer or metadata says that another owner is there, or this broker was told to let go."""
+        """Stop for good, because storage or metadata shows another owner, or this broker must give up the topic."""
         if self.core.phase is Phase.STOPPED:
             return
         self.error = error
@@ -277,7 +277,7 @@ class Appender:
     # -- replacing and ending the current ledger
 
     def _start(self, goal: _Goal) -> None:
-        """Work towards a goal in the background; one piece of work at a time."""
+        """Work towards a goal in the background, one piece of work at a time."""
         if self.core.phase is Phase.STOPPED:
             return
         self._goal = max(self._goal, goal)
@@ -308,14 +308,14 @@ class Appender:
             self._start(_Goal.REPLACE)
 
     async def seal(self) -> None:
-        """Terminate: nothing is appended any more, for good. Raises ``TopicFenced`` when another owner came first."""
+        """Terminate the log: no append is accepted again. Raises ``TopicFenced`` when another owner came first."""
         if self.core.phase is not Phase.SEALED:
             await self._reach(_Goal.SEAL)
         if self.core.phase is not Phase.SEALED:
             raise self.error or TopicFenced(f"topic {self._topic.name} is not served by this broker")
 
     async def close(self) -> None:
-        """End in order, so that the next owner has nothing to recover; what cannot be done now is left to its recovery."""
+        """Close the current ledger, so that the next owner has nothing to recover. What cannot be done now is left to its recovery."""
         await self._reach(_Goal.CLOSE)
 
     async def _work(self) -> None:
@@ -359,7 +359,7 @@ class Appender:
             await self._end_current(_Goal.REPLACE)
             await self._persistently(_Goal.REPLACE, lambda: self._swing(writer))
         except Conflict:
-            # Ending the current one may take hours, and the next is in no list meanwhile: it was removed as an orphan, or is about to be.
+            # Ending the current ledger may take hours. The next one is in no list meanwhile, so it was removed as an orphan, or will be.
             _log.warning("the next ledger was changed by another process, making another", topic=self._topic.name, ledger=writer.ledger_id)
             await discard_ledger(self._ledgers, self._topic, writer)
             raise _GoalChanged from None
@@ -412,7 +412,7 @@ class Appender:
         await self._persistently(_Goal.SEAL, lambda: self._topic.change(decide, apply))
 
     async def _close(self) -> None:
-        """One attempt at each step: the next owner's recovery does what this one leaves."""
+        """Try each step once. The next owner's recovery does what this one leaves."""
         error = TopicFenced(f"topic {self._topic.name} was closed on this broker")
         if self.core.phase is not Phase.SEALED:
             await self._end_current(_Goal.CLOSE)
@@ -428,7 +428,7 @@ class Appender:
             self._listener.append_failed(contexts, error)
 
     async def _end_current(self, goal: _Goal) -> None:
-        """Until the current ledger is closed for good and what it holds is confirmed."""
+        """Work until the current ledger is closed for good and its entries are confirmed."""
         self._step = f"closing ledger {self.core.chain.links[-1].ledger_id}"
         if self.core.phase is Phase.WRITING:  # also when the goal changed while a new ledger was just taking over
             self._block()
@@ -444,7 +444,7 @@ class Appender:
             await self._persistently(goal, self._recover)
 
     async def _close_writer(self) -> bool:
-        """``False`` when it did not end in order and must be recovered."""
+        """Close the writer. ``False`` when that failed, and the ledger must be recovered."""
         assert self._writer is not None
         if self._events is not None:
             self._events.owner = None
@@ -460,16 +460,16 @@ class Appender:
         return True
 
     async def _recover(self) -> None:
-        """Close our own ledger by recovery: only its result says which of the pending entries are in the log (Pulsar's #7490).
+        """Close our own ledger by recovery. Only its result says which of the pending entries are in the log (Pulsar's #7490).
 
-        They are read back, because the ledger may hold entries of another peer under their ids.
+        The entries are read back, because the ledger may hold entries of another peer under their ids.
         """
         reader = await self._ledgers.open(self.core.chain.links[-1].ledger_id)
         last_entry = reader.last_add_confirmed
         payloads = await self._read_back(reader, last_entry)
         if self._stopped:
             return
-        self._reader = reader  # what recovery confirms the stopped writer does not know
+        self._reader = reader  # the stopped writer does not know what recovery confirms
         confirmed, foreign_count = self.core.recovered(last_entry, payloads)
         if foreign_count:
             _log.error(
@@ -503,7 +503,7 @@ class Appender:
         self._blocked_since_ms = self._clock.wall_ms()
 
     async def _persistently(self, goal: _Goal, step: Callable[[], Awaitable[T]]) -> T:
-        """Try until it works; what waits is refused with the reason once that takes longer than the limit (rule 20).
+        """Try until it works. Once that takes longer than the limit, waiting appends are refused with the reason (rule 20).
 
         A closing topic tries once.
         """
@@ -529,7 +529,7 @@ class Appender:
             error, trouble.since_ms if trouble else now_ms, trouble.attempts + 1 if trouble else 1, retry_at_ms=now_ms + wait_ms
         )
         if trouble is None or str(trouble.error) != str(error):
-            # Once for each reason: statistics and ``topics explain`` have it, with the attempts, for as long as it lasts.
+            # Once for each reason. Statistics and ``topics explain`` show it, with the number of attempts, for as long as it lasts.
             _log.warning("no new ledger yet", topic=self._topic.name, step=self._step, error=error)
         if self.core.phase not in (Phase.DRAINING, Phase.REPLACING):
             return

@@ -1,6 +1,6 @@
-"""The chain of a topic's ledgers: which positions exist, how far apart they are, which follows which. No I/O.
+"""The chain of a topic's ledgers: which positions exist, the number of entries between two, and the order of positions. No I/O.
 
-Counting works on ordinals: the number of entries before a ledger in the log, counted from the oldest ledger that was there when the chain
+Counting uses ordinals: the number of entries before a ledger in the log, counted from the oldest ledger at the time the chain
 was loaded. Trimming drops ledgers from the front and changes no ordinal.
 """
 
@@ -36,7 +36,7 @@ class Link:
 class Chain:
     """Links in the order of the log; only the last may be open.
 
-    ``lost``: entries that an operator's command moved past. They keep their positions and count in sizes, but nothing leads to them.
+    ``lost``: entries that an operator's command skipped. They keep their positions and count in sizes, but no position leads to them.
     """
 
     __slots__ = ("_ids", "_links", "_lost")
@@ -85,7 +85,7 @@ class Chain:
         self._ids.append(ledger_id)
 
     def grow(self, count: int, size_bytes: int) -> None:
-        """Entries of the open ledger were confirmed."""
+        """Note that entries of the open ledger were confirmed."""
         link = self._links[-1]
         assert link.closed_ms == 0
         link.entries += count
@@ -97,13 +97,13 @@ class Chain:
         self._links[-1].closed_ms = closed_ms
 
     def drop_last(self) -> None:
-        """Take an empty closed ledger off the end."""
+        """Remove an empty closed ledger from the end."""
         assert self._links[-1].entries == 0
         self._links.pop()
         self._ids.pop()
 
     def drop_first(self, count: int) -> list[int]:
-        """Take ledgers off the front; returns their ids."""
+        """Remove ledgers from the front. Return their ids."""
         assert all(link.closed_ms for link in self._links[:count]), "the current ledger is never trimmed (rule 17)"
         gone = self._ids[:count]
         self._lost = [lost for lost in self._lost if lost.ledger_id not in gone]
@@ -118,24 +118,24 @@ class Chain:
         return self._links[index] if index < len(self._ids) and self._ids[index] == ledger_id else None
 
     def contains(self, position: Position) -> bool:
-        """Whether a confirmed entry of this chain is there."""
+        """Whether a confirmed entry of this chain is at the position."""
         link = self.find(position.ledger_id)
         return link is not None and 0 <= position.entry_id < link.entries
 
     def lost_at(self, position: Position) -> LostRange | None:
-        """The range of lost entries in which a position lies."""
+        """Return the range of lost entries that contains a position."""
         for lost in self._lost:
             if lost.ledger_id == position.ledger_id and lost.first_entry <= position.entry_id <= lost.last_entry:
                 return lost
         return None
 
     def readable_until(self, position: Position, last_entry: int) -> int:
-        """The last entry up to ``last_entry`` of the position's ledger before the next lost one."""
+        """Return the last entry up to ``last_entry`` of the position's ledger before the next lost one."""
         ahead = [lost.first_entry for lost in self._lost if lost.ledger_id == position.ledger_id and lost.first_entry > position.entry_id]
         return min([last_entry, *(first - 1 for first in ahead)])
 
     def _lost_up_to(self, position: Position) -> int:
-        """How many lost entries lie at or before a position."""
+        """Count the lost entries at or before a position."""
         return sum(
             min(lost.last_entry, position.entry_id) - lost.first_entry + 1 if lost.ledger_id == position.ledger_id else _count(lost)
             for lost in self._lost
@@ -143,25 +143,25 @@ class Chain:
         )
 
     def first_position(self) -> Position:
-        """Where the oldest kept entry is, or the first one will be."""
+        """Return the position of the oldest kept entry, or of the first one that will be."""
         return Position(self._ids[0], 0) if self._ids else Position(0, 0)
 
     def last_position(self) -> Position:
-        """The last confirmed entry; just before the first position while there is none."""
+        """Return the last confirmed entry; the position just before the first one while there is none."""
         for link in reversed(self._links):
             if link.entries:
                 return link.last_position
         return Position(self._ids[0], NO_ENTRY) if self._ids else Position(0, NO_ENTRY)
 
     def next_position(self, position: Position) -> Position:
-        """The smallest position of the log above this one that is not lost; in the open ledger it may not be written yet."""
+        """Return the smallest position above this one that is not lost. In the open ledger it may not be written yet."""
         following = self._following(position)
         while (lost := self.lost_at(following)) is not None:
             following = self._following(Position(lost.ledger_id, lost.last_entry))
         return following
 
     def position_before(self, position: Position) -> Position | None:
-        """The entry before this one, if there is one."""
+        """Return the entry before this one, if there is one."""
         if position.entry_id > 0:
             return Position(position.ledger_id, position.entry_id - 1)
         for link in reversed(self._links):
@@ -184,7 +184,7 @@ class Chain:
         return Position(position.ledger_id, position.entry_id + 1)
 
     def ordinal(self, position: Position) -> int:
-        """How many entries lie at or before the position, counted from the origin of ordinals."""
+        """Count the entries at or before the position, from the origin of ordinals."""
         index = bisect_right(self._ids, position.ledger_id) - 1
         if index < 0:
             return self._links[0].start if self._links else 0
@@ -194,14 +194,14 @@ class Chain:
         return link.start + min(max(position.entry_id + 1, 0), link.entries)
 
     def entries_between(self, low: Position, high: Position) -> int:
-        """How many entries p that are not lost have low < p <= high."""
+        """Count the entries p that are not lost with low < p <= high."""
         if high <= low:
             return 0
         lost = self._lost_up_to(high) - self._lost_up_to(low) if self._lost else 0
         return max(0, self.ordinal(high) - self.ordinal(low) - lost)
 
     def bytes_above(self, position: Position) -> int:
-        """About how many bytes of entries lie above a position: within its ledger, entries count as equally large."""
+        """Return about how many bytes of entries lie above a position. Within its ledger, all entries count as equally large."""
         index = bisect_left(self._ids, position.ledger_id)
         size_bytes = sum(link.size_bytes for link in self._links[index:])
         if index < len(self._ids) and self._ids[index] == position.ledger_id:
@@ -211,7 +211,7 @@ class Chain:
         return size_bytes
 
     def last_before_bytes(self, size_bytes: int) -> Position | None:
-        """The first position with at most ``size_bytes`` after it, as ``bytes_above`` counts; ``None`` when the chain has no more."""
+        """Return the first position with at most ``size_bytes`` after it, as ``bytes_above`` counts; ``None`` when the chain is smaller."""
         left = size_bytes
         for link in reversed(self._links):
             if link.size_bytes > left:
@@ -221,7 +221,7 @@ class Chain:
         return None
 
     def position_at(self, ordinal: int) -> Position:
-        """The position of the entry with this many entries before it (see ``ordinal``). It must exist."""
+        """Return the position of the entry with this many entries before it (see ``ordinal``). It must exist."""
         assert self._links
         assert self._links[0].start <= ordinal < self._end
         low, high = 0, len(self._links)
@@ -235,7 +235,7 @@ class Chain:
         return Position(link.ledger_id, ordinal - link.start)
 
     def record(self) -> tuple[TopicLedger, ...]:
-        """The chain as metadata keeps it: nothing is said of an open ledger but its id."""
+        """Return the chain as metadata stores it. Of an open ledger metadata stores only the id."""
         return tuple(
             TopicLedger(link.ledger_id, link.entries, link.size_bytes, link.closed_ms) if link.closed_ms else TopicLedger(link.ledger_id)
             for link in self._links

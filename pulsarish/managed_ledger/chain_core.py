@@ -1,9 +1,9 @@
-"""What happens to a topic's appends, decided without I/O: which wait, which are in the current ledger, when the ledger is replaced, and
-what is sent again after a writer has stopped.
+"""The decisions about a topic's appends, without I/O: which wait, which are in the current ledger, when the ledger is replaced, and
+which are sent again after a writer has stopped.
 
-Promises: entries are confirmed in the order they were accepted, each once; an entry whose outcome in a stopped ledger is not known is
-neither confirmed nor sent again before that ledger has been recovered and closed (the duplicates of Pulsar's #7490 come from guessing),
-and it is confirmed only if the ledger holds its bytes.
+Promises: entries are confirmed in the order they were accepted, each once. When a writer stops, the outcome of some entries in its
+ledger is unknown. Such an entry is neither confirmed nor sent again before that ledger has been recovered and closed (the duplicates
+of Pulsar's #7490 come from guessing). It is confirmed only if the ledger holds its bytes.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Phase(Enum):
     """
 
     WRITING = "writing"  # to the current ledger, at once
-    DRAINING = "draining"  # they wait; what the current ledger has is being confirmed
+    DRAINING = "draining"  # they wait until the entries in the current ledger are confirmed
     REPLACING = "replacing"  # they wait for another ledger
     SEALED = "sealed"  # refused: the topic was terminated
     STOPPED = "stopped"  # refused: fenced or closed on this broker
 
 
 class RollLimits(NamedTuple):
-    """When a ledger is full; ages in seconds of the node's monotonic clock."""
+    """The limits of a full ledger. Ages are in seconds of the node's monotonic clock."""
 
     entries_max: int
     bytes_max: int
@@ -51,7 +51,7 @@ class Confirmed(NamedTuple):
 
 
 class ChainCore:
-    """The appends of one topic. The shell calls in the order of events; ``check`` asserts what always holds."""
+    """The appends of one topic. The shell calls in the order of events; ``check`` asserts the invariants."""
 
     __slots__ = ("_contexts", "_payloads", "chain", "opened_at", "pending_bytes", "phase", "pushed", "pushed_bytes")
 
@@ -60,9 +60,9 @@ class ChainCore:
         self.phase = Phase.WRITING
         self.opened_at = opened_at  # when the current ledger was made
         self.pending_bytes = 0
-        self.pushed = 0  # of what waits, how many are in the current ledger, unconfirmed
+        self.pushed = 0  # waiting entries that are in the current ledger, unconfirmed
         self.pushed_bytes = 0  # their size
-        # Lists, taken from in runs: an empty deque would be a tenth of what an idle topic costs.
+        # Lists, consumed in runs: an empty deque would be a tenth of the memory of an idle topic.
         self._payloads: list[bytes] = []
         self._contexts: list[object] = []
 
@@ -71,11 +71,11 @@ class ChainCore:
         return len(self._payloads)
 
     def oldest_context(self) -> object | None:
-        """Of the append that has waited longest, ``None`` when none waits."""
+        """The context of the append that has waited longest; ``None`` when none waits."""
         return self._contexts[0] if self._contexts else None
 
     def contexts(self) -> Iterator[object]:
-        """Of all appends that wait, the oldest first."""
+        """Iterate over the contexts of all appends that wait, the oldest first."""
         return iter(self._contexts)
 
     @property
@@ -88,7 +88,7 @@ class ChainCore:
         return self.chain.links[-1].entries + self.pushed
 
     def accept(self, payload: bytes, context: object) -> bool:
-        """Queue an entry; ``True`` when it is to be pushed to the current ledger now."""
+        """Queue an entry. Return whether it must be pushed to the current ledger now."""
         assert self.phase in (Phase.WRITING, Phase.DRAINING, Phase.REPLACING)
         self._payloads.append(payload)
         self._contexts.append(context)
@@ -96,18 +96,18 @@ class ChainCore:
         return self.phase is Phase.WRITING and self.pushed == len(self._payloads) - 1
 
     def note_pushed(self, entry_id: int, size_bytes: int) -> None:
-        """The writer took the oldest entry that was not pushed yet."""
+        """Note that the writer took the oldest entry that was not pushed yet."""
         assert entry_id == self.next_entry, f"the ledger numbered an entry {entry_id}, expected {self.next_entry}"
         self.pushed += 1
         self.pushed_bytes += size_bytes
         assert self.pushed <= len(self._payloads)
 
     def unpushed(self) -> Iterator[bytes]:
-        """What a new writer is to be given, in order. The caller notes each as pushed."""
+        """Iterate in order over the payloads for a new writer. The caller notes each as pushed."""
         yield from self._payloads[self.pushed :]
 
     def confirm(self, last_entry: int) -> Confirmed | None:
-        """The current ledger has confirmed everything up to ``last_entry``; ``None`` when that is nothing new."""
+        """Note that the current ledger has confirmed everything up to ``last_entry``. Return ``None`` when that is nothing new."""
         link = self.chain.links[-1]
         first = link.entries
         count = last_entry + 1 - first
@@ -142,7 +142,7 @@ class ChainCore:
         self.phase = Phase.DRAINING
 
     def writer_stopped(self) -> None:
-        """The writer ended by itself: the outcome of what was pushed is unknown."""
+        """Note that the writer ended by itself. The outcome of the pushed entries is unknown."""
         if self.phase in (Phase.WRITING, Phase.DRAINING):
             self.phase = Phase.REPLACING
 
@@ -150,12 +150,12 @@ class ChainCore:
         """Settle the stopped ledger, which is closed for good.
 
         An entry id alone does not prove that the ledger holds our entry: any peer can add entries to an open ledger. Only entries with our
-        own bytes are confirmed. From the first other one on, ours go to the next ledger, in their order; a copy of a later one may then be
-        in the log twice.
+        own bytes are confirmed. From the first foreign one on, our entries go to the next ledger, in their order. A copy of a later one may
+        then be in the log twice.
 
         Args:
             last_entry: the ledger's last entry.
-            payloads: what the ledger holds from the first unconfirmed entry on.
+            payloads: the ledger's entries from the first unconfirmed one on.
 
         Returns:
             The entries confirmed by this, and how many entries of the ledger are not ours.
@@ -182,7 +182,7 @@ class ChainCore:
         return confirmed, len(foreign)
 
     def swing(self, ledger_id: int, closed_ms: int, now: float) -> None:
-        """Metadata holds the chain with the current ledger closed and the new one at its end."""
+        """Note that metadata holds the chain with the current ledger closed and the new one at its end."""
         assert self.drained
         assert self.phase in (Phase.DRAINING, Phase.REPLACING)
         self.chain.close_current(closed_ms)
@@ -193,13 +193,13 @@ class ChainCore:
         self.phase = Phase.WRITING
 
     def seal(self, closed_ms: int) -> None:
-        """Metadata holds the chain, closed and terminated."""
+        """Note that metadata holds the chain, closed and terminated."""
         assert self.drained
         self.chain.close_current(closed_ms)
         self.phase = Phase.SEALED
 
     def fail_unpushed(self) -> list[object]:
-        """Give up what is in no ledger; returns the contexts. Only once the stopped ledger has been recovered."""
+        """Give up the entries that are in no ledger. Return their contexts. Call it only once the stopped ledger has been recovered."""
         assert self.pushed == 0
         return self.fail_all()
 
@@ -209,7 +209,7 @@ class ChainCore:
         return contexts
 
     def stop(self) -> list[object]:
-        """No more appends here; returns the contexts of what is unconfirmed."""
+        """Accept no more appends. Return the contexts of the unconfirmed ones."""
         self.phase = Phase.STOPPED
         return self.fail_all()
 

@@ -1,4 +1,4 @@
-"""A subscription's place in a topic. Acknowledging changes memory at once; ``flush`` makes it durable, one write for all that wait."""
+"""A subscription's position in a topic. An acknowledgement changes memory at once. ``flush`` makes it durable, in one write for all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = get_logger("managed_ledger.cursor")
 
 
 def mark_before(chain: Chain, position: Position) -> Position:
-    """The mark from which delivery begins at ``position``, or at the nearest entry that is or will be there."""
+    """Return the mark-delete position for delivery to begin at ``position``, or at the nearest entry that is or will be there."""
     if position > chain.last_position():
         return chain.last_position()
     first = max(position, chain.first_position())
@@ -30,7 +30,7 @@ def mark_before(chain: Chain, position: Position) -> Position:
 
 
 class Cursor:
-    """Made by ``ManagedLedger.open_cursor``. Without a store it is not durable and lives in memory."""
+    """A cursor. Made by ``ManagedLedger.open_cursor``. Without a store it is not durable and lives in memory."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Cursor:
         fence: Callable[[PulsarishError], None],
         subscription_properties: Mapping[str, str],
     ) -> None:
-        """``subscription_properties``: of one without a store, which has them nowhere else."""
+        """``subscription_properties``: those of a cursor without a store, which keeps them only here."""
         self.name = name
         self._core = core
         self._chain = chain
@@ -54,16 +54,16 @@ class Cursor:
         self._fence = fence
         self._subscription_properties = dict(subscription_properties)
         self.trimmed_positions = 0
-        """How often its position had been trimmed, so that delivery went on at the first entry kept. Counted in memory."""
+        """How often the cursor's position had been trimmed, so that delivery continued at the first kept entry. Counted in memory."""
         self._ended: PulsarishError | None = None
-        self._round: asyncio.Future[None] | None = None  # the write under way; those that wait for it share its end
+        self._round: asyncio.Future[None] | None = None  # the present write; all callers that wait for it share its result
         self._flush_due = False
         self._watching = False
 
     def use_options(self, options: ManagedLedgerOptions) -> None:
         self._options = options
 
-    # -- what it is
+    # -- state
 
     @property
     def durable(self) -> bool:
@@ -71,7 +71,7 @@ class Cursor:
 
     @property
     def mark_delete(self) -> Position:
-        """Everything up to here, inclusive, is acknowledged."""
+        """The mark-delete position: everything up to here, inclusive, is acknowledged."""
         return self._core.acks.mark
 
     @property
@@ -80,7 +80,7 @@ class Cursor:
 
     @property
     def safe_mark(self) -> Position:
-        """Nothing above this may be trimmed."""
+        """The position above which nothing may be trimmed."""
         return self._core.safe_mark
 
     @property
@@ -94,12 +94,12 @@ class Cursor:
 
     @property
     def hole_count(self) -> int:
-        """Acknowledged ranges and partly acknowledged batches above the mark."""
+        """The number of acknowledged ranges and partly acknowledged batches above the mark-delete position."""
         return self._core.acks.hole_count
 
     @property
     def blocked(self) -> bool:
-        """Too many holes to be kept: dispatch stops until some are filled (rule 16). Acknowledging goes on."""
+        """Whether there are too many holes to store. Dispatch stops until some are filled (rule 16). Acknowledging continues."""
         return self._core.acks.hole_count >= self._options.max_unacked_ranges_to_persist
 
     @property
@@ -108,7 +108,7 @@ class Cursor:
 
     @property
     def ledger_id(self) -> int:
-        """Of the ledger that it is kept in; -1: it is in metadata, or in memory only."""
+        """The id of the ledger that stores the cursor; -1: it is in metadata, or in memory only."""
         return self._store.ledger_id if self._store is not None else -1
 
     def acked_ranges(self, count: int) -> list[AckedRange]:
@@ -116,7 +116,7 @@ class Cursor:
         return list(islice(self._core.acks.ranges(), count))
 
     def backlog(self) -> int:
-        """How many entries of the log are not acknowledged."""
+        """The number of entries of the log that are not acknowledged."""
         between = self._chain.entries_between(self._core.acks.mark, self._chain.last_position())
         return max(0, between - self._core.acks.entry_count)
 
@@ -124,21 +124,24 @@ class Cursor:
         return self._core.acks.contains(position)
 
     def ack_set(self, position: Position) -> int | None:
-        """The indexes of a partly acknowledged batch that remain, as bits from the lowest; ``None`` for any other entry."""
+        """Return the remaining indexes of a partly acknowledged batch, as bits from the lowest; ``None`` for any other entry."""
         return self._core.acks.remaining(position)
 
     @property
     def last_active_ms(self) -> int:
-        """When it was last noted that the subscription is in use, by the wall clock; 0: never."""
+        """The wall clock time of the last noted use of the subscription, in milliseconds; 0: never."""
         return 0 if self._store is None else self._store.cell.record.last_active_ms
 
     @property
     def subscription_properties(self) -> dict[str, str]:
-        """What its users have noted beside the subscription."""
+        """The properties that clients and operators have set on the subscription."""
         return self._subscription_properties if self._store is None else self._store.cell.record.subscription_properties
 
     async def set_subscription_properties(self, properties: Mapping[str, str]) -> None:
-        """Replace them, durably where the cursor is. Raises why the cursor has ended, ``TopicFenced``, ``MetadataUnavailable``."""
+        """Replace the subscription's properties, durably if the cursor is durable.
+
+        Raises why the cursor has ended, ``TopicFenced``, ``MetadataUnavailable``.
+        """
         store = self._store
         if store is None:
             self._subscription_properties = dict(properties)
@@ -153,7 +156,7 @@ class Cursor:
                 raise
 
     async def note_active(self, now_ms: int) -> None:
-        """Note durably that the subscription is in use. Raises ``TopicFenced``, ``MetadataUnavailable``."""
+        """Record durably that the subscription is in use. Raises ``TopicFenced``, ``MetadataUnavailable``."""
         store = self._store
         if store is None:
             return
@@ -169,7 +172,7 @@ class Cursor:
     # -- acknowledging
 
     def acknowledge(self, positions: Sequence[Position]) -> None:
-        """Acknowledge entries, in memory. Raises ``InvalidPosition``, with nothing changed, for one that is not in the topic (rule 18)."""
+        """Acknowledge entries, in memory. Raises ``InvalidPosition`` for one that is not in the topic; then nothing changes (rule 18)."""
         core = self._core
         for position in positions:
             self._check_position(position)
@@ -190,12 +193,12 @@ class Cursor:
             self._changed()
 
     def _check_position(self, position: Position) -> None:
-        # What is at or below the mark may have been trimmed, and is done anyway.
+        # An entry at or below the mark-delete position may have been trimmed, and is acknowledged anyway.
         if position > self._core.acks.mark and not self._chain.contains(position):
             raise InvalidPosition(f"position {position} is not in the log of this topic, or is not confirmed")
 
     async def set_properties(self, properties: Mapping[str, int], position: Position) -> None:
-        """Replace the properties and move the mark to ``position``, in one durable step."""
+        """Replace the properties and move the mark-delete position to ``position``, in one durable step."""
         self._check_position(position)
         self._core.set_properties(properties)
         self._core.acknowledge_cumulative(position)
@@ -209,12 +212,12 @@ class Cursor:
         self._changed()
 
     def asked_for(self, position: Position) -> None:
-        """Delivery was to begin here: where that was trimmed, it begins at the first entry that is kept, which is told."""
+        """Note where delivery was requested to begin. If that was trimmed, count and log that it begins at the first kept entry."""
         if EARLIEST < position < self._chain.first_position():
             self._passed_trimmed(position)
 
     def trimmed(self, last: Position) -> None:
-        """The log was trimmed up to ``last``: a cursor in memory that was behind goes to the first entry that is left."""
+        """Note that the log was trimmed up to ``last``. A cursor in memory that was behind moves to the first entry that is left."""
         if self.durable:
             return
         if self.mark_delete < last:
@@ -246,16 +249,16 @@ class Cursor:
         try:
             await self.flush()
         except TopicFenced:
-            return  # told to everybody by ``fence``
+            return  # ``fence`` informs the topic and its clients
         except PulsarishError as error:
             _log.warning("acknowledgements not durable yet", cursor=self.name, error=error)
         self._changed()
 
     async def flush(self) -> None:
-        """Everything acknowledged before the call is durable when it returns.
+        """Make everything durable that was acknowledged before the call.
 
-        Raises ``TopicFenced`` when this owner is done, or the retryable reason why it cannot be done now; then the acknowledgements stay
-        in memory, and a later flush takes them along.
+        Raises ``TopicFenced`` when this owner has ended, or the retryable reason why it cannot be done now. Then the acknowledgements stay
+        in memory, and a later flush includes them.
         """
         if self._store is None:
             return
@@ -285,7 +288,7 @@ class Cursor:
             self._round = None
             if error is not None:
                 done.set_exception(error)
-                done.exception()  # taken here: the flush by time may be all that waits
+                done.exception()  # retrieved here: only the timed flush may be waiting
             else:
                 done.set_result(None)
         if store.has_ledger and not self._watching:
@@ -293,7 +296,7 @@ class Cursor:
             _ = self._tasks.spawn(self._watch_idle(store), name=f"idle-cursor {self.name}")
 
     async def _watch_idle(self, store: CursorStore) -> None:
-        """While there is a cursor ledger: give it up when nothing was written for long, so that an idle topic costs nothing."""
+        """Give up the cursor ledger when nothing was written for long, so that an idle topic costs nothing. Runs while there is one."""
         idle = self._options.cursor_idle_seconds
         while True:
             await self._clock.sleep(max(idle - (self._clock.monotonic() - store.last_write), 0.001))
@@ -309,20 +312,20 @@ class Cursor:
                     break
                 except PulsarishError as error:
                     _log.warning("an idle cursor keeps its ledger for now", cursor=self.name, error=error)
-                break  # given up, or too great for the node; the next write begins to watch again
+                break  # given up, or too large for the node; the next write starts this watch again
         self._watching = False
 
     # -- the end
 
     def end(self, error: PulsarishError) -> None:
-        """Nothing is written any more: the owner is done, or the cursor is deleted."""
+        """Stop all writes, because the owner has ended or the cursor is deleted."""
         if self._ended is None:
             self._ended = error
             if self._store is not None:
                 self._store.abandon()
 
     async def close(self) -> None:
-        """Make everything durable, in the node if it fits. Raises as ``flush``; the cursor is ended in any case."""
+        """Make everything durable, in the node if it fits. Raises as ``flush``. The cursor has ended in any case."""
         store = self._store
         if store is None or self._ended is not None:
             return

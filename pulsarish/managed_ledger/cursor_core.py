@@ -1,4 +1,4 @@
-"""A cursor's state and what of it is not durable yet. No I/O."""
+"""A cursor's state, and which part of it is not durable yet. No I/O."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pulsarish.model.position import Position
 
 __all__ = ["CursorCore"]
 
-_TOUCHED_MAX: Final = 100_000  # more changes than this between two writes: a snapshot costs less than the delta
+_TOUCHED_MAX: Final = 100_000  # after more changes than this between two writes a snapshot costs less than the delta
 
 
 class CursorCore:
-    """Changes are numbered; ``stored`` is the number up to which they are durable.
+    """The state of a cursor. Changes are numbered; ``stored`` is the number up to which they are durable.
 
-    ``persisted`` is the mark that storage holds. Trimming goes by ``safe_mark``, never by what is only in memory (rule 17).
+    ``persisted`` is the mark-delete position in storage. Trimming uses ``safe_mark``, never what is only in memory (rule 17).
     """
 
     __slots__ = (
@@ -39,8 +39,8 @@ class CursorCore:
         self.persisted = acks.mark
         self.changes = 0
         self.stored = 0
-        self.whole = False  # the next write must say everything: what a delta would say is not known
-        self._rewound_at = 0  # the last change that moved the mark back, which no delta can say
+        self.whole = False  # the next write must be a full image, because the content of a delta is unknown
+        self._rewound_at = 0  # the last change that moved the mark back, which a delta cannot express
         self._touched: list[Position] = []
         self._touched_batches: dict[Position, None] = {}
         self._properties_touched = False
@@ -56,7 +56,7 @@ class CursorCore:
 
     @property
     def safe_mark(self) -> Position:
-        """Nothing above this may be trimmed."""
+        """The position above which nothing may be trimmed."""
         return min(self.persisted, self.acks.mark)
 
     def acknowledge(self, position: Position) -> bool:
@@ -75,11 +75,11 @@ class CursorCore:
     def acknowledge_cumulative(self, position: Position) -> bool:
         if not self.acks.advance(position):
             return False
-        self.changes += 1  # every delta says the mark
+        self.changes += 1  # every delta contains the mark
         return True
 
     def acknowledge_indexes(self, position: Position, batch_size: int, indexes: Iterable[int]) -> bool:
-        """Raises ``InvalidArgument``."""
+        """Acknowledge some messages of a batch. Raises ``InvalidArgument``."""
         if not self.acks.add_indexes(position, batch_size, indexes):
             return False
         if self.acks.remaining(position) is None:
@@ -94,7 +94,7 @@ class CursorCore:
         return True
 
     def reset(self, mark: Position) -> None:
-        """Everything above ``mark`` is to be delivered again."""
+        """Move the mark-delete position to ``mark``. Everything above it will be delivered again."""
         self.acks.reset(mark)
         self.changes += 1
         self._rewound_at = self.changes
@@ -111,12 +111,12 @@ class CursorCore:
         self._touched_batches.clear()
 
     def take_image(self) -> tuple[CursorImage, int]:
-        """Everything, and the number of the last change in it. Say afterwards ``wrote`` or ``failed``."""
+        """Return the full state and the number of the last change in it. Call ``wrote`` or ``failed`` afterwards."""
         self._clear()
         return CursorImage.of(self.acks, self.properties), self.changes
 
     def take_delta(self) -> tuple[CursorImage, int]:
-        """What changed since the last image or delta was taken. Not when ``whole``."""
+        """Return the changes since the last image or delta was taken. Not allowed when ``whole``."""
         assert not self.whole
         acks = self.acks
         mark = acks.mark
@@ -146,12 +146,12 @@ class CursorCore:
         self.whole = False
 
     def wrote(self, image: CursorImage, number: int) -> None:
-        """The image (or delta) is durable, and with it all changes up to ``number``."""
+        """Note that the image (or delta) is durable, and with it all changes up to ``number``."""
         assert number >= self.stored
         self.stored = number
         self.persisted = image.mark
 
     def failed(self) -> None:
-        """What was taken may not be durable; the next write says everything."""
+        """Note that the last image or delta may not be durable. The next write is a full image."""
         self._say_all()
         self._properties_touched = False

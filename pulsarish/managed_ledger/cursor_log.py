@@ -1,4 +1,4 @@
-"""One cursor ledger: appending what a cursor has to say, and reading back what one said."""
+"""One cursor ledger: append the changes of a cursor, and read them back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _READ_BYTES: Final = 4 << 20
 
 
 class CursorLog:
-    """Writes to a cursor ledger. One write at a time; the owner sees to that."""
+    """Writes to a cursor ledger. The caller makes one write at a time."""
 
     def __init__(self, options: ManagedLedgerOptions, opened_at: float) -> None:
         self.opened_at = opened_at
@@ -35,7 +35,7 @@ class CursorLog:
 
     @classmethod
     async def create(cls, ledgers: LedgerClient, options: ManagedLedgerOptions, purpose: LedgerPurpose, opened_at: float) -> CursorLog:
-        """Raises ``NotEnoughBookies``, ``MetadataUnavailable``."""
+        """Create a cursor ledger. Raises ``NotEnoughBookies``, ``MetadataUnavailable``."""
         log = cls(options, opened_at)
         log._writer = await ledgers.create(
             ensemble_size=options.ensemble_size,
@@ -70,17 +70,17 @@ class CursorLog:
             self._waiting[1].set_exception(error)
 
     def abandon(self) -> None:
-        """Stop without closing. Who waits for a write hears that its outcome is unknown; the writer itself says nothing any more."""
+        """Stop without closing. A waiting write fails with an unknown outcome. The writer itself makes no more calls."""
         self.writer.abandon()
         self.stopped(LedgerClosed(f"cursor ledger {self.ledger_id} was abandoned"))
 
     async def write_delta(self, image: CursorImage) -> None:
-        """Durable when it returns. Raises what stopped the writer; then the outcome is unknown."""
+        """Write a delta. It is durable on return. Raises the error that stopped the writer; then the outcome is unknown."""
         self.deltas += 1
         await self._append([encode_entry(EntryKind.DELTA, self._snapshot, encode_image(image))])
 
     async def write_snapshot(self, image: CursorImage) -> None:
-        """The same for everything. Cut when it is great; it counts from its last part on."""
+        """Write a full snapshot, like ``write_delta``. A large one is cut into parts and is valid from its last part on."""
         body = encode_image(image)
         size = self._options.cursor_snapshot_part_bytes
         parts = [body[start : start + size] for start in range(0, len(body), size)]
@@ -106,7 +106,7 @@ class CursorLog:
 
 
 async def read_cursor_log(reader: LedgerReader) -> list[CursorImage]:
-    """The last whole snapshot of a closed cursor ledger and the deltas after it.
+    """Return the last complete snapshot of a closed cursor ledger and the deltas after it.
 
     Raises ``CorruptData`` when there is none, and the errors of reading.
     """

@@ -1,8 +1,8 @@
 """The stored state of a cursor. It has two forms: a record in the topic's subtree while it is small, entries of a cursor ledger otherwise.
 
-A cursor ledger holds changes, and a snapshot from time to time. Each entry says where the last whole snapshot begins. So recovery reads
-the last entry first, and then everything from that snapshot on. A snapshot that is too large for one entry is cut into parts; it counts
-from its last part on.
+A cursor ledger holds changes, and a snapshot from time to time. Each entry contains the entry id where the last complete snapshot
+begins. So recovery reads the last entry first, and then everything from that snapshot on. A snapshot that is too large for one entry
+is cut into parts. It is valid from its last part on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["CursorEntry", "CursorImage", "EntryKind", "bits_of", "decode_entry",
 
 
 class CursorImage(msgspec.Struct, frozen=True, array_like=True):
-    """A cursor's state, or what changed in it. Applying one twice, or on top of a newer one, changes nothing."""
+    """A cursor's state, or the changes in it. To apply one twice, or after a newer one, changes nothing."""
 
     mark_ledger: int
     mark_entry: int
@@ -35,7 +35,7 @@ class CursorImage(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, acks: AckRanges, properties: Mapping[str, int]) -> CursorImage:
-        """All of it."""
+        """Return the image of the full state."""
         return cls(
             acks.mark.ledger_id,
             acks.mark.entry_id,
@@ -45,7 +45,7 @@ class CursorImage(msgspec.Struct, frozen=True, array_like=True):
         )
 
     def record(self, base: CursorRecord, cursor_ledger: int) -> CursorRecord:
-        """As the cursor's node holds it."""
+        """Return the record for the cursor's node."""
         return msgspec.structs.replace(
             base,
             mark_ledger=self.mark_ledger,
@@ -58,7 +58,7 @@ class CursorImage(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def from_record(cls, record: CursorRecord, path: str) -> CursorImage:
-        """Raises ``CorruptData``."""
+        """Return the image in a cursor's record. Raises ``CorruptData``."""
         try:
             batches = tuple((ledger, entry, bytes.fromhex(bits)) for ledger, entry, bits in record.batches)
         except ValueError as error:
@@ -71,7 +71,7 @@ def bits_of(remaining: int) -> bytes:
 
 
 def apply(image: CursorImage, acks: AckRanges) -> None:
-    """Raises ``CorruptData`` when the image makes no sense."""
+    """Apply an image. Raises ``CorruptData`` when the image is invalid."""
     acks.advance(image.mark)
     if len(image.ranges) % 3:
         raise CorruptData("a cursor's ranges are not in threes")
@@ -87,7 +87,7 @@ def apply(image: CursorImage, acks: AckRanges) -> None:
 
 
 def restore(images: Sequence[CursorImage], successor: Callable[[Position], Position]) -> tuple[AckRanges, dict[str, int]]:
-    """A cursor from a whole image and the deltas after it. Raises ``CorruptData``."""
+    """Restore a cursor from a full image and the deltas after it. Raises ``CorruptData``."""
     acks = AckRanges(images[0].mark, successor)
     properties: dict[str, int] = {}
     for image in images:
@@ -107,7 +107,7 @@ class CursorEntry(msgspec.Struct, frozen=True, array_like=True):
     """One entry of a cursor ledger."""
 
     kind: int
-    snapshot: int  # the entry where the last whole snapshot begins; this entry counts when it ends one
+    snapshot: int  # the entry where the last complete snapshot begins; includes this entry when it ends a snapshot
     body: bytes  # a part of an encoded image
 
 
@@ -123,7 +123,7 @@ def encode_entry(kind: int, snapshot: int, body: bytes) -> bytes:
 
 
 def decode_entry(payload: bytes | memoryview) -> CursorEntry:
-    """Raises ``CorruptData``."""
+    """Decode an entry of a cursor ledger. Raises ``CorruptData``."""
     try:
         return msgspec.msgpack.decode(payload, type=CursorEntry)
     except msgspec.MsgspecError as error:
@@ -131,7 +131,7 @@ def decode_entry(payload: bytes | memoryview) -> CursorEntry:
 
 
 def decode_image(body: bytes) -> CursorImage:
-    """Raises ``CorruptData``."""
+    """Decode an image. Raises ``CorruptData``."""
     try:
         return msgspec.msgpack.decode(body, type=CursorImage)
     except msgspec.MsgspecError as error:

@@ -36,10 +36,10 @@ _log = get_logger("managed_ledger.cursor")
 async def _guarded(
     topic: OwnedTopicRecord, commit: Callable[[Callable[[], Sequence[Op]]], Awaitable[object]], *, with_ops: Sequence[Op] = ()
 ) -> None:
-    """Do a commit that carries the guards of the topic's record and ``with_ops``; again when only a change of our own was in its way.
+    """Make a commit with the guards of the topic's record and ``with_ops``. Repeat it when only our own change of the record conflicted.
 
-    Raises ``TopicFenced`` when another owner was, ``Conflict`` when ``with_ops`` are refused, and ``MetadataUnavailable`` when the outcome
-    is unknown.
+    Raises ``TopicFenced`` when another owner made the conflict, ``Conflict`` when ``with_ops`` are refused, and ``MetadataUnavailable``
+    when the outcome is unknown.
     """
     while True:
         used: list[int] = []
@@ -53,7 +53,7 @@ async def _guarded(
         except Conflict as conflict:
             if conflict.index > len(topic.guards()):
                 raise
-            async with topic.lock:  # a change of our own to the topic's record may be under way
+            async with topic.lock:  # our own change to the topic's record may be in progress
                 pass
             if conflict.index == 1 and topic.version != used[-1]:
                 continue
@@ -69,7 +69,7 @@ async def write_cursor_record(
 
 
 class CursorStore:
-    """The persistence of one durable cursor. Calls are made one at a time; ``lock`` is the owner's means for that."""
+    """The persistence of one durable cursor. The owner makes one call at a time, and uses ``lock`` for that."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class CursorStore:
         self._abandoned = False
         self._cursor_log: CursorLog | None = None
         self._node_writes: deque[float] = deque(maxlen=max(1, options.cursor_node_writes_max))
-        self._deleted: set[int] = set()  # only asked for membership: their deletion is finished, the record still names them
+        self._deleted: set[int] = set()  # used only to test membership: their deletion is finished, the record still names them
 
     def use_options(self, options: ManagedLedgerOptions) -> None:
         self._options = options
@@ -102,12 +102,14 @@ class CursorStore:
 
     @property
     def ledger_id(self) -> int:
-        """-1 without one."""
+        """The id of the cursor ledger; -1 without one."""
         return self.cell.record.cursor_ledger if self.has_ledger else -1
 
     async def load(self, successor: Callable[[Position], Position]) -> CursorCore:
-        """The stored state. A cursor ledger is fenced by this. One that is unreadable for good takes the cursor back to the node's
-        snapshot: redelivery, never a skip. Raises the retryable errors of the ledger layer when that cannot be decided now.
+        """Load the stored state. This fences a cursor ledger.
+
+        When the cursor ledger is unreadable for good, the cursor returns to the node's snapshot: messages are delivered again, and none is
+        skipped. Raises the retryable errors of the ledger layer when that cannot be decided now.
         """
         record = self.cell.record
         base = CursorImage.from_record(record, self.cell.path)
@@ -130,7 +132,7 @@ class CursorStore:
         return CursorCore(acks, properties)
 
     async def write(self, core: CursorCore) -> None:
-        """Make everything durable that ``core`` has now. Raises ``TopicFenced`` (for good) or why it cannot be done now."""
+        """Make the present state of ``core`` durable. Raises ``TopicFenced`` (for good) or why it cannot be done now."""
         try:
             if core.rewound or (self._cursor_log is None and self._fits_node(core) and not self._busy()):
                 await self._write_node(core)
@@ -142,7 +144,7 @@ class CursorStore:
         self.last_write = self._clock.monotonic()
 
     def _busy(self) -> bool:
-        """Whether the node was written too often of late: metadata is shared by all topics of the cluster."""
+        """Whether the node was written too often lately. All topics of the cluster share the metadata."""
         writes, options = self._node_writes, self._options
         if len(writes) < options.cursor_node_writes_max:
             return False
@@ -169,7 +171,7 @@ class CursorStore:
         await self._leave_log()
 
     async def _store_record(self, image: CursorImage, cursor_ledger: int, with_ops: Sequence[Op] = ()) -> None:
-        """The node, with the ledger that it named before (if another) on its way out; then delete what is on its way out."""
+        """Store the node and list the ledger that it named before (if another) for deletion. Then delete the listed ledgers."""
         base = self.cell.record
         deleting = tuple(found for found in base.deleting if found not in self._deleted)
         if base.cursor_ledger not in (-1, cursor_ledger):
@@ -185,7 +187,7 @@ class CursorStore:
         await self.finish_deletions()
 
     async def finish_deletions(self) -> None:
-        """The second phase: delete the cursor ledgers that the record says are on their way out. What fails now is done by a later call."""
+        """Run the second phase: delete the cursor ledgers that the record lists for deletion. A later call repeats what fails now."""
         for ledger_id in self.cell.record.deleting:
             if ledger_id in self._deleted:
                 continue
@@ -200,14 +202,14 @@ class CursorStore:
 
     async def _write_log(self, core: CursorCore) -> None:
         log = self._cursor_log
-        # After a write of unknown outcome the node may name another ledger or none, and what is appended here would not be found.
+        # After a write with an unknown outcome the node may name another ledger or none. Then entries appended here would not be found.
         if log is not None and self.cell.settled and not self._full(log):
             try:
                 await self._append(log, core)
             except PulsarishError as error:
                 if self._abandoned:
                     raise TopicFenced(f"cursor {self.name} of topic {self._topic.name} is not served here any more") from error
-                # Everything it may hold is in memory too, so nothing has to be read back from it.
+                # Everything that the ledger may hold is in memory too, so nothing has to be read back from it.
                 _log.warning("cursor ledger broke off", topic=self._topic.name, cursor=self.name, ledger=log.ledger_id, error=error)
                 core.failed()
             else:
@@ -220,7 +222,7 @@ class CursorStore:
             if not self._fits_node(core):
                 raise
             core.failed()
-            await self._write_node(core)  # no ledger is to be had: metadata takes it, however busy
+            await self._write_node(core)  # no ledger can be created: write to metadata, however busy
 
     def _full(self, log: CursorLog) -> bool:
         if log.entries >= self._options.cursor_max_entries_per_ledger:
@@ -237,7 +239,7 @@ class CursorStore:
         core.wrote(image, number)
 
     async def _switch_log(self, core: CursorCore) -> None:
-        """A new ledger with a snapshot, then the node names it: never the pointer before what it points to."""
+        """Create a new ledger with a snapshot, then name it in the node: the pointer is never stored before its target."""
         purpose = LedgerPurpose(PurposeKind.CURSOR, f"{self._topic.name.full}#{self.name}")
         log = await CursorLog.create(self._ledgers, self._options, purpose, self._clock.monotonic())
         image, number = core.take_image()
@@ -245,7 +247,7 @@ class CursorStore:
             await log.write_snapshot(image)
             await self._store_record(self._summary(image), log.ledger_id, log.writer.unchanged())
         except Conflict as conflict:
-            # It was in no record while metadata and bookies were asked: it was removed as an orphan, or is about to be.
+            # The ledger was in no record while metadata and bookies were asked. It was removed as an orphan, or will be.
             log.abandon()
             await self._discard(log.ledger_id)
             raise ServiceNotReady(f"the next ledger of cursor {self.name} was changed by another process: {conflict}") from conflict
@@ -259,16 +261,16 @@ class CursorStore:
         _log.info("a cursor took a new ledger", topic=self._topic.name, cursor=self.name, ledger=log.ledger_id)
 
     def _summary(self, image: CursorImage) -> CursorImage:
-        """What the node keeps beside a ledger: enough to redeliver from, should the ledger ever be unreadable."""
+        """Return the state that the node keeps beside a ledger: enough to redeliver from, if the ledger ever becomes unreadable."""
         few = len(image.ranges) <= 3 * self._options.max_unacked_ranges_to_persist_in_metadata_store
         if few and self._size(image) <= self._options.cursor_node_bytes_max:
             return image
         return CursorImage(image.mark_ledger, image.mark_entry, properties={})
 
     async def _discard(self, ledger_id: int) -> None:
-        """Delete a ledger that was made and not used, unless the node names it after all: then another owner goes on from there."""
+        """Delete a ledger that was created and not used, unless the node names it after all: then another owner continues from it."""
         if not self.cell.settled:
-            return  # the node may still come to name it
+            return  # a late write may still name it in the node
         try:
             if not await self._refers_to(ledger_id):
                 await self._ledgers.delete(ledger_id)
@@ -281,23 +283,23 @@ class CursorStore:
         return found is not None and ledger_id in (found[0].cursor_ledger, *found[0].deleting)
 
     async def note_active(self, now_ms: int) -> None:
-        """Remember in the node that the subscription is in use. Raises as ``write``."""
+        """Record in the node that the subscription is in use. Raises as ``write``."""
         await write_cursor_record(self._topic, self.cell, msgspec.structs.replace(self.cell.record, last_active_ms=now_ms))
 
     async def set_subscription_properties(self, properties: Mapping[str, str]) -> None:
-        """Raises as ``write``."""
+        """Replace the subscription's properties in the node. Raises as ``write``."""
         record = msgspec.structs.replace(self.cell.record, subscription_properties=dict(properties))
         await write_cursor_record(self._topic, self.cell, record)
 
     async def settle(self) -> None:
-        """Undo what a write of unknown outcome may have left in the node. Raises as ``write``."""
+        """Undo what a write with an unknown outcome may have left in the node. Raises as ``write``."""
         if not self.cell.settled:
             await write_cursor_record(self._topic, self.cell, self.cell.record)
 
-    # -- quiet and closing
+    # -- idle and closing
 
     async def settle_down(self, core: CursorCore) -> bool:
-        """Give the ledger up for the node if the state is small enough. Raises as ``write``."""
+        """Give up the ledger for the node if the state is small enough. Raises as ``write``."""
         if self._cursor_log is None:
             return True
         if not self._fits_node(core):
@@ -310,7 +312,7 @@ class CursorStore:
         return True
 
     async def close(self, core: CursorCore) -> None:
-        """Everything durable and, if it fits, in the node, so that the next load reads no ledger. Raises as ``write``."""
+        """Make everything durable, if possible in the node, so that the next load reads no ledger. Raises as ``write``."""
         if core.dirty:
             await self.write(core)
         if not await self.settle_down(core) and self._cursor_log is not None:
@@ -318,14 +320,14 @@ class CursorStore:
             await log.writer.close()
 
     def abandon(self) -> None:
-        """Stop without a write: the owner was lost."""
+        """Stop without a write, because the owner was lost."""
         self._abandoned = True
         if self._cursor_log is not None:
             self._cursor_log.abandon()
             self._cursor_log = None
 
     async def mark_deleted(self) -> None:
-        """The first phase of the cursor's deletion: from now on it does not exist. Raises as ``write``."""
+        """Run the first phase of the cursor's deletion: from now on the cursor does not exist. Raises as ``write``."""
         record = self.cell.record
         deleting = record.deleting if record.cursor_ledger < 0 else (*record.deleting, record.cursor_ledger)
         await write_cursor_record(
@@ -334,7 +336,7 @@ class CursorStore:
         self.abandon()
 
     async def finish_deletion(self) -> bool:
-        """The second phase. ``False`` when a ledger could not be deleted yet. Raises as ``write``."""
+        """Run the second phase. ``False`` when a ledger could not be deleted yet. Raises as ``write``."""
         await self.finish_deletions()
         if any(ledger_id not in self._deleted for ledger_id in self.cell.record.deleting):
             return False

@@ -1,4 +1,4 @@
-"""All cursors of one topic: found, opened, made and deleted; and how far trimming may go because of them."""
+"""All cursors of one topic: load, open, create and delete them; and the limit that they set to trimming."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _log = get_logger("managed_ledger.cursor")
 
 
 class Cursors:
-    """The cursors of one topic on its owner. ``trim_lock`` excludes the making of cursors against trimming (rule 17)."""
+    """The cursors of one topic on its owner. While ``trim_lock`` is held, cursors are not created and the log is not trimmed (rule 17)."""
 
     def __init__(
         self,
@@ -50,12 +50,12 @@ class Cursors:
         self._fence = fence
         self._error: PulsarishError | None = None
         self._stores: dict[str, CursorStore] = {}  # every durable cursor that metadata holds
-        self._cursors: dict[str, Cursor] = {}  # those that are open here
-        self._unsure: dict[str, _Cell] = {}  # cursors that are being made, or whose making had an unknown outcome
+        self._cursors: dict[str, Cursor] = {}  # the open cursors
+        self._unsure: dict[str, _Cell] = {}  # cursors that are being created, or whose creation had an unknown outcome
         self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}  # with one element for each user
 
     async def load(self) -> None:
-        """Find out which durable cursors there are. Nothing of them is read but their nodes. Raises ``MetadataUnavailable``."""
+        """Load the list of durable cursors. Only their nodes are read. Raises ``MetadataUnavailable``."""
         records = self._topic.records
         parent = paths.cursors(self._topic.name)
         names = [decode_segment(segment) for segment in await records.children(parent)]
@@ -69,7 +69,7 @@ class Cursors:
         return CursorStore(name, self._topic, cell, self._ledgers, self._world, self._options)
 
     def use_options(self, options: ManagedLedgerOptions) -> None:
-        """For the cursors that are here and those to come. Quorums hold from a cursor's next ledger on."""
+        """Apply options to the present and the future cursors. Quorums hold from a cursor's next ledger on."""
         self._options = options
         for store in self._stores.values():
             store.use_options(options)
@@ -77,33 +77,33 @@ class Cursors:
             cursor.use_options(options)
 
     def names(self) -> list[str]:
-        """The durable cursors, sorted."""
+        """The names of the durable cursors, sorted."""
         return sorted(name for name, store in self._stores.items() if not store.cell.record.deleted)
 
     @property
     def half_deleted(self) -> bool:
-        """Whether a crash has left a cursor whose deletion is intended."""
+        """Whether a crash has left a cursor whose deletion was begun."""
         return any(store.cell.record.deleted for store in self._stores.values())
 
     def opened(self) -> list[Cursor]:
-        """Durable and not, those that are open here, by name."""
+        """The cursors that are open here, by name, durable or not."""
         return [self._cursors[name] for name in sorted(self._cursors)]
 
     def safe_mark(self) -> Position | None:
-        """Trimming may take nothing above this; ``None`` when there is no durable cursor."""
+        """Return the position above which nothing may be trimmed; ``None`` when there is no durable cursor."""
         marks = [Position(cell.record.mark_ledger, cell.record.mark_entry) for cell in self._unsure.values()]
         for name, store in self._stores.items():
             record = store.cell.record
             if record.deleted:
                 continue
             cursor = self._cursors.get(name)
-            # The mark in the node of a cursor that is not open here is at or below its true mark.
+            # For a cursor that is not open here, the mark-delete position in the node is at or below its true one.
             marks.append(cursor.safe_mark if cursor is not None else Position(record.mark_ledger, record.mark_entry))
         return min(marks, default=None)
 
     @asynccontextmanager
     async def _alone(self, name: str) -> AsyncGenerator[None]:
-        """One piece of work on a cursor's existence at a time."""
+        """Serialise the creation and deletion of one cursor."""
         lock, users = self._locks.setdefault(name, (asyncio.Lock(), []))
         users.append(None)
         try:
@@ -148,7 +148,7 @@ class Cursors:
             return self._begun(cursor, initial) if is_new else cursor
 
     async def _settle(self, name: str) -> None:
-        """A deletion whose outcome stayed unknown may have come through; who opens the cursor again wants it to be there."""
+        """Undo a deletion whose outcome stayed unknown. A client that opens the cursor again wants it to exist."""
         store = self._stores.get(name)
         if store is None:
             return
@@ -190,8 +190,8 @@ class Cursors:
                 )
                 cell = self._unsure[name] = _Cell(self._topic.records, paths.cursor(self._topic.name, name), record, None)
             try:
-                # After an unknown outcome the cell stays: trimming must not pass a cursor that may be there, and the next attempt
-                # finds out.
+                # After an unknown outcome the cell stays. Trimming must not pass a cursor that may exist, and the next attempt
+                # settles the outcome.
                 await write_cursor_record(self._topic, cell, cell.record)
             except TopicFenced as error:
                 self._fence(error)
@@ -201,7 +201,10 @@ class Cursors:
             return store
 
     async def delete(self, name: str) -> None:
-        """Two phases: the node says so, then ledgers and node go. Raises ``SubscriptionNotFound``, and as a cursor's ``flush``."""
+        """Delete a cursor in two phases: mark its node, then delete its ledgers and its node.
+
+        Raises ``SubscriptionNotFound``, and the errors of a cursor's ``flush``.
+        """
         async with self._alone(name):
             self._check_open()
             cursor = self._cursors.get(name)
@@ -236,7 +239,7 @@ class Cursors:
             raise
 
     async def finish_deletions(self) -> None:
-        """Go on with what a crash left half deleted."""
+        """Continue the deletions that a crash has interrupted."""
         for name in sorted(self._stores):
             store = self._stores.get(name)
             if store is not None and store.cell.record.deleted:
@@ -245,19 +248,19 @@ class Cursors:
                         await self._finish_deletion(name, store)
 
     def trimmed(self, last: Position) -> None:
-        """Everything up to ``last`` was taken off the log."""
+        """Note that everything up to ``last`` was trimmed from the log."""
         for cursor in self._cursors.values():
             cursor.trimmed(last)
 
     def end(self, error: PulsarishError) -> None:
-        """The topic is not served here any more."""
+        """End all cursors: the topic is not served here any more."""
         if self._error is None:
             self._error = error
             for cursor in self.opened():
                 cursor.end(error)
 
     async def close(self) -> None:
-        """Make every cursor durable. What cannot be now stays for redelivery, with a warning."""
+        """Make every cursor durable. What cannot be stored now will be delivered again, with a warning."""
         for cursor in self.opened():
             try:
                 await cursor.close()

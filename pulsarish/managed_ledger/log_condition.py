@@ -13,7 +13,7 @@ __all__ = ["LogCondition", "Trouble"]
 
 @dataclass(slots=True)
 class Trouble:
-    """Why a step towards a new ledger is tried again. Times are of the wall clock."""
+    """The reason why a step towards a new ledger is tried again. Times are of the wall clock."""
 
     error: PulsarishError
     since_ms: int
@@ -23,11 +23,11 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class LogCondition:
-    """How the way into a log is doing at one moment."""
+    """The condition of appending to a log at one moment."""
 
     phase: Phase
-    step: str  # what is being done towards the next ledger; empty: nothing
-    since_ms: int  # when appends began to wait for it; 0: they do not
+    step: str  # the present step towards the next ledger; empty: none
+    since_ms: int  # when appends began to wait for it; 0: they do not wait
     trouble: Trouble | None
     writer: WriterCondition | None
     pending_entries: int

@@ -1,4 +1,4 @@
-"""Reading a topic's log: entries by position, from the tail cache while they are there, otherwise from the ledgers.
+"""The reader of a topic's log: entries by position, from the tail cache when it has them, otherwise from the ledgers.
 
 No reader gets an entry above the last confirmed one (rule 3). A ledger that the chain names and the storage does not know is an error
 that names the ledger. It is never skipped (rule 20), unless an operator's command has moved the topic past it.
@@ -29,7 +29,7 @@ class LogEntry(NamedTuple):
 
 
 class LogReader:
-    """Reads one topic's chain. Several reads may be under way; those of the same range share one request.
+    """Reads one topic's chain. Several reads may run at once; reads of the same range share one request.
 
     ``current()`` gives the reader of the open ledger, whose end its writer in this process knows.
     """
@@ -40,13 +40,13 @@ class LogReader:
         self._cache = cache
         self._current = current
         self._readers: OrderedDict[int, LedgerReader] = OrderedDict()
-        self._running: dict[tuple[int, int, int], asyncio.Future[list[LogEntry] | None]] = {}  # None: who read was cancelled
+        self._running: dict[tuple[int, int, int], asyncio.Future[list[LogEntry] | None]] = {}  # None: the reading caller was cancelled
 
     async def read(self, start: Position, *, max_entries: int, max_bytes: int) -> list[LogEntry]:
-        """Entries in order from the first one at or above ``start``.
+        """Return entries in order from the first one at or above ``start``.
 
-        At most ``max_entries`` and ``max_bytes``, but one entry whatever its size; fewer are given when more would take another request.
-        [] only when there is no confirmed entry there. Raises ``NoSuchLedger`` and the retryable errors of the ledger layer.
+        At most ``max_entries`` and ``max_bytes``, but one entry whatever its size. The result is shorter when more would take another
+        request. [] only when there is no confirmed entry there. Raises ``NoSuchLedger`` and the retryable errors of the ledger layer.
         """
         chain = self._chain
         found: list[LogEntry] = []
@@ -72,7 +72,7 @@ class LogReader:
         return found
 
     async def _read_ledger(self, link: Link, first: int, last: int, max_bytes: int) -> list[LogEntry]:
-        """Several cursors that drain the same backlog ask for the same range: it is read once."""
+        """Read a range of one ledger. Several cursors that read the same backlog ask for the same range; it is read once."""
         key = (link.ledger_id, first, last)
         while (running := self._running.get(key)) is not None:
             shared = await asyncio.shield(running)
@@ -87,12 +87,12 @@ class LogReader:
                 for entry in await reader.read(first, last, max_bytes=max_bytes)
             ]
         except BaseException as error:
-            self._readers.pop(link.ledger_id, None)  # so that the next attempt looks at the ledger's metadata again
+            self._readers.pop(link.ledger_id, None)  # so that the next attempt reads the ledger's metadata again
             if isinstance(error, asyncio.CancelledError):
                 answer.set_result(None)
             else:
                 answer.set_exception(error)
-                answer.exception()  # retrieved here, as there may be no other waiter
+                answer.exception()  # retrieved here, because there may be no other waiter
             raise
         finally:
             del self._running[key]
@@ -116,11 +116,13 @@ class LogReader:
         self._cache.forget(ledger_id)
 
     async def find_by_time(self, time_ms: int, time_of: Callable[[LogEntry], int]) -> Position | None:
-        """The first entry whose time is ``time_ms`` or later, by binary search; ``None`` when all are older, those too that were
-        appended meanwhile.
+        """Return the first entry whose time is ``time_ms`` or later, by binary search.
 
-        ``time_of`` gives an entry's publish time in ms since the epoch. Times of several producers are only nearly in order, so the
-        answer is as good as they are.
+        ``None`` when all entries are older, including those appended during the search. The times of several producers are only nearly in
+        order, so the answer is only as exact as they are.
+
+        Args:
+            time_of: returns an entry's publish time in ms since the epoch.
         """
         chain = self._chain
         low = chain.ordinal(_BEFORE_ALL)
@@ -130,12 +132,12 @@ class LogReader:
             entries = await self.read(chain.position_at(middle), max_entries=1, max_bytes=1)
             if middle < chain.ordinal(_BEFORE_ALL):
                 continue  # trimmed while it was read
-            # Nothing comes where all up to the end of the log is lost.
+            # The read is empty where all entries up to the end of the log are lost.
             if entries and time_of(entries[0]) < time_ms:
                 low = middle + 1
             else:
                 high = middle
             if low == end:
-                # Who is told that there is none goes to the end, so that what came while this was looking must be looked at, too.
+                # A caller that gets None continues at the end of the log, so entries appended during the search must be checked, too.
                 high = end = chain.ordinal(chain.last_position())
         return chain.position_at(low) if low < end else None

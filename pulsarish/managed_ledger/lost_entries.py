@@ -1,9 +1,9 @@
-"""Moving a topic past lost entries, by an operator's command: exactly those entries, checked first, and recorded (rule 20).
+"""The operator's command that moves a topic past lost entries: exactly those entries, checked first, and recorded (rule 20).
 
-The record of the topic is changed by compare-and-set while the topic is not loaded. The next owner reads past the lost entries, counts
-them in no backlog and lets mark-delete positions of cursors move over them.
+The record of the topic is changed by compare-and-set while the topic is not loaded. The next owner reads past the lost entries. It
+does not count them in a backlog, and mark-delete positions of cursors may move over them.
 
-The ledger of a subscription's acknowledgements can be lost, too. Then the subscription goes back to the state in metadata: messages are
+The ledger of a subscription's acknowledgements can be lost, too. Then the subscription returns to the state in metadata: messages are
 delivered again, and none is skipped.
 """
 
@@ -36,10 +36,13 @@ async def check_range(
     last_entry: int | None,
     given_up: Sequence[str],
 ) -> LostRange:
-    """The range, once it is sure that nothing of it can be read. ``last_entry`` None: to the end of the ledger.
+    """Return the range, once it is proved that no entry of it can be read.
 
-    Raises ``TopicNotFound``, ``InvalidArgument`` for what is not in a closed ledger of the topic (rule 18) or is skipped already, and as
-    ``LedgerClient.check_lost``.
+    Args:
+        last_entry: None: to the end of the ledger.
+
+    Raises ``TopicNotFound``, ``InvalidArgument`` for entries that are not in a closed ledger of the topic (rule 18) or are skipped
+    already, and the errors of ``LedgerClient.check_lost``.
     """
     found = await records.get(paths.topic(name), TopicRecord)
     if found is None or found[0].deleted:
@@ -57,8 +60,10 @@ async def check_range(
 
 
 async def record_lost(name: TopicName, records: Records, lost: LostRange, lease: Sequence[Op] = ()) -> None:
-    """Store that the topic goes on past a range that was checked; ``lease`` as of ``ManagedLedger.open``. Raises as ``check_range``,
-    ``NotOwner`` without the lease, and ``MetadataUnavailable``."""
+    """Record that the topic continues after a range that was checked. ``lease`` is as for ``ManagedLedger.open``.
+
+    Raises as ``check_range``, ``NotOwner`` without the lease, and ``MetadataUnavailable``.
+    """
 
     def add(record: TopicRecord | None) -> TopicRecord:
         if record is None or record.deleted or all(each.ledger_id != lost.ledger_id for each in record.ledgers):
@@ -81,11 +86,13 @@ def _check_apart(record: TopicRecord, ledger_id: int, first_entry: int, last_ent
 
 
 async def check_cursor_ledger(name: TopicName, subscription: str, ledgers: LedgerClient, records: Records, given_up: Sequence[str]) -> int:
-    """The ledger of a subscription's acknowledgements, once it is sure that it cannot be read any more: its newest entry is gone, or one of
-    the snapshot on which that builds. A ledger that is open is closed first, by its recovery.
+    """Return the ledger of a subscription's acknowledgements, once it is proved that it cannot be read any more.
 
-    Raises ``SubscriptionNotFound``, ``NotAllowed`` when there is no such ledger or it can be read, and as ``LedgerClient.open`` and
-    ``LedgerClient.check_lost``.
+    That is: its newest entry is lost, or an entry of the snapshot on which the newest entry builds. A ledger that is open is closed
+    first, by its recovery.
+
+    Raises ``SubscriptionNotFound``, ``NotAllowed`` when there is no such ledger or it can be read, and the errors of
+    ``LedgerClient.open`` and ``LedgerClient.check_lost``.
     """
     found = await records.get(paths.cursor(name, subscription), CursorRecord)
     if found is None or found[0].deleted:
@@ -116,9 +123,16 @@ async def check_cursor_ledger(name: TopicName, subscription: str, ledgers: Ledge
 
 
 async def take_cursor_back(name: TopicName, subscription: str, records: Records, ledger_id: int, lease: Sequence[Op] = ()) -> Position:
-    """Store that a subscription goes on without its ledger, which is deleted with time; the mark from which it delivers again. ``lease`` as
-    of ``ManagedLedger.open``. Raises ``TopicFenced`` when it has another one by now, ``NotOwner`` without the lease, and
-    ``MetadataUnavailable``."""
+    """Record that a subscription continues without its ledger, which is deleted later.
+
+    Args:
+        lease: as for ``ManagedLedger.open``.
+
+    Returns:
+        The mark-delete position from which the subscription delivers again.
+
+    Raises ``TopicFenced`` when the subscription has another ledger by now, ``NotOwner`` without the lease, and ``MetadataUnavailable``.
+    """
 
     def change(record: CursorRecord | None) -> CursorRecord:
         if record is None or record.deleted or record.cursor_ledger != ledger_id:

@@ -1,8 +1,10 @@
 """A topic's log on the broker that owns the topic.
 
-Promises (rules 4, 14, 16, 17): nothing is appended before this owner has recovered the last ledger and swung the list; entries are
-confirmed in the order they were appended, each once; once another owner has opened the topic, nothing is confirmed and nothing of a cursor
-is stored from here any more; nothing is trimmed that a durable cursor has not stored as acknowledged.
+Promises (rules 4, 14, 16, 17):
+* Nothing is appended before this owner has recovered the last ledger and stored the new list of ledgers.
+* Entries are confirmed in the order they were appended, each once.
+* Once another owner has opened the topic, this one confirms nothing and stores nothing of a cursor.
+* An entry is trimmed only after every durable cursor has stored it as acknowledged.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ _log = get_logger("managed_ledger")
 
 
 class ManagedLedger:
-    """Made by ``open``, or by ``create`` with a topic that is not there yet."""
+    """A topic's log. Made by ``open``, or by ``create`` for a topic that does not exist yet."""
 
     def __init__(
         self,
@@ -54,7 +56,7 @@ class ManagedLedger:
         retention: Retention,
     ) -> None:
         self.retention = retention
-        """How long acknowledged data stays; set again by ``use``."""
+        """How long acknowledged data stays. ``use`` replaces it."""
         self._topic = topic
         self._core = core
         self._chain = core.chain
@@ -64,7 +66,7 @@ class ManagedLedger:
         self._reader = LogReader(core.chain, ledgers, cache, self._appender.current_reader)
         self._cursors = Cursors(topic, core.chain, ledgers, world, options, self._appender.fence)
         self.views = Views(topic, ledgers, self._guarded_change, self._delete_ledgers)
-        """Its compacted view."""
+        """The topic's compacted view."""
         self._trim_due = False
 
     @classmethod
@@ -82,15 +84,16 @@ class ManagedLedger:
         found: tuple[TopicRecord, int] | None = None,
         lease: Sequence[Op] = (),
     ) -> ManagedLedger:
-        """Take the topic over (rule 14): recover what is not closed, make a ledger, swing the list, then serve.
+        """Take the topic over (rule 14): recover its open ledgers, create a ledger, store the list, then serve.
 
         Args:
             cache: shared by all topics of the process.
-            retention: how long data stays that no durable cursor needs; without one, not at all.
-            found: the topic's record and its version, read or made since this broker owns the topic; without, it is read. Were it older
-                than what is there, its version would be refused.
-            lease: what must hold in the commit by which the topic is taken over, and in all that follow: that this broker is the one who
-                should serve it. The one who does would not notice that the topic was taken from it before it writes.
+            retention: how long data stays that no durable cursor needs; without it, such data is trimmed at once.
+            found: the topic's record and its version, read or created since this broker owns the topic. Without it the record is
+                read. If ``found`` were too old, the write at its version would be refused.
+            lease: what must hold in the commit that takes the topic over, and in all later ones: that this broker is the one that
+                should serve the topic. Without it, the broker that should serve the topic would notice the takeover only when it
+                writes.
 
         Raises ``TopicNotFound``, ``NoSuchLedger`` (data is lost), ``TopicFenced`` when another broker opened the topic meanwhile,
         ``NotOwner`` when ``lease`` does not hold, and the retryable ``NotEnoughBookies``, ``MetadataUnavailable``, ``ServiceNotReady``.
@@ -124,10 +127,12 @@ class ManagedLedger:
         retention: Retention | None = None,
         lease: Sequence[Op] = (),
     ) -> ManagedLedger:
-        """Create the topic and own it from its first commit on. The arguments are those of ``open``. ``lease`` is checked by the commits
-        after the first one: a topic that is created has no former owner.
+        """Create the topic and own it from its first commit on. The arguments are those of ``open``.
 
-        Raises ``AlreadyExists``, and the retryable ``NotEnoughBookies``, ``MetadataUnavailable`` (it may be there), ``ServiceNotReady``.
+        The commits after the first one check ``lease``. The first one does not: a topic that is created has no former owner.
+
+        Raises ``AlreadyExists``, and the retryable ``NotEnoughBookies``, ``ServiceNotReady``, and ``MetadataUnavailable`` (the
+        topic may exist).
         """
         topic, chain, created = await make(name, ledgers, records, world, options, lease)
         log = cls(topic, ChainCore(chain, world.clock.monotonic()), ledgers, world, options, listener, cache, retention or Retention())
@@ -135,14 +140,14 @@ class ManagedLedger:
         return log
 
     def use(self, options: ManagedLedgerOptions, retention: Retention) -> None:
-        """Other policies hold now. Quorums take effect at the next ledger; what may go by a shorter retention goes soon."""
+        """Apply new policies. Quorums take effect at the next ledger. Data beyond a shorter retention is trimmed soon."""
         self._appender.use_options(options)
         self._cursors.use_options(options)
         if retention != self.retention:
             self.retention = retention
             self._trim_soon()
 
-    # -- what it is
+    # -- state
 
     @property
     def name(self) -> TopicName:
@@ -150,12 +155,12 @@ class ManagedLedger:
 
     @property
     def version(self) -> int:
-        """Of the topic's record, which another owner changes before it serves."""
+        """The version of the topic's record. Another owner changes it before it serves."""
         return self._topic.version
 
     @property
     def fenced(self) -> bool:
-        """Whether this owner is done; its listener heard why."""
+        """Whether this owner has ended for good. Its listener has the reason."""
         return self._core.phase is Phase.STOPPED
 
     @property
@@ -168,7 +173,7 @@ class ManagedLedger:
 
     @property
     def first_position(self) -> Position:
-        """Of the oldest entry that is kept, or of the first one that will be."""
+        """The position of the oldest entry that is kept, or of the first one that will be."""
         return self._chain.next_position(Position(-1, -1))
 
     @property
@@ -178,7 +183,7 @@ class ManagedLedger:
 
     @property
     def lost(self) -> Sequence[LostRange]:
-        """What an operator's command has moved past."""
+        """The ranges of lost entries that an operator's command has skipped."""
         return self._topic.record.lost
 
     @property
@@ -191,24 +196,24 @@ class ManagedLedger:
 
     @property
     def pending_entries(self) -> int:
-        """Appended and not confirmed."""
+        """The number of entries that are appended and not confirmed."""
         return self._core.pending
 
     @property
     def write_quorum(self) -> int:
-        """The configured copies of each entry. A ledger that was created while too few bookies were there has fewer."""
+        """The configured copies of each entry. A ledger that was created with too few bookies has fewer."""
         return self._appender.write_quorum
 
     def condition(self) -> LogCondition:
-        """How the way into the log is doing, for statistics."""
+        """The condition of appending to the log, for statistics."""
         return self._appender.condition()
 
     def pending_contexts(self) -> Iterator[object]:
-        """The contexts of all appends that are not confirmed, the oldest first."""
+        """Iterate over the contexts of all appends that are not confirmed, the oldest first."""
         return self._core.contexts()
 
     def bytes_above(self, position: Position) -> int:
-        """About how many bytes of entries lie above a position."""
+        """Return about how many bytes of entries lie above a position."""
         return self._chain.bytes_above(position)
 
     @property
@@ -221,7 +226,7 @@ class ManagedLedger:
 
     @property
     def created_ms(self) -> int:
-        """When the topic was made, by the wall clock of who made it."""
+        """The wall clock time at which the topic was created, in milliseconds, by its creator's clock."""
         return self._topic.record.created_ms
 
     @property
@@ -235,18 +240,18 @@ class ManagedLedger:
 
     @property
     def producer_epoch(self) -> int:
-        """That of the last exclusive producer; -1: there was none."""
+        """The epoch of the last exclusive producer; -1: there was none."""
         return self._topic.record.producer_epoch
 
     async def set_producer_epoch(self, epoch: int) -> None:
-        """Note durably that an exclusive producer has this epoch. Raises ``TopicFenced``, ``MetadataUnavailable``."""
+        """Record durably that an exclusive producer has this epoch. Raises ``TopicFenced``, ``MetadataUnavailable``."""
         if epoch != self.producer_epoch:
             await self._guarded_change(lambda record: msgspec.structs.replace(record, producer_epoch=epoch))
 
     # -- writing
 
     def append(self, payload: bytes, context: object) -> None:
-        """Queue an entry; the listener hears of it with ``context`` once it is confirmed. Never blocks.
+        """Queue an entry. The listener is called with ``context`` once the entry is confirmed. Never blocks.
 
         Raises ``TopicFenced``, ``TopicTerminated``, or the retryable reason why there is no ledger to append to now.
         """
@@ -254,7 +259,7 @@ class ManagedLedger:
 
     @property
     def has_room(self) -> bool:
-        """Whether another append is within the limits. More are taken, but the caller should wait."""
+        """Whether another append is within the limits. More appends are accepted, but the caller should wait."""
         return self._appender.has_room
 
     async def wait_for_room(self) -> None:
@@ -265,37 +270,38 @@ class ManagedLedger:
         await self._appender.settle()
 
     async def roll(self) -> None:
-        """Begin another ledger now, unless the current one is empty."""
+        """Start another ledger now, unless the current one is empty."""
         await self._appender.roll()
 
     async def terminate(self) -> Position:
-        """Seal the log for good; returns its last position."""
+        """Seal the log for good. Return its last position."""
         await self._appender.seal()
         return self.last_confirmed
 
     # -- reading
 
     async def read(self, start: Position, *, max_entries: int, max_bytes: int) -> list[LogEntry]:
-        """Entries from the first at or above ``start``; [] when there is none confirmed yet. See ``LogReader.read``."""
+        """Return entries from the first at or above ``start``; [] when none is confirmed there yet. See ``LogReader.read``."""
         return await self._reader.read(start, max_entries=max_entries, max_bytes=max_bytes)
 
     def next_position(self, position: Position) -> Position:
-        """The position after this one in the log, whether it is written yet or not."""
+        """Return the position after this one in the log, whether it is written yet or not."""
         return self._chain.next_position(position)
 
     def position_before(self, position: Position) -> Position | None:
-        """The entry before this one in the log, if there is one."""
+        """Return the entry before this one in the log, if there is one."""
         return self._chain.position_before(position)
 
     def contains(self, position: Position) -> bool:
-        """Whether a confirmed entry of this topic is there (rule 18)."""
+        """Whether a confirmed entry of this topic is at the position (rule 18)."""
         return self._chain.contains(position)
 
     async def why_beyond(self, position: Position) -> PulsarishError:
         """Return the error for a position beyond the log.
 
-        Either a client has the position from a later owner, and this broker does not know yet that it is no owner any more (rule 20:
-        undecided, so retryable). Or no owner ever gave it out (rule 18: refused for good, or the client would ask forever).
+        Either a client has the position from a later owner, and this broker does not know yet that it lost the topic. Then the
+        position is undecided, and the error is retryable (rule 20). Or no owner ever used the position. Then it is refused for
+        good, because the client would ask forever (rule 18).
         """
         try:
             if not self.fenced and await self._topic.is_newest() and position > self.last_confirmed:
@@ -305,21 +311,21 @@ class ManagedLedger:
         return ServiceNotReady(f"position {position} is beyond what this broker knows of {self.name}; look the topic up again")
 
     def last_before_bytes(self, size_bytes: int) -> Position | None:
-        """The first position with at most about ``size_bytes`` after it; ``None`` when the whole log is no more."""
+        """Return the first position with at most about ``size_bytes`` after it; ``None`` when the whole log is not larger."""
         return self._chain.last_before_bytes(size_bytes)
 
     def entries_between(self, low: Position, high: Position) -> int:
-        """How many entries p have low < p <= high."""
+        """Count the entries p with low < p <= high."""
         return self._chain.entries_between(low, high)
 
     async def find_by_time(self, time_ms: int, time_of: Callable[[LogEntry], int]) -> Position | None:
-        """The first entry published at ``time_ms`` or later, ``None`` when there is none. See ``LogReader.find_by_time``."""
+        """Return the first entry published at ``time_ms`` or later; ``None`` when there is none. See ``LogReader.find_by_time``."""
         return await self._reader.find_by_time(time_ms, time_of)
 
     async def landing(self, position: Position) -> Position:
-        """Where delivery begins for a position that a client names (rule 18); ``EARLIEST`` and ``LATEST`` are positions too.
+        """Return the position where delivery begins for a position that a client names, ``EARLIEST`` and ``LATEST`` included (rule 18).
 
-        Raises ``InvalidPosition`` for a ledger that is not the topic's, ``MetadataUnavailable``, ``ServiceNotReady``.
+        Raises ``InvalidPosition`` for a ledger of another topic, ``MetadataUnavailable``, ``ServiceNotReady``.
         """
         landed = seek_target(self._chain, position)
         if landed is not None:
@@ -342,11 +348,13 @@ class ManagedLedger:
         properties: Mapping[str, int] | None = None,
         subscription_properties: Mapping[str, str] | None = None,
     ) -> Cursor:
-        """The cursor of that name, made when there is none: then delivery begins at ``initial``, inclusive (``EARLIEST`` and ``LATEST``
-        are positions too). One that is open already is returned as it is. A cursor that is not durable lives until it is deleted.
+        """Open the cursor of that name. Create it when there is none; then delivery begins at ``initial``, inclusive.
 
-        Raises ``TopicFenced``, ``MetadataUnavailable``, ``ServiceNotReady`` while the deletion of one of that name cannot be finished, and
-        the retryable errors of recovering its ledger.
+        ``EARLIEST`` and ``LATEST`` are positions too. A cursor that is already open is returned unchanged. A cursor that is not
+        durable lives until it is deleted.
+
+        Raises ``TopicFenced``, ``MetadataUnavailable``, ``ServiceNotReady`` while the deletion of a cursor of that name cannot be finished,
+        and the retryable errors of recovering its ledger.
         """
         return await self._cursors.open(
             name,
@@ -357,7 +365,7 @@ class ManagedLedger:
         )
 
     async def delete_cursor(self, name: str) -> None:
-        """Raises ``SubscriptionNotFound``, ``TopicFenced``, ``MetadataUnavailable``."""
+        """Delete a cursor. Raises ``SubscriptionNotFound``, ``TopicFenced``, ``MetadataUnavailable``."""
         await self._cursors.delete(name)
         self._trim_soon()
 
@@ -371,7 +379,7 @@ class ManagedLedger:
     # -- trimming
 
     async def trim(self, retention: Retention | None = None) -> int:
-        """Delete the ledgers that no cursor needs, by the topic's retention or the one given. Returns how many were removed.
+        """Delete the ledgers that no cursor needs, by the topic's retention or the given one. Return how many were removed.
 
         Raises ``TopicFenced``, ``MetadataUnavailable``.
         """
@@ -422,21 +430,21 @@ class ManagedLedger:
             raise
 
     async def _delete_ledgers(self) -> None:
-        """The second phase of deletion. What fails now is done by the next trim or the next owner."""
+        """Run the second phase of deletion. The next trim or the next owner repeats what fails now."""
         finished = await self._deleted()
         if finished and not self.fenced:
             await self._guarded_change(self._topic.forget_deleted(finished))
 
     async def _deleted(self) -> list[int]:
-        """Delete the ledgers that the record says are on their way out; those that are gone now."""
+        """Delete the ledgers that the record lists as being deleted. Return those that are deleted now."""
         if self._topic.lost:
-            return []  # another owner may have come to use what is named here
+            return []  # another owner may use a ledger that is named here
         if not self._topic.settled:
-            # One of them may have become the compacted view by a write whose outcome is not known: this write undoes it.
+            # A write with an unknown outcome may have made one of them the compacted view. This write undoes it.
             await self._guarded_change(lambda record: record, always=True)
         finished: list[int] = []
         for ledger_id in self._topic.record.deleting:
-            # Looked at again for each, as deleting takes its time.
+            # Checked again for each ledger, because deleting takes time.
             if not self._may_delete(ledger_id):
                 continue
             try:
@@ -448,8 +456,11 @@ class ManagedLedger:
         return finished
 
     def _may_delete(self, ledger_id: int) -> bool:
-        """Whether a ledger that was on its way out is so still: one that was in the making may be the view by now, or, by a write whose
-        outcome is not known, may come to be it for this owner or another."""
+        """Whether a ledger that was listed for deletion still is.
+
+        A ledger that was being made may be the compacted view by now. It may also become the view of this owner or another by a write
+        whose outcome is not known.
+        """
         topic = self._topic
         return not topic.lost and topic.settled and ledger_id != self.views.making and ledger_id in topic.record.deleting
 
@@ -474,7 +485,7 @@ class ManagedLedger:
             _log.warning("trimming goes on later", topic=self.name, error=error)
 
     async def maintain(self) -> None:
-        """To be called now and then while the topic is loaded: replaces a ledger by age, trims, finishes deletions. Raises as ``trim``."""
+        """Replace a ledger by age, trim, and finish deletions. Call it now and then while the topic is loaded. Raises as ``trim``."""
         self._appender.roll_if_due()
         if await self.trim() == 0 and self._topic.record.deleting:
             await self._delete_ledgers()
@@ -482,7 +493,7 @@ class ManagedLedger:
     # -- the end
 
     def abandon(self, error: PulsarishError) -> None:
-        """Let go at once, without a write: the session or the ownership was lost. The listener hears ``fenced``."""
+        """Stop at once, without a write, because the session or the ownership was lost. The listener's ``fenced`` is called."""
         self._appender.fence(error)
 
     def _on_stopped(self, error: PulsarishError) -> None:
@@ -494,8 +505,9 @@ class ManagedLedger:
             self._reader.forget(link.ledger_id)
 
     async def close(self) -> None:
-        """End in order: acknowledgements durable, the ledger closed, so that the next owner has nothing to recover. What cannot be done
-        now is left to that recovery.
+        """Store the acknowledgements and close the ledger, so that the next owner has nothing to recover.
+
+        What cannot be done now is left to the next owner's recovery.
         """
         await self._cursors.close()
         self._cursors.end(TopicFenced(f"topic {self.name} was closed on this broker"))

@@ -1,4 +1,4 @@
-"""The limits of topics' logs, one table in the broker's configuration. Names are Pulsar's own in snake case, units last."""
+"""The limits of topics' logs: one table in the broker's configuration. Names are Pulsar's own in snake case, units last."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _MIB = 1 << 20
 
 
 class Retention(msgspec.Struct, frozen=True):
-    """How long data is kept that no durable cursor needs. -1: forever; both 0: not at all."""
+    """How long data is kept that no durable cursor needs. -1: forever; both 0: it is not kept."""
 
     minutes: int = 0
     mb: int = 0
 
     def check(self) -> None:
-        """Raises ``InvalidArgument`` for what has no meaning: one zero beside a positive value."""
+        """Check the values. Raises ``InvalidArgument`` for a value below -1 and for one zero beside another value."""
         if self.minutes < -1 or self.mb < -1:
             raise InvalidArgument(f"retention of {self.minutes} minutes and {self.mb} MB: -1 (forever) is the least")
         if (self.minutes == 0) != (self.mb == 0):

@@ -1,7 +1,7 @@
-"""A metadata record whose only writer this process believes to be. Every write is a compare-and-set on the version that it read.
+"""A metadata record of which this process believes to be the only writer. Every write is a compare-and-set on the version that it read.
 
 A refused write means that another process wrote: the belief was wrong, for good. A write with an unknown outcome is settled before the
-next one. A version can be taken only once, so the record at the next version is either that write or another process's. Its token tells
+next one. A version can be used only once, so the record at the next version is either that write or another process's. Its token tells
 which.
 """
 
@@ -20,7 +20,7 @@ T = TypeVar("T", bound=TopicRecord | CursorRecord)
 
 
 class OwnedRecord(Generic[T]):
-    """One node. ``version`` None: it does not exist yet. Writes are made one at a time; the owner sees to that."""
+    """One node. ``version`` None: it does not exist yet. The caller makes one write at a time."""
 
     def __init__(self, records: Records, path: str, record: T, version: int | None) -> None:
         self.path = path
@@ -36,8 +36,8 @@ class OwnedRecord(Generic[T]):
     async def write(self, wanted: T, *, guards: Callable[[], Sequence[Op]] = tuple) -> None:
         """Replace or create the record, in one commit with ``guards()``.
 
-        Raises ``Conflict`` when another wrote (or a guard refused), with nothing written, and ``MetadataUnavailable`` when the outcome is
-        unknown; the next write settles it.
+        Raises ``Conflict`` when another process wrote (or a guard refused), with nothing written, and ``MetadataUnavailable`` when the
+        outcome is unknown. The next write settles that.
         """
         while True:
             token = self._records.token()
@@ -47,7 +47,7 @@ class OwnedRecord(Generic[T]):
                     self.path, wanted, self.version, with_ops=guards(), parents=False, token=token
                 )
             except Conflict:
-                # Either this write's predecessor came through late, or another writer came first.
+                # Either this write's predecessor succeeded late, or another writer came first.
                 del self._unsettled[token]
                 if not await self._adopt():
                     raise
@@ -58,13 +58,13 @@ class OwnedRecord(Generic[T]):
             return
 
     async def _adopt(self) -> bool:
-        """Look whether an unsettled write is what made our version stale; if so go on from there."""
+        """Check whether an unsettled write has made our version stale. If so, continue from its version."""
         if not self._unsettled:
             return False
         found = await self._records.get(self.path, type(self.record))
         if found is None or found[1] != (0 if self.version is None else self.version + 1):
             return False
-        # By its token: another owner's write may say the same.
+        # Compare the token: another owner's write may have the same content.
         attempt = self._unsettled.get(found[0].token)
         if attempt is None:
             return False

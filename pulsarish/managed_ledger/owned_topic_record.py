@@ -1,8 +1,10 @@
-"""A topic's record as its owner on this broker holds it. Its version is what fences: every owner changes it before it serves (rule 14),
-and whatever an owner writes below it in metadata is checked against it in the same commit.
+"""A topic's record as its owner on this broker holds it.
 
-Versions begin again when a topic is deleted and created again, so by them alone a former owner that has heard of neither could find its own
-version there. Therefore what made it the owner, its lease, is checked with them.
+Its version fences former owners. Every owner changes it before it serves (rule 14), and each write of an owner below the record checks
+the version in the same commit.
+
+Versions start again when a topic is deleted and created again. A former owner that knows of neither could find its own version there.
+So each commit also checks the lease, which made the broker the owner.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ _Cell = OwnedRecord[TopicRecord]
 
 
 def not_the_owner(name: TopicName) -> NotOwner:
-    """What to raise where the lease did not hold."""
+    """Return the error for a lease that does not hold."""
     return NotOwner(f"topic {name} was given to another broker; look it up again")
 
 
@@ -35,10 +37,12 @@ def _nothing() -> None:
 
 
 class OwnedTopicRecord:
-    """The record and its version; changes are made one at a time. Made by ``read``.
+    """The record and its version. Changes are made one at a time. Made by ``read``.
 
-    ``lease``: what holds in metadata as long as this broker is the one who should serve the topic. ``lease_lost``: it did not, when a
-    change was to be stored.
+    Args:
+        lease: what holds in metadata as long as this broker is the one that should serve the topic.
+
+    ``lease_lost`` becomes true when the lease did not hold at a change.
     """
 
     def __init__(self, name: TopicName, records: Records, record: TopicRecord, version: int, lease: Sequence[Op] = ()) -> None:
@@ -51,15 +55,15 @@ class OwnedTopicRecord:
         self.lease_lost = False
         self._lost = False
         self.doubtful: list[int] = []
-        """Ledgers that a write may have made whose outcome is not known; the next write says that they are to be deleted."""
+        """Ledgers that a write with an unknown outcome may have created. The next write lists them for deletion."""
 
     @classmethod
     async def read(
         cls, name: TopicName, records: Records, found: tuple[TopicRecord, int] | None = None, *, lease: Sequence[Op] = ()
     ) -> OwnedTopicRecord:
-        """``found`` was read or made a moment ago, and spares the reading.
+        """Read the record. ``found`` was read or created a moment ago, and makes the reading unnecessary.
 
-        Raises ``TopicNotFound`` also for a topic that is being deleted, and ``MetadataUnavailable``.
+        Raises ``TopicNotFound``, also for a topic that is being deleted, and ``MetadataUnavailable``.
         """
         found = found or await records.get(topic_path(name), TopicRecord)
         if found is None:
@@ -79,17 +83,19 @@ class OwnedTopicRecord:
 
     @property
     def lost(self) -> bool:
-        """Whether another owner is known to have changed the record, or to be the one who may."""
+        """Whether another owner is known to have changed the record, or to be the only one that may."""
         return self._lost
 
     @property
     def settled(self) -> bool:
-        """Whether no write of ours can come through any more whose outcome is not known."""
+        """Whether no write of ours with an unknown outcome can still succeed."""
         return self._lost or self._cell.settled
 
     def guards(self) -> list[Op]:
-        """To be part of every commit below the topic's node: they refuse it once another owner has opened the topic. The first one is that
-        of the record's version."""
+        """Return the checks for every commit below the topic's node. They refuse it once another owner has opened the topic.
+
+        The first check is that of the record's version.
+        """
         return [Op("check", self.path, version=self.version), *self.lease]
 
     async def change(
@@ -100,11 +106,12 @@ class OwnedTopicRecord:
         always: bool = False,
         with_ops: Sequence[Op] = (),
     ) -> None:
-        """Store ``decide(record)``, in one commit with ``with_ops``; then ``apply()`` what follows from it in memory, before anybody else
-        may change the record. A record that would stay as it is is written only ``always``.
+        """Store ``decide(record)``, in one commit with ``with_ops``. Then call ``apply()``, before any other change of the record.
 
-        Raises ``TopicFenced`` when another owner has changed it, or may do so now: for good; ``Conflict`` when ``with_ops`` are refused;
-        and ``MetadataUnavailable`` when the outcome is unknown.
+        ``apply`` makes the corresponding changes in memory. A record that would not change is written only with ``always``.
+
+        Raises ``TopicFenced`` when another owner has changed the record, or may do so now: for good; ``Conflict`` when ``with_ops`` are
+        refused; and ``MetadataUnavailable`` when the outcome is unknown.
         """
         async with self.lock:
             wanted = decide(self._cell.record)
@@ -138,6 +145,6 @@ class OwnedTopicRecord:
             return found is not None and not self._lost and self._cell.settled and found[1] == self._cell.version
 
     def forget_deleted(self, ledger_ids: list[int]) -> Callable[[TopicRecord], TopicRecord]:
-        """The change that ends the second phase of deletion."""
+        """Return the change that ends the second phase of deletion."""
         gone = frozenset(ledger_ids)
         return lambda record: msgspec.structs.replace(record, deleting=tuple(found for found in record.deleting if found not in gone))

@@ -1,7 +1,7 @@
-"""Where delivery begins when a client or operator names a position (rule 18): a seek, a reset, the start of a reader or a subscription.
+"""The position where delivery begins when a client or operator names one (rule 18): a seek, a reset, the start of a reader or subscription.
 
 A position in one of the topic's ledgers means itself. Where there is no entry it means the next one that exists or will exist: beyond
-the end it means the end, in a trimmed part the first entry that is kept. A ledger that is not the topic's is refused.
+the end it means the end, in a trimmed part the first entry that is kept. A ledger of another topic is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["judge_foreign", "seek_target"]
 
 
 def seek_target(chain: Chain, position: Position) -> Position | None:
-    """``None``: the ledger is not in the chain, so that its metadata must say whose it is; then ``judge_foreign``."""
+    """Return the target. ``None``: the ledger is not in the chain; then read its metadata and call ``judge_foreign``."""
     if position.ledger_id < 0:
         return EARLIEST
     if position.ledger_id == LATEST.ledger_id:
@@ -29,7 +29,11 @@ def seek_target(chain: Chain, position: Position) -> Position | None:
 def judge_foreign(
     chain: Chain, position: Position, topic: str, found: LedgerMetadata | None, *, purpose: LedgerPurpose, highest: int
 ) -> Position:
-    """Of a ledger that is not in the chain. ``found``: its metadata; ``highest``: the greatest id that was ever in the chain.
+    """Return the target of a position whose ledger is not in the chain.
+
+    Args:
+        found: the ledger's metadata.
+        highest: the greatest id that was ever in the chain.
 
     Raises ``InvalidPosition``, or ``ServiceNotReady`` when only another owner can know.
     """
@@ -43,5 +47,5 @@ def judge_foreign(
             f"position {position} names ledger id {ledger_id}, which is no ledger of topic {topic}: pass the id of one of its messages,"
             " earliest or latest"
         )
-    # Trimmed, or empty and taken away: an id whose metadata are gone cannot be told from one that never was, and names nothing.
+    # Trimmed, or empty and removed. Without metadata a deleted ledger looks like one that never existed, and the position names no entry.
     return position if position < chain.first_position() else chain.next_position(position)

@@ -1,4 +1,4 @@
-"""The newest entries of all topics of a process, within one limit in bytes; the oldest inserted go first.
+"""The newest entries of all topics of a process, within one limit in bytes. The entries inserted first are dropped first.
 
 Filled as entries are confirmed, so that consumers at the tail never read from a bookie. Payloads are shared with the writer, not copied.
 """
@@ -11,7 +11,7 @@ from typing import Final
 
 __all__ = ["ENTRY_OVERHEAD_BYTES", "TailCache"]
 
-ENTRY_OVERHEAD_BYTES: Final = 120  # what an entry costs beside its payload: its object, its key, its place in the table
+ENTRY_OVERHEAD_BYTES: Final = 120  # the cost of an entry besides its payload: its object, its key, its place in the table
 _STALE_BLOCKS_MAX: Final = 1_000
 
 
@@ -28,7 +28,7 @@ class _Tail:
 
 
 class TailCache:
-    """Shared by the topics of a process. ``limit_bytes`` 0 caches nothing."""
+    """The cache, shared by the topics of a process. ``limit_bytes`` 0 caches nothing."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -41,7 +41,7 @@ class TailCache:
         self._live_blocks = 0
 
     def insert(self, ledger_id: int, first_entry: int, payloads: Sequence[bytes]) -> None:
-        """Add consecutive entries that were just confirmed, right behind those inserted before for the same ledger."""
+        """Add consecutive entries that were just confirmed. They must follow those inserted before for the same ledger."""
         if self.limit_bytes == 0:
             return
         tail = self._tails.get(ledger_id)
@@ -61,7 +61,7 @@ class TailCache:
     def _evict_oldest(self) -> None:
         tail, ledger_id, count, size = self._blocks.popleft()
         if self._tails.get(ledger_id) is not tail:
-            return  # forgotten as a whole before
+            return  # dropped as a whole before
         for entry_id in range(tail.first, tail.first + count):
             del tail.payloads[entry_id]
         tail.first += count
@@ -74,7 +74,7 @@ class TailCache:
             del self._tails[ledger_id]
 
     def read(self, ledger_id: int, first_entry: int, last_entry: int, max_bytes: int) -> list[bytes]:
-        """Consecutive payloads from ``first_entry`` on, up to ``last_entry`` and ``max_bytes`` but at least one; [] on a miss."""
+        """Return consecutive payloads from ``first_entry`` on, up to ``last_entry`` and ``max_bytes`` but at least one; [] on a miss."""
         tail = self._tails.get(ledger_id)
         if tail is None or first_entry < tail.first or first_entry not in tail.payloads:
             self.misses += 1
@@ -94,7 +94,7 @@ class TailCache:
         return found
 
     def forget(self, ledger_id: int) -> None:
-        """Drop a ledger: it was deleted, or its topic left this process."""
+        """Drop a ledger, because it was deleted or its topic left this process."""
         tail = self._tails.pop(ledger_id, None)
         if tail is None:
             return

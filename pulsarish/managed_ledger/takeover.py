@@ -52,8 +52,8 @@ async def make(
 async def _recovered_chain(topic: OwnedTopicRecord, ledgers: LedgerClient, now_ms: int) -> Chain:
     """Return the chain with every ledger closed for good. After this no former owner can confirm an entry in it.
 
-    Raises ``NoSuchLedger`` when storage has lost a ledger whose end is not recorded: what it held is not known, and it is not passed
-    over (rule 20).
+    Raises ``NoSuchLedger`` when storage has lost a ledger whose end is not recorded. Its entries are unknown, so it is not skipped
+    (rule 20).
     """
     links: list[TopicLedger] = []
     for found in topic.record.ledgers:
@@ -79,10 +79,10 @@ async def take_over(
     found: tuple[TopicRecord, int] | None,
     lease: Sequence[Op] = (),
 ) -> tuple[OwnedTopicRecord, Chain, tuple[LedgerWriter, WriterEvents] | None]:
-    """Rule 14, up to the compare-and-set: the topic is ours. Without a writer when it is terminated. See ``ManagedLedger.open``.
+    """Take the topic over, up to the compare-and-set of rule 14. Returns no writer when the topic is terminated.
 
-    A former owner that still lives may finish a deletion meanwhile, which changes the version and nothing else. Then the takeover is done
-    again. A process that has added a ledger is a newer owner, and wins.
+    See ``ManagedLedger.open``. A former owner that still lives may finish a deletion meanwhile, which changes the version and nothing
+    else. Then the takeover is repeated. A process that has added a ledger is a newer owner, and wins.
     """
     created: tuple[LedgerWriter, WriterEvents] | None = None
     topic = await OwnedTopicRecord.read(name, records, found, lease=lease)
@@ -101,12 +101,12 @@ async def take_over(
                 deleting=(*before.deleting, *empty),
                 highest_ledger=before.highest_ledger if new is None else new,
             )
-            # Written even if it says nothing new: the version is what fences the owner before, its cursors included.
+            # Written even if nothing changes: the new version fences the former owner, its cursors included.
             await topic.change(_always(wanted), always=True, with_ops=() if created is None else created[0].unchanged())
         except Conflict as conflict:
             if created is not None:
                 await discard_ledger(ledgers, topic, created[0])
-            # It was in no list while the one before was recovered: it was removed as an orphan, or is about to be.
+            # The new ledger was in no list while the one before was recovered. It was removed as an orphan, or will be.
             raise ServiceNotReady(f"the next ledger of topic {name} was changed by another process: {conflict}") from conflict
         except TopicFenced as fenced:
             if topic.lease_lost:
@@ -115,10 +115,10 @@ async def take_over(
                 raise not_the_owner(name) from fenced
             again = await OwnedTopicRecord.read(name, records, lease=lease)
             same = [link.ledger_id for link in again.record.ledgers[-1:]] == [link.ledger_id for link in before.ledgers[-1:]]
-            # One that has gone again may have left the list as it was. It may have deleted our ledger, too, if it found that named.
+            # An owner that came and left meanwhile may have kept the list as it was, and may have deleted our ledger, if it was listed.
             same = same and again.record.highest_ledger == before.highest_ledger
             if same and again.record.terminated == before.terminated and attempt + 1 < _OPEN_ATTEMPTS_MAX:
-                topic = again  # as it was compared: what is newer than that is refused by the next attempt
+                topic = again  # as it was compared: the next attempt is refused when the record is newer than that
                 continue
             if created is not None:
                 await discard_ledger(ledgers, topic, created[0])

@@ -1,4 +1,4 @@
-"""The ledgers of a topic as they come and go: making the next one, taking an unused one away, closing the list behind one."""
+"""The ledgers of a topic: create the next one, discard an unused one, record that one is closed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _log = get_logger("managed_ledger")
 
 
 class WriterOwner(Protocol):
-    """Who is appending to a ledger."""
+    """The object that appends to a ledger."""
 
     def on_confirmed(self, last_entry: int) -> None: ...
 
@@ -33,7 +33,7 @@ class WriterOwner(Protocol):
 
 
 class WriterEvents:
-    """What one ledger's writer reports, until the appender has left it for another."""
+    """The reports of one ledger's writer, until the appender has left it for another."""
 
     def __init__(self) -> None:
         self.owner: WriterOwner | None = None
@@ -55,10 +55,14 @@ async def create_ledger(
     above: int,
     commit: Callable[[int, Sequence[Op]], Awaitable[None]] | None = None,
 ) -> tuple[LedgerWriter, WriterEvents]:
-    """A new ledger for the topic, in no list yet unless ``commit`` puts it there (see ``LedgerClient.create``).
+    """Create a ledger for the topic. It is in no list yet unless ``commit`` adds it (see ``LedgerClient.create``).
 
-    Positions compare in the order of the log, so ids must grow along it, and brokers draw them in blocks of their own: ``above`` is the
-    highest that was ever in the chain. Raises ``NotEnoughBookies``, ``MetadataUnavailable``, and what ``commit`` raises.
+    Positions compare in the order of the log, so ids must grow along it, and brokers draw them in blocks of their own.
+
+    Args:
+        above: the highest id that was ever in the chain.
+
+    Raises ``NotEnoughBookies``, ``MetadataUnavailable``, and the errors of ``commit``.
     """
     events = WriterEvents()
     writer = await ledgers.create(
@@ -74,14 +78,14 @@ async def create_ledger(
 
 
 async def discard_ledger(ledgers: LedgerClient, topic: OwnedTopicRecord, writer: LedgerWriter) -> None:
-    """Delete a ledger that was made and not used, unless the list refers to it after all (the bug of Pulsar's #16420).
+    """Delete a ledger that was created and not used, unless the list refers to it after all (the bug of Pulsar's #16420).
 
-    What cannot be decided or done now stays behind, named in the log; an operator's ``pulsarish job leaks`` finds it and removes it. Its
-    purpose says whose it was.
+    What cannot be decided or done now stays behind and is named in the log. An operator finds it with ``pulsarish job leaks`` and
+    removes it. Its purpose says which topic it was for.
     """
     writer.abandon()
     if not topic.settled:
-        return  # a write that names it may still come through
+        return  # a write that names it may still succeed
     try:
         if not await topic.refers_to(writer.ledger_id):
             await ledgers.delete(writer.ledger_id)
@@ -90,7 +94,7 @@ async def discard_ledger(ledgers: LedgerClient, topic: OwnedTopicRecord, writer:
 
 
 def chain_closed(record: TopicRecord, chain: Chain, closed_ms: int, next_ledger: int | None) -> TopicRecord:
-    """The record with the current ledger closed, or on its way out when it is empty, and ``next_ledger`` behind it."""
+    """Return the record with the current ledger closed, or listed for deletion when it is empty, and ``next_ledger`` behind it."""
     links = chain.record()
     deleting = record.deleting
     if links and links[-1].closed_ms == 0:

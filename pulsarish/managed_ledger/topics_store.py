@@ -1,10 +1,10 @@
-"""A topic's subtree in metadata: made in one commit, deleted in two phases (intent, ledgers, nodes), so that nothing leaks.
+"""A topic's subtree in metadata: created in one commit, deleted in two phases (intent, ledgers, nodes), so that nothing leaks.
 
 /topics/tenant/namespace/topic            TopicRecord
 /topics/tenant/namespace/topic/cursors    one CursorRecord for each durable subscription below it
 /topics/tenant/namespace/topic/policies   its own policies, if any were set
 /topics/tenant/namespace/topic/schemas    one SchemaRecord for each version below it, if it has a schema
-/topics/tenant/namespace/topic/deletion-… that it is being deleted; its name tells it from a later topic of the same name
+/topics/tenant/namespace/topic/deletion-… the mark of its deletion; its name differs from that of a later topic of the same name
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ async def create_topic(
     properties: Mapping[str, str] | None = None,
     ledger: tuple[int, Sequence[Op]] | None = None,
 ) -> tuple[TopicRecord, int]:
-    """Make an empty topic: its record and the parent of its cursors, in one commit. Returns the record and its version.
+    """Create an empty topic: its record and the parent of its cursors, in one commit. Return the record and its version.
 
-    ``ledger`` is for who will serve it: the id of its first ledger and the operations that make that one's record, in the same commit,
-    so that the list never names a ledger that is not there, and a ledger of a topic that was not made is not left behind.
+    Args:
+        ledger: for a broker that will serve the topic: the id of its first ledger and the operations that create the ledger's
+            record, in the same commit. So the list never names a missing ledger, and a failed creation leaves no ledger behind.
 
     Raises ``AlreadyExists``, ``ServiceNotReady`` (the ledger's id is in use), and ``MetadataUnavailable`` when the outcome is unknown.
     """
@@ -79,14 +80,17 @@ async def delete_topic(
     begun: bool = False,
     marked_deleted: Callable[[], None] = _nothing,
 ) -> None:
-    """Delete a topic with everything that is its: first the record says so, which fences an owner; then its ledgers and its cursors' go;
-    then its nodes, in one commit. Repeating it goes on where it was left.
+    """Delete a topic with everything that belongs to it.
+
+    First the record is marked, which fences an owner. Then its ledgers and those of its cursors are deleted, and then its nodes, in one
+    commit. A repeated call continues an interrupted deletion.
 
     Args:
-        version: only while the record has this version: an owner's who deletes by its own judgement, until another one opens the topic.
-        lease: what must hold when the record is marked, as of ``ManagedLedger.open``.
-        begun: only finish a deletion that was begun before. Another process may have finished it since, and created the topic again.
-        marked_deleted: called once the record says that the topic is deleted: from then on no broker serves it again.
+        version: delete only while the record has this version. An owner that deletes by its own decision passes it, so that the
+            deletion is refused once another owner opens the topic.
+        lease: what must hold when the record is marked, as for ``ManagedLedger.open``.
+        begun: only finish a deletion that was begun before. Another process may have finished it since and created the topic again.
+        marked_deleted: called once the record is marked as deleted. From then on no broker serves the topic again.
 
     Raises ``TopicNotFound``, ``TopicFenced`` for another version, ``NotOwner`` without the lease, ``MetadataUnavailable``, and the
     retryable errors of deleting ledgers.
@@ -98,7 +102,7 @@ async def delete_topic(
         return None if record.deleted else msgspec.structs.replace(record, deleted=True)
 
     path = paths.topic(name)
-    # Versions begin again with a topic that is created again. This node does not come back, so that a late last commit is refused there.
+    # The versions of a topic that is created again start again. This node's name is never used again, so a late last commit is refused.
     mark = [*lease, Op("create", paths.topic_deletion(name, records.token()))]
     if version is not None:
         await _intend_at(records, name, version, mark)
@@ -110,7 +114,7 @@ async def delete_topic(
             raise not_the_owner(name) from conflict
         except TopicNotFound:
             if begun:
-                return  # another process has finished it meanwhile; a topic that is there now was created again
+                return  # another process has finished it meanwhile; if the topic exists now, it was created again
             raise
         if marked is None:
             return
@@ -129,16 +133,16 @@ async def delete_topic(
             wanted += [*cursor.deleting, *([cursor.cursor_ledger] if cursor.cursor_ledger >= 0 else [])]
         now = await records.update(path, TopicRecord, lambda _found: None)
         if now is None or not now[0].deleted:
-            return  # as above: the listed cursors may be those of the new one
+            return  # as above: the listed cursors may belong to the new topic
         for ledger_id in wanted:
             await ledgers.delete(ledger_id)
         try:
-            # Children go before their parents; the version says that nothing was added meanwhile.
+            # Children are deleted before their parents. The version check shows that nothing was added meanwhile.
             below = [Op("delete", node) for node in (*nodes, *others)]
             await records.commit([*below, Op("delete", path, version=marked_version)])
             return
         except (Conflict, MetadataUnavailable) as error:
-            # Not sent again as it is: after a lost answer, what is there may be a topic that was created again, at the same version.
+            # The commit is not repeated as it is: after a lost answer there may be a topic that was created again, at the same version.
             _log.debug("a topic's nodes are looked at again", topic=name, reason=error)
     raise ServiceNotReady(f"topic {name} is being changed while it is deleted; try again")
 

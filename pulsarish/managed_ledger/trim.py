@@ -1,4 +1,4 @@
-"""Which ledgers of a topic may go (rule 17). No I/O."""
+"""Which ledgers of a topic may be trimmed (rule 17). No I/O."""
 
 from __future__ import annotations
 
@@ -11,15 +11,20 @@ from pulsarish.model.position import Position
 __all__ = ["CLOCK_TOLERANCE_MS", "trimmable"]
 
 CLOCK_TOLERANCE_MS: Final = 60_000
-"""The difference that the clocks of two brokers may have. A ledger that one broker has closed is kept longer by this by another one."""
+"""The possible difference between the clocks of two brokers. Timed retention is longer by this, because another broker may have closed
+the ledger.
+"""
 
 
 def trimmable(chain: Chain, safe_mark: Position, retention: Retention, now_ms: int) -> int:
-    """How many ledgers may be taken off the front of the chain.
+    """Count the ledgers that may be trimmed from the front of the chain.
 
-    A ledger may go when it is closed, every entry of it is at or below ``safe_mark``, and its retention is over: it was closed longer
-    ago than the time allows, or what would be left without it is still as great as the size allows. ``now_ms`` is the wall clock of the
-    broker that asks, the closing times are those of the brokers that closed; a time of retention is longer by what they may be apart.
+    A ledger may be trimmed when it is closed, all its entries are at or below ``safe_mark``, and its retention is over. Its retention is
+    over when it was closed longer ago than the time allows, or when the rest of the log is still as large as the size allows.
+
+    Args:
+        now_ms: the wall clock of the calling broker. Closing times come from the brokers that closed the ledgers, so a retention
+            time is extended by the possible difference of the clocks.
     """
     left_bytes = chain.size_bytes
     kept_ms = retention.minutes * 60_000 + (CLOCK_TOLERANCE_MS if retention.minutes > 0 else 0)

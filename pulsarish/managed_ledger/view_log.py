@@ -1,9 +1,9 @@
-"""One compacted view as a ledger: writing it entry by entry, and reading it by the positions that its entries have in the log.
+"""One compacted view as a ledger: written entry by entry, and read by the positions that its entries have in the log.
 
-An entry is ``position (two signed 64-bit numbers) | audience (one byte) | size of what is left (32 bits) | what is left | the topic's
+An entry is ``position (two signed 64-bit numbers) | audience (one byte) | size of the rest set (32 bits) | rest set | the topic's
 entry``. Positions ascend. One position may come twice, for different audiences. Audiences are bits that only the compactor and the
-reader of the view understand. What is left is a set of bits from the lowest, for the messages of a batch that are still in it; empty:
-all.
+reader of the view understand. The rest set has one bit for each message of a batch, from the lowest: set when the message is still in
+the view; empty: all are.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def encode_view_entry(entry: ViewEntry) -> bytes:
 
 
 def decode_view_entry(data: bytes | memoryview) -> ViewEntry:
-    """Raises ``CorruptData``."""
+    """Decode an entry of a view. Raises ``CorruptData``."""
     if len(data) < _HEAD.size:
         raise CorruptData(f"an entry of a compacted view has {len(data)} bytes, fewer than its head of {_HEAD.size}")
     ledger_id, entry_id, audience, size = _HEAD.unpack_from(data)
@@ -47,7 +47,7 @@ def decode_view_entry(data: bytes | memoryview) -> ViewEntry:
 
 
 class ViewWriter:
-    """Appends to a view in the making; the listener of its ledger's writer."""
+    """Appends to a view that is being made. It is the listener of its ledger's writer."""
 
     def __init__(self) -> None:
         self.writer: LedgerWriter | None = None
@@ -70,7 +70,7 @@ class ViewWriter:
         self._room.set()
 
     async def add(self, entry: ViewEntry) -> None:
-        """Queue an entry, after waiting for room. Raises what stopped the writer."""
+        """Wait for room, then queue an entry. Raises the error that stopped the writer."""
         assert self.writer is not None
         while self._unconfirmed_bytes >= _UNCONFIRMED_BYTES_MAX and self._error is None:
             self._room.clear()
@@ -83,7 +83,7 @@ class ViewWriter:
         self._unconfirmed_bytes += len(data)
 
     async def close(self) -> LedgerMetadata:
-        """Confirm everything and close the ledger. Raises as ``LedgerWriter.close``."""
+        """Wait until all entries are confirmed, then close the ledger. Raises as ``LedgerWriter.close``."""
         assert self.writer is not None
         return await self.writer.close()
 
@@ -113,7 +113,7 @@ class ViewReader:
         return [decode_view_entry(entry.payload) for entry in await self._reader.read(first, last, max_bytes=max_bytes)]
 
     async def _search(self, is_beyond: Callable[[ViewEntry], bool]) -> int:
-        """The place of the first entry of which that is so, by binary search."""
+        """Return the place of the first entry for which the function is true, by binary search."""
         low, high = 0, self._end
         while low < high:
             middle = (low + high) // 2
@@ -124,16 +124,21 @@ class ViewReader:
         return low
 
     async def find(self, is_beyond: Callable[[ViewEntry], bool]) -> Position | None:
-        """The position of the first entry of which that is so, as it is of all that follow: ``EARLIEST`` when it is the first of all,
-        ``None`` when there is none."""
+        """Return the position of the first entry for which the function is true. It must be true for all later entries.
+
+        ``EARLIEST`` when it is the very first entry; ``None`` when there is none.
+        """
         place = await self._search(is_beyond)
         if place == 0 < self._end:
             return EARLIEST
         return (await self._entries(place, place, 1))[0].position if place < self._end else None
 
     async def read(self, start: Position, audience: int, *, max_entries: int, max_bytes: int) -> list[ViewEntry]:
-        """Entries for an audience from the first one at or above ``start``; at most ``max_entries`` and about ``max_bytes``, but one at
-        least; [] only when the view has none there. Raises ``NoSuchLedger`` and the retryable errors of the ledger layer."""
+        """Return entries for an audience from the first one at or above ``start``.
+
+        At most ``max_entries`` and about ``max_bytes``, but at least one. [] only when the view has none there. Raises ``NoSuchLedger`` and
+        the retryable errors of the ledger layer.
+        """
         hint = self._hint
         place = hint[1] if hint is not None and hint[0] == start else await self._search(lambda entry: entry.position >= start)
         found: list[ViewEntry] = []
@@ -143,12 +148,12 @@ class ViewReader:
             found = [entry for entry in entries if entry.audience & audience and entry.position >= start]
         if found:
             last = found[-1].position
-            # What follows the last one found was seen to be for others.
+            # The entries read after the last one found are for other audiences.
             self._hint = (Position(last.ledger_id, last.entry_id + 1), place)
         return found
 
     async def last(self, audience: int) -> ViewEntry | None:
-        """The last entry for an audience."""
+        """Return the last entry for an audience."""
         if audience not in self._last:
             self._last[audience] = await self._find_last(audience)
         return self._last[audience]

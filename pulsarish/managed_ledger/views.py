@@ -1,7 +1,7 @@
 """A topic's compacted view in its record: created, replaced and deleted.
 
-Promises: the commit that creates a view's ledger also names it in the record as one to be deleted. A later commit makes it the view and
-names the old ledger instead. So whatever dies in between, the next owner, the sweeper or the deletion of the topic deletes the unused
+Promises: the commit that creates a view's ledger also lists it in the record for deletion. A later commit makes it the view and
+lists the old ledger instead. So after a crash in between, the next owner, the sweeper or the deletion of the topic deletes the unused
 ledger. Nothing above the horizon is trimmed once there is a view, and nothing at all while the first one is being made.
 """
 
@@ -27,7 +27,7 @@ __all__ = ["Views"]
 
 
 class Change(Protocol):
-    """A change of the topic's record by its owner; as ``OwnedTopicRecord.change``."""
+    """The function that changes the topic's record; like ``OwnedTopicRecord.change``."""
 
     def __call__(self, decide: Callable[[TopicRecord], TopicRecord], *, with_ops: Sequence[Op] = ()) -> Awaitable[None]: ...
 
@@ -48,7 +48,7 @@ class Views:
     def __init__(
         self, topic: OwnedTopicRecord, ledgers: LedgerClient, change: Change, delete_ledgers: Callable[[], Awaitable[None]]
     ) -> None:
-        """``delete_ledgers`` deletes what the record says is to be deleted, but for the ledger that is being made."""
+        """``delete_ledgers`` deletes the ledgers that the record lists for deletion, except the one that is being made."""
         self.making = -1
         """The ledger that is being made."""
         self._topic = topic
@@ -64,19 +64,19 @@ class Views:
 
     @property
     def horizon(self) -> Position | None:
-        """What lies above it is not compacted yet; ``None``: nothing is."""
+        """The end of what is compacted. Entries above it are not compacted yet; ``None``: none are."""
         view = self.current
         return None if view is None else Position(view.horizon_ledger, view.horizon_entry)
 
     def safe_mark(self, mark: Position) -> Position:
-        """Trimming may take nothing above this, where it could go to ``mark`` otherwise."""
+        """Return the position above which nothing may be trimmed. It is ``mark`` or lower."""
         horizon = self.horizon
         if horizon is not None:
             return min(mark, horizon)
         return EARLIEST if self._busy else mark
 
     async def reader(self) -> ViewReader | None:
-        """Of the view that there is now; ``None`` without one, and when nothing was left to be kept. Raises as ``LedgerClient.open``."""
+        """Return a reader of the present view; ``None`` without a view or when it has no entries. Raises as ``LedgerClient.open``."""
         view = self.current
         if view is None or view.ledger_id < 0:
             return None
@@ -85,7 +85,7 @@ class Views:
         return self._reader
 
     def begin(self) -> None:
-        """A view is about to be made: from now on nothing that it will need is trimmed."""
+        """Prepare to make a view: from now on nothing that it will need is trimmed."""
         assert not self._busy
         self._busy = True
 
@@ -118,7 +118,7 @@ class Views:
                 await self._change(decide, with_ops=ops)
                 return
             except MetadataUnavailable:
-                # It may be there: the next write of the record, whatever it is about, names it.
+                # The ledger may exist. The next write of the record, for any reason, lists it for deletion.
                 self._topic.doubtful.append(ledger_id)
                 raise
             except Conflict as conflict:
@@ -128,7 +128,7 @@ class Views:
         raise MetadataUnavailable(f"the nodes above a ledger for the view of {self._topic.name} went away {ATTEMPTS_MAX} times")
 
     async def use(self, writer: ViewWriter | None, horizon: Position, made_ms: int) -> None:
-        """The view up to ``horizon`` is complete (without a writer: nothing was left to be kept): from now on it is the topic's.
+        """Make the complete view up to ``horizon`` the topic's view. Without a writer the view has no entries.
 
         Raises as ``LedgerWriter.close`` and ``OwnedTopicRecord.change``.
         """
@@ -151,8 +151,10 @@ class Views:
         self._reader = None
 
     async def end(self, writer: ViewWriter | None) -> None:
-        """Of what ``begin`` began, whether it came to a view or not: what is not in use goes. Raises what deleting raises; the next
-        owner does it then."""
+        """End what ``begin`` began, and delete the ledgers that are not in use. Call it with and without success.
+
+        Raises the errors of deleting; then the next owner deletes the ledgers.
+        """
         if self.making >= 0 and writer is not None:
             writer.abandon()
         self.making = -1
@@ -160,9 +162,9 @@ class Views:
         await self._delete_ledgers()
 
     async def drop(self) -> None:
-        """Give the view up: what it alone still held is gone, and nothing is held back from trimming any more.
+        """Give up the view. Messages that only it still held are lost. It does not hold back trimming any more.
 
-        Raises ``ServiceNotReady`` while one is being made, and as ``OwnedTopicRecord.change``.
+        Raises ``ServiceNotReady`` while a view is being made, and as ``OwnedTopicRecord.change``.
         """
         if self._busy:
             raise ServiceNotReady(f"topic {self._topic.name} is being compacted; try again when that has ended")
