@@ -266,15 +266,18 @@ class Bookie:
             await self._position.store()
 
     async def _raise_ledger_ids(self) -> None:
-        """Metadata that were restored from an old backup must not give out an id again that is in use here (rule 12). Without a restore
-        this finds what it expects and writes nothing. Raises ``MetadataUnavailable``."""
-        highest = await self.store.highest_ledger()
+        """Keep a tree that was restored from an old backup from giving out an id again that is in use here (rule 12).
+
+        Raises ``MetadataUnavailable``.
+        """
         found = await self._records.get(paths.LEDGER_IDS, LedgerIds)
-        if highest < 0 or (found is not None and found[0].next_id > highest):
+        given_out = 0 if found is None else found[0].next_id
+        above = await self.store.next_free_ledger(given_out)
+        if above == given_out:
             return
-        _log.warning("ledger ids in use here were not yet given out by the metadata, which are raised above them", highest=highest)
+        _log.warning("this bookie has ledgers with ids that the metadata have not given out; it raises their counter", next_id=above)
         _ = await self._records.update(
-            paths.LEDGER_IDS, LedgerIds, lambda ids: LedgerIds(max(highest + 1, ids.next_id if ids is not None else 0))
+            paths.LEDGER_IDS, LedgerIds, lambda ids: LedgerIds(max(above, ids.next_id if ids is not None else 0))
         )
 
     # What runs beside the streams.

@@ -161,6 +161,11 @@ class LedgerIndex:
                 highest = max(highest, _LEDGER_KEY.unpack(key)[1])
         return highest
 
+    async def known_ids(self, first: int, limit: int) -> list[int]:
+        """Return ids from ``first`` on of ledgers that are here, and of deleted ones: the lowest ``limit`` of each kind."""
+        scans = [await self._scan(_LEDGER_KEY.pack(kind, first), end, limit=limit) for kind, end in ((b"L", b"M"), (b"D", b"E"))]
+        return [_LEDGER_KEY.unpack(key)[1] for found in scans for key, _ in found]
+
     async def trash_ledger(self, ledger_id: int, row: LedgerRow, wall_ms: int, *, whole: bool = True) -> None:
         """Move a ledger's row into the trash, and remember that it was deleted: durable, all or nothing. ``whole``: no entry of it was
         deleted before."""

@@ -14,7 +14,7 @@ from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.entry_log import EntryLogs
 from pulsarish.bookie.journal import Journal
 from pulsarish.bookie.journal_format import EXPLICIT_LAC_PAYLOAD, FENCE_PAYLOAD, RecordType, file_name
-from pulsarish.bookie.ledger_index import LedgerIndex
+from pulsarish.bookie.ledger_index import ROWS_MAX, LedgerIndex
 from pulsarish.bookie.ledger_state import LocalLedgerState, LocalLedgerStates
 from pulsarish.bookie.limbo import Limbo
 from pulsarish.bookie.mark import MARK_NAME, Mark, read_mark
@@ -22,6 +22,7 @@ from pulsarish.bookie.reads import Admit, Reader
 from pulsarish.bookie.replay import check_reaches, journal_file_ids, replay
 from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.write_cache import WriteCache
+from pulsarish.metadata.id_counter import next_id_above
 from pulsarish.model.errors import BookieIOError, ChecksumError, CorruptData, EntryUnknown, LedgerFenced, NoSuchLedger, WrongBookie
 from pulsarish.model.position import NO_ENTRY
 from pulsarish.runtime.log import get_logger
@@ -304,8 +305,19 @@ class EntryStore:
         found = sorted(dict.fromkeys([*rows, *self.states.unwritten(after)]))
         return found[:limit], len(found) > limit
 
+    async def next_free_ledger(self, next_id: int) -> int:
+        """Return the first id from ``next_id`` on that is above those of all ledgers known here, deleted ones included."""
+        while await self.highest_ledger() >= next_id:
+            used = [*await self.index.known_ids(next_id, ROWS_MAX), *self.states.unwritten(next_id - 1)]
+            above = next_id_above(next_id, sorted(used))
+            if above == next_id:
+                _log.warning("ignores ledgers with ids that no metadata gave out", highest=await self.highest_ledger())
+                break
+            next_id = above
+        return next_id
+
     async def highest_ledger(self) -> int:
-        """The greatest id of a ledger that this bookie knows, a deleted one included; -1 for none."""
+        """Return the greatest id of a ledger that this bookie knows, a deleted one included; -1 for none."""
         return max([await self.index.highest_ledger(), *self.states.unwritten(-1)[-1:]])
 
     # Housekeeping.

@@ -18,7 +18,7 @@ import click
 from pulsarish.cli.output import output_option, print_json, print_line, print_table, say
 from pulsarish.ledger.bookie_control import BookieControl, NoAnswer
 from pulsarish.ledger.bookie_stream import AddressBook
-from pulsarish.ledger.inventory import Inventory, highest_held, take_inventory
+from pulsarish.ledger.inventory import Inventory, ids_held, take_inventory
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.metadata.acceptance import accept_older_tree
@@ -27,6 +27,7 @@ from pulsarish.metadata.backup.file_format import Backup, BackupFooter, read_bac
 from pulsarish.metadata.backup.restore import LEDGER_ID_GAP, Difference, Restore, compare, read_tree
 from pulsarish.metadata.connect import parse_metadata_url
 from pulsarish.metadata.damage import CutNotFinished, check_cut_is_finished, cut_path, index_directory, mark_incomplete, open_tree
+from pulsarish.metadata.id_counter import ID_GAP_MAX
 from pulsarish.metadata.process import open_store
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BookieRegistration, Cookie, RestoredTree
@@ -170,7 +171,7 @@ def _read_file(file: Path) -> Backup:
 @click.option("--force", is_flag=True, help="Replace what is there: nodes that the backup does not have are deleted.")
 @click.option(
     "--ledger-id-gap",
-    type=click.IntRange(0, 1 << 40),
+    type=click.IntRange(0, ID_GAP_MAX // 2),
     default=LEDGER_ID_GAP,
     show_default=True,
     help="Ledger ids left out above all known ones, for ledgers made after the backup.",
@@ -193,10 +194,10 @@ def restore(file: Path, url: str, force: bool, ledger_id_gap: int) -> None:
             records = _records(world)
             control, bookies = await _registered_bookies(world, records)
             try:
-                highest = await highest_held(control, bookies)
+                held = await ids_held(control, bookies)
             except NoAnswer as error:
                 raise ServiceNotReady(f"a registered bookie does not say which ledgers it holds: {error}; nothing was changed") from None
-            task = Restore(records, world.clock, saved, highest_held=highest, ledger_id_gap=ledger_id_gap, progress=progress)
+            task = Restore(records, world.clock, saved, ids_held=held, ledger_id_gap=ledger_id_gap, progress=progress)
             return await task.run(force=force)
 
     try:
@@ -337,7 +338,7 @@ async def _stock(url: str) -> Inventory:
     "--ledger-id-gap",
     default=LEDGER_ID_GAP,
     show_default=True,
-    type=click.IntRange(0),
+    type=click.IntRange(0, ID_GAP_MAX // 2),
     metavar="N",
     help="Ledger ids left out above all known ones, for ledgers that this tree has lost.",
 )
@@ -357,10 +358,10 @@ def accept(url: str, ledger_id_gap: int) -> None:
             records = _records(world)
             control, bookies = await _registered_bookies(world, records)
             try:
-                held = await highest_held(control, bookies)
+                held = await ids_held(control, bookies)
             except NoAnswer as error:
                 raise ServiceNotReady(f"a registered bookie does not say which ledgers it holds: {error}; nothing was changed") from None
-            return await accept_older_tree(records, highest_held=held, ledger_id_gap=ledger_id_gap)
+            return await accept_older_tree(records, ids_held=held, ledger_id_gap=ledger_id_gap)
 
     count = _run(work())
     say(f"accepted, with {count} ledgers that may continue on other bookies. Bookies delete nothing yet; next, with all bookies up:")

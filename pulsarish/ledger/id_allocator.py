@@ -7,6 +7,8 @@ import asyncio
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import LedgerIds
+from pulsarish.model.errors import LimitReached
+from pulsarish.model.position import ID_MAX
 
 __all__ = ["LedgerIdAllocator"]
 
@@ -24,7 +26,7 @@ class LedgerIdAllocator:
     async def next_id(self, *, above: int = -1) -> int:
         """Return an id greater than ``above``, an id that this or another process has already used.
 
-        Raises ``MetadataUnavailable``. When the request for a block gets no answer, the block is lost; it is never used again.
+        Raises ``MetadataUnavailable``, and ``LimitReached`` when all ids have been given out. When the request for a block gets no answer, the block is lost; it is never used again.
         """
         async with self._drawing:
             # Another process may have drawn a newer block since, and ``above`` may come from it.
@@ -39,4 +41,7 @@ class LedgerIdAllocator:
             return self._next - 1
 
     def _draw(self, ids: LedgerIds | None) -> LedgerIds:
-        return LedgerIds(next_id=(ids.next_id if ids else 0) + self._block)
+        next_id = (ids.next_id if ids else 0) + self._block
+        if next_id > ID_MAX:
+            raise LimitReached(f"the counter of ledger ids, {paths.LEDGER_IDS}, is at {next_id}, above the greatest id {ID_MAX}")
+        return LedgerIds(next_id)

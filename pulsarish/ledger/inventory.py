@@ -16,7 +16,7 @@ from pulsarish.metadata.ledger_walk import ledger_ids
 from pulsarish.metadata.record_store import Records
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 
-__all__ = ["Inventory", "highest_held", "take_inventory"]
+__all__ = ["Inventory", "ids_held", "take_inventory"]
 
 
 @dataclass(slots=True)
@@ -48,16 +48,11 @@ async def _held_by(control: BookieControl, bookie: str, found: Callable[[int, st
         after = page[-1]
 
 
-async def highest_held(control: BookieControl, bookies: list[str]) -> int:
-    """Return the greatest id of a ledger that these bookies hold; -1 for none. Raises ``NoAnswer``."""
-    highest = -1
-
-    def found(ledger_id: int, _bookie: str) -> None:
-        nonlocal highest
-        highest = max(highest, ledger_id)
-
-    await asyncio.gather(*(_held_by(control, bookie, found) for bookie in bookies))
-    return highest
+async def ids_held(control: BookieControl, bookies: list[str]) -> list[int]:
+    """Return the ids of the ledgers that these bookies hold, ascending. Raises ``NoAnswer``."""
+    held: set[int] = set()
+    await asyncio.gather(*(_held_by(control, bookie, lambda ledger_id, _: held.add(ledger_id)) for bookie in bookies))
+    return sorted(held)
 
 
 async def take_inventory(records: Records, control: BookieControl, bookies: list[str]) -> Inventory:

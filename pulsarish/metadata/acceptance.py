@@ -6,9 +6,12 @@ record does not name, ids may be in use that it has not given out, and bookies d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from pulsarish.metadata import paths
+from pulsarish.metadata.id_counter import next_id_above
 from pulsarish.metadata.ledger_walk import ledger_ids
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import LedgerIds, RestoredTree
@@ -19,11 +22,11 @@ from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 __all__ = ["accept_older_tree"]
 
 
-async def accept_older_tree(records: Records, *, highest_held: int, ledger_id_gap: int) -> int:
+async def accept_older_tree(records: Records, *, ids_held: Sequence[int], ledger_id_gap: int) -> int:
     """Let nodes make and close ledgers again; returns how many ledgers may continue elsewhere.
 
     Args:
-        highest_held: the greatest id of a ledger that bookies hold, -1 for none.
+        ids_held: the ids of the ledgers that bookies hold, ascending.
         ledger_id_gap: ids left out above all known ones.
 
     Raises ``NotAllowed`` for a tree that did not come back older, ``MetadataUnavailable``.
@@ -33,7 +36,7 @@ async def accept_older_tree(records: Records, *, highest_held: int, ledger_id_ga
         raise NotAllowed("no node has said that this tree came back older: there is nothing to accept")
 
     def above(ids: LedgerIds | None) -> LedgerIds:
-        return LedgerIds(max(highest_held + 1, ids.next_id if ids is not None else 0) + ledger_id_gap)
+        return LedgerIds(next_id_above(ids.next_id if ids is not None else 0, ids_held) + ledger_id_gap)
 
     _ = await records.update(paths.LEDGER_IDS, LedgerIds, above)
     marked = 0

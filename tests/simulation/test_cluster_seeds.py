@@ -111,6 +111,10 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
         ("policies", "topics", "resets", "strangers", "turns", "resumes", "parcels", "tight", "duel", "hostile"),
         "a connection that was not read did not end although what it wrote failed",
     ),
+    950000058: (
+        ("seeks", "brief", "keys", "toggles", "turns", "resumes", "compacting", "tight", "harsh", "hostile"),
+        "a ledger with the greatest id, which a hostile peer had fenced on a bookie, used up all ledger ids when the bookie started again",
+    ),
     90513: (SIX, "a sync that began on a slow disk outlasted the time in which garbage had to be collected"),
 }
 

@@ -21,6 +21,7 @@ import msgspec
 from pulsarish.metadata import paths
 from pulsarish.metadata.backup.backup import TreeReader
 from pulsarish.metadata.backup.file_format import Backup
+from pulsarish.metadata.id_counter import next_id_above
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import AgeRecord, LedgerIds, RestoredTree
 from pulsarish.model.errors import CorruptData, MetadataUnavailable, NotAllowed, NotEmpty
@@ -101,7 +102,7 @@ class Restore:
 
     Args:
         records: of the target tree.
-        highest_held: the highest ledger id that the registered bookies hold, -1 for none.
+        ids_held: the ids of the ledgers that the registered bookies hold, ascending.
         progress: hears what is being done, how much of it is done, and of how many.
     """
 
@@ -111,14 +112,14 @@ class Restore:
         clock: Clock,
         backup: Backup,
         *,
-        highest_held: int = -1,
+        ids_held: Sequence[int] = (),
         ledger_id_gap: int = LEDGER_ID_GAP,
         progress: Callable[[str, int, int], None] = lambda _what, _done, _all: None,
     ) -> None:
         self._records = records
         self._clock = clock
         self._backup = backup
-        self._highest_held = highest_held
+        self._ids_held = ids_held
         self._gap = ledger_id_gap
         self._progress = progress
         self._reader = TreeReader(records, clock)
@@ -181,14 +182,13 @@ class Restore:
 
     async def _raise_ledger_ids(self, wished: Mapping[str, bytes], there: Mapping[str, bytes]) -> None:
         """Above every id that may ever have been given out. Never lower: an id that is used twice mixes two ledgers' entries."""
-        given_out = [self._highest_held + 1]
-        given_out += [number + 1 for tree in (wished, there) for path in tree if (number := paths.ledger_id_of(path)) is not None]
+        given_out = [number + 1 for tree in (wished, there) for path in tree if (number := paths.ledger_id_of(path)) is not None]
         if (saved := wished.get(paths.LEDGER_IDS)) is not None:
             given_out.append(decode_record(saved, LedgerIds, paths.LEDGER_IDS).next_id)
-        floor = max(given_out)
+        floor = max(given_out, default=0)
 
         def above(found: LedgerIds | None) -> LedgerIds:
-            return LedgerIds(max(floor, found.next_id if found is not None else 0) + self._gap)
+            return LedgerIds(next_id_above(max(floor, found.next_id if found is not None else 0), self._ids_held) + self._gap)
 
         _ = await self._records.update(paths.LEDGER_IDS, LedgerIds, above)
 

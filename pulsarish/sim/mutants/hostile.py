@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace as with_options
 
+from pulsarish.bookie import store
 from pulsarish.bookie.service import BookieService
 from pulsarish.broker.clients.access_modes import Access
 from pulsarish.broker.clients.commands import OpenProducer
@@ -24,6 +25,12 @@ __all__ = ["HOSTILE_MUTANTS", "check_hostile"]
 def check_hostile(seed: int, attacks: Sequence[str] = ()) -> None:
     """A hostile peer alone: nothing else fails."""
     result = run_seed(seed, faults=(), extras=("brief", "hostile"), attacks=attacks or ATTACKS)
+    assert not result.anomalies, "; ".join(map(str, result.anomalies))
+
+
+def _check_crashing_bookies(seed: int) -> None:
+    """Look whether bookies that crash start again with the ledgers that a hostile peer left there."""
+    result = run_seed(seed, kinds=("crash",), extras=("brief", "hostile"), attacks=("call_bookies",))
     assert not result.anomalies, "; ".join(map(str, result.anomalies))
 
 
@@ -48,6 +55,13 @@ def _any_ledger(_was: object) -> object:
         return 0 if instance_id == service._store.instance_id else WrongBookie.code
 
     return refusal
+
+
+def _above_any_id(_was: object) -> object:
+    def next_id_above(next_id: int, used: Sequence[int]) -> int:
+        return max([next_id - 1, *used]) + 1
+
+    return next_id_above
 
 
 def _any_epoch(_was: object) -> object:
@@ -113,6 +127,14 @@ HOSTILE_MUTANTS: Final = (
         (20,),
         _UNBOUNDED_ID,
         partial(check_hostile, attacks=("epochs", "call_bookies")),
+        seeds=10,
+    ),
+    Mutant(
+        "made_up_id_believed",
+        "the counter of ledger ids does not follow an id that a peer made up",
+        (12, 20),
+        replacing(store, "next_id_above", _above_any_id),
+        _check_crashing_bookies,
         seeds=10,
     ),
     Mutant(

@@ -12,6 +12,7 @@ from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BookieRegistration, ClusterRecord, Cookie, LedgerIds, RestoredTree
 from pulsarish.model.errors import ConfigError, CorruptData, EntryUnknown, LedgerFenced, MetadataUnavailable, NoSuchLedger
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, PurposeKind, Segment
+from pulsarish.model.position import ID_MAX
 from pulsarish.runtime.seams import World
 from pulsarish.sim.world.metadata_service import copy_of
 from pulsarish.wire.json_record import decode_record
@@ -481,5 +482,10 @@ def test_a_bookie_raises_the_ids_above_what_it_holds_before_it_registers() -> No
         bench.start()
         await bench.client()
         assert await bench.client_node.run(next_id) == 71, "a deleted ledger is remembered, and its id too"
+        _ = await bench.bookie.store.fence(ID_MAX)
+        bench.node.crash()
+        bench.start()
+        await bench.client()
+        assert await bench.client_node.run(next_id) == 71, "a peer may fence any id, but the metadata never gave it out"
 
     bench.sim.run(scenario)

@@ -29,6 +29,7 @@ READS: list[Callable[[LedgerIndex], Awaitable[Any]]] = [
     lambda index: index.ledger_rows([1]),
     lambda index: index.ledgers(-1, 10),
     lambda index: index.highest_ledger(),
+    lambda index: index.known_ids(0, 10),
     lambda index: index.trashed(-1, 10),
     lambda index: index.trashed_rows([1]),
     lambda index: index.were_deleted([1]),

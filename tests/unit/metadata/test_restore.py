@@ -15,6 +15,7 @@ from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import CursorRecord, LedgerIds, RestoredTree, TopicLedger, TopicRecord
 from pulsarish.model.errors import NotAllowed, NotEmpty, ServiceNotReady
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, Segment
+from pulsarish.model.position import ID_MAX
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import MetadataStore, Op, SessionState, Versioned, World
 from pulsarish.sim.world.world import Simulation
@@ -168,7 +169,7 @@ def test_a_restore_brings_everything_back_marks_the_tree_and_goes_on_with_fresh_
         await fill(records, 1, 2)
         backup = await taken(world)
         await wipe(world)
-        assert await Restore(records, world.clock, backup, highest_held=7_000, ledger_id_gap=10).run(force=False) == len(backup.nodes)
+        assert await Restore(records, world.clock, backup, ids_held=[7_000, ID_MAX], ledger_id_gap=10).run(force=False) == len(backup.nodes)
         after = await read_tree(TreeReader(records_of(world), world.clock))
         assert list(compare(backup.nodes, after)) == []
         mark = await records.get(paths.RESTORED, RestoredTree)

@@ -17,6 +17,7 @@ from pulsarish.metadata.tree_age import TreeAge, confirm_tree
 from pulsarish.metadata.tree_state import NOTHING_SEEN, TreeState
 from pulsarish.model.errors import MetadataUnavailable, NotAllowed
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind, Segment
+from pulsarish.model.position import ID_MAX
 from pulsarish.runtime.seams import MetadataStore, Op, OutcomeUnknown, SessionState, World
 from pulsarish.sim.world.metadata_service import copy_of
 from pulsarish.sim.world.world import Simulation
@@ -380,13 +381,13 @@ def test_an_accepted_tree_is_treated_as_a_restored_one_until_it_is_confirmed() -
         age = watching(world)
         mine, operator = records(world, age), records(world)
         with pytest.raises(NotAllowed):
-            _ = await accept_older_tree(operator, highest_held=-1, ledger_id_gap=100)
+            _ = await accept_older_tree(operator, ids_held=[], ledger_id_gap=100)
         for each in (ledger(1, closed=True), ledger(2, closed=False)):
             _ = await mine.compare_and_set(paths.ledger(each.ledger_id), each, None)
         await roll_back(sim, world)
         with pytest.raises(MetadataUnavailable):
             await age.check()
-        assert await accept_older_tree(operator, highest_held=7, ledger_id_gap=100) == 1
+        assert await accept_older_tree(operator, ids_held=[7, ID_MAX], ledger_id_gap=100) == 1
         await age.check()
         assert age.mark is not None  # bookies delete nothing yet
         found = await operator.get_many([paths.ledger(1), paths.ledger(2)], LedgerMetadata)
@@ -414,7 +415,7 @@ def test_an_accepted_tree_that_comes_back_older_before_it_is_confirmed_is_marked
         with pytest.raises(MetadataUnavailable):
             await age.check()
         for epoch in (1, 2):
-            _ = await accept_older_tree(operator, highest_held=-1, ledger_id_gap=0)
+            _ = await accept_older_tree(operator, ids_held=[], ledger_id_gap=0)
             for number in range(3):
                 _ = await mine.compare_and_set(paths.ledger(10 * epoch + number), ledger(10 * epoch + number, closed=True), None)
             await world.clock.sleep(3.0)
@@ -422,7 +423,7 @@ def test_an_accepted_tree_that_comes_back_older_before_it_is_confirmed_is_marked
             await roll_back(sim, world)
             with pytest.raises(MetadataUnavailable, match="came back older"):
                 await mine.compare_and_set(paths.ledger(100), ledger(100, closed=True), None)
-        _ = await accept_older_tree(operator, highest_held=-1, ledger_id_gap=0)
+        _ = await accept_older_tree(operator, ids_held=[], ledger_id_gap=0)
         await confirm_tree(operator)
         await age.check()
         assert (age.mark, age.seen.epoch) == (None, 4)
@@ -451,7 +452,7 @@ def test_a_node_that_was_away_takes_a_confirmed_tree_for_newer_than_what_it_saw(
         with pytest.raises(MetadataUnavailable):
             await age.check()
         operator = records(world)
-        _ = await accept_older_tree(operator, highest_held=-1, ledger_id_gap=0)
+        _ = await accept_older_tree(operator, ids_held=[], ledger_id_gap=0)
         await confirm_tree(operator)
         away = TreeAge(records(world), world.clock, seen=TreeState(0, 1_000, 1_000_000))
         await away.check()
@@ -473,7 +474,7 @@ def test_who_saw_more_than_the_mark_says_raises_what_a_confirmation_must_go_beyo
         found = await records(world).get(paths.RESTORED, RestoredTree)
         assert found is not None
         assert (found[0].seen, found[0].found_by) == (TreeState(4, 1, 9), "broker a")
-        _ = await accept_older_tree(records(world), highest_held=-1, ledger_id_gap=0)
+        _ = await accept_older_tree(records(world), ids_held=[], ledger_id_gap=0)
         await confirm_tree(records(world))
         await late.check()
         assert late.seen.epoch == 6
