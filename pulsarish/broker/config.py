@@ -194,8 +194,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     http_allowed_hosts: Annotated[
         tuple[str, ...],
         Meta(
-            description="Names besides those that this broker binds or advertises under which the HTTP face may be asked, such as that of a"
-            " gateway; .example.org stands for all names below it, * for every name. Others are refused, against pages that rebind names."
+            description="Host names that HTTP requests may have, besides those that this broker binds or advertises, such as a gateway's."
+            " .example.org stands for all names below it, * for every name. Addresses and names without a dot are always served. Others are"
+            " refused: a web page may have rebound its name."
         ),
     ] = ()
     http_request_timeout_seconds: Annotated[

@@ -26,7 +26,9 @@ class LedgerIdAllocator:
     async def next_id(self, *, above: int = -1) -> int:
         """Return an id greater than ``above``, an id that this or another process has already used.
 
-        Raises ``MetadataUnavailable``, and ``LimitReached`` when all ids have been given out. When the request for a block gets no answer, the block is lost; it is never used again.
+        When the request for a block gets no answer, the block is lost; it is never used again.
+
+        Raises ``MetadataUnavailable``, and ``LimitReached`` when all ids have been given out.
         """
         async with self._drawing:
             # Another process may have drawn a newer block since, and ``above`` may come from it.

@@ -5,6 +5,9 @@ requests: a form to a foreign address, or, with a name that resolves to the brok
 any request at all. A browser says so in headers that a page cannot change: Host, Origin and
 Sec-Fetch-Site (Fetch standard, 3.2; Fetch Metadata, 2.3). And a form has one of three content
 types.
+
+A page that rebinds its name needs a name that its author can register, which has a dot. So a name
+without one, such as that of a container in its network, is served like an address.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ class BrowserGuard:
     """
 
     def __init__(self, addresses: Iterable[str], allowed_hosts: Sequence[str]) -> None:
-        self._names = {_host(address) for address in addresses} | {_LOCAL, socket.gethostname().lower()}
+        self._names = {_host(address) for address in addresses} | {socket.gethostname().lower()}
         self._names |= {name.lower() for name in allowed_hosts}
         self._suffixes = tuple(name for name in self._names if name.startswith("."))
 
@@ -44,8 +47,8 @@ class BrowserGuard:
         if host and not self._is_own(_host(host)):
             known = ", ".join(sorted(self._names))
             return 403, (
-                f"the request is for host {host[:80]!r}, which is no name of this broker; use an IP address or one of {known}, or add the"
-                " name to the broker's option http_allowed_hosts"
+                f"the request is for host {host[:80]!r}, which is no name of this broker; use an IP address, a name without a dot or"
+                f" one of {known}, or add the name to the broker's option http_allowed_hosts"
             )
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2].lower() != host.lower():
@@ -55,7 +58,7 @@ class BrowserGuard:
         return None if request.method in _SAFE_METHODS else _refused_type(headers.get("content-type", ""))
 
     def _is_own(self, host: str) -> bool:
-        if host in self._names or host.endswith((f".{_LOCAL}", *self._suffixes)) or _ANY in self._names:
+        if "." not in host or host in self._names or host.endswith((f".{_LOCAL}", *self._suffixes)) or _ANY in self._names:
             return True
         try:
             ipaddress.ip_address(host)

@@ -29,6 +29,7 @@ def refused(method: str = "GET", body: bytes = b"", guard: BrowserGuard = GUARD,
         "broker-1.example.org.",
         "gateway.example.org",
         "broker.ns.svc.cluster.local:80",
+        "broker-2:8080",
     ],
 )
 def test_an_address_or_an_own_name_is_served(host: str) -> None:
