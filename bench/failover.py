@@ -21,7 +21,7 @@ from itertools import pairwise
 import pulsarish
 from bench.measure import percentile, pids_of, rss_bytes, running_cluster
 from pulsarish.admin import Admin
-from pulsarish.cli.processes import Cluster
+from pulsarish.local_cluster.processes import Cluster
 
 RATE = 5000
 SIZE_BYTES = 1024

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from pulsarish.cli.processes import Cluster, plan_cluster
+from pulsarish.local_cluster.processes import Cluster, plan_cluster
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 

@@ -22,8 +22,8 @@ from typing import Any
 import pulsar
 
 from bench.measure import cpu_by_role, percentile, running_cluster
-from pulsarish.cli.ports import free_ports
-from pulsarish.cli.processes import Cluster
+from pulsarish.local_cluster.ports import free_ports
+from pulsarish.local_cluster.processes import Cluster
 
 PAYLOAD = b"x" * 1024
 WANTED = {

@@ -20,7 +20,7 @@ from typing import Final
 
 import pulsarish
 from bench.measure import percentile, rss_bytes, running_cluster
-from pulsarish.cli.processes import Cluster
+from pulsarish.local_cluster.processes import Cluster
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.pulsar_frames import command_frame
 

@@ -31,7 +31,7 @@ import pulsarish
 import pulsarish.spark
 from bench.measure import running_cluster
 from pulsarish.admin import Admin
-from pulsarish.cli.processes import Cluster
+from pulsarish.local_cluster.processes import Cluster
 from pulsarish.spark.options import DirectReads
 from pulsarish.spark.reading.log import ClusterView
 from pulsarish.spark.reading.planning import cut, pieces_of

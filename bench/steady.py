@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pulsarish
 from bench.measure import TICKS_PER_SECOND, cpu_seconds, percentile, pids_of, running_cluster
-from pulsarish.cli.processes import Cluster
+from pulsarish.local_cluster.processes import Cluster
 
 TOPIC = "persistent://public/default/steady"
 SIZE_BYTES = 1024

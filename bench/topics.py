@@ -27,7 +27,7 @@ from multiprocessing.sharedctypes import Synchronized
 import pulsarish
 import pulsarish.asyncio
 from bench.measure import cpu_by_role, cpu_seconds, per_item_ms, percentile, rss_bytes, running_cluster
-from pulsarish.cli.processes import Cluster
+from pulsarish.local_cluster.processes import Cluster
 
 OPEN_TOPICS = 3000
 OPEN_CALLERS = 64

@@ -26,7 +26,7 @@ from pathlib import Path
 try:
     import pulsarish
     from pulsarish.admin import Admin
-    from pulsarish.cli.processes import Cluster, plan_cluster
+    from pulsarish.local_cluster.processes import Cluster, plan_cluster
 except ImportError as missing:
     sys.exit(f"{missing.name} is not installed here: run `make demo`")
 

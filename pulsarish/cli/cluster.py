@@ -13,9 +13,9 @@ from click.core import ParameterSource
 
 from pulsarish.cli.groups import Group
 from pulsarish.cli.output import SERVICE_URL, output_option, print_json, print_table, say
-from pulsarish.cli.processes import METADATA_ROLES, Cluster, NodeState, plan_cluster
-from pulsarish.cli.restarts import WAIT_SECONDS, nodes_to_restart, restart_together, rolling_restart
 from pulsarish.cli.values import FiniteRange
+from pulsarish.local_cluster.processes import METADATA_ROLES, Cluster, NodeState, plan_cluster
+from pulsarish.local_cluster.restarts import WAIT_SECONDS, nodes_to_restart, restart_together, rolling_restart
 from pulsarish.model.errors import InvalidArgument, NotFound, ServiceNotReady
 from pulsarish.model.units import human_bytes
 

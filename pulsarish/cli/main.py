@@ -43,7 +43,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "storage": ("storage:storage", "repair the storage of a bookie that is stopped"),
     "job": ("job:job", "offline jobs over ledgers, run by Spark: verify copies, find leaks, sum up usage, export, import"),
     "pipeline": ("pipeline:pipeline", "run pipelines on Spark that are described in a file"),
-    "chaos": ("chaos.commands:chaos", "break real processes while messages are published, and count what became of them"),
+    "chaos": ("chaos:chaos", "break real processes while messages are published, and count what became of them"),
     "sim": ("sim:sim", "run the cluster in simulation: seeds, replay, mutants, models"),
     "completion": ("completion:completion", "let bash, zsh or fish complete commands, options and names"),
 }

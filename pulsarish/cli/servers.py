@@ -246,7 +246,7 @@ def standalone(
     """
     import tempfile
 
-    from pulsarish.cli.standalone import StandaloneConfigs, standalone_configs, start_standalone
+    from pulsarish.local_cluster.standalone import StandaloneConfigs, standalone_configs, start_standalone
 
     def serve(directory: str) -> None:
         configs: StandaloneConfigs = standalone_configs(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pulsarish.cli.processes import reap_children
+from pulsarish.local_cluster.processes import reap_children
 from tests.clients.building import built_go_program, built_java_program
 from tests.clients.complaints import JAVA_COMPLAINTS
 from tests.clients.programs import Site, StandingProgram

@@ -25,7 +25,7 @@ from typing import IO
 import pytest
 
 from pulsarish.admin.client import Admin
-from pulsarish.cli.processes import Cluster
+from pulsarish.local_cluster.processes import Cluster
 
 __all__ = ["ClientProgram", "Complaints", "Site", "StandingProgram"]
 

@@ -14,7 +14,7 @@ import pytest
 
 import pulsarish
 from pulsarish.admin import Admin
-from pulsarish.cli.ports import free_ports
+from pulsarish.local_cluster.ports import free_ports
 from pulsarish.model.errors import PulsarishError
 from tests.containers.podman import ROOT, Podman, why_no_containers
 from tests.containers.traffic import Traffic, receive

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import pulsarish
-from pulsarish.cli.processes import Cluster, plan_cluster
+from pulsarish.local_cluster.processes import Cluster, plan_cluster
 from pulsarish.model.errors import PulsarishError
 from tests.fuzz.fuzzer import Defect
 

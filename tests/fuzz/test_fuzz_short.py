@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsarish.cli.processes import Cluster
+from pulsarish.local_cluster.processes import Cluster
 from tests.fuzz.files import fuzz_files
 from tests.fuzz.fuzzer import TARGETS, Fuzzer, fuzzed_cluster, load_inputs
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsarish.cli.processes import Cluster, plan_cluster, reap_children
+from pulsarish.local_cluster.processes import Cluster, plan_cluster, reap_children
 
 StartCluster = Callable[..., Cluster]
 

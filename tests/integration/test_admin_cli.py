@@ -14,7 +14,7 @@ import pulsarish
 from pulsarish.admin import Admin
 from pulsarish.admin.policies import NAMESPACE, TOPIC, Field, Level, Policy, policies_of
 from pulsarish.cli.admin.policies import format_value
-from pulsarish.cli.processes import Cluster
+from pulsarish.local_cluster.processes import Cluster
 from tests.support.clusters import running_cluster
 from tests.support.commands import run_command
 

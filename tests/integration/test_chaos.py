@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from pulsarish.cli.chaos.scenarios import SCENARIOS
-from pulsarish.cli.chaos.stage import Stage
+from pulsarish.chaos.scenarios import SCENARIOS
+from pulsarish.chaos.stage import Stage
 from pulsarish.cli.main import pulsarish
 from tests.support.metadata_stores import why_no_zookeeper
 

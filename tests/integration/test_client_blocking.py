@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import pulsarish
-from pulsarish.cli.ports import free_ports
+from pulsarish.local_cluster.ports import free_ports
 from tests.support.bad_calls import BAD_CALLS, Things, methods_with_arguments
 
 ROOT = Path(__file__).resolve().parents[2]

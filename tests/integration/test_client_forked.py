@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pulsarish.cli.ports import free_ports
+from pulsarish.local_cluster.ports import free_ports
 from tests.integration.conftest import StartCluster
 from tests.integration.test_client_blocking import ROOT, run, start_broker
 

@@ -10,7 +10,7 @@ import pytest
 
 import pulsarish
 from pulsarish.admin import Admin
-from pulsarish.cli.processes import Cluster
+from pulsarish.local_cluster.processes import Cluster
 from tests.integration.conftest import StartCluster
 
 TOPIC = "persistent://public/default/survivors"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import pulsarish
-from pulsarish.cli.chaos.stalls import counted, found_in_logs
+from pulsarish.chaos.stalls import counted, found_in_logs
 from pulsarish.model.errors import PulsarishError
 from tests.support.commands import run_command
 from tests.support.explained import Asked, running

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import pulsarish
-from pulsarish.cli.processes import Cluster, plan_cluster
+from pulsarish.local_cluster.processes import Cluster, plan_cluster
 
 TOPICS = [f"t{number}" for number in range(12)]  # over the four bundles of public/default
 HOSTS = {"internal": "127.0.0.1", "external": "127.0.0.2"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import pulsarish
-from pulsarish.cli.processes import Cluster, plan_cluster
+from pulsarish.local_cluster.processes import Cluster, plan_cluster
 from pulsarish.schema import AvroSchema
 from tests.integration.conftest import StartCluster
 from tests.integration.test_cluster import Sender, read_all

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pulsarish
 from pulsarish.admin import Admin
-from pulsarish.cli.processes import Cluster
+from pulsarish.local_cluster.processes import Cluster
 from tests.integration.conftest import StartCluster
 from tests.integration.test_cluster import TOPIC, Sender, read_all
 from tests.support.until import until

@@ -12,7 +12,7 @@ import pytest
 
 import pulsarish
 from pulsarish.admin import Admin
-from pulsarish.cli.restarts import nodes_to_restart, restart_together, rolling_restart
+from pulsarish.local_cluster.restarts import nodes_to_restart, restart_together, rolling_restart
 from pulsarish.model.errors import NotAllowed, Timeout
 from tests.integration.conftest import StartCluster
 from tests.integration.test_cluster import read_all

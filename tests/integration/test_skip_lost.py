@@ -17,7 +17,7 @@ import pytest
 import pulsarish
 from pulsarish.admin import Admin
 from pulsarish.bookie.ledger_index import LedgerIndex
-from pulsarish.cli.processes import Cluster
+from pulsarish.local_cluster.processes import Cluster
 from pulsarish.model.errors import EntryUnknown, InvalidArgument, NotAllowed
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.world import production

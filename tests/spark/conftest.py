@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from pulsarish.cli.processes import Cluster
+from pulsarish.local_cluster.processes import Cluster
 from tests.support.clusters import running_cluster
 
 # Where there is no Java these tests are left out, as `make test` says; CI has it.

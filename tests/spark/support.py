@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import pulsarish
 import pulsarish.spark
 from pulsarish.admin import Admin
-from pulsarish.cli.processes import Cluster
+from pulsarish.local_cluster.processes import Cluster
 
 __all__ = ["Collected", "admin_of", "environment", "options_of", "publish", "read", "sink", "until"]
 

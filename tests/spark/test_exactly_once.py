@@ -15,7 +15,7 @@ import pytest
 
 import pulsarish
 from pulsarish.admin import Admin
-from pulsarish.cli.processes import Cluster
+from pulsarish.local_cluster.processes import Cluster
 from pulsarish.model.errors import ServiceNotReady
 from pulsarish.spark.retry import retry_while_retryable
 from tests.spark import exactly_once_driver

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 import pulsarish
 import pulsarish.spark
-from pulsarish.cli.processes import Cluster
+from pulsarish.local_cluster.processes import Cluster
 from pulsarish.spark.pipelines.nodes import InvalidPipeline
 from pulsarish.spark.pipelines.reading import read_pipeline
 from pulsarish.spark.pipelines.running import PipelineFailed, Runner

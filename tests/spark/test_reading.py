@@ -19,7 +19,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession, functions
 
 import pulsarish
-from pulsarish.cli.processes import Cluster
+from pulsarish.local_cluster.processes import Cluster
 from tests.spark.support import admin_of, publish, read
 from tests.support.clusters import running_cluster
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import pulsarish
-from pulsarish.cli.processes import Cluster
+from pulsarish.local_cluster.processes import Cluster
 from tests.spark import speculation_driver
 from tests.spark.support import admin_of, environment
 

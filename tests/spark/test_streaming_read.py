@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from pulsarish.cli.processes import Cluster
+from pulsarish.local_cluster.processes import Cluster
 from tests.spark.support import Collected, admin_of, publish, sink
 
 pytestmark = pytest.mark.timeout(600)  # a Spark session, and many batches

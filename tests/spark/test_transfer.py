@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import pulsarish
 from pulsarish.admin import Admin
-from pulsarish.cli.processes import Cluster
+from pulsarish.local_cluster.processes import Cluster
 from pulsarish.model.errors import InvalidArgument, NotAllowed, NotFound, TopicNotFound
 from pulsarish.spark.jobs.transfer import EXPORT_FILE, _publish_log, export, import_, read_manifest
 from tests.spark import support

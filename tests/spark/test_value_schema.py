@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import SparkSession
 
 import pulsarish
-from pulsarish.cli.processes import Cluster
+from pulsarish.local_cluster.processes import Cluster
 from pulsarish.schema import AvroSchema, JsonSchema, StringSchema
 from tests.spark.support import Collected, admin_of, publish, read, sink
 

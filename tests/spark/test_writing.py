@@ -18,9 +18,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 import pulsarish
 import pulsarish.spark
 from pulsarish.admin import Admin
-from pulsarish.cli.processes import Cluster
 from pulsarish.client.messages.message import Message
 from pulsarish.client.producer.routing import HashingScheme, hash_key
+from pulsarish.local_cluster.processes import Cluster
 from pulsarish.model.errors import ProducerFenced
 from pulsarish.spark.writing.numbering import Attempt
 from pulsarish.spark.writing.task import Task

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pulsarish.cli.processes import Cluster, plan_cluster
+from pulsarish.local_cluster.processes import Cluster, plan_cluster
 
 __all__ = ["running_cluster"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import pulsarish
 from pulsarish import ConsumerType, InitialPosition
 from pulsarish.admin import Admin
-from pulsarish.cli.processes import Cluster, plan_cluster
+from pulsarish.local_cluster.processes import Cluster, plan_cluster
 from tests.support.commands import run_command
 from tests.support.until import until
 

@@ -22,7 +22,7 @@ from typing import Any, Protocol, cast
 import pytest
 from kazoo.client import KazooClient
 
-from pulsarish.cli.ports import free_ports
+from pulsarish.local_cluster.ports import free_ports
 from pulsarish.metadata.connect import connect, open_local, parse_metadata_url
 from pulsarish.metadata.daemon.daemon import MetadataConfig, MetadataDaemon
 from pulsarish.metadata.daemon.zookeeper_server import ZooKeeperServerConfig, write_configuration, zookeeper_command

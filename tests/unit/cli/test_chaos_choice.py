@@ -9,9 +9,9 @@ from types import FrameType
 import pytest
 from click.testing import CliRunner
 
-from pulsarish.cli.chaos import commands
-from pulsarish.cli.chaos.scenario import Scenario
-from pulsarish.cli.chaos.scenarios import SCENARIOS
+from pulsarish.chaos.scenario import Scenario
+from pulsarish.chaos.scenarios import SCENARIOS
+from pulsarish.cli import chaos as commands
 from pulsarish.cli.main import pulsarish
 
 THEIRS = ("--url", "pulsarish://127.0.0.1:1", "--admin-url", "http://127.0.0.1:1")

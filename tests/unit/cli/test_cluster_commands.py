@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsarish.cli.processes import Cluster, plan_cluster
+from pulsarish.local_cluster.processes import Cluster, plan_cluster
 from tests.support.commands import run_command
 
 

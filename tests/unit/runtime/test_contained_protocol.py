@@ -38,7 +38,7 @@ LOOP_CALLS = {
 """Modules that have the event loop call something, and what an error there ends. The loop itself writes a log line and goes on, so each
 call must contain its errors or be unable to raise."""
 
-TASK_STARTERS = {"runtime/tasks.py": "this is what contains", "cli/chaos/relay.py": "a tool of tests, in a process of its own"}
+TASK_STARTERS = {"runtime/tasks.py": "this is what contains", "chaos/relay.py": "a tool of tests, in a process of its own"}
 """Modules that start tasks by asyncio's own means: an error in such a task is noticed by nobody."""
 
 

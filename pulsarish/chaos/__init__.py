@@ -1,0 +1,1 @@
+"""Break a running cluster of real processes, and check that it keeps its promises."""

@@ -1,0 +1,390 @@
+"""A fresh cluster for one run, and what a fault may do to it: kill, pause, start, cut links, and wait until it is seen from outside."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+import time
+from array import array
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import pulsarish
+from pulsarish.admin import Admin
+from pulsarish.chaos.history import History
+from pulsarish.chaos.load import Load
+from pulsarish.chaos.observer import Observer, Owner
+from pulsarish.chaos.relay import Relays
+from pulsarish.chaos.stalls import counted, found_in_logs, grown
+from pulsarish.local_cluster.processes import Cluster, NodePlan, metadata_url, plan_cluster
+from pulsarish.metadata.connect import parse_metadata_url
+from pulsarish.model.errors import MetadataUnavailable, NotFound
+from pulsarish.runtime.background import background
+from pulsarish.runtime.modes import DIRECTORY_MODE
+
+__all__ = ["CLIENT", "METADATA", "Mark", "Options", "Quorums", "Stage", "VoidRun"]
+
+T = TypeVar("T")
+
+_TOPIC: Final = "persistent://public/default/chaos"
+CLIENT: Final = "client"
+METADATA: Final = "metadata"
+_KEYS_PER_PARTITION: Final = 16
+_POLL_SECONDS: Final = 0.1
+_BITE_SECONDS: Final = 90.0
+# Shorter than by default, as runs are; longer than anything that a broker repeats by itself.
+_PROGRESS_MS: Final = 12_000
+
+
+class VoidRun(Exception):
+    """The fault has not done, or cannot do, what the run was made for: neither passed nor failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quorums:
+    ensemble: int
+    write: int
+    ack: int
+
+    @classmethod
+    def parse(cls, text: str) -> Quorums:
+        """``2-2-1``. Raises ``ValueError``."""
+        ensemble, write, ack = (int(part) for part in text.split("-"))
+        if not ensemble >= write >= ack >= 1:
+            raise ValueError(text)
+        return cls(ensemble, write, ack)
+
+    def __str__(self) -> str:
+        return f"{self.ensemble}-{self.write}-{self.ack}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a run is made. Times in seconds, rates a second."""
+
+    quorums: Quorums
+    brokers: int
+    bookies: int
+    metadata: str  # embedded, zookeeper
+    dedup: bool
+    messages: int
+    fault_at: int
+    window: int
+    rate: float | None
+    partitions: int
+    send_timeout_ms: int
+    url: str = ""
+    """With ``admin_url``: a cluster of the user's, in which nothing can be killed, cut or looked into."""
+    admin_url: str = ""
+    isolate: tuple[tuple[str, ...], ...] = ()
+    duration_seconds: float = 0.0
+    cuts: int = 1
+    seed: int = 0
+    settings: tuple[tuple[str, str], ...] = ()  # role, key=value
+    metadata_servers: int = 1
+
+    def row(self) -> dict[str, Any]:
+        """For JSON: all that it takes to repeat the run. How a cluster of the user's is made is not known, and left out."""
+        ours = {
+            "quorums": str(self.quorums),
+            "brokers": self.brokers,
+            "bookies": self.bookies,
+            "metadata": self.metadata,
+            "metadata_servers": self.metadata_servers,
+            "isolate": "|".join(",".join(group) for group in self.isolate) or None,
+            "duration_seconds": self.duration_seconds,
+            "cuts": self.cuts,
+            "seed": self.seed,
+            "settings": [f"{role}.{setting}" for role, setting in self.settings],
+        }
+        return {
+            **({"url": self.url, "admin_url": self.admin_url} if self.url else ours),
+            "dedup": self.dedup,
+            "messages": self.messages,
+            "fault_at": self.fault_at,
+            "window": self.window,
+            "rate": self.rate,
+            "partitions": self.partitions,
+            "send_timeout_ms": self.send_timeout_ms,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A moment of a run: how many messages were sent and acknowledged by then."""
+
+    what: str  # fault, bite, heal
+    text: str
+    seconds: float
+    sent: int
+    acked: int
+
+    def row(self) -> dict[str, Any]:
+        return asdict(self) | {"seconds": round(self.seconds, 3)}
+
+
+@dataclass(slots=True)
+class Stage:
+    """One run under a directory. ``close`` ends all its processes and mounts."""
+
+    options: Options
+    directory: Path
+    relayed: frozenset[str] = frozenset()
+    """Roles before which relays stand: metadata, broker, bookie."""
+    topic_name: str = _TOPIC
+    history: History = field(default_factory=History)
+    ack_seconds: array[float] = field(default_factory=lambda: array("d"))
+    marks: list[Mark] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    """What else the run has shown to be wrong, in words."""
+    notes: list[str] = field(default_factory=list)
+    first_owner: Owner | None = None
+    victims: tuple[str, ...] = ()
+    """What the fault has killed, for the reading to restore."""
+    ended: threading.Event = field(default_factory=threading.Event)
+    disks: dict[str, Callable[[str], str]] = field(default_factory=dict)
+    """Of bookies whose disks take commands."""
+    small_disks: list[str] = field(default_factory=list)
+    """Nodes whose data lie on a disk that can be filled."""
+    change_plan: Callable[[NodePlan], None] | None = None
+    """Called with each node before the cluster is made."""
+    at_end: list[Callable[[], object]] = field(default_factory=list)
+    """What is undone once no process runs any more, the last first."""
+    _cluster: Cluster | None = None
+    _relays: Relays | None = None
+    _observer: Observer | None = None
+    _client: pulsarish.Client | None = None
+    _load: Load | None = None
+    _stalls: dict[str, float] = field(default_factory=dict)
+
+    # -- making and removing
+
+    def open(self) -> None:
+        """Start the cluster and make the topic. Raises ``ServiceNotReady``, ``Timeout``, ``ConfigError`` when that does not work."""
+        options = self.options
+        url = options.url or self._start_cluster()
+        if options.url:
+            self._make_topic()
+        elif options.partitions:
+            self.admin().topics.create(self.topic_name, partitions=options.partitions)
+        self._client = pulsarish.Client(url)
+        self._load = Load(
+            self._client,
+            self.topic_name,
+            self.history,
+            window=options.window,
+            send_timeout_ms=options.send_timeout_ms,
+            keys=options.partitions * _KEYS_PER_PARTITION,
+            ack_seconds=self.ack_seconds,
+        )
+        self.first_owner = self.wait_for_owner()
+        self._stalls = counted(self._http_addresses())
+
+    def _make_topic(self) -> None:
+        """In a cluster of the user's: one of its own, deleted at the end."""
+        topics = self.admin().topics
+        self.topic_name = f"{_TOPIC}-{time.time_ns():x}"
+        topics.create(self.topic_name, partitions=self.options.partitions)
+        self.at_end.append(lambda: topics.delete(self.topic_name, force=True))
+        topics.set_policy(self.topic_name, "deduplication", self.options.dedup)
+
+    def _start_cluster(self) -> str:
+        """Returns the service URL for the client: relays, where brokers have some."""
+        options, quorums = self.options, self.options.quorums
+        self._cluster = cluster = Cluster(self.directory)
+        nodes = plan_cluster(
+            bookies=options.bookies,
+            brokers=options.brokers,
+            metadata=options.metadata,
+            metadata_servers=options.metadata_servers,
+            base_port=0,
+        )
+        for node in nodes:
+            if node.role == "broker":
+                node.settings += [
+                    f"managed_ledger.ensemble_size={quorums.ensemble}",
+                    f"managed_ledger.write_quorum={quorums.write}",
+                    f"managed_ledger.ack_quorum={quorums.ack}",
+                    f"broker_deduplication_enabled={'true' if options.dedup else 'false'}",
+                    f"dispatcher_progress_timeout_ms={_PROGRESS_MS}",
+                ]
+            node.settings += [setting for role, setting in options.settings if role == node.role]
+            if self.change_plan is not None:
+                self.change_plan(node)
+        ports = self._put_relays(nodes) if self.relayed else [node.ports["grpc"] for node in nodes if node.role == "broker"]
+        cluster.create(nodes)
+        cluster.up()
+        tree = parse_metadata_url(metadata_url(nodes))
+        self._observer = Observer(tree.hosts, tree.root)
+        return "pulsarish://" + ",".join(f"127.0.0.1:{port}" for port in ports)
+
+    def _put_relays(self, nodes: Sequence[NodePlan]) -> list[int]:
+        """Before every node of the wished roles; returns the ports that a client is to use."""
+        relays = self._relays = Relays(self._pids)
+        urls = []
+        for node in nodes:
+            port = next(iter(node.ports.values()))
+            known = self.act(relays.add(node.name, port)) if ("metadata" if node.name == METADATA else node.role) in self.relayed else port
+            if node.name == METADATA:
+                for other in nodes[1:]:
+                    other.settings.append(f"metadata_url=zk://127.0.0.1:{known}/pulsarish")
+            elif known != port:
+                node.settings.append(f"advertised_address=127.0.0.1:{known}")
+            if node.role == "broker":
+                urls.append(known)
+        return urls
+
+    def _pids(self) -> dict[str, int]:
+        found = {node.name: self.cluster.pid(node.name) for node in self.cluster.nodes()}
+        return {CLIENT: os.getpid(), **{name: pid for name, pid in found.items() if pid is not None}}
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.shutdown()
+        if self._observer is not None:
+            self._observer.close()
+        if self._cluster is not None and self._cluster.exists():
+            for node in self._cluster.nodes():
+                self._cluster.kill(node.name)
+        if self._relays is not None:
+            self.act(self._relays.stop())
+        while self.at_end:
+            self.at_end.pop()()
+
+    def copy_logs(self, directory: Path) -> None:
+        """Of all nodes of a cluster that we have started, for whoever wants to know why."""
+        if self._cluster is None or not self._cluster.exists():
+            return
+        directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+        for node in self._cluster.nodes():
+            if (path := self._cluster.log_path(node.name)).exists():
+                shutil.copy(path, directory / f"{node.name}.log")
+
+    # -- parts
+
+    @property
+    def cluster(self) -> Cluster:
+        assert self._cluster is not None
+        return self._cluster
+
+    @property
+    def client(self) -> pulsarish.Client:
+        assert self._client is not None
+        return self._client
+
+    @property
+    def load(self) -> Load:
+        assert self._load is not None
+        return self._load
+
+    @property
+    def observer(self) -> Observer:
+        assert self._observer is not None
+        return self._observer
+
+    @property
+    def relays(self) -> Relays:
+        assert self._relays is not None, "the scenario says which roles have relays"
+        return self._relays
+
+    def act(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something in the loop in which the relays live."""
+        return background().run(work)
+
+    def admin(self) -> Admin:
+        return Admin(self.options.admin_url or self.cluster.admin_url())
+
+    @property
+    def topic(self) -> str:
+        """The topic that is looked at: with partitions, the first of them."""
+        return f"{self.topic_name}-partition-0" if self.options.partitions else self.topic_name
+
+    # -- what a fault sees
+
+    def owner(self) -> Owner:
+        """Raises ``VoidRun`` when nobody owns the topic."""
+        if self._observer is None:
+            name = str(self.admin().topics.lookup(self.topic)["brokerId"])
+            return Owner(name, name, 0)
+        found = self._observer.owner(self.topic)
+        if found is None:
+            raise VoidRun(f"nobody owns {self.topic}")
+        return found
+
+    def wait_for_owner(self) -> Owner:
+        if self._observer is not None:
+            self.wait("the topic has an owner", lambda: self.observer.owner(self.topic) is not None)
+        return self.owner()
+
+    def members(self) -> tuple[str, ...]:
+        """The bookies that the topic's newest ledger is written to."""
+        return self.observer.ledgers(self.topic).members()
+
+    def wait(self, what: str, condition: Callable[[], bool], timeout_seconds: float = _BITE_SECONDS) -> None:
+        """Until ``condition`` holds; while metadata is away it does not. Raises ``VoidRun`` saying that ``what`` did not happen."""
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            try:
+                if condition():
+                    return
+            except (MetadataUnavailable, NotFound) as error:
+                last = f" ({error})"
+            else:
+                last = ""
+            if time.monotonic() > deadline:
+                raise VoidRun(f"{what}: not within {timeout_seconds:g} s{last}")
+            self.sleep(_POLL_SECONDS)
+
+    def sleep(self, seconds: float) -> None:
+        """Raises ``VoidRun`` when the run is ended meanwhile."""
+        if self.ended.wait(seconds):
+            raise VoidRun("the run was ended")
+
+    def _http_addresses(self) -> list[str]:
+        if self._cluster is not None:
+            return [f"127.0.0.1:{node.ports['http']}" for node in self._cluster.nodes() if node.role == "broker"]
+        return [str(broker["http_address"]) for broker in self.admin().brokers.list()]
+
+    def stalls(self) -> list[str]:
+        """What brokers have said of subscriptions that did not move although nothing held them up, in this run."""
+        nodes = self._cluster.nodes() if self._cluster is not None and self._cluster.exists() else []
+        found = found_in_logs((node.name, self.cluster.log_path(node.name)) for node in nodes if node.role == "broker")
+        return found or grown(self._stalls, counted(self._http_addresses()))
+
+    def broker_addresses(self) -> list[str]:
+        """As clients are told them."""
+        return [str(broker["address"]) for broker in self.admin().brokers.list()]
+
+    def longest_pause(self) -> tuple[float, float]:
+        """The longest time between two acknowledgements, and when it began, in seconds."""
+        times = self.ack_seconds
+        return max(((times[index] - times[index - 1], times[index - 1]) for index in range(1, len(times))), default=(0.0, 0.0))
+
+    def mark(self, what: str, text: str) -> None:
+        self.marks.append(Mark(what, text, self.load.elapsed(), self.history.sent, len(self.ack_seconds)))
+
+    # -- what a fault does
+
+    def kill(self, *names: str) -> None:
+        """All at once, then wait until each is gone."""
+        for name in names:
+            self.cluster.send_signal(name, signal.SIGKILL)
+        for name in names:
+            self.cluster.kill(name)
+
+    def start(self, *names: str) -> None:
+        plans = [self.cluster.node(name) for name in names]
+        self.cluster.check_ports(plans)
+        for plan in plans:
+            self.cluster.start(plan)
+        self.cluster.wait_ready(plans)
+
+    def pause(self, name: str) -> None:
+        self.cluster.send_signal(name, signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        self.cluster.send_signal(name, signal.SIGCONT)
