@@ -259,7 +259,10 @@ def test_copies_that_differ_are_found() -> None:
         content = bytes(bookie.store.cache.get(record.ledger_id, 3) or b"")
         assert content, "it is in the cache still"
         forged = encode_record_head(record.ledger_id, 3, 2, 4, b"X") + b"X"
-        bookie.store.cache.active.ledgers[record.ledger_id][3] = memoryview(forged)
+        cache = bookie.store.cache
+        for generation in (cache.active, cache.flushing):
+            if generation is not None and record.ledger_id in generation.ledgers:
+                generation.ledgers[record.ledger_id][3] = memoryview(forged)
         await look_at_disks(cluster, [record], [], report)
 
     assert after_writing(look) == ["NoOutOfOrderEntries"]
