@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 
 import uvloop
 
-from pulsarish.runtime.connections import GrpcConnections
+from pulsarish.runtime.grpc.connections import GrpcConnections
 from pulsarish.runtime.seams import Stream
 from pulsarish.runtime.tasks import Supervisor
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pulsarish.ledger.repair_core import MemberState
+from pulsarish.ledger.repair.repair_core import MemberState
 
 __all__ = ["AbsentBookies"]
 

@@ -15,7 +15,7 @@ from pulsarish.autorecovery.absent_bookies import AbsentBookies
 from pulsarish.autorecovery.auditor_core import AuditorCore, Walk
 from pulsarish.autorecovery.options import AutoRecoveryOptions
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.ledger.repair_core import MemberState
+from pulsarish.ledger.repair.repair_core import MemberState
 from pulsarish.metadata import paths
 from pulsarish.metadata.election import Election
 from pulsarish.metadata.ledger_walk import ledger_ids

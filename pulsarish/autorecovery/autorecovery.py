@@ -14,7 +14,7 @@ from pulsarish.autorecovery.byte_rate import ByteRate
 from pulsarish.autorecovery.options import AutoRecoveryOptions
 from pulsarish.autorecovery.worker import ReplicationWorker
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.ledger.repair_core import MemberState
+from pulsarish.ledger.repair.repair_core import MemberState
 from pulsarish.metadata import paths
 from pulsarish.metadata.election import Election
 from pulsarish.metadata.record_store import Records

@@ -12,7 +12,7 @@ import contextlib
 
 from pulsarish.autorecovery.backlog import Backlog
 from pulsarish.autorecovery.options import AutoRecoveryOptions
-from pulsarish.ledger.repair import LedgerRepair
+from pulsarish.ledger.repair.repair import LedgerRepair
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.model.errors import CorruptData, MetadataUnavailable

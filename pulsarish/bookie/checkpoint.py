@@ -15,11 +15,11 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from pulsarish.bookie.config import BookieConfig
-from pulsarish.bookie.entry_log import EntryLogs
-from pulsarish.bookie.journal import Journal
+from pulsarish.bookie.entry_logs.entry_log import EntryLogs
+from pulsarish.bookie.journal.journal import Journal
+from pulsarish.bookie.journal.mark import Mark, write_mark
 from pulsarish.bookie.ledger_index import ROWS_MAX, LedgerIndex, entry_rows
 from pulsarish.bookie.ledger_state import LocalLedgerStates
-from pulsarish.bookie.mark import Mark, write_mark
 from pulsarish.bookie.pace import Pace
 from pulsarish.bookie.write_cache import Generation, WriteCache
 from pulsarish.runtime.metrics import Histogram

@@ -11,7 +11,7 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from pulsarish.bookie.mark import read_file
+from pulsarish.bookie.journal.mark import read_file
 from pulsarish.metadata import paths
 from pulsarish.metadata.ledger_walk import ledger_ids
 from pulsarish.metadata.record_store import Records

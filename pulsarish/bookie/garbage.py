@@ -24,7 +24,7 @@ from typing import Final
 
 from pulsarish.bookie.checkpoint import Run
 from pulsarish.bookie.config import BookieConfig
-from pulsarish.bookie.entry_log import Chunk
+from pulsarish.bookie.entry_logs.entry_log import Chunk
 from pulsarish.bookie.ledger_index import ROWS_MAX, entry_key
 from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.store import EntryStore

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from pulsarish.bookie.mark import read_file
+from pulsarish.bookie.journal.mark import read_file
 from pulsarish.model.errors import CorruptData
 from pulsarish.runtime.seams import Files
 

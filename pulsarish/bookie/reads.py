@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from pulsarish.bookie.entry_log import EntryLogs
+from pulsarish.bookie.entry_logs.entry_log import EntryLogs
 from pulsarish.bookie.ledger_index import LedgerIndex, Location, entry_key
 from pulsarish.bookie.ledger_state import LocalLedgerStates
 from pulsarish.bookie.write_cache import WriteCache

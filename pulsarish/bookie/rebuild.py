@@ -16,10 +16,10 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from pulsarish.bookie.config import BookieConfig
-from pulsarish.bookie.entry_log import EntryLogs
+from pulsarish.bookie.entry_logs.entry_log import EntryLogs
+from pulsarish.bookie.journal.mark import Mark, read_mark, write_mark
 from pulsarish.bookie.ledger_index import ROWS_MAX, LedgerIndex, LedgerRow, entry_rows, ledger_key
 from pulsarish.bookie.limbo import Limbo
-from pulsarish.bookie.mark import Mark, read_mark, write_mark
 from pulsarish.bookie.store import has_data, index_rows_path
 from pulsarish.model.errors import CorruptData, NotFound
 from pulsarish.model.position import NO_ENTRY

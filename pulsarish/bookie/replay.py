@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from pulsarish.bookie.adds import read_heads
 from pulsarish.bookie.checkpoint import Checkpointer
-from pulsarish.bookie.journal_format import (
+from pulsarish.bookie.journal.journal_format import (
     EXPLICIT_LAC_PAYLOAD,
     FENCE_PAYLOAD,
     JournalRecord,
@@ -25,8 +25,8 @@ from pulsarish.bookie.journal_format import (
     file_id_of,
     file_name,
 )
+from pulsarish.bookie.journal.mark import Mark, read_file
 from pulsarish.bookie.ledger_state import LocalLedgerStates
-from pulsarish.bookie.mark import Mark, read_file
 from pulsarish.bookie.write_cache import WriteCache
 from pulsarish.model.errors import ChecksumError, CorruptData
 from pulsarish.runtime.log import get_logger

@@ -15,7 +15,7 @@ from contextlib import aclosing
 from typing import Final
 
 from pulsarish.bookie.config import BookieConfig
-from pulsarish.bookie.entry_log import Chunk, EntryLogs
+from pulsarish.bookie.entry_logs.entry_log import Chunk, EntryLogs
 from pulsarish.bookie.ledger_index import ROWS_MAX, entry_key
 from pulsarish.bookie.store import EntryStore
 from pulsarish.ledger.ledger_store import LedgerStore

@@ -20,7 +20,7 @@ from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.garbage import GarbageCollector
 from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.store import EntryStore
-from pulsarish.ledger.repair_core import spans_of
+from pulsarish.ledger.repair.repair_core import spans_of
 from pulsarish.metadata.tree_age import TreeAge
 from pulsarish.model.errors import (
     BookieIOError,

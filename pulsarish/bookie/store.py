@@ -11,13 +11,13 @@ from typing import Final
 from pulsarish.bookie.adds import admit, check_records, refused
 from pulsarish.bookie.checkpoint import Checkpointer
 from pulsarish.bookie.config import BookieConfig
-from pulsarish.bookie.entry_log import EntryLogs
-from pulsarish.bookie.journal import Journal
-from pulsarish.bookie.journal_format import EXPLICIT_LAC_PAYLOAD, FENCE_PAYLOAD, RecordType, file_name
+from pulsarish.bookie.entry_logs.entry_log import EntryLogs
+from pulsarish.bookie.journal.journal import Journal
+from pulsarish.bookie.journal.journal_format import EXPLICIT_LAC_PAYLOAD, FENCE_PAYLOAD, RecordType, file_name
+from pulsarish.bookie.journal.mark import MARK_NAME, Mark, read_mark
 from pulsarish.bookie.ledger_index import ROWS_MAX, LedgerIndex
 from pulsarish.bookie.ledger_state import LocalLedgerState, LocalLedgerStates
 from pulsarish.bookie.limbo import Limbo
-from pulsarish.bookie.mark import MARK_NAME, Mark, read_mark
 from pulsarish.bookie.reads import Admit, Reader
 from pulsarish.bookie.replay import check_reaches, journal_file_ids, replay
 from pulsarish.bookie.space import SpaceMode

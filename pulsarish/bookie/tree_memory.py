@@ -9,7 +9,7 @@ import msgspec
 from google_crc32c import extend
 
 from pulsarish.bookie.config import BookieConfig
-from pulsarish.bookie.mark import read_file
+from pulsarish.bookie.journal.mark import read_file
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.tree_age import TreeAge
 from pulsarish.metadata.tree_state import NOTHING_SEEN, TreeState

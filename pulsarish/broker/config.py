@@ -8,7 +8,6 @@ import msgspec
 from msgspec import Meta
 
 from pulsarish.broker.listeners import ListenerPlan, plan_listeners
-from pulsarish.broker.ownership.suspicion import SILENT_PINGS_MIN
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
 from pulsarish.model.errors import ConfigError, InvalidArgument
@@ -18,6 +17,8 @@ from pulsarish.runtime.log import REPEATS_MAX
 __all__ = ["BrokerConfig"]
 
 _MIB = 1 << 20
+_SILENT_PINGS_MIN = 3
+"""Pings in a row that get no answer before silence counts: half of them show which broker is silent alone."""
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -421,8 +422,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.keep_alive_interval_seconds * 2 > self.keep_alive_timeout_seconds:
             raise ConfigError("keep_alive_timeout_seconds must be at least twice keep_alive_interval_seconds")
-        if self.broker_silence_before_eviction_ms < SILENT_PINGS_MIN * max(self.broker_ping_interval_ms, self.broker_ping_timeout_ms):
+        if self.broker_silence_before_eviction_ms < _SILENT_PINGS_MIN * max(self.broker_ping_interval_ms, self.broker_ping_timeout_ms):
             raise ConfigError(
-                f"broker_silence_before_eviction_ms must be at least {SILENT_PINGS_MIN} times broker_ping_interval_ms and"
-                f" {SILENT_PINGS_MIN} times broker_ping_timeout_ms, to tell a silent broker from this one being cut off"
+                f"broker_silence_before_eviction_ms must be at least {_SILENT_PINGS_MIN} times broker_ping_interval_ms and"
+                f" {_SILENT_PINGS_MIN} times broker_ping_timeout_ms, to tell a silent broker from this one being cut off"
             )

@@ -18,8 +18,8 @@ import click
 from pulsarish.cli.output import output_option, print_json, print_line, print_table, say
 from pulsarish.ledger.bookie_control import BookieControl, NoAnswer
 from pulsarish.ledger.bookie_stream import AddressBook
-from pulsarish.ledger.inventory import Inventory, ids_held, take_inventory
 from pulsarish.ledger.options import LedgerOptions
+from pulsarish.ledger.repair.inventory import Inventory, ids_held, take_inventory
 from pulsarish.metadata import paths
 from pulsarish.metadata.acceptance import accept_older_tree
 from pulsarish.metadata.backup.backup import TreeReader, back_up
@@ -35,9 +35,9 @@ from pulsarish.metadata.tree.local import LocalTree
 from pulsarish.metadata.tree_age import confirm_tree, why_older
 from pulsarish.model.errors import AlreadyExists, CorruptData, InvalidArgument, NotAllowed, NotFound, ServiceNotReady
 from pulsarish.model.units import human_bytes
-from pulsarish.runtime.index import accept_index_loss, look_at_index
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.modes import FILE_MODE
+from pulsarish.runtime.rocks.index import accept_index_loss, look_at_index
 from pulsarish.runtime.seams import World
 from pulsarish.runtime.tasks import Supervisor
 from pulsarish.runtime.world import production

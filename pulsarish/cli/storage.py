@@ -20,8 +20,8 @@ from pulsarish.metadata.process import open_store
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import LedgerIds
 from pulsarish.model.errors import NotFound
-from pulsarish.runtime.index import replace_index, synced_path
 from pulsarish.runtime.lanes import OutsideWork
+from pulsarish.runtime.rocks.index import replace_index, synced_path
 from pulsarish.runtime.tasks import Supervisor
 from pulsarish.runtime.world import Production, production
 

@@ -13,17 +13,17 @@ from functools import partial
 from pulsarish.ledger.bookie_control import BookieControl, NoAnswer
 from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.bookies import Bookies
-from pulsarish.ledger.copy_probe import MissingCopies, find_missing_copies
 from pulsarish.ledger.coverage import Coverage
 from pulsarish.ledger.id_allocator import LedgerIdAllocator
 from pulsarish.ledger.ledger_store import LedgerStore
-from pulsarish.ledger.loss_proof import check_lost
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.placement import choose_ensemble
 from pulsarish.ledger.reader import LedgerReader
 from pulsarish.ledger.recovery import Recovery
-from pulsarish.ledger.repair import LedgerRepair
-from pulsarish.ledger.repair_core import MemberState
+from pulsarish.ledger.repair.copy_probe import MissingCopies, find_missing_copies
+from pulsarish.ledger.repair.loss_proof import check_lost
+from pulsarish.ledger.repair.repair import LedgerRepair
+from pulsarish.ledger.repair.repair_core import MemberState
 from pulsarish.ledger.writer import LedgerWriter, WriterListener
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import UnderReplicated

@@ -12,11 +12,11 @@ from collections.abc import Collection, Coroutine, Sequence
 
 from pulsarish.ledger.bookie_control import NoAnswer
 from pulsarish.ledger.bookie_pool import BookiePool
-from pulsarish.ledger.copy_probe import members_behind
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.reading import read_records
 from pulsarish.ledger.recovery_core import FenceVerdict, FencingCore, ReadingCore, ReadOrder, ReadVerdict
+from pulsarish.ledger.repair.copy_probe import members_behind
 from pulsarish.ledger.replicator import Replicator
 from pulsarish.ledger.restore_check import check_held_elsewhere
 from pulsarish.ledger.writer_core import Change, WriterCore

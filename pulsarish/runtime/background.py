@@ -32,13 +32,13 @@ import uvloop
 
 from pulsarish.model.errors import AlreadyClosed, ForkedProcess, NotAllowed
 from pulsarish.runtime.clock import SystemClock
-from pulsarish.runtime.connections import GrpcConnections, start_core
+from pulsarish.runtime.grpc.connections import GrpcConnections, start_core
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Tasks
 from pulsarish.runtime.tasks import Supervisor
 
 if TYPE_CHECKING:
-    from pulsarish.runtime.grpclib_connections import GrpclibConnections
+    from pulsarish.runtime.grpc.grpclib_connections import GrpclibConnections
 
 __all__ = ["Background", "ClientWorld", "Latch", "background", "client_world", "monotonic", "start_thread"]
 
@@ -260,7 +260,7 @@ class _Process:
                 start_core()
             return GrpcConnections(tasks=tasks)
         # Only a forked child pays for this import.
-        from pulsarish.runtime.grpclib_connections import GrpclibConnections
+        from pulsarish.runtime.grpc.grpclib_connections import GrpclibConnections
 
         return GrpclibConnections(tasks=tasks)
 

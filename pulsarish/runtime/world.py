@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from pulsarish.runtime.clock import SystemClock
-from pulsarish.runtime.connections import GrpcConnections
-from pulsarish.runtime.endpoints import ConnectionLimits
 from pulsarish.runtime.files import LocalFiles
-from pulsarish.runtime.index import open_rocks_index
+from pulsarish.runtime.grpc.connections import GrpcConnections
+from pulsarish.runtime.grpc.endpoints import ConnectionLimits
 from pulsarish.runtime.lanes import Lanes, OutsideWork
+from pulsarish.runtime.rocks.index import open_rocks_index
 from pulsarish.runtime.seams import Clock, KeyValueIndex, MetadataStore, World
 from pulsarish.runtime.tasks import Supervisor
 

@@ -27,7 +27,7 @@ import grpc.aio
 import pulsarish
 from pulsarish.local_cluster.ports import free_ports
 from pulsarish.local_cluster.processes import Cluster, NodePlan, metadata_url, plan_cluster
-from pulsarish.runtime.endpoints import method_path
+from pulsarish.runtime.grpc.endpoints import method_path
 from pulsarish.wire._pb import bookie_pb2
 from tests.fuzz.inputs import Step, binary_input, bookie_input, broker_input, connect_input, http_input, zookeeper_input
 

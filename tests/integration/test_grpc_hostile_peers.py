@@ -12,8 +12,8 @@ import grpc.aio
 import pytest
 
 from pulsarish.model.errors import InvalidArgument
-from pulsarish.runtime.connections import GrpcConnections
-from pulsarish.runtime.endpoints import ConnectionLimits
+from pulsarish.runtime.grpc.connections import GrpcConnections
+from pulsarish.runtime.grpc.endpoints import ConnectionLimits
 from pulsarish.runtime.seams import CallFailed, Stream, StreamBroken
 from pulsarish.runtime.tasks import Supervisor
 from tests.support.worlds import run_in_production_loop

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from pulsarish.runtime.connections import GrpcConnections
-from pulsarish.runtime.endpoints import ConnectionLimits
-from pulsarish.runtime.grpclib_connections import GrpclibConnections
+from pulsarish.runtime.grpc.connections import GrpcConnections
+from pulsarish.runtime.grpc.endpoints import ConnectionLimits
+from pulsarish.runtime.grpc.grpclib_connections import GrpclibConnections
 from pulsarish.runtime.loop import EXIT_SECOND_SIGNAL
 from pulsarish.runtime.seams import CallFailed, HttpRequest, HttpResponse, Stream, StreamBroken, Unreachable
 from pulsarish.runtime.tasks import EXIT_CRITICAL_TASK, Supervisor

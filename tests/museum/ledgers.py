@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pulsarish.ledger.repair_core import MemberState, plan_repair
+from pulsarish.ledger.repair.repair_core import MemberState, plan_repair
 from pulsarish.ledger.writer_core import Change, WriterCore
 from pulsarish.metadata.records import UnderReplicated
 from pulsarish.model.errors import NotEnoughBookies

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any, Final
 
-from pulsarish.broker.topics.dedup import Deduplication, Verdict
+from pulsarish.broker.publishing.dedup import Deduplication, Verdict
 from pulsarish.sim.workloads.safeguard import replacing
 from tests.museum.exhibit import Defect, Exhibit, Kind
 

@@ -17,8 +17,8 @@ from pulsarish.autorecovery.worker import ReplicationWorker
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.ledger_index import LedgerIndex, entry_key
 from pulsarish.ledger.bookie_control import BookieControl
-from pulsarish.ledger.copy_probe import MissingCopies
-from pulsarish.ledger.repair import LedgerRepair
+from pulsarish.ledger.repair.copy_probe import MissingCopies
+from pulsarish.ledger.repair.repair import LedgerRepair
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.metadata import paths
 from pulsarish.metadata.election import Election

@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from pulsarish import InitialPosition
-from pulsarish.broker import maintenance
 from pulsarish.broker.broker import Broker
 from pulsarish.broker.ownership.leader import LeaderElection
 from pulsarish.broker.sessions import grpc_server as grpc_face
 from pulsarish.broker.sessions.session import Session
 from pulsarish.broker.subscriptions.subscriptions import FAILS_AGAIN_SECONDS
+from pulsarish.broker.topics import maintenance
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.broker.topics.sweeper import Sweeper
 from pulsarish.broker.topics.topic import Topic

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pulsarish.ledger.inventory import take_inventory
+from pulsarish.ledger.repair.inventory import take_inventory
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import RestoredTree

@@ -19,8 +19,8 @@ import pulsarish
 from pulsarish.admin import Admin
 from pulsarish.cli.acked import AckedLog
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.ledger.copier import Copied, Copier
 from pulsarish.ledger.reading import read_records
+from pulsarish.ledger.repair.copier import Copied, Copier
 from pulsarish.local_cluster.processes import Cluster, plan_cluster
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.metadata import paths

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 from pulsarish.bookie.ledger_index import LedgerIndex, ledger_key
-from pulsarish.runtime.index import open_rocks_index
 from pulsarish.runtime.lanes import Lanes, OutsideWork
+from pulsarish.runtime.rocks.index import open_rocks_index
 from pulsarish.wire.record import RECORD_HEAD, RECORD_HEAD_SIZE
 
 __all__ = ["forget_ledger", "spoil_entry"]

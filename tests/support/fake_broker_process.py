@@ -10,7 +10,7 @@ import sys
 
 import uvloop
 
-from pulsarish.runtime.connections import GrpcConnections
+from pulsarish.runtime.grpc.connections import GrpcConnections
 from pulsarish.runtime.tasks import Supervisor
 from tests.support.fake_broker import FakeBroker, FakeCluster
 

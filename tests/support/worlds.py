@@ -22,8 +22,8 @@ from typing import Any, Protocol, TypeVar, cast
 
 import uvloop
 
-from pulsarish.runtime.connections import GrpcConnections
-from pulsarish.runtime.grpclib_connections import GrpclibConnections
+from pulsarish.runtime.grpc.connections import GrpcConnections
+from pulsarish.runtime.grpc.grpclib_connections import GrpclibConnections
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.seams import KeyValueIndex, MetadataStore, Tasks, World
 from pulsarish.runtime.tasks import Supervisor

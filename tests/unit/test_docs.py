@@ -19,7 +19,7 @@ import pytest
 
 from pulsarish.autorecovery.config import AutoRecoveryConfig
 from pulsarish.bookie.config import BookieConfig
-from pulsarish.bookie.journal_format import RecordType
+from pulsarish.bookie.journal.journal_format import RecordType
 from pulsarish.broker.clients.authorization import PERMISSIONS
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.metadata import paths, records

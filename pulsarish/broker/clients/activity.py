@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pulsarish.broker.progress.stall import Stall
+from pulsarish.broker.clients.stall import Stall
 from pulsarish.model.position import Position
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pulsarish.broker.clients.producer import Producer, PublishRequest
     from pulsarish.broker.policies.store import Effective
     from pulsarish.broker.policies.topic_limits import TopicLimits
-    from pulsarish.broker.topics.producers import Queued
+    from pulsarish.broker.publishing.producers import Queued
     from pulsarish.runtime.containment import Scope
 
 __all__ = ["ServedSubscription", "ServedTopic", "check_unused", "find_subscription"]

@@ -24,8 +24,8 @@ from pulsarish.broker.http.json_bodies import ErrorBody, HealthBody
 from pulsarish.broker.http.missing_features import missing_api
 from pulsarish.broker.http.openapi import own_version
 from pulsarish.broker.http.owner_calls import ERROR_CODE_HEADER
+from pulsarish.broker.http.route import Call, Lane, Moved, Route
 from pulsarish.broker.http.router import RouteTable
-from pulsarish.broker.http.routes import Call, Lane, Moved, Route
 from pulsarish.broker.listeners import INTERNAL
 from pulsarish.model.errors import Malformed, PulsarishError, ServiceNotReady, Timeout, UnsupportedFeature
 from pulsarish.model.values import value_of

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from pulsarish.broker.http.admission import LoopShare
-from pulsarish.broker.http.routes import Call
+from pulsarish.broker.http.route import Call
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of, bundles_of
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.metadata import paths

@@ -16,8 +16,8 @@ from functools import partial
 from typing import Any, Final
 
 from pulsarish.broker.clients.authorization import Permission
-from pulsarish.broker.http.routes import NOTHING, Call, Route, answer, no_content
-from pulsarish.broker.http.topic_policy_routes import TOPIC_PARAMETERS
+from pulsarish.broker.http.route import NOTHING, Call, Route, answer, no_content
+from pulsarish.broker.http.routes.topic_policy_routes import TOPIC_PARAMETERS
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.model.errors import UnsupportedFeature
 from pulsarish.runtime.seams import HttpResponse

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pulsarish.broker.http.routes import checked
+from pulsarish.broker.http.route import checked
 from pulsarish.model.errors import InvalidArgument, Malformed, UnsupportedFeature
 from pulsarish.model.policies import POLICIES
 

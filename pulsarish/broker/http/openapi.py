@@ -11,7 +11,7 @@ import msgspec
 
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.http.json_bodies import ErrorBody, Json
-from pulsarish.broker.http.routes import NOTHING, Call, Lane, Parameter, Route
+from pulsarish.broker.http.route import NOTHING, Call, Lane, Parameter, Route
 from pulsarish.runtime.seams import HttpResponse
 
 __all__ = ["document", "openapi_route", "own_version"]

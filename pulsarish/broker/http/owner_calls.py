@@ -11,7 +11,7 @@ import msgspec
 
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.json_bodies import ErrorBody
-from pulsarish.broker.http.routes import Call, Moved
+from pulsarish.broker.http.route import Call, Moved
 from pulsarish.broker.listeners import http_at
 from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.broker.ownership.lookup import Found, Lookup

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
+from pulsarish.broker.clients.wait_reasons import State
 from pulsarish.broker.http.owner_calls import OwnerCall, OwnerCalls
-from pulsarish.broker.http.routes import Call, answer, no_content
+from pulsarish.broker.http.route import Call, answer, no_content
 from pulsarish.broker.policies.namespaces import Namespaces
-from pulsarish.broker.progress.reasons import State
 from pulsarish.broker.progress.report import metadata_away_report
 from pulsarish.model.errors import AlreadyExists, MetadataUnavailable, NotFound, PulsarishError
 from pulsarish.model.topic_name import TopicName

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pulsarish.broker.http.routes import Route
+from pulsarish.broker.http.route import Route
 
 __all__ = ["RouteTable"]
 

@@ -7,11 +7,11 @@ from typing import Any
 from pulsarish.broker.clients.client_stats import consumer_stats, producer_stats
 from pulsarish.broker.clients.commands import NO_EPOCH
 from pulsarish.broker.clients.producer import Producer
+from pulsarish.broker.clients.wait_reasons import ACTIVE, IDLE, Waiting, waiting_row
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription
 from pulsarish.broker.nonpersistent.topic import NonPersistentTopic
 from pulsarish.broker.policies.topic_limits import TYPE_NAMES
-from pulsarish.broker.progress.reasons import ACTIVE, IDLE, Waiting, waiting_row
 
 __all__ = ["non_persistent_internal_stats", "non_persistent_stats"]
 

@@ -23,7 +23,7 @@ from pulsarish.broker.dispatchers.reads import Ready
 from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription, not_kept
 from pulsarish.broker.policies.store import Effective
 from pulsarish.broker.policies.topic_limits import TopicLimits
-from pulsarish.broker.topics.producers import Queued, TopicProducers
+from pulsarish.broker.publishing.producers import Queued, TopicProducers
 from pulsarish.model.errors import (
     ChecksumError,
     InvalidArgument,

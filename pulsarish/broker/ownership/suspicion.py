@@ -16,20 +16,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
 
-__all__ = ["SILENT_PINGS_MIN", "Judge", "Peers", "SuspicionLimits"]
-
-SILENT_PINGS_MIN: Final = 3
-"""Pings in a row that must stay without an answer before silence counts: half of them show which broker is silent alone."""
+__all__ = ["Judge", "Peers", "SuspicionLimits"]
 
 
 @dataclass(frozen=True, slots=True)
 class SuspicionLimits:
     """Limits for evictions.
 
-    ``silence_seconds``: at least :data:`SILENT_PINGS_MIN` times the timeout of a ping, and as many
-    times the interval of pings.
+    ``silence_seconds``: at least three times the timeout of a ping, and as many times the interval of
+    pings (the broker's configuration holds it).
     """
 
     silence_seconds: float

@@ -10,9 +10,9 @@ import msgspec
 from pulsarish.broker.clients.commands import Subscribe, SubscriptionType
 from pulsarish.broker.clients.meters import Meter
 from pulsarish.broker.clients.rate_limits import RateLimit
+from pulsarish.broker.clients.wait_reasons import shown_rate
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.policies.store import Effective
-from pulsarish.broker.progress.reasons import shown_rate
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
 from pulsarish.model import policies as model
 from pulsarish.model.errors import ConsumerBusy, InvalidArgument, NotAllowed, ProducerBusy, PulsarishError, SubscriptionNotFound

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from pulsarish.broker.clients.stall import Mark
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
 from pulsarish.broker.dispatchers.shared import SharedDispatcher
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
@@ -16,7 +17,6 @@ from pulsarish.broker.progress.snapshot import (
     KeysState,
     SubscriptionSnapshot,
 )
-from pulsarish.broker.progress.stall import Mark
 from pulsarish.model.policies import MAX_UNACKED_MESSAGES_PER_CONSUMER, MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION
 from pulsarish.model.position import Position
 

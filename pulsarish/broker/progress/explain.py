@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pulsarish.broker.progress.reasons import ACTIVE, IDLE, Waiting, counted, duration
+from pulsarish.broker.clients.wait_reasons import ACTIVE, IDLE, Waiting, counted, duration
 from pulsarish.broker.progress.snapshot import ConsumerState, DispatcherKind, SubscriptionSnapshot
 
 __all__ = ["READ_MS_MAX", "can_move", "explain", "must_move"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pulsarish.broker.progress.reasons import Waiting, waiting_row
+from pulsarish.broker.clients.wait_reasons import Waiting, waiting_row
 from pulsarish.model.errors import SubscriptionNotFound
 
 __all__ = ["metadata_away_report", "subscription_report", "topic_report"]

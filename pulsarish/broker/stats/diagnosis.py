@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pulsarish.broker.progress.reasons import duration
+from pulsarish.broker.clients.wait_reasons import duration
 
 __all__ = ["NOTHING_STUCK", "diagnose"]
 

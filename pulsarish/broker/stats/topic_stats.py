@@ -18,6 +18,7 @@ from typing import Any, Final
 from pulsarish.broker.clients.client_stats import consumer_stats, iso_time, producer_stats
 from pulsarish.broker.clients.commands import NO_EPOCH
 from pulsarish.broker.clients.producer import PendingEntry
+from pulsarish.broker.clients.wait_reasons import IDLE, waiting_row
 from pulsarish.broker.compaction.compaction import compaction_stats
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
@@ -29,7 +30,6 @@ from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.policies.topic_limits import TYPE_NAMES
 from pulsarish.broker.progress.collect import next_ledger, snapshot_of
 from pulsarish.broker.progress.explain import explain
-from pulsarish.broker.progress.reasons import IDLE, waiting_row
 from pulsarish.broker.progress.snapshot import BookieState
 from pulsarish.broker.stats.backlog_stats import backlog_stats
 from pulsarish.broker.stats.diagnosis import diagnose

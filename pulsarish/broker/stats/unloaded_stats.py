@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from pulsarish.broker.clients.commands import NO_EPOCH, SubscriptionType
+from pulsarish.broker.clients.wait_reasons import IDLE, waiting_row
 from pulsarish.broker.compaction.compaction import compaction_stats
 from pulsarish.broker.policies.topic_limits import TYPE_NAMES
-from pulsarish.broker.progress.reasons import IDLE, waiting_row
-from pulsarish.broker.topics.dedup_log import DEDUP_CURSOR
+from pulsarish.broker.publishing.dedup_log import DEDUP_CURSOR
 from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.cursor_state import CursorImage, restore
 from pulsarish.metadata import paths

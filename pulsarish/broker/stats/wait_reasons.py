@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pulsarish.broker.progress.reasons import ACTIVE, IDLE, Waiting, counted, shown_rate
+from pulsarish.broker.clients.wait_reasons import ACTIVE, IDLE, Waiting, counted, shown_rate
 from pulsarish.managed_ledger.chain_core import Phase
 from pulsarish.model.errors import MetadataUnavailable, NotEnoughBookies, PulsarishError
 from pulsarish.model.policies import PUBLISH_RATE

@@ -13,8 +13,8 @@ from pulsarish.broker.clients.interfaces import check_unused, find_subscription
 from pulsarish.broker.compaction.compaction import VIEW_SUBSCRIPTION
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.policies.topic_limits import TopicLimits, check_subscription_properties
+from pulsarish.broker.publishing.dedup_log import DEDUP_CURSOR
 from pulsarish.broker.subscriptions.subscription import Subscription
-from pulsarish.broker.topics.dedup_log import DEDUP_CURSOR
 from pulsarish.model.errors import ConsumerBusy, InvalidArgument, PulsarishError, ServiceNotReady, SubscriptionNotFound, TopicFenced
 from pulsarish.model.position import EARLIEST, LATEST, Position
 from pulsarish.model.topic_name import check_name

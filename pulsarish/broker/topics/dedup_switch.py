@@ -7,7 +7,7 @@ producers wait, and they connect again.
 
 from __future__ import annotations
 
-from pulsarish.broker.topics.dedup_log import DEDUP_CURSOR
+from pulsarish.broker.publishing.dedup_log import DEDUP_CURSOR
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.model.errors import ServiceNotReady
 from pulsarish.model.policies import DEDUPLICATION

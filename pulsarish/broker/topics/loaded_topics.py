@@ -14,7 +14,6 @@ from pulsarish.broker.clients.interfaces import ServedTopic
 from pulsarish.broker.compaction.compaction import CompactionGate
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.lost_data import LostData
-from pulsarish.broker.maintenance import Maintenance
 from pulsarish.broker.nonpersistent.topics import NonPersistentTopics
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of
 from pulsarish.broker.ownership.ownership import Ownership
@@ -23,6 +22,7 @@ from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.policies.store import Effective
 from pulsarish.broker.schemas.registry import SchemaRegistry
 from pulsarish.broker.schemas.topic_schemas import TopicSchemas
+from pulsarish.broker.topics.maintenance import Maintenance
 from pulsarish.broker.topics.policy_enforcement import abandoned_still, check_quota
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.ledger.client import LedgerClient

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pulsarish.broker.policies.store import Effective
-from pulsarish.broker.topics.dedup_log import DEDUP_CURSOR
+from pulsarish.broker.publishing.dedup_log import DEDUP_CURSOR
 from pulsarish.broker.topics.policy_enforcement import subscription_note_ms
 from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.options import Retention

@@ -22,11 +22,11 @@ from pulsarish.broker.compaction.compaction import CompactionGate, TopicCompacti
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.policies.store import Effective
 from pulsarish.broker.policies.topic_limits import TopicLimits
+from pulsarish.broker.publishing.dedup import Deduplication
+from pulsarish.broker.publishing.dedup_log import DEDUP_CURSOR, BatchPartlyStored, DedupLog, entry_marks, is_new
+from pulsarish.broker.publishing.producers import Queued, TopicProducers
 from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.broker.subscriptions.subscriptions import TopicSubscriptions
-from pulsarish.broker.topics.dedup import Deduplication
-from pulsarish.broker.topics.dedup_log import DEDUP_CURSOR, BatchPartlyStored, DedupLog, entry_marks, is_new
-from pulsarish.broker.topics.producers import Queued, TopicProducers
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.model.errors import (
     ChecksumError,

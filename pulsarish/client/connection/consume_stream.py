@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from pulsarish.client.connection.ack_tracker import AckBatch
 from pulsarish.client.connection.broker_stream import BrokerStream, error_of
-from pulsarish.client.consumer.ack_tracker import AckBatch
 from pulsarish.client.messages.message import Entry
 from pulsarish.model.errors import ChecksumError, PulsarishError, Timeout
 from pulsarish.runtime.seams import Buffer

@@ -1,13 +1,13 @@
-"""When acknowledgements are sent, and sent again: the shell of ``client/consumer/ack_tracker.py``."""
+"""When acknowledgements are sent, and sent again: the shell of ``client/connection/ack_tracker.py``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
 
+from pulsarish.client.connection.ack_tracker import AckBatch, AckTracker
 from pulsarish.client.connection.consume_stream import ConsumeStream
 from pulsarish.client.connection.timers import Timer
-from pulsarish.client.consumer.ack_tracker import AckBatch, AckTracker
 from pulsarish.client.consumer.message_queue import MessageQueue
 from pulsarish.model.errors import PulsarishError
 from pulsarish.runtime.seams import Clock

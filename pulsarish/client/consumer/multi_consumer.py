@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pulsarish.client.checks import check_flag, check_number, check_type, shown
+from pulsarish.client.connection.ack_tracker import Done
 from pulsarish.client.connection.context import ClientContext, retrying
-from pulsarish.client.consumer.ack_tracker import Done
 from pulsarish.client.consumer.message_queue import MessageQueue
 from pulsarish.client.consumer.topic_consumer import TopicConsumer
 from pulsarish.client.consumer.writer_schemas import WriterSchemas

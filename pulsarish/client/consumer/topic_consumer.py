@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
+from pulsarish.client.connection.ack_tracker import AckTracker, Done
 from pulsarish.client.connection.consume_stream import ConsumeStream
 from pulsarish.client.connection.context import ClientContext, may_retry, retrying
 from pulsarish.client.connection.loop_bridge import Wakeup
 from pulsarish.client.connection.reconnect import Reconnector
 from pulsarish.client.consumer.ack_sender import ACK_GROUP_MAX, AckSender
-from pulsarish.client.consumer.ack_tracker import AckTracker, Done
 from pulsarish.client.consumer.chunk_assembler import ChunkAssembler
 from pulsarish.client.consumer.dead_letters import DeadLetters
 from pulsarish.client.consumer.message_queue import MessageQueue
@@ -25,12 +25,12 @@ from pulsarish.client.consumer.redelivery import EntryKey
 from pulsarish.client.consumer.seek_tracker import SeekTracker
 from pulsarish.client.consumer.subscribe_command import first_wanted, subscribe_command
 from pulsarish.client.consumer.unacked_messages import DAMAGED_RETRY_MS, UnackedMessages
+from pulsarish.client.consumer.unpacker import Unpacker
 from pulsarish.client.consumer.writer_schemas import WriterSchemas
 from pulsarish.client.enums import ConsumerType
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Entry, Message, open_entry
 from pulsarish.client.messages.options import ConsumerOptions
-from pulsarish.client.unpacker import Unpacker
 from pulsarish.model.errors import (
     AlreadyClosed,
     ChecksumError,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pulsarish.client.consumer.ack_tracker import AckTracker
+from pulsarish.client.connection.ack_tracker import AckTracker
 from pulsarish.client.consumer.redelivery import EntryKey, NegativeAcks, UnackedTracker
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Entry, Message, batch_places

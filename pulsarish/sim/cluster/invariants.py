@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from pulsarish.broker.clients.commands import SubscriptionType
+from pulsarish.broker.clients.stall import Stall
 from pulsarish.broker.progress.collect import progress_mark, snapshot_of
 from pulsarish.broker.progress.explain import must_move
-from pulsarish.broker.progress.stall import Stall
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord, TopicRecord
 from pulsarish.metadata.tree.tree import Tree

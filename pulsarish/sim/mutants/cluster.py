@@ -19,8 +19,8 @@ from pulsarish.broker.nonpersistent.topics import NonPersistentTopics
 from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.ownership.registry import BrokerRegistry
+from pulsarish.broker.publishing.dedup import Deduplication, Verdict
 from pulsarish.broker.subscriptions.ack_receipts import AckReceipts
-from pulsarish.broker.topics.dedup import Deduplication, Verdict
 from pulsarish.client.producer.send_queue import SendQueue
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.reader import LedgerReader

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pulsarish.bookie import replay, store
-from pulsarish.runtime import index_evidence
+from pulsarish.runtime.rocks import index_evidence
 from pulsarish.sim.mutants.cluster import SMALL, judge
 from pulsarish.sim.workloads.cluster import run_seed
 from pulsarish.sim.workloads.safeguard import Mutant, all_replaced, replacing

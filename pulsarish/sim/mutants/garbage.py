@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from pulsarish.bookie.entry_log import Chunk, EntryLogs
-from pulsarish.bookie.entry_log_format import encode_chunk_head
+from pulsarish.bookie.entry_logs.entry_log import Chunk, EntryLogs
+from pulsarish.bookie.entry_logs.entry_log_format import encode_chunk_head
 from pulsarish.bookie.garbage import GarbageCollector, _NoRoom
 from pulsarish.bookie.trash import Trash
 from pulsarish.sim.workloads.safeguard import Mutant, Patch, replacing

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pulsarish.ledger import copy_probe as gaps
 from pulsarish.ledger.add_stream import encode_chunk
-from pulsarish.ledger.copier import Copier, _Answers
 from pulsarish.ledger.recovery import Recovery
-from pulsarish.ledger.repair import LedgerRepair, Outcome
-from pulsarish.ledger.repair_core import Part
+from pulsarish.ledger.repair import copy_probe as gaps
+from pulsarish.ledger.repair.copier import Copier, _Answers
+from pulsarish.ledger.repair.repair import LedgerRepair, Outcome
+from pulsarish.ledger.repair.repair_core import Part
 from pulsarish.model.errors import EntryUnknown, NoSuchEntry
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.sim.workloads.repair import RepairSettings, run_repair

@@ -8,14 +8,14 @@ from typing import Any, Final
 from pulsarish.bookie import adds, bookie, cookies, store
 from pulsarish.bookie.checkpoint import Checkpointer
 from pulsarish.bookie.cookies import COOKIE_NAME
-from pulsarish.bookie.entry_log import Chunk, EntryLogs
+from pulsarish.bookie.entry_logs.entry_log import Chunk, EntryLogs
 from pulsarish.bookie.garbage import GarbageCollector
-from pulsarish.bookie.group_commit import Group, GroupCommit
-from pulsarish.bookie.journal import Journal
-from pulsarish.bookie.journal_format import JournalScanner, RecordType, ScanEnd
+from pulsarish.bookie.journal.group_commit import Group, GroupCommit
+from pulsarish.bookie.journal.journal import Journal
+from pulsarish.bookie.journal.journal_format import JournalScanner, RecordType, ScanEnd
+from pulsarish.bookie.journal.mark import Mark
 from pulsarish.bookie.ledger_state import LocalLedgerState
 from pulsarish.bookie.limbo import Limbo
-from pulsarish.bookie.mark import Mark
 from pulsarish.bookie.reads import Reader
 from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.store import EntryStore

@@ -18,7 +18,7 @@ from functools import partial
 from math import ceil
 from typing import Final, TypeVar
 
-from pulsarish.broker.topics.dedup_log import DEDUP_CURSOR
+from pulsarish.broker.publishing.dedup_log import DEDUP_CURSOR
 from pulsarish.client.enums import ConsumerType
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.position import Position

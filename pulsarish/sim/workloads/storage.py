@@ -21,8 +21,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from pulsarish.bookie.bookie import Bookie
-from pulsarish.bookie.entry_log_format import LOG_SUFFIX
-from pulsarish.bookie.journal_format import file_name
+from pulsarish.bookie.entry_logs.entry_log_format import LOG_SUFFIX
+from pulsarish.bookie.journal.journal_format import file_name
 from pulsarish.bookie.store import EntryStore
 from pulsarish.ledger.id_allocator import LedgerIdAllocator
 from pulsarish.ledger.ledger_store import LedgerStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pulsarish.bookie.entry_log_format import LOG_SUFFIX
+from pulsarish.bookie.entry_logs.entry_log_format import LOG_SUFFIX
 from pulsarish.metadata import paths
 from pulsarish.sim.workloads.storage_oracle import StoredLedger
 from pulsarish.sim.world.disk import SimDisk

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from copy import copy
 
 from pulsarish.model.errors import CorruptData
-from pulsarish.runtime import index_evidence
+from pulsarish.runtime.rocks import index_evidence
 from pulsarish.sim.world.disk import DiskFault, SimDisk
 from pulsarish.sim.world.lanes import Job, Lane
 from pulsarish.sim.world.nodes import Process

@@ -11,7 +11,7 @@ from typing import Final
 from google_crc32c import extend
 
 from pulsarish.ledger.bookie_pool import BookiePool
-from pulsarish.ledger.repair_core import spans_of
+from pulsarish.ledger.repair.repair_core import spans_of
 from pulsarish.model.errors import ChecksumError, EntryUnknown, NoSuchEntry, NoSuchLedger
 from pulsarish.runtime.seams import Clock, StreamBroken
 from pulsarish.spark.jobs.verify_core import SUM_BYTES, Copy, CopyState, Split

@@ -24,9 +24,9 @@ from typing import Any, Final
 import msgspec
 
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.ledger.copier import Copied, Copier
 from pulsarish.ledger.placement import choose_ensemble
 from pulsarish.ledger.reading import read_records
+from pulsarish.ledger.repair.copier import Copied, Copier
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.metadata import paths
 from pulsarish.metadata.backup.file_format import BackupWriter, read_backup

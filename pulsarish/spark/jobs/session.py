@@ -56,7 +56,7 @@ def spark_session(name: str, master: str, settings: Sequence[str] = ()) -> Itera
         yield session
     except (PySparkException, Py4JError) as error:
         # Imported here, because a pipeline imports its session from this module.
-        from pulsarish.spark.pipelines.spark_errors import sentence
+        from pulsarish.spark.error_text import sentence
 
         raise PulsarishError(sentence(error)) from error
     finally:

@@ -18,12 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from pulsarish.model.errors import PulsarishError
+from pulsarish.spark.error_text import sentence
 from pulsarish.spark.pipelines.building import Builder
 from pulsarish.spark.pipelines.checking import inputs_of
 from pulsarish.spark.pipelines.nodes import InvalidPipeline
 from pulsarish.spark.pipelines.parts import Pipeline, ResultSource, Sink, TableSink, TopicSink
 from pulsarish.spark.pipelines.sinks import Writing, frame_of, plan_of, readable, row_order
-from pulsarish.spark.pipelines.spark_errors import blamed, sentence
+from pulsarish.spark.pipelines.spark_errors import blamed
 from pulsarish.spark.pipelines.tables import render
 
 __all__ = ["PipelineFailed", "Runner", "StreamCounts"]

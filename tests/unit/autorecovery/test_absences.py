@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pulsarish.autorecovery.absent_bookies import AbsentBookies
-from pulsarish.ledger.repair_core import MemberState
+from pulsarish.ledger.repair.repair_core import MemberState
 
 AWAY, LOST, THERE = MemberState.AWAY, MemberState.LOST, MemberState.THERE
 

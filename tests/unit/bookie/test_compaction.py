@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pulsarish.bookie.entry_log import EntryLogs
-from pulsarish.bookie.entry_log_format import HEADER_SIZE
+from pulsarish.bookie.entry_logs.entry_log import EntryLogs
+from pulsarish.bookie.entry_logs.entry_log_format import HEADER_SIZE
 from pulsarish.bookie.ledger_index import LedgerIndex
 from pulsarish.metadata import paths
 from pulsarish.runtime.containment import Critical

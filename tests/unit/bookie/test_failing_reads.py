@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pulsarish.bookie.bookie import Bookie
-from pulsarish.bookie.journal_format import FILE_SUFFIX
+from pulsarish.bookie.journal.journal_format import FILE_SUFFIX
 from pulsarish.bookie.reads import Reader
 from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.store import EntryStore

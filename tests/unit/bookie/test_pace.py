@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulsarish.bookie.journal_prepare import NextFile
+from pulsarish.bookie.journal.journal_prepare import NextFile
 from pulsarish.bookie.pace import PAUSE_SECONDS_MAX, Pace
 from pulsarish.runtime.seams import World
 from pulsarish.sim.world.world import Simulation

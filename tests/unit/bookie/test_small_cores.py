@@ -7,7 +7,7 @@ import pytest
 
 from pulsarish.bookie.checkpoint import slices
 from pulsarish.bookie.config import BookieConfig
-from pulsarish.bookie.entry_log_format import (
+from pulsarish.bookie.entry_logs.entry_log_format import (
     CHUNK_HEAD_SIZE,
     HEADER_SIZE,
     check_header,

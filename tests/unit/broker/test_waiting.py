@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from pulsarish.broker.clients.producer import Producer
+from pulsarish.broker.clients.wait_reasons import ACTIVE, IDLE, Waiting, shown_rate
 from pulsarish.broker.policies.topic_limits import TopicLimits
-from pulsarish.broker.progress.reasons import ACTIVE, IDLE, Waiting, shown_rate
 from pulsarish.broker.stats.wait_reasons import load_waiting, log_waiting, policy_waiting, producer_waiting, terminated, turn_waiting
 from pulsarish.managed_ledger.chain_core import Phase
 from pulsarish.managed_ledger.log_condition import LogCondition, Trouble

@@ -8,10 +8,10 @@ from typing import cast
 
 import pytest
 
+from pulsarish.client.connection.ack_tracker import AckBatch, AckTracker
 from pulsarish.client.connection.consume_stream import ConsumeStream
 from pulsarish.client.connection.timers import Timer
 from pulsarish.client.consumer.ack_sender import ACK_GROUP_MAX, AckSender
-from pulsarish.client.consumer.ack_tracker import AckBatch, AckTracker
 from pulsarish.client.consumer.message_queue import MessageQueue
 from pulsarish.client.message_id import MessageId
 from pulsarish.model.errors import InvalidArgument, PulsarishError, ServiceNotReady

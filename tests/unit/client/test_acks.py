@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsarish.client.consumer.ack_tracker import AckBatch, AckTracker
+from pulsarish.client.connection.ack_tracker import AckBatch, AckTracker
 from pulsarish.client.message_id import MessageId
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulsarish.client.consumer.ack_tracker import AckTracker
+from pulsarish.client.connection.ack_tracker import AckTracker
 from pulsarish.client.message_id import MessageId
 
 

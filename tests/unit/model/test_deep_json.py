@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pulsarish.broker.http.schema_routes import _key_value_data
+from pulsarish.broker.http.routes.schema_routes import _key_value_data
 from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.model.avro import parse_avro
 from pulsarish.model.errors import CorruptData, InvalidSchema

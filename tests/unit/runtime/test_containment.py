@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).resolve().parents[3] / "pulsarish"
 
 USERS = {
     Critical.MAIN: {"sim/world/nodes.py", "sim/mutants/containment.py"},
-    Critical.JOURNAL: {"bookie/journal.py"},
+    Critical.JOURNAL: {"bookie/journal/journal.py"},
     Critical.CHECKPOINT: {"bookie/bookie.py"},
     Critical.GARBAGE: {"bookie/bookie.py"},
     Critical.SPACE: {"bookie/bookie.py"},
@@ -28,7 +28,7 @@ USERS = {
     Critical.METADATA_EXPIRY: {"metadata/daemon/daemon.py"},
     Critical.LEDGER_TIMEOUTS: {"ledger/bookie_pool.py"},
     Critical.OWNERSHIP: {"broker/ownership/ownership.py"},
-    Critical.MAINTENANCE: {"broker/maintenance.py"},
+    Critical.MAINTENANCE: {"broker/topics/maintenance.py"},
 }
 """Whoever adds to this makes one more thing end a process: the reason stands beside the member."""
 

@@ -48,7 +48,7 @@ def test_a_write_cut_short_is_continued_and_a_failed_creation_leaves_nothing(tmp
 
 _MODES_CHILD = """
     import asyncio, os, stat, sys
-    from pulsarish.runtime.index import open_rocks_index
+    from pulsarish.runtime.rocks.index import open_rocks_index
     from pulsarish.runtime.files import LocalFiles
     from pulsarish.runtime.lanes import Lanes, OutsideWork
 

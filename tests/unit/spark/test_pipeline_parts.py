@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pyarrow
 import pytest
 
+from pulsarish.spark.error_text import sentence
 from pulsarish.spark.pipelines.building import options_of
 from pulsarish.spark.pipelines.ddl import ColumnsError, column_names
 from pulsarish.spark.pipelines.pacing import paced
 from pulsarish.spark.pipelines.parts import Pipeline, TopicSink, TopicSource
 from pulsarish.spark.pipelines.sinks import Writing, query_name
-from pulsarish.spark.pipelines.spark_errors import sentence
 from pulsarish.spark.pipelines.sql_names import QueryError, tables_of
 from pulsarish.spark.pipelines.tables import render
 

@@ -1,0 +1,218 @@
+"""The journal: one writer, and one write and one sync for all that waits (rule 9).
+
+A failed write or sync raises out of the writer's task, which is critical: it ends the process, without a retry. The next file is
+preallocated as the current one fills (``journal_prepare``), so that rolling waits for nothing and ``fdatasync`` carries no change of size.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from pulsarish.bookie.journal.group_commit import Group, GroupCommit
+from pulsarish.bookie.journal.journal_format import Buffer, RecordType, file_name, frame_record, padded_size
+from pulsarish.bookie.journal.journal_prepare import NextFile
+from pulsarish.runtime.containment import Critical
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.metrics import Histogram
+from pulsarish.runtime.seams import Clock, File, Files, Tasks
+
+__all__ = ["Journal"]
+
+_log = get_logger("bookie.journal")
+
+_LANE = "journal"
+
+
+class Journal:
+    """An open journal. ``open`` first; then append from the event loop.
+
+    Args:
+        directory: of the journal files.
+        first_file_id: of the file that ``open`` makes; greater than any that was ever used.
+        next_sequence: of the first record.
+        file_size_bytes: how much a file preallocates; a greater record still gets written whole, past it.
+        group_size_bytes: written and synced at a time, at most.
+        prepare_slice_bytes: of the next file, preallocated at a time.
+        slow_sync_ms: a write and sync that took longer is logged.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        tasks: Tasks,
+        clock: Clock,
+        *,
+        directory: str,
+        instance_id: str,
+        first_file_id: int,
+        next_sequence: int,
+        file_size_bytes: int,
+        group_size_bytes: int,
+        prepare_slice_bytes: int,
+        slow_sync_ms: int,
+    ) -> None:
+        self.queue = GroupCommit(next_sequence, group_size_bytes)
+        self.synced_bytes = 0
+        self.sync_seconds = Histogram()
+        """How long writing and syncing a group took."""
+        self._files = files
+        self._tasks = tasks
+        self._clock = clock
+        self._directory = directory
+        self._instance_id = instance_id.encode()
+        self._file_size_bytes = file_size_bytes
+        self._prepare_slice_bytes = prepare_slice_bytes
+        self._slow_sync_seconds = slow_sync_ms / 1000
+        self._file_id = first_file_id
+        self._file: File | None = None
+        self._offset = 0
+        self._kept: deque[tuple[int, int]] = deque()  # file id and its first sequence, oldest first; the last is the current one
+        self._next: NextFile | None = None
+        self._preparing: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._progress: list[tuple[int, asyncio.Future[None]]] = []
+        self._stopping = False
+        self._writer: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Make the first file, durably, and start to write."""
+        self._prepare(self._file_id)
+        await self._begin_file()
+        self._writer = self._tasks.spawn(self._run(), name="journal", critical=Critical.JOURNAL)
+
+    # What the loop asks of it.
+
+    def append(self, kind: RecordType, parts: Sequence[Buffer], size_bytes: int, durable: Callable[[], None] | None = None) -> int:
+        """Queue a record whose payload is ``parts`` (``size_bytes`` in all); its sequence. ``durable`` is called once it is synced."""
+        assert not self._stopping, "the journal is stopping"
+        sequence = self.queue.append(kind, parts, size_bytes, durable)
+        self._wake.set()
+        return sequence
+
+    def append_barrier(self, durable: Callable[[], None]) -> None:
+        """Call ``durable`` once everything queued so far is synced."""
+        self.queue.append_barrier(durable)
+        self._wake.set()
+
+    async def wait_synced(self, sequence: int) -> None:
+        """Wait until the record ``sequence`` is durable."""
+        if sequence < self.queue.synced_sequence:
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._progress.append((sequence, done))
+        await done
+
+    def file_of(self, sequence: int) -> int:
+        """The file in which the record ``sequence`` lies or will lie, or an older one."""
+        found = self._kept[0][0]
+        for file_id, first in self._kept:
+            if first > sequence:
+                break
+            found = file_id
+        return found
+
+    async def remove_below(self, file_id: int) -> None:
+        """Delete the files before ``file_id``: the mark is durable at or behind its beginning."""
+        gone = []
+        while self._kept[0][0] < file_id and len(self._kept) > 1:
+            gone.append(f"{self._directory}/{file_name(self._kept.popleft()[0])}")
+        if gone:
+            await self._files.remove(gone)
+
+    async def stop(self) -> None:
+        """Write what waits, then close."""
+        self._stopping = True
+        self._wake.set()
+        if self._writer is not None:
+            await self._writer
+        if self._next is not None and self._preparing is not None:
+            self._next.give_up()
+            await self._preparing
+            # Not needed any more; a start would take it for an empty journal file and remove it.
+            await self._files.remove([self._next.path])
+        if self._file is not None:
+            await self._file.close()
+
+    # The writer.
+
+    async def _run(self) -> None:
+        while True:
+            if not self.queue:
+                if self._stopping:
+                    return
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            group = self.queue.take()
+            if group.size_bytes:
+                await self._write(group)
+            self.queue.synced(group)
+            self._report()
+            self.queue.answer(group)
+
+    async def _write(self, group: Group) -> None:
+        if self._offset + group.size_bytes > self._file_size_bytes and self._offset > self._header_size:
+            await self._roll()
+        assert self._file is not None
+        durable_up_to = self.queue.synced_sequence
+        parts: list[Buffer] = []
+        for pending in group.records:
+            if pending.kind is not None:
+                parts += frame_record(self._file_id, pending.kind, pending.sequence, durable_up_to, pending.parts, pending.size_bytes)
+        began = self._clock.monotonic()
+        await self._file.write(self._offset, parts, sync=True)
+        took = self._clock.monotonic() - began
+        self.sync_seconds.observe(took)
+        if took >= self._slow_sync_seconds:
+            _log.warning("slow journal sync", took_ms=round(took * 1000), size_bytes=group.size_bytes, records=len(group.records))
+        self._offset += group.size_bytes
+        self.synced_bytes += group.size_bytes
+        if self._next is not None:
+            self._next.reached(self._offset)
+
+    def _report(self) -> None:
+        if self._progress:
+            synced = self.queue.synced_sequence
+            for sequence, done in self._progress:
+                if sequence < synced and not done.done():
+                    done.set_result(None)
+            self._progress = [waiter for waiter in self._progress if not waiter[1].done()]
+
+    # Files.
+
+    @property
+    def _header_size(self) -> int:
+        return padded_size(len(self._instance_id))
+
+    async def _roll(self) -> None:
+        assert self._file is not None
+        await self._file.close()
+        self._file_id += 1
+        await self._begin_file()
+
+    def _prepare(self, file_id: int) -> None:
+        self._next = NextFile(
+            self._files,
+            f"{self._directory}/{file_name(file_id)}",
+            size_bytes=self._file_size_bytes,
+            slice_bytes=self._prepare_slice_bytes,
+        )
+        self._preparing = self._tasks.spawn(self._next.run(), name="journal-prepare", critical=Critical.JOURNAL)
+
+    async def _begin_file(self) -> None:
+        """Take over the file that was prepared, and write its header record. That takes the place of no sequence: it carries the one of the
+        next record.
+        """
+        assert self._next is not None
+        assert self._preparing is not None
+        self._next.hurry()
+        await self._preparing
+        self._file = await self._files.open(self._next.path, lane=_LANE)
+        synced = self.queue.synced_sequence
+        header = frame_record(self._file_id, RecordType.FILE_HEADER, synced, synced, [self._instance_id], len(self._instance_id))
+        await self._file.write(0, header, sync=True)
+        self._offset = self._header_size
+        self._kept.append((self._file_id, synced))
+        self._prepare(self._file_id + 1)

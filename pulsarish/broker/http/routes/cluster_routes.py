@@ -1,0 +1,99 @@
+"""Clusters: only this one exists. Features that connect several clusters are refused by name."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pulsarish.broker.clients.authorization import Permission
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.http.json_bodies import ClusterBody, Json
+from pulsarish.broker.http.route import Call, Handler, Route, answer
+from pulsarish.broker.listeners import advertised_at
+from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.model.errors import AlreadyExists, NotFound, UnsupportedFeature
+from pulsarish.runtime.seams import HttpResponse
+
+__all__ = ["ClusterRoutes"]
+
+_CLUSTER: Final = "/admin/v2/clusters/{cluster}"
+
+
+class ClusterRoutes:
+    def __init__(self, config: BrokerConfig, ownership: Ownership) -> None:
+        self._cluster = config.cluster_name
+        self._ownership = ownership
+
+    def routes(self) -> list[Route]:
+        read = Permission.ADMIN_READ
+        domains, policies = _CLUSTER + "/failureDomains", _CLUSTER + "/namespaceIsolationPolicies"
+        return [
+            Route("GET", "/admin/v2/clusters", self._list, read, "The clusters: this one.", answers=list[str]),
+            Route("GET", _CLUSTER, self._get, read, "Where a cluster is.", answers=ClusterBody),
+            _refused("PUT", _CLUSTER, self._create, body=Any, statuses=(409, 501)),
+            _refused("POST", _CLUSTER, self._change, body=Any),
+            _refused("DELETE", _CLUSTER, self._change),
+            Route("GET", _CLUSTER + "/peers", self._none, read, "The clusters that take over for it: none.", answers=list[str]),
+            _refused("POST", _CLUSTER + "/peers", self._change, body=Any),
+            Route("GET", domains, self._no_map, read, "Groups of brokers that fail together: none.", answers=Json),
+            Route("GET", domains + "/{domain}", self._no_domain, read, "One of them: there is none.", answers=Json),
+            _refused("POST", domains + "/{domain}", self._no_groups, body=Any),
+            _refused("DELETE", domains + "/{domain}", self._no_groups),
+            Route("GET", policies, self._no_map, read, "Which brokers may serve which namespaces: all, all.", answers=Json),
+            Route("GET", policies + "/{policy}", self._no_policy, read, "One of them: there is none.", answers=Json),
+            _refused("POST", policies + "/{policy}", self._no_groups, body=Any),
+            _refused("DELETE", policies + "/{policy}", self._no_groups),
+        ]
+
+    async def _list(self, call: Call) -> HttpResponse:
+        return answer([self._cluster])
+
+    def _check(self, call: Call) -> None:
+        if call["cluster"] != self._cluster:
+            raise NotFound(f"cluster {call['cluster']!r} does not exist; there is one, {self._cluster!r}")
+
+    async def _get(self, call: Call) -> HttpResponse:
+        """Return the cluster with this broker's addresses: any broker of the cluster will do."""
+        self._check(call)
+        me = self._ownership.registry.me
+        if me is None:
+            return answer(ClusterBody())
+        told = advertised_at(me, call.listener)
+        return answer(
+            ClusterBody(
+                f"http://{told.http_address}" if told.http_address else "",
+                f"pulsar://{told.pulsar_address}" if told.pulsar_address else "",
+            )
+        )
+
+    async def _create(self, call: Call) -> HttpResponse:
+        if call["cluster"] == self._cluster:
+            raise AlreadyExists(f"cluster {self._cluster!r} exists already")
+        raise UnsupportedFeature(f"other clusters are not known yet: topics are not replicated beyond {self._cluster!r}")
+
+    async def _change(self, call: Call) -> HttpResponse:
+        self._check(call)
+        raise UnsupportedFeature("a cluster's addresses are those of its brokers; set a broker's advertised_listeners and restart it")
+
+    async def _none(self, call: Call) -> HttpResponse:
+        self._check(call)
+        return answer([])
+
+    async def _no_map(self, call: Call) -> HttpResponse:
+        self._check(call)
+        return answer({})
+
+    async def _no_domain(self, call: Call) -> HttpResponse:
+        self._check(call)
+        raise NotFound(f"there is no failure domain {call['domain']!r}")
+
+    async def _no_policy(self, call: Call) -> HttpResponse:
+        self._check(call)
+        raise NotFound(f"there is no namespace isolation policy {call['policy']!r}")
+
+    async def _no_groups(self, call: Call) -> HttpResponse:
+        self._check(call)
+        raise UnsupportedFeature("namespaces are not bound to groups of brokers yet: any broker may serve any bundle")
+
+
+def _refused(method: str, pattern: str, handler: Handler, *, body: Any = None, statuses: tuple[int, ...] = (501,)) -> Route:
+    return Route(method, pattern, handler, Permission.ADMIN_TENANT, "Not there yet.", body=body, statuses=statuses)

@@ -1,0 +1,159 @@
+"""Work on a whole namespace or one of its bundles, done for each topic by the topic's owner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from pulsarish.broker.clients.authorization import Permission
+from pulsarish.broker.http.json_bodies import BundlesBody
+from pulsarish.broker.http.listing import Listing
+from pulsarish.broker.http.owner_calls import OwnerCall, OwnerCalls
+from pulsarish.broker.http.partitions import settled
+from pulsarish.broker.http.route import AFTER, AUTHORITATIVE, LIMIT, Call, Handler, Parameter, Route, answer, no_content
+from pulsarish.broker.ownership.bundles import Bundle, bundle_of, bundles_of
+from pulsarish.broker.policies.namespaces import Namespaces
+from pulsarish.broker.publishing.dedup_log import DEDUP_CURSOR
+from pulsarish.broker.topics.loaded_topics import LoadedTopics
+from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
+from pulsarish.metadata.records import BundleOwner
+from pulsarish.model.errors import NotEmpty, NotFound, PulsarishError
+from pulsarish.model.topic_name import TopicName, decode_segment
+from pulsarish.runtime.seams import HttpResponse
+
+__all__ = ["NamespaceWorkRoutes"]
+
+_NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
+_ADMIN: Final = Permission.ADMIN_NAMESPACE
+_FORCE: Final = Parameter("force", "With its topics and their data, although somebody is connected.", bool, default=False)
+_MODE: Final = Parameter(
+    "mode", "Topics that are kept, that are not, or both.", choices=("PERSISTENT", "NON_PERSISTENT", "ALL"), default="PERSISTENT"
+)
+_SYSTEM: Final = Parameter("includeSystemTopic", "The broker's own topics, too.", bool, default=False)
+_BUNDLE: Final = Parameter("bundle", "Only the topics of this bundle.")
+
+
+class NamespaceWorkRoutes:
+    def __init__(self, records: Records, namespaces: Namespaces, topics: LoadedTopics, owners: OwnerCalls, listing: Listing) -> None:
+        self._records = records
+        self._namespaces = namespaces
+        self._topics = topics
+        self._owners = owners
+        self._listing = listing
+
+    def routes(self) -> list[Route]:
+        read, options = Permission.ADMIN_READ, (_MODE, _SYSTEM, _BUNDLE, AFTER, LIMIT)
+        bundle = _NAMESPACE + "/{bundle}"
+        return [
+            Route("DELETE", _NAMESPACE, self._delete, _ADMIN, "Delete it.", parameters=(_FORCE, AUTHORITATIVE), statuses=(409,)),
+            Route("GET", _NAMESPACE + "/topics", self._list, read, "Its topics and partitions.", parameters=options, answers=list[str]),
+            Route("GET", _NAMESPACE + "/bundles", self._bundles, read, "How it is cut.", answers=BundlesBody),
+            Route("PUT", _NAMESPACE + "/unload", self._unload, _ADMIN, "Let all of it go.", parameters=(AUTHORITATIVE,)),
+            Route("PUT", bundle + "/unload", self._unload_bundle, _ADMIN, "Let a bundle go.", owner=True),
+            _post(_NAMESPACE + "/clearBacklog", self._clear, "Acknowledge everything for every subscription."),
+            _post(_NAMESPACE + "/clearBacklog/{subscription}", self._clear, "Acknowledge everything for one subscription."),
+            _post(bundle + "/clearBacklog", self._clear, "The same in one bundle."),
+            _post(bundle + "/clearBacklog/{subscription}", self._clear, "The same in one bundle for one subscription."),
+            _post(_NAMESPACE + "/unsubscribe/{subscription}", self._unsubscribe, "Delete a subscription from every topic."),
+            _post(bundle + "/unsubscribe/{subscription}", self._unsubscribe, "The same in one bundle."),
+        ]
+
+    async def _list(self, call: Call) -> HttpResponse:
+        if call.text("mode") == "PERSISTENT":
+            return await self._listing.topics(call)
+        names = await self._not_kept(call)
+        if call.text("mode") == "ALL":
+            names += [name.full for name in await self._listing.names(call)]
+        return answer(call.page(names, str))
+
+    async def _not_kept(self, call: Call) -> list[str]:
+        tenant, namespace = call["tenant"], call["namespace"]
+        bundles = (await self._namespaces.policies(tenant, namespace)).bundles
+        call.waits_for = "every broker to say which non-persistent topics it has"
+        names, bundle = await self._owners.non_persistent_topics(tenant, namespace), call.text("bundle")
+        return [name for name in names if not bundle or bundle_of(TopicName.parse(name), bundles).range == bundle]
+
+    async def _bundles(self, call: Call) -> HttpResponse:
+        bundles = await self._all_bundles(call)
+        boundaries = [bundle.range.split("_")[0] for bundle in bundles] + [bundles[-1].range.split("_")[1]]
+        return answer(BundlesBody(len(bundles), boundaries))
+
+    async def _all_bundles(self, call: Call) -> list[Bundle]:
+        tenant, namespace = call["tenant"], call["namespace"]
+        return bundles_of(tenant, namespace, (await self._namespaces.policies(tenant, namespace)).bundles)
+
+    async def _bundle(self, call: Call) -> Bundle:
+        bundle = Bundle(call["tenant"], call["namespace"], call["bundle"])
+        if bundle not in await self._all_bundles(call):
+            raise NotFound(f"namespace {bundle.tenant}/{bundle.namespace} has no bundle {bundle.range}")
+        return bundle
+
+    # -- unloading
+
+    async def _unload(self, call: Call) -> HttpResponse:
+        """Unload all bundles. Bundles without an owner stay as they are."""
+        bundles = await self._all_bundles(call)
+        owned = await self._records.get_many([bundle.path for bundle in bundles], BundleOwner)
+        for bundle, owner in zip(bundles, owned, strict=True):
+            if owner is not None and owner[0].broker_id:
+                call.waits_for = f"the owner of {bundle} to let it go"
+                await self._owners.send_bundle(bundle, OwnerCall("PUT", ("unload",)))
+        return no_content()
+
+    async def _unload_bundle(self, call: Call) -> HttpResponse:
+        bundle = await self._bundle(call)
+        await self._owners.require_bundle(call, bundle)
+        await self._topics.unload_bundle(bundle)
+        return no_content()
+
+    # -- all topics
+
+    async def _delete(self, call: Call) -> HttpResponse:
+        tenant, namespace = call["tenant"], call["namespace"]
+        if call.flag("force"):
+            call.values = {**call.values, "includeSystemTopic": True}
+            errand = OwnerCall("DELETE", query={"force": "true"})
+            not_kept = [TopicName.parse(name) for name in await self._owners.non_persistent_topics(tenant, namespace)]
+            _done_where_there(await self._owners.send_all(call, [*await self._listing.names(call), *not_kept], errand))
+            partitioned = await self._namespaces.partitioned_topics(tenant, namespace, persistent=False)
+            for name in [*await self._listing.names(call, partitioned=True), *map(TopicName.parse, partitioned)]:
+                await self._namespaces.delete_partitioned(name)
+        elif await self._owners.non_persistent_topics(tenant, namespace):
+            raise NotEmpty(f"namespace {tenant}/{namespace} has non-persistent topics; delete them first")
+        await self._namespaces.check_empty(tenant, namespace)
+        _ = await self._unload(call)
+        await self._namespaces.delete_namespace(tenant, namespace)
+        return no_content()
+
+    async def _clear(self, call: Call) -> HttpResponse:
+        await self._each_subscription(call, lambda subscription: OwnerCall("POST", ("subscription", subscription, "skip_all")))
+        return no_content()
+
+    async def _unsubscribe(self, call: Call) -> HttpResponse:
+        await self._each_subscription(call, lambda subscription: OwnerCall("DELETE", ("subscription", subscription)))
+        return no_content()
+
+    async def _each_subscription(self, call: Call, errand_of: Callable[[str], OwnerCall]) -> None:
+        if "bundle" in call.values:
+            await self._bundle(call)
+        wanted = call.text("subscription")
+        if wanted:
+            # Topics without this subscription answer so, which is not an error.
+            _done_where_there(await self._owners.send_all(call, await self._listing.names(call), errand_of(wanted)))
+            return
+        errands: list[tuple[TopicName, OwnerCall]] = []
+        for name in await self._listing.names(call):
+            call.waits_for = f"the subscriptions of {name}"
+            there = map(decode_segment, await self._records.children(paths.cursors(name)))
+            errands += [(name, errand_of(subscription)) for subscription in there if subscription != DEDUP_CURSOR]
+        _done_where_there(await self._owners.send_each(call, errands))
+
+
+def _done_where_there(answers: Sequence[Any | PulsarishError]) -> None:
+    """Ignore topics and subscriptions that are gone by now. Raises the first other error."""
+    settled([each for each in answers if not isinstance(each, NotFound)])
+
+
+def _post(pattern: str, handler: Handler, summary: str) -> Route:
+    return Route("POST", pattern, handler, _ADMIN, summary, parameters=(AUTHORITATIVE,))

@@ -1,0 +1,95 @@
+"""Under-replicated ledgers, and bookies that an operator gives up: reads the state of auto-recovery, and requests its work."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from pulsarish.broker.clients.authorization import Permission
+from pulsarish.broker.http.json_bodies import Json
+from pulsarish.broker.http.route import Call, Parameter, Route, answer
+from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
+from pulsarish.metadata.records import BookieRegistration, Cookie, GivenUpBookie, UnderReplicated
+from pulsarish.model.errors import NotAllowed, NotFound
+from pulsarish.runtime.seams import Clock, HttpResponse
+
+__all__ = ["RepairRoutes"]
+
+_PAGE_MAX: Final = 1_000
+_DECOMMISSION: Final = "/admin/v2/bookies/decommission/{bookie}"
+
+
+class RepairRoutes:
+    def __init__(self, records: Records, clock: Clock) -> None:
+        self._records = records
+        self._clock = clock
+
+    def routes(self) -> list[Route]:
+        read, admin = Permission.ADMIN_READ, Permission.ADMIN_TENANT
+        page = (
+            Parameter("after", "Only ledgers above this one.", int, minimum=-1, default=-1),
+            Parameter("limit", "At most so many.", int, minimum=1, maximum=_PAGE_MAX, default=_PAGE_MAX),
+        )
+        return [
+            Route("GET", "/admin/v2/bookies/underreplicated", self._lacking, read, "Ledgers that lack copies.", page, answers=list[Json]),
+            Route("GET", _DECOMMISSION, self._progress, read, "How far a bookie's decommission is.", answers=Json, statuses=(404,)),
+            Route("PUT", _DECOMMISSION, self._give_up, admin, "Give a stopped bookie up for good.", answers=Json, statuses=(404, 405)),
+        ]
+
+    async def _lacking(self, call: Call) -> HttpResponse:
+        after, limit = call.number("after"), call.number("limit")
+        ledger_ids = sorted(paths.underreplicated_ids(await self._records.children(paths.UNDERREPLICATED)))
+        wanted = [paths.underreplicated(ledger_id) for ledger_id in ledger_ids if ledger_id > after][:limit]
+        found = await self._records.get_many(wanted, UnderReplicated) if wanted else []
+        return answer([msgspec.to_builtins(record[0]) for record in found if record is not None])
+
+    async def _progress(self, call: Call) -> HttpResponse:
+        return answer(await self._state_of(await self._instance(call["bookie"])))
+
+    async def _give_up(self, call: Call) -> HttpResponse:
+        """Give up a bookie. It must not be registered.
+
+        A live bookie must be stopped first, or it would accept the replicas that are being moved
+        away from it.
+        """
+        bookie = await self._instance(call["bookie"])
+        there = await self._records.get(paths.bookie(bookie.bookie_id), BookieRegistration)
+        if there is not None and there[0].instance_id == bookie.instance_id:
+            raise NotAllowed(f"bookie {bookie.bookie_id} is alive at {there[0].address}: stop it first, then give it up")
+        asked_ms = self._clock.wall_ms()
+        _ = await self._records.update(
+            paths.given_up(bookie.instance_id),
+            GivenUpBookie,
+            lambda found: GivenUpBookie(bookie.bookie_id, bookie.instance_id, asked_ms) if found is None else None,
+        )
+        return answer(await self._state_of(bookie))
+
+    async def _instance(self, name: str) -> GivenUpBookie:
+        """Return the bookie that a name means: a bookie id, or the instance id of one instance.
+
+        An instance id never means a later bookie of the same id.
+        """
+        given_up = await self._records.get(paths.given_up(name), GivenUpBookie)
+        if given_up is not None:
+            return given_up[0]
+        bookie_id = name.partition("~")[0]
+        if name != bookie_id:
+            return GivenUpBookie(bookie_id, name)
+        cookie = await self._records.get(paths.cookie(bookie_id), Cookie)
+        if cookie is None:
+            raise NotFound(
+                f"there never was a bookie {name!r}, or it is decommissioned; one that ledgers still name is given up by instance id"
+            )
+        return GivenUpBookie(bookie_id, cookie[0].instance_id)
+
+    async def _state_of(self, bookie: GivenUpBookie) -> Json:
+        found = await self._records.get(paths.given_up(bookie.instance_id), GivenUpBookie)
+        return {
+            "bookieId": bookie.bookie_id,
+            "instanceId": bookie.instance_id,
+            "givenUp": found is not None,
+            "lookedThroughLedgers": found is not None and found[0].walked_ms > 0,
+            "underReplicatedLedgers": len(await self._records.children(paths.UNDERREPLICATED)),
+        }

@@ -1,0 +1,344 @@
+"""Subscriptions: lists come from metadata, the topic's owner does everything else; for a partitioned topic the partitions' owners."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+from pulsarish.broker.clients.authorization import Permission
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.http.json_bodies import BacklogAnalysisBody, MessageIdBody, PositionBody, RecoverBody
+from pulsarish.broker.http.message_view import message_in
+from pulsarish.broker.http.owner_calls import OwnerCall, OwnerCalls
+from pulsarish.broker.http.partitions import each_done
+from pulsarish.broker.http.route import AFTER, AUTHORITATIVE, LIMIT, Call, Handler, Parameter, Route, answer, no_content
+from pulsarish.broker.http.routes.topic_routes import FORCE, TOPIC
+from pulsarish.broker.policies.namespaces import Namespaces
+from pulsarish.broker.policies.topic_limits import check_subscription_properties
+from pulsarish.broker.publishing.dedup_log import DEDUP_CURSOR
+from pulsarish.broker.subscriptions.subscription import Subscription
+from pulsarish.broker.topics.loaded_topics import LoadedTopics
+from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
+from pulsarish.model.errors import AlreadyExists, NotAllowed, NotFound, TopicNotFound, UnsupportedFeature
+from pulsarish.model.position import EARLIEST, LATEST, Position
+from pulsarish.model.topic_name import TopicName, decode_segment
+from pulsarish.runtime.seams import HttpResponse, World
+from pulsarish.wire.entry import parse_metadata
+
+__all__ = ["SubscriptionRoutes"]
+
+_SUBSCRIPTION: Final = TOPIC + "/subscription/{subscription}"
+_PEEK_MAX: Final = 10_000
+_POSITION: Final = PositionBody | Literal["earliest", "latest"]
+_SECONDS: Final = Parameter("seconds", "What was published longer ago is skipped.", int, minimum=0)
+
+
+class SubscriptionRoutes:
+    def __init__(
+        self, world: World, config: BrokerConfig, records: Records, namespaces: Namespaces, owners: OwnerCalls, topics: LoadedTopics
+    ) -> None:
+        self._world = world
+        self._records = records
+        self._namespaces = namespaces
+        self._owners = owners
+        self._topics = topics
+        self._scan_max = config.subscription_backlog_scan_max_entries
+
+    def routes(self) -> list[Route]:
+        admin, consume = Permission.ADMIN_TOPIC, Permission.CONSUME
+        number = Parameter("number", "Which unacknowledged message, from 1.", int, minimum=1, maximum=_PEEK_MAX)
+        count = Parameter("count", "How many messages.", int, minimum=1)
+        timestamp = Parameter("timestamp", "Milliseconds since the epoch.", int, minimum=0)
+        replicated = Parameter("replicated", "Kept alike in other clusters.", bool, default=False)
+        return [
+            Route(
+                "GET",
+                TOPIC + "/subscriptions",
+                self._list,
+                Permission.ADMIN_READ,
+                "Its subscriptions.",
+                parameters=(AFTER, LIMIT, AUTHORITATIVE),
+                answers=list[str],
+            ),
+            _on("PUT", "", self._create, admin, "Create one, at the end or at a position.", replicated, body=_POSITION, more=(409, 501)),
+            _on("DELETE", "", self._delete, admin, "Delete one.", FORCE),
+            Route(
+                "GET",
+                _SUBSCRIPTION + "/position/{number}",
+                self._peek,
+                consume,
+                "A message that is not acknowledged.",
+                parameters=(number,),
+                answers=bytes,
+                answer_type="application/octet-stream",
+                large=True,
+                statuses=(405, 501),
+                owner=True,
+            ),
+            Route(
+                "GET",
+                _SUBSCRIPTION + "/properties",
+                self._properties,
+                Permission.ADMIN_READ,
+                "What its users have noted beside it.",
+                parameters=(AUTHORITATIVE,),
+                answers=dict[str, str],
+                owner=True,
+            ),
+            _on("PUT", "/properties", self._set_properties, admin, "Replace them.", body=dict[str, str], required=True),
+            _on("POST", "/skip/{count}", self._skip, admin, "Skip messages.", count, more=(405,)),
+            _on("POST", "/skip_all", self._skip_all, admin, "Skip everything."),
+            _on("POST", "/resetcursor", self._reset, admin, "Deliver from a message on.", body=_POSITION, required=True, more=(405,)),
+            _on("POST", "/resetcursor/{timestamp}", self._reset_to_time, admin, "Deliver from a time on.", timestamp),
+            _on("POST", "/expireMessages/{seconds}", self._expire, admin, "Skip what is old.", _SECONDS),
+            _on("POST", "/expireMessages", self._expire_to, admin, "Skip up to a message.", body=PositionBody, required=True, more=(405,)),
+            Route(
+                "POST",
+                TOPIC + "/all_subscription/expireMessages/{seconds}",
+                self._expire_all,
+                admin,
+                "Skip what is old, for every subscription.",
+                parameters=(_SECONDS,),
+                owner=True,
+            ),
+            Route(
+                "POST",
+                _SUBSCRIPTION + "/recover",
+                self._recover,
+                admin,
+                "Go on without its ledger of acknowledgements, which is gone for good; refused while it may be read.",
+                body=RecoverBody,
+                body_required=True,
+                answers=MessageIdBody,
+                owner=True,
+                statuses=(405,),
+            ),
+            Route(
+                "POST",
+                _SUBSCRIPTION + "/analyzeBacklog",
+                self._analyze,
+                consume,
+                "What a subscription's backlog is made of, read from the log.",
+                body=PositionBody,
+                answers=BacklogAnalysisBody,
+                statuses=(405,),
+                owner=True,
+            ),
+        ]
+
+    async def _list(self, call: Call) -> HttpResponse:
+        name = call.topic()
+        partitions = await self._namespaces.partition_names(name)
+        if partitions is None and not await self._namespaces.topic_exists(name):
+            raise TopicNotFound(f"topic {name} does not exist")
+        names: dict[str, None] = {}
+        for topic in partitions or [name]:
+            names.update(dict.fromkeys(map(decode_segment, await self._records.children(paths.cursors(topic)))))
+        names.pop(DEDUP_CURSOR, None)
+        return answer(call.page(names, str))
+
+    async def _partitions(self, call: Call, errand: OwnerCall) -> HttpResponse | None:
+        """Run a request on every partition; ``None`` when the topic is not partitioned."""
+        partitions = await self._namespaces.partition_names(call.topic())
+        if partitions is None:
+            return None
+        words = ("subscription", call["subscription"], *errand.words)
+        return await each_done(self._owners, call, partitions, OwnerCall(errand.method, words, errand.query, errand.body))
+
+    async def _subscription(self, call: Call) -> Subscription:
+        name = await self._whole(call)
+        return (await self._owners.topic(call, name)).subscription(call["subscription"])
+
+    async def _whole(self, call: Call) -> TopicName:
+        """Return the topic, for work that cannot cover all partitions at once.
+
+        Raises ``NotAllowed`` for a partitioned topic.
+        """
+        name = call.topic()
+        if await self._namespaces.partitions(name) is not None:
+            raise NotAllowed(f"{name} is a partitioned topic; name one of its partitions, {name.with_partition(0)} and on")
+        return name
+
+    # -- creating and deleting
+
+    async def _create(self, call: Call) -> HttpResponse:
+        if call.flag("replicated"):
+            raise UnsupportedFeature("subscriptions are not replicated: there is one cluster; create it without replicated")
+        body = call.body
+        symbolic = not isinstance(body, PositionBody) or body.ledger_id in (LATEST.ledger_id, EARLIEST.ledger_id)
+        if not symbolic and await self._namespaces.partitions(call.topic()) is not None:
+            raise NotAllowed("a message id belongs to one partition; create it at earliest or latest, or on that partition")
+        done = await self._partitions(call, OwnerCall("PUT", body=body))
+        if done is not None:
+            return done
+        name, subscription = call.topic(), call["subscription"]
+        topic = await self._owners.topic(call, name)
+        if subscription in topic.subscriptions:
+            raise AlreadyExists(f"subscription {subscription!r} of {name} exists already")
+        properties = body.properties if isinstance(body, PositionBody) else None
+        await topic.create_subscription(subscription, LATEST if body is None else _start(body), properties=properties)
+        return no_content()
+
+    async def _properties(self, call: Call) -> HttpResponse:
+        names = await self._namespaces.partition_names(call.topic())
+        # All partitions have the same subscriptions.
+        topic = await self._owners.topic(call, call.topic() if names is None else names[0])
+        return answer(topic.subscription(call["subscription"]).cursor.subscription_properties)
+
+    async def _set_properties(self, call: Call) -> HttpResponse:
+        done = await self._partitions(call, OwnerCall("PUT", ("properties",), body=call.body))
+        if done is not None:
+            return done
+        check_subscription_properties(call.body)
+        await (await self._subscription(call)).cursor.set_subscription_properties(call.body)
+        return no_content()
+
+    async def _delete(self, call: Call) -> HttpResponse:
+        force = {"force": "true"} if call.flag("force") else {}
+        done = await self._partitions(call, OwnerCall("DELETE", query=force))
+        if done is not None:
+            return done
+        topic = await self._owners.topic(call, call.topic())
+        await topic.unsubscribe(call["subscription"], force=call.flag("force"))
+        return no_content()
+
+    # -- reading
+
+    async def _peek(self, call: Call) -> HttpResponse:
+        number = call.number("number")
+        subscription = await self._subscription(call)
+        left = number
+        for entry in await subscription.unacknowledged(number):
+            found = message_in(entry.payload, left - 1)
+            if isinstance(found, int):
+                left -= found
+                continue
+            position, payload = entry.position, found.payload
+            headers = {"X-Pulsar-Message-ID": f"{position.ledger_id}:{position.entry_id}:{found.batch_index}", **found.headers}
+            return HttpResponse(200, payload, "application/octet-stream", headers)
+        raise NotFound(f"subscription {subscription.name!r} has fewer than {number} unacknowledged messages")
+
+    async def _analyze(self, call: Call) -> HttpResponse:
+        subscription = await self._subscription(call)
+        call.waits_for = f"the backlog of {subscription.name!r} to be read"
+        entries = await subscription.unacknowledged(self._scan_max + 1)
+        start = None if call.body is None else _position(call.body)
+        seen = [entry for entry in entries[: self._scan_max] if start is None or entry.position >= start]
+        messages = markers = 0
+        for entry in seen:
+            metadata = parse_metadata(entry.payload)
+            markers += metadata.HasField("marker_type")
+            left = subscription.cursor.ack_set(entry.position)
+            messages += metadata.num_messages_in_batch if left is None else left.bit_count()
+        first, last = (str(seen[0].position), str(seen[-1].position)) if seen else ("", "")
+        return answer(BacklogAnalysisBody(len(seen), messages, markers, len(entries) > self._scan_max, first, last))
+
+    # -- moving the cursor
+
+    async def _skip(self, call: Call) -> HttpResponse:
+        await (await self._subscription(call)).skip(call.number("count"))
+        return no_content()
+
+    async def _skip_all(self, call: Call) -> HttpResponse:
+        done = await self._partitions(call, OwnerCall("POST", ("skip_all",)))
+        if done is None:
+            await (await self._subscription(call)).skip(None)
+        return done or no_content()
+
+    async def _reset(self, call: Call) -> HttpResponse:
+        position = _start(call.body)
+        if position in (EARLIEST, LATEST):
+            done = await self._partitions(call, OwnerCall("POST", ("resetcursor",), body="earliest" if position == EARLIEST else "latest"))
+            if done is not None:
+                return done
+        await (await self._subscription(call)).seek(position, 0)
+        return no_content()
+
+    async def _reset_to_time(self, call: Call) -> HttpResponse:
+        done = await self._partitions(call, OwnerCall("POST", ("resetcursor", call["timestamp"])))
+        if done is None:
+            await (await self._subscription(call)).seek(None, call.number("timestamp"))
+        return done or no_content()
+
+    async def _recover(self, call: Call) -> HttpResponse:
+        """Move a subscription past a lost cursor ledger.
+
+        Answers the mark-delete position after which it delivers again.
+        """
+        name = await self._whole(call)
+        await self._owners.require(call, name)
+        call.waits_for = f"the bookies to say whether they have the ledger of {call['subscription']!r}"
+        mark = await self._topics.lost.recover_subscription(name, call["subscription"], call.body.given_up_bookies)
+        return answer(MessageIdBody(mark.ledger_id, mark.entry_id, name.partition))
+
+    async def _expire(self, call: Call) -> HttpResponse:
+        """Skip messages that were published more than ``seconds`` ago."""
+        done = await self._partitions(call, OwnerCall("POST", ("expireMessages", call["seconds"])))
+        if done is None:
+            await (await self._subscription(call)).expire(self._before_ms(call))
+        return done or no_content()
+
+    def _before_ms(self, call: Call) -> int:
+        return self._world.clock.wall_ms() - call.number("seconds") * 1000
+
+    async def _expire_to(self, call: Call) -> HttpResponse:
+        subscription = await self._subscription(call)
+        await subscription.skip_through(_position(call.body))
+        return no_content()
+
+    async def _expire_all(self, call: Call) -> HttpResponse:
+        name = call.topic()
+        partitions = await self._namespaces.partition_names(name)
+        if partitions is not None:
+            errand = OwnerCall("POST", ("all_subscription", "expireMessages", call["seconds"]))
+            return await each_done(self._owners, call, partitions, errand)
+        topic = await self._owners.topic(call, name)
+        for subscription in list(topic.subscriptions.values()):
+            call.waits_for = f"subscription {subscription.name!r}"
+            await subscription.expire(self._before_ms(call))
+        return no_content()
+
+
+def _on(
+    method: str,
+    words: str,
+    handler: Handler,
+    permission: Permission,
+    summary: str,
+    *parameters: Parameter,
+    body: Any = None,
+    required: bool = False,
+    more: tuple[int, ...] = (),
+) -> Route:
+    """Return a route below a subscription, run by the topic's owner and answered without a body."""
+    return Route(
+        method,
+        _SUBSCRIPTION + words,
+        handler,
+        permission,
+        summary,
+        parameters=parameters,
+        body=body,
+        body_required=required,
+        statuses=more,
+        owner=True,
+    )
+
+
+def _start(body: PositionBody | str) -> Position:
+    """Return where delivery is to begin: at the named message or, if it is excluded, after it."""
+    position = _position(body)
+    if isinstance(body, PositionBody) and (body.is_excluded or body.excluded) and position not in (EARLIEST, LATEST):
+        # A batch is one entry: it is redelivered as a whole unless the last of its messages is
+        # excluded.
+        is_past = body.batch_index < 0 or body.batch_index + 1 == body.batch_size
+        position = Position(position.ledger_id, body.entry_id + is_past)
+    return position
+
+
+def _position(body: PositionBody | str) -> Position:
+    if isinstance(body, PositionBody):
+        if LATEST.ledger_id in (body.ledger_id, body.entry_id):
+            return LATEST
+        return EARLIEST if body.ledger_id < 0 else Position(body.ledger_id, max(body.entry_id, 0))
+    return EARLIEST if body == "earliest" else LATEST

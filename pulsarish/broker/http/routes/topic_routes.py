@@ -1,0 +1,212 @@
+"""Topics: any broker creates and lists them, their owner does everything else.
+
+Work on a partitioned topic covers each partition.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from pulsarish.broker.clients.authorization import Permission
+from pulsarish.broker.http.json_bodies import LostBody, MessageIdBody, SkipLostBody
+from pulsarish.broker.http.listing import Listing
+from pulsarish.broker.http.owner_calls import OwnerCall, OwnerCalls
+from pulsarish.broker.http.partitions import each_done, settled
+from pulsarish.broker.http.route import AFTER, AUTHORITATIVE, LIMIT, Call, Parameter, Route, answer, no_content
+from pulsarish.broker.policies.namespaces import Namespaces
+from pulsarish.broker.topics.loaded_topics import LoadedTopics
+from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
+from pulsarish.metadata.records import PartitionedTopic, TopicRecord
+from pulsarish.model.errors import AlreadyExists, NotAllowed, TopicNotFound
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.seams import HttpResponse
+
+__all__ = ["TOPIC", "TopicRoutes"]
+
+TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+_NAMESPACE: Final = "/admin/v2/persistent/{tenant}/{namespace}"
+_READ: Final = Permission.ADMIN_READ
+_ADMIN: Final = Permission.ADMIN_TOPIC
+
+FORCE: Final = Parameter("force", "Although somebody is connected.", bool, default=False)
+_DELETE_SCHEMA: Final = Parameter("deleteSchema", "Schemas go with their topic anyway.", bool, default=True)
+_SYSTEM: Final = Parameter("includeSystemTopic", "The broker's own topics, too.", bool, default=False)
+_BUNDLE: Final = Parameter("bundle", "Only the topics of this bundle.")
+_LISTED: Final = (_SYSTEM, AFTER, LIMIT)
+
+
+class TopicRoutes:
+    def __init__(self, records: Records, namespaces: Namespaces, topics: LoadedTopics, owners: OwnerCalls, listing: Listing) -> None:
+        self._records = records
+        self._namespaces = namespaces
+        self._topics = topics
+        self._owners = owners
+        self._listing = listing
+
+    def routes(self) -> list[Route]:
+        properties, deletion = dict[str, str], (FORCE, _DELETE_SCHEMA)
+        anywhere, names = (AUTHORITATIVE,), list[str]
+        return [
+            Route("GET", _NAMESPACE, self._list, _READ, "Topics and partitions.", parameters=(_BUNDLE, *_LISTED), answers=names),
+            Route("GET", _NAMESPACE + "/partitioned", self._partitioned, _READ, "Partitioned topics.", parameters=_LISTED, answers=names),
+            Route("PUT", TOPIC, self._create, _ADMIN, "Create a topic.", parameters=anywhere, body=properties, statuses=(405, 409)),
+            Route("DELETE", TOPIC, self._delete, _ADMIN, "Delete a topic and its data.", parameters=deletion, owner=True),
+            Route("GET", TOPIC + "/properties", self._properties, _READ, "Its properties.", parameters=anywhere, answers=properties),
+            Route("PUT", TOPIC + "/properties", self._set_properties, _ADMIN, "Set some.", body=properties, body_required=True, owner=True),
+            Route(
+                "DELETE",
+                TOPIC + "/properties",
+                self._remove_property,
+                _ADMIN,
+                "Remove one.",
+                parameters=(Parameter("key", "Which one.", required=True),),
+                owner=True,
+            ),
+            Route("PUT", TOPIC + "/unload", self._unload, _ADMIN, "Let it go; its users look it up again.", owner=True),
+            Route(
+                "POST",
+                TOPIC + "/skipLost",
+                self._skip_lost,
+                _ADMIN,
+                "Move past entries that are gone for good; refused while one of them may be read.",
+                body=SkipLostBody,
+                body_required=True,
+                answers=LostBody,
+                owner=True,
+                statuses=(405,),
+            ),
+            Route("POST", TOPIC + "/terminate", self._terminate, _ADMIN, "Seal it.", answers=MessageIdBody, statuses=(405,), owner=True),
+            Route(
+                "POST",
+                TOPIC + "/terminate/partitions",
+                self._terminate_partitions,
+                _ADMIN,
+                "Seal every partition.",
+                parameters=anywhere,
+                answers=dict[str, MessageIdBody],
+            ),
+            Route("DELETE", TOPIC + "/truncate", self._truncate, _ADMIN, "Acknowledge everything everywhere and delete it.", owner=True),
+            Route("POST", TOPIC + "/trim", self._trim, _ADMIN, "Delete the ledgers that nobody needs now.", owner=True),
+        ]
+
+    async def _list(self, call: Call) -> HttpResponse:
+        return await self._listing.topics(call)
+
+    async def _partitioned(self, call: Call) -> HttpResponse:
+        return await self._listing.topics(call, partitioned=True)
+
+    async def _create(self, call: Call) -> HttpResponse:
+        name = call.topic()
+        if name.partition < 0 and (count := await self._namespaces.partitions(name)) is not None:
+            raise AlreadyExists(f"{name} is there already, with {count} partitions")
+        await self._topics.create(name, properties=call.body, through=self._records)
+        return no_content()
+
+    async def _delete(self, call: Call) -> HttpResponse:
+        name = call.topic()
+        if await self._namespaces.partitions(name) is not None:
+            raise TopicNotFound(f"{name} is a partitioned topic; delete it at its path /partitions")
+        await self._owners.require(call, name)
+        await self._topics.delete(name, force=call.flag("force"))
+        return no_content()
+
+    # -- properties
+
+    async def _properties(self, call: Call) -> HttpResponse:
+        name = call.topic()
+        return answer((await self._record(name)).properties)
+
+    async def _record(self, name: TopicName) -> TopicRecord | PartitionedTopic:
+        topic = await self._records.get(paths.topic(name), TopicRecord)
+        if topic is not None and not topic[0].deleted:
+            return topic[0]
+        partitioned = await self._records.get(paths.partitioned_topic(name), PartitionedTopic)
+        if partitioned is None:
+            raise TopicNotFound(f"topic {name} does not exist")
+        return partitioned[0]
+
+    async def _set_properties(self, call: Call) -> HttpResponse:
+        return await self._change_properties(call, call.body, ())
+
+    async def _remove_property(self, call: Call) -> HttpResponse:
+        return await self._change_properties(call, {}, (call.text("key"),))
+
+    async def _change_properties(self, call: Call, wished: dict[str, str], gone: tuple[str, ...]) -> HttpResponse:
+        """Change the properties of a topic.
+
+        Those of a partitioned topic are in its record. Those of another topic are changed by its
+        owner, because it owns the record.
+        """
+        name = call.topic()
+
+        def changed(before: dict[str, str]) -> dict[str, str]:
+            return {key: value for key, value in {**before, **wished}.items() if key not in gone}
+
+        def change(record: PartitionedTopic | None) -> PartitionedTopic:
+            if record is None:
+                raise TopicNotFound(f"topic {name} does not exist")
+            return msgspec.structs.replace(record, properties=changed(record.properties))
+
+        if await self._namespaces.partitions(name) is not None:
+            await self._records.update(paths.partitioned_topic(name), PartitionedTopic, change)
+        else:
+            log = (await self._owners.topic(call, name)).log
+            await log.set_properties(changed(log.properties))
+        return no_content()
+
+    # -- unloading, deleting and the like
+
+    async def _unload(self, call: Call) -> HttpResponse:
+        name = call.topic()
+        partitions = await self._namespaces.partition_names(name)
+        if partitions is not None:
+            return await each_done(self._owners, call, partitions, OwnerCall("PUT", ("unload",)))
+        await self._owners.require(call, name)
+        if not await self._namespaces.topic_exists(name):
+            raise TopicNotFound(f"topic {name} does not exist")
+        await self._topics.unload(name)
+        return no_content()
+
+    async def _skip_lost(self, call: Call) -> HttpResponse:
+        name, wanted = call.topic(), call.body
+        await self._owners.require(call, name)
+        call.waits_for = f"the bookies to say whether they have entries of ledger {wanted.ledger_id}"
+        lost = await self._topics.lost.skip(name, wanted.ledger_id, wanted.first_entry, wanted.last_entry, wanted.given_up_bookies)
+        return answer(LostBody(lost.ledger_id, lost.first_entry, lost.last_entry, lost.given_up, lost.skipped_ms))
+
+    async def _terminate(self, call: Call) -> HttpResponse:
+        name = call.topic()
+        if await self._namespaces.partitions(name) is not None:
+            raise NotAllowed(f"{name} is a partitioned topic; terminate it at its path /terminate/partitions")
+        topic = await self._owners.topic(call, name)
+        last = await topic.terminate()
+        return answer(MessageIdBody(last.ledger_id, last.entry_id, name.partition))
+
+    async def _terminate_partitions(self, call: Call) -> HttpResponse:
+        name = call.topic()
+        partitions = await self._namespaces.partition_names(name)
+        if partitions is None:
+            raise TopicNotFound(f"{name} is no partitioned topic; terminate it at its path /terminate")
+        answers = settled(await self._owners.send_all(call, partitions, OwnerCall("POST", ("terminate",))))
+        return answer({str(index): last for index, last in enumerate(answers)})
+
+    async def _truncate(self, call: Call) -> HttpResponse:
+        name = call.topic()
+        partitions = await self._namespaces.partition_names(name)
+        if partitions is not None:
+            return await each_done(self._owners, call, partitions, OwnerCall("DELETE", ("truncate",)))
+        topic = await self._owners.topic(call, name)
+        await topic.truncate()
+        return no_content()
+
+    async def _trim(self, call: Call) -> HttpResponse:
+        name = call.topic()
+        partitions = await self._namespaces.partition_names(name)
+        if partitions is not None:
+            return await each_done(self._owners, call, partitions, OwnerCall("POST", ("trim",)))
+        topic = await self._owners.topic(call, name)
+        await topic.log.trim()
+        return no_content()

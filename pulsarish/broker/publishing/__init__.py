@@ -1,0 +1,1 @@
+"""Publishing to a topic: who may do it, and which sends are duplicates."""

@@ -1,0 +1,111 @@
+"""The check of which entries the members of a ledger hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pulsarish.ledger.bookie_control import NoAnswer
+from pulsarish.ledger.bookie_pool import BookiePool
+from pulsarish.ledger.repair.repair_core import Part, held_entries
+from pulsarish.model.errors import ChecksumError, EntryUnknown, NoSuchLedger, error_from_code
+from pulsarish.model.ledger_metadata import LedgerMetadata
+from pulsarish.runtime.seams import StreamBroken
+from pulsarish.wire.record import decode_entry_record
+
+__all__ = ["MissingCopies", "are_in_spans", "find_missing_copies", "members_behind"]
+
+
+class MissingCopies(NamedTuple):
+    """The result of the check of one ledger."""
+
+    asked_count: int
+    """The entries that members were asked about, counted for each member."""
+    missing: list[str]
+    """Members that said that they miss an entry which they should have, or that they may have lost some."""
+    unanswered: dict[str, str]
+    """Members that gave no answer that counts, and why."""
+
+
+async def find_missing_copies(pool: BookiePool, metadata: LedgerMetadata, members: Sequence[str]) -> MissingCopies:
+    """Ask these members of a closed ledger for the list of the entries that they hold, and compare it with what they should hold.
+
+    Only an explicit answer is evidence. A member that is silent, or that answers with an error, is not reported as missing entries.
+    """
+    parts: dict[str, list[Part]] = {member: [] for member in members}
+    for index, segment in enumerate(metadata.segments):
+        last = metadata.last_entry_of(index)
+        for place, member in enumerate(segment.members):
+            if member in parts and last >= segment.first_entry:
+                parts[member].append(Part(segment.first_entry, last, place, member))
+    gaps = MissingCopies(sum(part.last - part.first + 1 for each in parts.values() for part in each), [], {})
+
+    async def ask(member: str) -> None:
+        try:
+            if await _has_gap(pool, metadata, parts[member]):
+                gaps.missing.append(member)
+        except NoAnswer as error:
+            gaps.unanswered[member] = str(error)
+
+    await asyncio.gather(*(ask(member) for member in members))
+    return gaps
+
+
+async def _has_gap(pool: BookiePool, metadata: LedgerMetadata, parts: Sequence[Part]) -> bool:
+    """Whether the member misses an entry of these parts. Raises ``NoAnswer`` for an answer that does not say what is stored."""
+    for part in parts:
+        first = part.first
+        while first <= part.last:
+            answer = await pool.control.list_entries(part.member, metadata.ledger_id, first, part.last)
+            if answer.code in (NoSuchLedger.code, EntryUnknown.code):
+                return True
+            if answer.code:
+                raise NoAnswer(f"bookie {part.member} does not list its entries: {error_from_code(answer.code, answer.message)}")
+            if not are_in_spans(held_entries(metadata, part, first, answer.until), answer.spans):
+                return True
+            first = answer.until + 1
+    return False
+
+
+def are_in_spans(entry_ids: Sequence[int], spans: Sequence[tuple[int, int]]) -> bool:
+    """Whether all of these ids lie in the spans (first, last, inclusive). Both must be ascending."""
+    at = 0
+    for entry_id in entry_ids:
+        while at < len(spans) and spans[at][1] < entry_id:
+            at += 1
+        if at == len(spans) or entry_id < spans[at][0]:
+            return False
+    return True
+
+
+async def members_behind(pool: BookiePool, metadata: LedgerMetadata, last_confirmed: int) -> list[str]:
+    """Return the members that miss the newest confirmed entry that they should hold, of a ledger whose writer is gone.
+
+    Adds reach a bookie in order. So a bookie that has this entry has everything that the writer sent it
+    before. The writer itself published any shortage that it knew of. A member that does not answer is not counted.
+    """
+    segments = [segment for segment in metadata.segments if segment.first_entry <= last_confirmed]
+    if not segments:
+        return []
+    wanted: dict[str, list[int]] = {}
+    for place, member in enumerate(segments[-1].members):
+        first = max(segments[-1].first_entry, last_confirmed - metadata.ensemble_size + 1)
+        wanted[member] = list(held_entries(metadata, Part(segments[-1].first_entry, last_confirmed, place, member), first, last_confirmed))
+    lacks = await asyncio.gather(*(_lacks(pool, member, metadata.ledger_id, held[-1:]) for member, held in wanted.items()))
+    return [member for member, lack in zip(wanted, lacks, strict=True) if lack]
+
+
+async def _lacks(pool: BookiePool, member: str, ledger_id: int, entry_ids: Sequence[int]) -> bool:
+    for entry_id in entry_ids:
+        try:
+            answer = await pool.reader(member).read(ledger_id, [(entry_id, entry_id)], 1)
+        except (StreamBroken, TimeoutError):
+            return False
+        if not answer.records:
+            return True
+        try:
+            decode_entry_record(answer.records[0], ledger_id, entry_id)
+        except ChecksumError:
+            return True
+    return False

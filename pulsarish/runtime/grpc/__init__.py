@@ -1,0 +1,1 @@
+"""Streams and calls on gRPC, with the C library and with grpclib."""

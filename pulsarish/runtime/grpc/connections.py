@@ -1,0 +1,439 @@
+"""The network on gRPC: generic handlers with bytes in and bytes out.
+
+Rules that were learned from failures elsewhere:
+
+* No task cancels gRPC calls in passing: cancelling a gRPC read or write ends the call. Only
+  ``abort`` ends a stream.
+* A client that leaves cancels the server's handler coroutine in the middle of its current await. So
+  that coroutine only waits for the end of the stream. The application's handler runs as its own
+  task and works on a ``Stream``.
+* One event loop a process uses gRPC. With several, gRPC prints errors forever.
+* ``Unreachable`` is evidence that the peer's process is gone. It is raised only when a connection
+  attempt made *now* is refused. Silence, an unknown host, a firewall or a stopped process are
+  ``StreamBroken``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+# Set before the first import of grpc in the process, which reads them: only the modules imported
+# below may import grpc. gRPC's C core writes its own messages to standard error, past every log
+# setting. Set the variable to see them.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+# The child of a fork does not use the core: see background.py.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+import grpc
+import grpc.aio
+
+from pulsarish.model.errors import InvalidArgument
+from pulsarish.runtime.containment import Scope, ScopeKind
+from pulsarish.runtime.grpc.channel_pool import ChannelPool, PooledChannel
+from pulsarish.runtime.grpc.endpoints import CALL_LANE, ConnectionLimits, connect_error, method_path, split_address
+from pulsarish.runtime.grpc.grpc_streams import ClientStream, ServerStream, peer_address
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.peer_limits import HeldBytes
+from pulsarish.runtime.peer_sockets import shut_down_connection
+from pulsarish.runtime.seams import (
+    BodyLimit,
+    CallFailed,
+    CallHandler,
+    HttpHandler,
+    Listener,
+    Stream,
+    StreamBroken,
+    StreamHandler,
+    Tasks,
+    Unreachable,
+)
+from pulsarish.runtime.version import program_name
+
+if TYPE_CHECKING:
+    from pulsarish.runtime.http import HttpTraffic
+
+__all__ = ["GrpcConnections", "start_core"]
+
+_log = get_logger("connections")
+
+# The status of a call whose handler raised: a code that gRPC itself never sends.
+_HANDLER_FAILED = grpc.StatusCode.ABORTED
+# Error texts travel in a header, whose size HTTP/2 peers limit.
+_DETAILS_CHARS_MAX = 1_000
+_METADATA_BYTES_MAX = 16 << 10
+# A small compressed message may decode to a large one. A call with any coding but "identity" is
+# refused before it is decoded.
+_UNCOMPRESSED = ("grpc.compression_enabled_algorithms_bitset", 1)
+# Answers to calls that are smaller are not counted: the number of streams of a connection is
+# limited.
+_COUNTED_ANSWER_BYTES_MIN = 16 << 10
+_RECONNECT_MS_MIN = 100
+_RECONNECT_MS_MAX = 1_000
+
+
+def start_core() -> None:
+    """Start gRPC's C core for the rest of the process.
+
+    Releasing it would wait for its thread, which does not exist in the child of a fork.
+    """
+    grpc.aio.init_grpc_aio()
+
+
+class _Channel(PooledChannel):
+    __slots__ = ("channel",)
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        super().__init__()
+        self.channel = channel
+
+
+class GrpcConnections:
+    """The production ``Connections``. Made and used in one event loop."""
+
+    def __init__(self, *, tasks: Tasks, limits: ConnectionLimits | None = None) -> None:
+        self._tasks = tasks
+        self._limits = limits if limits is not None else ConnectionLimits()
+        self._channels = ChannelPool(
+            idle_max=self._limits.idle_channels_max, make=self._make_channel, is_usable=_is_usable, close=self._close
+        )
+        self._listeners: list[_GrpcListener] = []
+        self._http_traffic: HttpTraffic | None = None
+        self._streams: dict[int, ClientStream] = {}
+        self._streams_count = 0
+        sizes = self._limits.message_bytes_max
+        self._sizes = [("grpc.max_send_message_length", sizes), ("grpc.max_receive_message_length", sizes)]
+        self._unread = HeldBytes(self._limits.unread_answers_bytes_max, "answers to calls")
+
+    async def open(self, address: str, method: str, *, lane: str = "") -> Stream:
+        entry, key = await self._connect(address, lane, self._limits.connect_timeout_seconds)
+        number = self._streams_count
+        self._streams_count += 1
+
+        def over(suspect: bool) -> None:
+            del self._streams[number]
+            self._channels.leave(key, entry, suspect)
+
+        stream = ClientStream(entry.channel.stream_stream(method_path(method))(), address, over)
+        self._streams[number] = stream
+        try:
+            await stream.accepted(self._limits.connect_timeout_seconds)
+        except StreamBroken as broken:
+            # gRPC may not have noticed yet that a connection it reports as ready is gone. No byte
+            # of the caller was sent so far, so a second look is sound. For a call it would not be,
+            # because the peer may have accepted the request.
+            if stream.lost_connection:
+                found = await connect_error(address)
+                if isinstance(found, Unreachable):
+                    raise found from broken
+            raise
+        return stream
+
+    async def call(self, address: str, method: str, request: bytes, *, timeout_seconds: float) -> bytes:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_seconds
+        entry, key = await self._connect(address, CALL_LANE, timeout_seconds)
+        answered_count = entry.answered_count
+        silent = False
+        try:
+            answer: bytes = await entry.channel.unary_unary(method_path(method))(request, timeout=max(0.001, deadline - loop.time()))
+        except grpc.aio.AioRpcError as error:
+            code, text = error.code(), f"{method} at {address}: {error.details()}"
+            if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+                # Nothing arrived on this connection since the call was sent: the next call opens a
+                # new one.
+                silent = entry.answered_count == answered_count
+                raise TimeoutError(f"{method} at {address} gave no answer in {timeout_seconds} s") from None
+            if code in (_HANDLER_FAILED, grpc.StatusCode.UNIMPLEMENTED):
+                entry.answered_count += 1
+                raise CallFailed(text) from None
+            raise StreamBroken(f"{text} ({code.name})") from None
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            raise StreamBroken(f"{method} at {address}: the connection was closed on this side") from None
+        else:
+            entry.answered_count += 1
+            return answer
+        finally:
+            self._channels.leave(key, entry, silent)
+
+    async def serve(
+        self, address: str, streams: Mapping[str, StreamHandler], calls: Mapping[str, CallHandler], *, message_bytes_max: int = 0
+    ) -> Listener:
+        server = grpc.aio.server(options=_server_options(self._limits, message_bytes_max))
+        handlers = {method_path(method): self._stream_handler(method, handler) for method, handler in streams.items()}
+        handlers |= {method_path(method): self._call_handler(method, handler) for method, handler in calls.items()}
+        server.add_generic_rpc_handlers([_Handlers(handlers)])
+        host, port = split_address(address)
+        try:
+            port = server.add_insecure_port(f"{host}:{port}")
+        except RuntimeError as error:
+            raise await _listen_error(address, error) from None
+        await server.start()
+        listener = _GrpcListener(f"{host}:{port}", server)
+        self._listeners.append(listener)
+        return listener
+
+    async def serve_bytes(self, address: str, factory: Callable[[], asyncio.Protocol]) -> Listener:
+        """Listen for raw bytes.
+
+        ``stop`` ends the listening; the factory's protocols close their connections themselves.
+        """
+        host, port = split_address(address)
+        try:
+            server = await asyncio.get_running_loop().create_server(factory, host.strip("[]"), port)
+        except OSError as error:
+            raise _cannot_listen(address, error) from None
+        return _ByteListener(f"{host}:{server.sockets[0].getsockname()[1]}", server)
+
+    async def open_bytes(self, address: str, factory: Callable[[], asyncio.Protocol]) -> asyncio.Protocol:
+        host, port = split_address(address)
+        try:
+            _, protocol = await asyncio.get_running_loop().create_connection(factory, host.strip("[]"), port)
+        except ConnectionRefusedError as error:
+            raise Unreachable(f"{address}: nobody listens") from error
+        except OSError as error:
+            raise StreamBroken(f"{address}: {error}") from error
+        return protocol
+
+    async def serve_http(self, address: str, handler: HttpHandler, *, body_limit: BodyLimit | None = None) -> Listener:
+        # Imported here: clients and the command line never start a server.
+        from pulsarish.runtime.http import HttpTraffic, serve_http
+
+        host, port = split_address(address)
+        self._http_traffic = self._http_traffic or HttpTraffic()
+        try:
+            return await serve_http(host, port, handler, tasks=self._tasks, traffic=self._http_traffic, body_limit=body_limit)
+        except OSError as error:
+            raise _cannot_listen(address, error) from None
+
+    async def close(self) -> None:
+        """Close every listener and connection at once; open streams and calls break."""
+        for listener in self._listeners:
+            await listener.stop(0)
+        for stream in list(self._streams.values()):
+            # Closing a channel ends only those calls in which a task waits at this moment.
+            stream.abort("the connection was closed on this side")
+        for entry in self._channels.take_all():
+            await entry.channel.close()
+
+    # The client's side: channels.
+
+    async def _connect(self, address: str, lane: str, timeout_seconds: float) -> tuple[_Channel, tuple[str, str]]:
+        """Return a connected channel, with the caller counted as a user."""
+        key = (address, lane)
+        entry = self._channels.enter(key)
+        state = entry.channel.get_state(try_to_connect=True)
+        if state is grpc.ChannelConnectivity.READY:
+            return entry, key
+        failure: Exception | None = None
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while state is not grpc.ChannelConnectivity.READY:
+                    if state in (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN):
+                        failure = await connect_error(address)
+                        break
+                    await entry.channel.wait_for_state_change(state)
+                    state = entry.channel.get_state(try_to_connect=True)
+        except TimeoutError:
+            kind = TimeoutError if lane == CALL_LANE else StreamBroken
+            failure = kind(f"{address} did not complete a connection in {timeout_seconds} s")
+        except grpc.aio.UsageError:
+            failure = StreamBroken(f"{address}: the connection was closed on this side")
+        except asyncio.CancelledError:
+            self._channels.leave(key, entry, False)
+            raise
+        if failure is not None:
+            self._channels.leave(key, entry, True)
+            raise failure
+        return entry, key
+
+    def _make_channel(self, address: str) -> _Channel:
+        return _Channel(grpc.aio.insecure_channel(address, options=[*self._sizes, *_channel_options(self._limits)]))
+
+    def _close(self, entry: _Channel) -> None:
+        async def close() -> None:
+            await entry.channel.close()
+
+        _ = self._tasks.spawn(close(), name="close-channel")
+
+    # The server's side: handlers.
+
+    def _stream_handler(self, method: str, handler: StreamHandler) -> grpc.RpcMethodHandler:
+        async def run(stream: ServerStream) -> None:
+            try:
+                await handler(stream)
+            except StreamBroken as broken:
+                _log.debug("stream broken", method=method, peer=stream.peer, reason=broken)
+                stream.abort(str(broken))
+            except asyncio.CancelledError:
+                stream.abort("the server is stopping")
+                raise
+            except Exception as error:  # noqa: BLE001  # whatever it is, the client hears that its stream is over
+                self._tasks.contain(
+                    f"stream {method}", error, Scope(ScopeKind.CONNECTION, stream.peer, lambda why: stream.abort(_describe(why)))
+                )
+            finally:
+                # A handler that returns has nothing more to send.
+                await stream.finish()
+
+        async def serve(_requests: AsyncIterator[bytes], context: Any) -> None:
+            stream = ServerStream(context)
+            await stream.accept()
+            _ = self._tasks.spawn(run(stream), name=f"stream {method} {stream.peer}")
+            await stream.over()
+
+        return grpc.stream_stream_rpc_method_handler(serve)
+
+    def _call_handler(self, method: str, handler: CallHandler) -> grpc.RpcMethodHandler:
+        async def run(request: bytes, answered: asyncio.Future[bytes | str]) -> None:
+            outcome: bytes | str = "the server is stopping"
+            try:
+                outcome = await handler(request)
+            except InvalidArgument as error:
+                _log.warning("a call is refused", method=method, reason=error)
+                outcome = _describe(error)
+            except Exception as error:  # noqa: BLE001  # whatever it is, it goes to the log and to the caller
+                self._tasks.contain(f"call {method}", error, Scope(ScopeKind.TASK, method))
+                outcome = _describe(error)
+            finally:
+                if not answered.done():  # done: the caller left and gRPC cancelled its wait
+                    answered.set_result(outcome)
+
+        async def serve(request: bytes, context: Any) -> bytes:
+            answered: asyncio.Future[bytes | str] = asyncio.get_running_loop().create_future()
+            _ = self._tasks.spawn(run(request, answered), name=f"call {method}")
+            outcome = await answered
+            if isinstance(outcome, str):
+                # Set, not aborted: an abort is an exception that gRPC would carry through its own machinery.
+                context.set_code(_HANDLER_FAILED)
+                context.set_details(outcome)
+                return b""
+            if len(outcome) >= _COUNTED_ANSWER_BYTES_MIN:
+                self._count(outcome, context)
+            return outcome
+
+        return grpc.unary_unary_rpc_method_handler(serve)
+
+    def _count(self, answer: bytes, context: Any) -> None:
+        """Count an answer until its caller has received it."""
+        caller = _Caller(peer_address(context))
+        self._unread.set(caller, len(answer))
+        context.add_done_callback(lambda _: self._unread.set(caller, 0))
+
+
+class _Caller:
+    """A caller that has not received the answer to its call yet."""
+
+    def __init__(self, peer: str) -> None:
+        self._peer = peer
+
+    def abort(self, reason: str) -> None:
+        _log.warning("connection ended", peer=self._peer, reason=reason)
+        _ = shut_down_connection(self._peer)
+
+
+class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
+    def __init__(self, handlers: Mapping[str, grpc.RpcMethodHandler]) -> None:
+        self._handlers = handlers
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        return self._handlers.get(handler_call_details.method)
+
+
+class _GrpcListener:
+    def __init__(self, address: str, server: grpc.aio.Server) -> None:
+        self.address = address
+        self._server = server
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Refuse new streams and calls at once. Running ones have ``grace_seconds`` and are then broken."""
+        await self._server.stop(grace_seconds)
+
+
+class _ByteListener:
+    def __init__(self, address: str, server: asyncio.AbstractServer) -> None:
+        self.address = address
+        self._server = server
+
+    async def stop(self, grace_seconds: float) -> None:
+        self._server.close()
+
+
+def _describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:_DETAILS_CHARS_MAX]
+
+
+def _is_cancelled() -> bool:
+    """Whether the running task is being cancelled.
+
+    gRPC raises ``CancelledError`` also for a call that merely ended.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _is_usable(entry: _Channel) -> bool:
+    # A failed channel would repeat its old failure until its back-off is over, although the peer
+    # may be back.
+    return entry.channel.get_state() is not grpc.ChannelConnectivity.TRANSIENT_FAILURE
+
+
+def _channel_options(limits: ConnectionLimits) -> list[tuple[str, int | str]]:
+    return [
+        ("grpc.primary_user_agent", program_name()),
+        _UNCOMPRESSED,
+        # Otherwise all channels to one target share one TCP connection, and lanes would wait for each other.
+        ("grpc.use_local_subchannel_pool", 1),
+        # A call that may have been accepted is never sent a second time implicitly.
+        ("grpc.enable_retries", 0),
+        ("grpc.initial_reconnect_backoff_ms", _RECONNECT_MS_MIN),
+        ("grpc.max_reconnect_backoff_ms", _RECONNECT_MS_MAX),
+        # Despite its name: how long one attempt to connect may take.
+        ("grpc.min_reconnect_backoff_ms", int(limits.connect_timeout_seconds * 1_000)),
+    ]
+
+
+def _server_options(limits: ConnectionLimits, message_bytes_max: int) -> list[tuple[str, int]]:
+    return [
+        # Without it two processes share a port silently.
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_send_message_length", limits.message_bytes_max),
+        ("grpc.max_receive_message_length", message_bytes_max or limits.message_bytes_max),
+        _UNCOMPRESSED,
+        ("grpc.max_concurrent_streams", limits.streams_per_connection_max),
+        ("grpc.server_handshake_timeout_ms", int(limits.handshake_timeout_seconds * 1_000)),
+        ("grpc.max_connection_idle_ms", int(limits.connection_idle_seconds * 1_000)),
+        ("grpc.max_metadata_size", _METADATA_BYTES_MAX),
+        ("grpc.absolute_max_metadata_size", _METADATA_BYTES_MAX),
+    ]
+
+
+async def _listen_error(address: str, cause: RuntimeError) -> OSError:
+    """Return the reason for a failed listen.
+
+    gRPC reports only that it could not bind; the operating system reports why.
+    """
+    host, port = split_address(address)
+    with contextlib.ExitStack() as stack:
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+            for family, kind, protocol, _, target in found:
+                probe = stack.enter_context(socket.socket(family, kind, protocol))
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(target)
+                probe.listen(1)
+        except OSError as error:
+            return _cannot_listen(address, error)
+    return OSError(f"cannot listen on {address}: {cause}")
+
+
+def _cannot_listen(address: str, error: OSError) -> OSError:
+    reason = "the address is in use by another process" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
+    return OSError(error.errno, f"cannot listen on {address}: {reason}")
