@@ -30,8 +30,9 @@ _PROTOCOL_VERSION: Final = 20
 _REDIRECTS_MAX: Final = 10
 _FIRST_FRAME_BYTES_MAX: Final = 64 << 10
 """The largest frame before CONNECTED: CONNECT has at most a token and a few names."""
-_QUESTIONS_MAX: Final = 100
-"""Questions of one connection that wait for a broker's answer; the next ones wait until one of them is answered."""
+_QUESTIONS_MAX: Final = 20
+"""Questions of one connection that wait for a broker's answer; the next ones wait until one of them is answered. A broker answers 100
+questions of a connection at a time, and all clients of the proxy share that one."""
 _QUESTION_BYTES_MAX: Final = 1 << 20
 """The largest question: one with a schema, which has to fit into a node of the metadata."""
 _QUESTION_COST_BYTES: Final = 4 << 10

@@ -27,18 +27,40 @@ from pulsarish.broker.clients.commands import (
     SubscriptionType,
     Unsubscribe,
 )
+from pulsarish.broker.clients.consumer import Consumer
+from pulsarish.broker.clients.interfaces import ServedSubscription
 from pulsarish.model.errors import NotAllowed, NotFound, PulsarishError
 from pulsarish.model.position import Position
 from pulsarish.model.schema import Schema, SchemaType
 from pulsarish.wire._pb import pulsar_pb2 as pb
 
-__all__ = ["NO_REQUEST", "ack_words", "encode_schema", "failure", "message_id", "refused_unknown", "session_command"]
+__all__ = [
+    "NO_REQUEST",
+    "ack_words",
+    "consumer_stats",
+    "encode_schema",
+    "failure",
+    "message_id",
+    "refused_transaction",
+    "refused_unknown",
+    "session_command",
+]
 
 NO_REQUEST: Final = 2**64 - 1
 """The request id of a command that a broker sends without a request."""
 
 _WORD: Final = 2**64
 _SIGN: Final = 2**63
+_TYPE_NAMES: Final = {"EXCLUSIVE": "Exclusive", "SHARED": "Shared", "FAILOVER": "Failover", "KEY_SHARED": "Key_Shared"}
+_TRANSACTIONS: Final = {
+    50: ("new_txn", "new_txn_response"),
+    52: ("add_partition_to_txn", "add_partition_to_txn_response"),
+    54: ("add_subscription_to_txn", "add_subscription_to_txn_response"),
+    56: ("end_txn", "end_txn_response"),
+    58: ("end_txn_on_partition", "end_txn_on_partition_response"),
+    60: ("end_txn_on_subscription", "end_txn_on_subscription_response"),
+    62: ("tc_client_connect", "tc_client_connect_response"),
+}
 
 
 def session_command(command: pb.Command) -> Command | None:
@@ -196,3 +218,39 @@ def failure(error: PulsarishError) -> tuple[pb.ServerError, str]:
     if number == pb.SERVICE_NOT_READY:
         number = pb.METADATA_ERROR
     return cast("pb.ServerError", number), str(known)
+
+
+def consumer_stats(asked: pb.ConsumerStats, found: tuple[ServedSubscription, Consumer] | None, now: float) -> pb.Command:
+    """Answer what a client asks about its consumer. ``found`` is this consumer, or ``None`` if it is not connected."""
+    answer = pb.ConsumerStatsResponse(request_id=asked.request_id)
+    if found is None:
+        answer.error_code = pb.CONSUMER_NOT_FOUND
+        answer.error_message = f"consumer {asked.consumer_id} is not connected"
+    else:
+        subscription, consumer = found
+        answer.msg_rate_out, answer.msg_throughput_out = consumer.out.rates(now)
+        answer.msg_rate_redeliver = consumer.redelivered.rates(now)[0]
+        answer.message_ack_rate = consumer.acked.rates(now)[0]
+        answer.msg_rate_expired = subscription.expired.rates(now)[0]
+        answer.consumer_name = consumer.name
+        answer.available_permits = max(consumer.permits, 0)
+        answer.unacked_messages = consumer.unacked
+        answer.blocked_consumer_on_unacked_msgs = consumer.blocked
+        answer.address = consumer.address
+        answer.connected_since = str(consumer.connected_ms)
+        answer.type = _TYPE_NAMES[subscription.type.name]
+        answer.msg_backlog = subscription.backlog
+    return pb.Command(type=26, consumer_stats_response=answer)
+
+
+def refused_transaction(command: pb.Command) -> pb.Command | None:
+    """Return the answer to a command of transactions, which do not exist here; ``None`` for any other command."""
+    if command.type not in _TRANSACTIONS:
+        return None
+    asked, answered = _TRANSACTIONS[command.type]
+    answer = pb.Command(type=command.type + 1)
+    body = getattr(answer, answered)
+    body.request_id = getattr(command, asked).request_id
+    body.error = pb.NOT_ALLOWED_ERROR
+    body.message = "transactions are not supported; make the client without enableTransaction"
+    return answer

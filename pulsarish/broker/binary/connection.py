@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol, cast
 
 from pulsarish.broker.binary.answers import Answers
-from pulsarish.broker.binary.codec import ack_words, failure, refused_unknown, session_command
+from pulsarish.broker.binary.codec import ack_words, consumer_stats, failure, refused_transaction, refused_unknown, session_command
 from pulsarish.broker.binary.topic_lists import TopicWatch
 from pulsarish.broker.clients.commands import Flow
 from pulsarish.broker.clients.outbox import Outbox
@@ -53,19 +53,10 @@ _WATCH_TOPIC_LIST: Final = 64
 _WATCH_TOPIC_LIST_CLOSE: Final = 67
 _WATCHES_MAX: Final = 1_000  # of one connection
 _UNHEARD_SECONDS_MAX: Final = 1.0  # notices for a consumer without permits wait at most this long
-_QUESTIONS_MAX: Final = 200
+_QUESTIONS_MAX: Final = 100
 """Unanswered lookups and similar requests of a client. At this number its further frames wait, and nothing is read."""
 _FIRST_FRAME_BYTES_MAX: Final = 64 << 10
 """The largest frame before CONNECTED: CONNECT has at most a token and a few names."""
-_TRANSACTIONS: Final = {
-    50: ("new_txn", "new_txn_response"),
-    52: ("add_partition_to_txn", "add_partition_to_txn_response"),
-    54: ("add_subscription_to_txn", "add_subscription_to_txn_response"),
-    56: ("end_txn", "end_txn_response"),
-    58: ("end_txn_on_partition", "end_txn_on_partition_response"),
-    60: ("end_txn_on_subscription", "end_txn_on_subscription_response"),
-    62: ("tc_client_connect", "tc_client_connect_response"),
-}
 
 
 class Questions(Protocol):
@@ -116,6 +107,7 @@ class Connection(ContainedProtocol):
         self._admitted = False
         self._connected = False
         self._replies: list[bytes] = []
+        self._replies_bytes = 0
         self._writable = asyncio.Event()
         self._writable.set()
         self._received_at = self._held_since = world.clock.monotonic()
@@ -174,8 +166,7 @@ class Connection(ContainedProtocol):
 
     def pause_writing(self) -> None:
         self._writable.clear()
-        if self._transport is not None:
-            self._traffic.limits.unsent.set(self, self._transport.get_write_buffer_size())
+        self._note_unsent()
         self._pace()
 
     def resume_writing(self) -> None:
@@ -260,8 +251,8 @@ class Connection(ContainedProtocol):
             self._reply(pb.Command(type=_PONG, pong=pb.Pong()))
         elif kind == _PONG:
             return
-        elif kind in _TRANSACTIONS:
-            self._refuse_transaction(command)
+        elif (refused := refused_transaction(command)) is not None:
+            self._reply(refused)
         else:
             try:
                 asked = session_command(command)
@@ -274,7 +265,8 @@ class Connection(ContainedProtocol):
                 self._answers.expect(asked)
                 self._session.handle(asked)
             elif kind == _CONSUMER_STATS:
-                self._reply(self._consumer_stats(command.consumer_stats))
+                found = self._session.consumer(command.consumer_stats.consumer_id)
+                self._reply(consumer_stats(command.consumer_stats, found, self._world.clock.monotonic()))
             else:
                 self._questions_open += 1
                 _ = self._world.tasks.spawn(self._ask(command), name=f"question {self._peer}")
@@ -363,6 +355,8 @@ class Connection(ContainedProtocol):
         self._pace()
 
     async def _ask(self, command: pb.Command) -> None:
+        if not self._is_open():
+            return
         if command.type == _WATCH_TOPIC_LIST:
             await self._watch(command.watch_topic_list)
         elif command.type == _WATCH_TOPIC_LIST_CLOSE:
@@ -405,44 +399,11 @@ class Connection(ContainedProtocol):
         else:
             self._reply(pb.Command(type=14, error=pb.Error(request_id=command.producer.request_id, error=number, message=text)))
 
-    def _refuse_transaction(self, command: pb.Command) -> None:
-        asked, answered = _TRANSACTIONS[command.type]
-        answer = pb.Command(type=command.type + 1)
-        body = getattr(answer, answered)
-        body.request_id = getattr(command, asked).request_id
-        body.error = pb.NOT_ALLOWED_ERROR
-        body.message = "transactions are not supported; make the client without enableTransaction"
-        self._reply(answer)
-
-    def _consumer_stats(self, asked: pb.ConsumerStats) -> pb.Command:
-        answer = pb.ConsumerStatsResponse(request_id=asked.request_id)
-        found = self._session.consumer(asked.consumer_id)
-        if found is None:
-            answer.error_code = pb.CONSUMER_NOT_FOUND
-            answer.error_message = f"consumer {asked.consumer_id} is not connected"
-        else:
-            subscription, consumer = found
-            now = self._world.clock.monotonic()
-            answer.msg_rate_out, answer.msg_throughput_out = consumer.out.rates(now)
-            answer.msg_rate_redeliver = consumer.redelivered.rates(now)[0]
-            answer.message_ack_rate = consumer.acked.rates(now)[0]
-            answer.msg_rate_expired = subscription.expired.rates(now)[0]
-            answer.consumer_name = consumer.name
-            answer.available_permits = max(consumer.permits, 0)
-            answer.unacked_messages = consumer.unacked
-            answer.blocked_consumer_on_unacked_msgs = consumer.blocked
-            answer.address = consumer.address
-            answer.connected_since = str(consumer.connected_ms)
-            answer.type = _TYPE_NAMES[subscription.type.name]
-            answer.msg_backlog = subscription.backlog
-        return pb.Command(type=26, consumer_stats_response=answer)
-
     # -- sent answers and deliveries
 
     def _tell_unheard(self, consumer_id: int) -> None:
-        if frames := self._answers.unheard(consumer_id):
-            self._replies.extend(frames)
-            self._wake.set()
+        for frame in self._answers.unheard(consumer_id):
+            self._send(frame)
 
     def _held(self, consumer_id: int) -> None:
         async def tell() -> None:
@@ -452,8 +413,21 @@ class Connection(ContainedProtocol):
         _ = self._world.tasks.spawn(tell(), name=f"unheard {self._peer}")
 
     def _reply(self, command: pb.Command) -> None:
-        self._replies.append(command_frame(command))
+        self._send(command_frame(command))
+
+    def _send(self, frame: bytes) -> None:
+        if not self._is_open():
+            return
+        self._replies.append(frame)
+        self._replies_bytes += len(frame)
+        if not self._writable.is_set():
+            self._note_unsent()
         self._wake.set()
+
+    def _note_unsent(self) -> None:
+        """Count what the client does not receive. This may end the connection."""
+        if self._transport is not None:
+            self._traffic.limits.unsent.set(self, self._transport.get_write_buffer_size() + self._replies_bytes)
 
     def _is_open(self) -> bool:
         return self._transport is not None
@@ -473,6 +447,7 @@ class Connection(ContainedProtocol):
                 if self._replies:
                     parts.extend(self._replies)
                     self._replies.clear()
+                    self._replies_bytes = 0
                 answers = outbox.answers
                 while answers:
                     self._answers.encode(answers.popleft(), parts)
@@ -524,6 +499,3 @@ class Connection(ContainedProtocol):
                 self.abort(f"nothing was received for {limit} s")
             elif self._connected and now - self._received_at >= interval / 2:
                 self._reply(pb.Command(type=_PING, ping=pb.Ping()))
-
-
-_TYPE_NAMES: Final = {"EXCLUSIVE": "Exclusive", "SHARED": "Shared", "FAILOVER": "Failover", "KEY_SHARED": "Key_Shared"}
