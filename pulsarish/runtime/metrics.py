@@ -30,7 +30,7 @@ TEXT_TYPE: Final = "text/plain; version=0.0.4"
 
 LATENCY_BUCKETS_SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 3.0, 10.0)
 """The upper bounds used for latencies, from half a millisecond to ten seconds."""
-LAG_BUCKETS_SECONDS: Final = (0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 3.0, 10.0)
+LAG_BUCKETS_SECONDS: Final = (0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 10.0)
 """The upper bounds used for the lag of an event loop."""
 
 _JOIN_LINES_MAX: Final = 5_000  # joined and encoded between two pauses

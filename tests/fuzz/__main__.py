@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
+from tests.fuzz.canary import Defect
 from tests.fuzz.files import fuzz_files
-from tests.fuzz.fuzzer import TARGETS, Defect, Fuzzer, fuzzed_cluster, load_inputs
+from tests.fuzz.fuzzer import TARGETS, Fuzzer, fuzzed_cluster, load_inputs
 
 
 @click.command()
@@ -19,6 +20,8 @@ from tests.fuzz.fuzzer import TARGETS, Defect, Fuzzer, fuzzed_cluster, load_inpu
 @click.option("--replay", type=click.Path(path_type=Path, exists=True), help="Send the inputs of this file again.")
 def main(target: str, seconds: float, seed: int, replay: Path | None) -> None:
     """Send hostile input to a cluster of real processes, or damage its files. Exit status 1 when something does not hold."""
+    if replay is not None and target in ("files", "all"):
+        raise click.UsageError(f"--replay sends the inputs of one target again; {target} has none: name the target, or give --seed")
     failed = False
     for each in (*TARGETS, "files") if target == "all" else (target,):
         failed |= not _fuzz(each, seconds, seed, replay)
@@ -41,6 +44,7 @@ def _fuzz(target: str, seconds: float, seed: int, replay: Path | None) -> bool:
                 fuzzer.run(seconds)
             else:
                 fuzzer.replay(load_inputs(replay)[1])
+            fuzzer.restart()
         except Defect as defect:
             kept = Path(f"fuzz-{target}-{seed}.json")
             fuzzer.save(kept)
@@ -50,7 +54,7 @@ def _fuzz(target: str, seconds: float, seed: int, replay: Path | None) -> bool:
             return False
         finally:
             fuzzer.close()
-        click.echo(f"{target}: {fuzzer.count} inputs, nothing found; memory in MiB: {fuzzer.growth()}")
+        click.echo(f"{target}: {fuzzer.count} inputs, nothing found; memory in MiB before, at most and after a restart: {fuzzer.growth()}")
     return True
 
 

@@ -12,7 +12,7 @@ from typing import Final
 import pulsarish
 from pulsarish.local_cluster.processes import Cluster, plan_cluster
 from pulsarish.model.errors import PulsarishError
-from tests.fuzz.fuzzer import Defect
+from tests.fuzz.canary import Defect
 
 __all__ = ["fuzz_files"]
 

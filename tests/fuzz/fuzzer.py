@@ -1,8 +1,9 @@
 """A cluster of real processes under a fuzzer: what is sent, what must hold after each round, and how a failure is sent again.
 
 What must hold: every process lives and contained no failure of its own code, no event loop stood for ``LAG_SECONDS_MAX``, memory stays
-below what it was before plus the budgets for peers and ``GROWTH_BYTES``, and a client publishes and reads as before: everything that was
-acknowledged is there.
+below what it was before plus the budgets for peers and ``GROWTH_BYTES``, and a client publishes and reads as before. At the end all
+processes are killed and started again, as what a peer made a node store may end only the next process. Everything that was acknowledged
+must then still be there.
 """
 
 from __future__ import annotations
@@ -24,16 +25,19 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-import pulsarish
 from pulsarish.local_cluster.ports import free_ports
 from pulsarish.local_cluster.processes import Cluster, NodePlan, metadata_url, plan_cluster
+from pulsarish.model.errors import PulsarishError
 from pulsarish.runtime.grpc.endpoints import method_path
+from pulsarish.runtime.metrics import LAG_BUCKETS_SECONDS
 from pulsarish.wire._pb import bookie_pb2
-from tests.fuzz.inputs import Step, binary_input, bookie_input, broker_input, connect_input, http_input, zookeeper_input
+from tests.fuzz.canary import Canary, Defect
+from tests.fuzz.inputs import INSTANCE_ID, Step, binary_input, bookie_input, broker_input, connect_input, http_input, zookeeper_input
 
-__all__ = ["TARGETS", "Defect", "Fuzzer", "fuzzed_cluster", "load_inputs"]
+__all__ = ["TARGETS", "Fuzzer", "fuzzed_cluster", "load_inputs"]
 
 LAG_SECONDS_MAX: Final = 2.0
+assert LAG_SECONDS_MAX in LAG_BUCKETS_SECONDS, "a longer stand would go unseen up to the next bound"
 GROWTH_BYTES: Final = 100 << 20
 BUDGET_BYTES: Final = 512 << 20
 """At most what a node may hold for its peers: incomplete input and unread answers of all its ports."""
@@ -47,40 +51,6 @@ _CONTAINED: Final = re.compile(r"^pulsarish_contained_failures_total\{.*\} ([0-9
 TARGETS: Final = ("binary", "broker", "bookie", "http", "zookeeper", "proxy", "connect")
 
 
-class Defect(Exception):
-    """What a fuzzer found."""
-
-
-@dataclass
-class _Canary:
-    """A normal client of the same cluster."""
-
-    client: Any
-    topic: str
-    sent: list[bytes] = field(default_factory=list)
-
-    def check(self) -> None:
-        """Publish a few messages, and read all from the first one on. Raises ``Defect``."""
-        if not self.sent:
-            # It keeps all messages: without a subscription a closed ledger is trimmed.
-            self.client.subscribe(self.topic, "keeps", initial_position=pulsarish.InitialPosition.Earliest).close()
-        producer = self.client.create_producer(self.topic)
-        for _ in range(5):
-            content = f"canary {len(self.sent)}".encode()
-            producer.send(content)
-            self.sent.append(content)
-        producer.close()
-        reader = self.client.create_reader(self.topic, pulsarish.MessageId.earliest)
-        try:
-            found = [reader.read_next(timeout_millis=20_000).data() for _ in self.sent]
-        except pulsarish.Timeout:
-            raise Defect("what was acknowledged cannot be read within 20 s") from None
-        finally:
-            reader.close()
-        if found != self.sent:
-            raise Defect(f"{len(self.sent)} messages were acknowledged, and other ones are read: {found[:3]}...")
-
-
 @dataclass
 class Fuzzer:
     """One fuzzer against one running cluster.
@@ -88,11 +58,13 @@ class Fuzzer:
     Args:
         target: one of ``TARGETS``.
         seed: the same seed sends the same inputs in the same order.
+        checks_lag: whether an event loop that stood is a defect. Not on machines that other programs keep busy.
     """
 
     cluster: Cluster
     target: str
     seed: int
+    checks_lag: bool = True
     count: int = 0
     inputs: list[list[Step]] = field(default_factory=list)
     """The last ones that were sent, for sending them again."""
@@ -103,29 +75,45 @@ class Fuzzer:
         self._rss = {node.name: self._rss_bytes(node) for node in self._nodes}
         self._broker = next(node for node in self._nodes if node.role == "broker")
         self._bookie = next(node for node in self._nodes if node.role == "bookie")
-        client = pulsarish.Client(f"pulsarish://127.0.0.1:{self._broker.ports['grpc']}")
-        self._canary = _Canary(client, f"persistent://public/default/canary-{self.target}-{self.seed}")
+        self._stands = {node.name: self._stands_count(node) for node in self._nodes}
+        self._log_ends = {node.name: self.cluster.log_path(node.name).stat().st_size for node in self._nodes}
+        self._canary = Canary(
+            f"pulsarish://127.0.0.1:{self._broker.ports['grpc']}", f"persistent://public/default/canary-{self.target}-{self.seed}"
+        )
         self._paths: dict[str, Any] = {}
-        self._instance_id = ""
+        self._instance_id = b""
         self._canary.check()
 
     def run(self, seconds: float) -> None:
         """Send inputs for so long, and check after each round. Raises ``Defect``; ``inputs`` has then what was sent last."""
         ends = time.monotonic() + seconds
-        if self.target == "http":
-            self._paths = json.loads(self._get(self._broker, "/admin/v2/openapi.json"))["paths"]
-        while time.monotonic() < ends:
-            asyncio.run(self._send_all([self._draw() for _ in range(ROUND_INPUTS)], ends))
-            self.check()
+        with _failures_as_defects():
+            if self.target == "http":
+                self._paths = json.loads(self._get(self._broker, "/admin/v2/openapi.json"))["paths"]
+            while time.monotonic() < ends:
+                self._send([self._draw() for _ in range(ROUND_INPUTS)], ends)
+                self.check()
 
     def replay(self, inputs: list[list[Step]]) -> None:
-        """Send recorded inputs again, one after another, and check after each. Raises ``Defect``."""
-        for steps in inputs:
-            asyncio.run(self._send_all([steps], float("inf")))
+        """Send recorded inputs again: one after another with a check after each, and then as a run does. Raises ``Defect``."""
+        with _failures_as_defects():
+            for steps in inputs:
+                self._send([steps])
+                self.check()
+            self._send(inputs)
             self.check()
 
+    def restart(self) -> None:
+        """Kill all processes at once, start them, and read everything that was ever acknowledged. Raises ``Defect``."""
+        for node in self._nodes:
+            self.cluster.kill(node.name)
+        with _failures_as_defects():
+            self.cluster.up()
+            self._stands = {node.name: self._stands_count(node) for node in self._nodes}
+            self.check(all_messages=True)
+
     def close(self) -> None:
-        self._canary.client.close()
+        self._canary.close()
 
     # What is sent.
 
@@ -139,35 +127,28 @@ class Fuzzer:
             case "broker":
                 return broker_input(rng)
             case "bookie":
-                return bookie_input(rng, self._bookie_instance())
+                return bookie_input(rng)
             case "connect":
                 return connect_input(rng)
             case _:
                 return binary_input(rng)
 
-    def _bookie_instance(self) -> str:
-        if not self._instance_id:
-            self._instance_id = asyncio.run(_bookie_instance(self._bookie.ports["grpc"]))
-        return self._instance_id
+    def _port(self, role: str) -> int:
+        """Return the port that an input goes to. ``role``: of the node whose HTTP port is meant; empty: the port of the target."""
+        kinds = {"zookeeper": ("metadata", "client"), "bookie": ("bookie", "grpc"), "broker": ("broker", "grpc")}
+        kinds |= {"proxy": ("proxy", "pulsar"), "connect": ("proxy", "connect"), "binary": ("broker", "pulsar"), "http": ("broker", "http")}
+        of, kind = (role, "http") if role else kinds[self.target]
+        return next(node for node in self._nodes if node.role == of).ports[kind]
 
-    def _port(self) -> int:
-        match self.target:
-            case "http":
-                return self._broker.ports["http"]
-            case "zookeeper":
-                return next(node for node in self._nodes if node.role == "metadata").ports["client"]
-            case "bookie":
-                return self._bookie.ports["grpc"]
-            case "broker":
-                return self._broker.ports["grpc"]
-            case "proxy" | "connect":
-                return next(node for node in self._nodes if node.role == "proxy").ports["pulsar" if self.target == "proxy" else "connect"]
-            case _:
-                return self._broker.ports["pulsar"]
+    def _send(self, inputs: list[list[Step]], ends: float = float("inf")) -> None:
+        if self.target == "bookie" and not self._instance_id:
+            self._instance_id = asyncio.run(_bookie_instance(self._bookie.ports["grpc"]))
+        with self._canary.publishing():
+            asyncio.run(self._send_all(inputs, ends))
 
     async def _send_all(self, inputs: list[list[Step]], ends: float) -> None:
-        port, gate = self._port(), asyncio.Semaphore(_AT_ONCE)
-        channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}") if self.target in ("broker", "bookie") else None
+        gate = asyncio.Semaphore(_AT_ONCE)
+        channel = grpc.aio.insecure_channel(f"127.0.0.1:{self._port('')}") if self.target in ("broker", "bookie") else None
 
         async def send(steps: list[Step]) -> None:
             async with gate:
@@ -176,10 +157,11 @@ class Fuzzer:
                 self.count += 1
                 self.inputs.append(steps)
                 del self.inputs[:-_KEPT_INPUTS]
-                if channel is None:
-                    await _write(port, steps[0][1], hangs_up=zlib.crc32(steps[0][1][0]) % 3 > 0)
+                where, messages = steps[0]
+                if channel is None or "." not in where:
+                    await _write(self._port(where), messages, hangs_up=zlib.crc32(messages[0]) % 3 > 0)
                 else:
-                    await _call(channel, steps)
+                    await _call(channel, [(method, [self._addressed(each) for each in data]) for method, data in steps])
 
         try:
             await asyncio.gather(*(send(steps) for steps in inputs))
@@ -187,9 +169,13 @@ class Fuzzer:
             if channel is not None:
                 await channel.close()
 
+    def _addressed(self, message: bytes) -> bytes:
+        """Inputs name no bookie of one cluster, so that another cluster can get them again; both ids are of the same length."""
+        return message.replace(INSTANCE_ID, self._instance_id) if self._instance_id else message
+
     # What must hold.
 
-    def check(self) -> None:
+    def check(self, *, all_messages: bool = False) -> None:
         """Raise ``Defect`` for the first thing that does not hold."""
         for node in self._nodes:
             if self.cluster.pid(node.name) is None:
@@ -200,28 +186,42 @@ class Fuzzer:
             took_seconds = time.monotonic() - began
             if took_seconds > 10 * LAG_SECONDS_MAX:
                 raise Defect(f"{node.name} answered /metrics after {took_seconds:.1f} s")
-            lags = {float(bound): float(count) for bound, count in _LAGS.findall(metrics)}
-            if lags and max(lags.values()) > lags[min(bound for bound in lags if bound >= LAG_SECONDS_MAX)]:
+            if self.checks_lag and _stands_in(metrics) > self._stands[node.name]:
                 raise Defect(f"the event loop of {node.name} stood for more than {LAG_SECONDS_MAX} s")
             contained = sum(map(float, _CONTAINED.findall(metrics)))
             if contained:
                 raise Defect(f"{node.name} contained {contained:.0f} failures of its own code: see {self.cluster.log_path(node.name)}")
-            log = self.cluster.log_path(node.name).read_text(errors="replace")
+            log = self._new_log(node)
             if "Traceback" in log:
                 raise Defect(f"{node.name} logged an error that it does not foresee: {log[log.index('Traceback') :][:3_000]}")
-            rss_bytes = self._rss_bytes(node)
+            rss_bytes = self._rss_bytes(node, "VmHWM")
             if rss_bytes > self._rss[node.name] + BUDGET_BYTES + GROWTH_BYTES:
-                raise Defect(f"{node.name} has {rss_bytes >> 20} MiB in memory, and had {self._rss[node.name] >> 20} before")
-        self._canary.check()
+                raise Defect(f"{node.name} had up to {rss_bytes >> 20} MiB in memory, and {self._rss[node.name] >> 20} before")
+        self._canary.check(all_messages=all_messages)
+
+    def _stands_count(self, node: NodePlan) -> float:
+        return _stands_in(self._get(node, "/metrics").decode())
+
+    def _new_log(self, node: NodePlan) -> str:
+        """Return the lines that were logged since the last check."""
+        with self.cluster.log_path(node.name).open("rb") as log:
+            log.seek(self._log_ends[node.name])
+            new = log.read()
+        self._log_ends[node.name] += len(new)
+        return new.decode(errors="replace")
 
     def growth(self) -> str:
-        """Memory of the nodes before and now, in MiB."""
-        return ", ".join(f"{node.name} {self._rss[node.name] >> 20} -> {self._rss_bytes(node) >> 20}" for node in self._nodes)
+        """Return the memory of the nodes before, at most and now, in MiB."""
+        return ", ".join(
+            f"{node.name} {self._rss[node.name] >> 20} -> {self._rss_bytes(node, 'VmHWM') >> 20} -> {self._rss_bytes(node) >> 20}"
+            for node in self._nodes
+        )
 
-    def _rss_bytes(self, node: NodePlan) -> int:
+    def _rss_bytes(self, node: NodePlan, kind: str = "VmRSS") -> int:
+        """``kind`` VmHWM: the most since the process began."""
         pid = self.cluster.pid(node.name)
         status = Path(f"/proc/{pid}/status").read_text() if pid is not None else ""
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
+        found = re.search(rf"{kind}:\s+(\d+) kB", status)
         return int(found[1]) << 10 if found else 0
 
     def _get(self, node: NodePlan, path: str) -> bytes:
@@ -247,6 +247,21 @@ def load_inputs(path: Path) -> tuple[str, list[list[Step]]]:
     kept = json.loads(path.read_text())
     inputs = [[(method, [base64.b64decode(data) for data in messages]) for method, messages in steps] for steps in kept["inputs"]]
     return kept["target"], inputs
+
+
+@contextmanager
+def _failures_as_defects() -> Iterator[None]:
+    """A failure of a call to the cluster is a defect as well: with its seed and inputs, it can be looked into."""
+    try:
+        yield
+    except (PulsarishError, OSError, http.client.HTTPException, grpc.RpcError) as error:
+        raise Defect(f"the cluster does not serve: {error!r}") from error
+
+
+def _stands_in(metrics: str) -> float:
+    """Return how often an event loop stood for more than ``LAG_SECONDS_MAX``, from a page of metrics; 0 without that metric."""
+    lags = {float(bound): float(count) for bound, count in _LAGS.findall(metrics)}
+    return max(lags.values()) - lags[LAG_SECONDS_MAX] if lags else 0.0
 
 
 async def _write(port: int, writes: list[bytes], *, hangs_up: bool) -> None:
@@ -289,10 +304,12 @@ async def _call(channel: grpc.aio.Channel, steps: list[Step]) -> None:
             pass
 
 
-async def _bookie_instance(port: int) -> str:
+async def _bookie_instance(port: int) -> bytes:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         answer = await channel.unary_unary(method_path("bookie.status"))(b"", timeout=_CALL_SECONDS)
-    return bookie_pb2.StatusResponse.FromString(answer).instance_id
+    found = bookie_pb2.StatusResponse.FromString(answer).instance_id.encode()
+    assert len(found) == len(INSTANCE_ID), f"{found!r} cannot take the place of {INSTANCE_ID!r}: the messages would change their length"
+    return found
 
 
 @contextmanager
@@ -301,6 +318,10 @@ def fuzzed_cluster(directory: Path) -> Iterator[Cluster]:
     nodes = plan_cluster(bookies=1, brokers=1, metadata="embedded", base_port=0)
     ports = dict(zip(("pulsar", "connect", "http"), free_ports("127.0.0.1"), strict=False))
     settings = [f"metadata_url={metadata_url(nodes)}", *(f"{kind}_address=127.0.0.1:{port}" for kind, port in ports.items())]
+    for node in nodes:
+        if node.role == "bookie":
+            # Ids that a peer made it store must meet the collection of garbage.
+            node.settings += ["gc_interval_seconds=1", "gc_second_look_seconds=0.2", "trash_grace_seconds=1"]
     cluster = Cluster(directory)
     cluster.create([*nodes, NodePlan("proxy", "proxy", ports, settings)])
     try:

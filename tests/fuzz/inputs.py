@@ -1,7 +1,8 @@
 """What the fuzzers send: conversations as clients have them, with fields, sizes and order changed. The same seed gives the same input.
 
 An input is made of steps. A step of a byte port is what is written at once; a step of a gRPC port is one call, or one stream with its
-messages. Nothing here names a topic or a ledger of others: what a peer may do before there is a login must not be taken for a defect.
+messages, or bytes to the port. Nothing here names a topic or a ledger of others: what a peer may do before there is a login must not be
+taken for a defect.
 """
 
 from __future__ import annotations
@@ -14,17 +15,24 @@ from urllib.parse import quote
 
 from google.protobuf.message import Message
 
+from pulsarish.runtime.grpc.endpoints import method_path
 from pulsarish.sim.programs.hostile_frames import SUBSCRIPTION, TOPICS, WILD_IDS, changed, entry, frame, garbage, send_frame
 from pulsarish.sim.programs.hostile_peers import _LEDGERS, _bookie_calls, _conversation, _producer
 from pulsarish.wire._pb import bookie_pb2, broker_pb2
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.pulsar_frames import command_frame
+from tests.fuzz.http2 import http2_bytes
 from tests.support.hostile_zookeeper import hostile_bytes
 
-__all__ = ["Step", "binary_input", "bookie_input", "broker_input", "connect_input", "http_input", "zookeeper_input"]
+__all__ = ["INSTANCE_ID", "Step", "binary_input", "bookie_input", "broker_input", "connect_input", "http_input", "zookeeper_input"]
 
 Step = tuple[str, list[bytes]]
-"""``("", writes)`` for a byte port; the method and its messages for a gRPC port."""
+"""``("", writes)`` for bytes to the port of the target, or ``(role, writes)`` to the HTTP port of a node; else a method and messages."""
+INSTANCE_ID: Final = b"bookie-1~instance"
+"""Stands for the id of the bookie's data, which differs in each cluster."""
+_ROLES: Final = ("bookie", "metadata", "proxy")
+_BYTES_SHARE: Final = 0.15
+"""Of the inputs to gRPC ports, those that are no calls."""
 
 _HELLO: Final = command_frame(pb.Command(type=2, connect=pb.Connect(client_version="fuzz", protocol_version=19)))
 _WORDS: Final = (*TOPICS, SUBSCRIPTION, "", "..", "%2F", "a" * 3_000, "\x00", "\u202e", "-1", "1e999", "[", '"', "*", "persistent://x")
@@ -62,13 +70,16 @@ def zookeeper_input(rng: random.Random) -> list[Step]:
 
 
 def http_input(rng: random.Random, paths: Mapping[str, Mapping[str, Any]]) -> list[Step]:
-    """Requests of the administration about topics, a tenant and a namespace of the fuzzer, by the routes that the broker describes."""
-    requests = [_request(rng, paths) for _ in range(rng.choice((1, 1, 2, 20)))]
-    return [("", [b"".join(requests)] if rng.random() < 0.7 else requests)]
+    """Requests about topics, a tenant and a namespace of the fuzzer, by the routes that the broker describes; some to other nodes."""
+    role = rng.choice(_ROLES) if rng.random() < 0.2 else ""
+    requests = [_request(rng, paths, plain=bool(role)) for _ in range(rng.choice((1, 1, 2, 20)))]
+    return [(role, [b"".join(requests)] if rng.random() < 0.7 else requests)]
 
 
-def _request(rng: random.Random, paths: Mapping[str, Mapping[str, Any]]) -> bytes:
-    path = rng.choice([path for path in paths if "{topic}" in path or "{namespace}" in path or path in ("/health", "/metrics")])
+def _request(rng: random.Random, paths: Mapping[str, Mapping[str, Any]], *, plain: bool) -> bytes:
+    """``plain``: only the paths that every node has."""
+    common = ("/health", "/metrics")
+    path = rng.choice([path for path in paths if path in common or (not plain and ("{topic}" in path or "{namespace}" in path))])
     method = rng.choice((*(each.upper() for each in paths[path]), "GET", "PUT"))
     topic = "{topic}" in path
     path = path.replace("{tenant}", "public" if topic else "fuzz").replace("{namespace}", "default" if topic else "fuzz")
@@ -151,7 +162,9 @@ def _damaged(rng: random.Random, data: bytes) -> bytes:
 
 
 def broker_input(rng: random.Random) -> list[Step]:
-    """Calls and streams of a broker's gRPC port."""
+    """Calls and streams of a broker's gRPC port, or bytes beneath them."""
+    if rng.random() < _BYTES_SHARE:
+        return [("", [http2_bytes(rng, method_path(rng.choice(("broker.lookup", "broker.publish"))))])]
     topic = rng.choice(TOPICS)
     calls: list[tuple[str, Message]] = [
         ("broker.lookup", broker_pb2.LookupsRequest(lookups=[broker_pb2.LookupRequest(topic=topic)])),
@@ -173,8 +186,11 @@ def broker_input(rng: random.Random) -> list[Step]:
     return _calls_and_streams(rng, calls, streams)
 
 
-def bookie_input(rng: random.Random, instance_id: str) -> list[Step]:
-    """Calls and streams of a bookie's gRPC port, about ledgers that nobody has made."""
+def bookie_input(rng: random.Random) -> list[Step]:
+    """Calls and streams of a bookie's gRPC port, about ledgers that no client has made, or bytes beneath them."""
+    if rng.random() < _BYTES_SHARE:
+        return [("", [http2_bytes(rng, method_path(rng.choice(("bookie.status", "bookie.read", "bookie.add"))))])]
+    instance_id = INSTANCE_ID.decode()
     calls = _bookie_calls(instance_id, rng.choice(_LEDGERS), rng.choice(_LEDGERS))
     # A changed ledger id may be one of a topic; these change what is stored.
     calls = [call for call in calls if call[0] not in ("bookie.fence", "bookie.change_trash", "bookie.clear_limbo") or rng.random() < 0.5]
