@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
-from pulsarish.runtime.seams import World
+from pulsarish.managed_ledger.chain_core import ChainCore
+from pulsarish.runtime.seams import StreamBroken, World
+from pulsarish.sim.workloads.safeguard import replacing
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire.record import encode_record_head
 from tests.support.bookies import BookieClient
@@ -22,9 +27,8 @@ async def forge(cluster: BrokerCluster, world: World, bookies: int, ledger_id: i
         assert codes == {(ledger_id, entry_id): 0}
 
 
-@pytest.mark.parametrize("forged", [(1,), (1, 2, 3), (3,)])
-@pytest.mark.parametrize("bookies", [2, 3])
-def test_a_message_is_acknowledged_where_its_own_bytes_are(bookies: int, forged: tuple[int, ...]) -> None:
+def check_receipts(bookies: int, forged: tuple[int, ...]) -> None:
+    """Publish while a peer forges entries; check that every receipt names a place with the message's own bytes."""
     sim = Simulation(1)
     cluster = BrokerCluster(sim, brokers=1, managed_ledger_cache_size_bytes=0)  # reads come from bookies
     messages = [entry("p", number, b"genuine-%d" % number) for number in range(6)]
@@ -52,3 +56,22 @@ def test_a_message_is_acknowledged_where_its_own_bytes_are(bookies: int, forged:
         await sim.node("client").run(scenario)
 
     sim.run(main, 600.0)
+
+
+@pytest.mark.parametrize("forged", [(1,), (1, 2, 3), (3,)])
+@pytest.mark.parametrize("bookies", [2, 3])
+def test_a_message_is_acknowledged_where_its_own_bytes_are(bookies: int, forged: tuple[int, ...]) -> None:
+    check_receipts(bookies, forged)
+
+
+def _believing(was: Any) -> object:
+    def recovered(core: ChainCore, last_entry: int, payloads: Sequence[bytes | memoryview]) -> object:
+        return was(core, last_entry, core._payloads[: len(payloads)])
+
+    return recovered
+
+
+def test_it_is_noticed_when_the_bytes_are_not_compared() -> None:
+    """The mutant: an entry id alone is taken for proof. A message that was acknowledged is then never received."""
+    with replacing(ChainCore, "recovered", _believing)(), pytest.raises(StreamBroken, match="nothing was received"):
+        check_receipts(3, (1,))
