@@ -1,1 +1,1 @@
-"""A bookie: stores entries of ledgers, durably, and knows nothing of topics."""
+"""A bookie stores entries of ledgers durably. It does not know topics."""

@@ -1,12 +1,15 @@
-"""Whether an entry is taken: the decisions on a batch of adds, without I/O.
+"""Decide which entries of a batch of adds a bookie stores, without I/O.
 
-* A fenced ledger, and one in limbo, takes only what recovery writes (rules 5 and 7).
-* An entry that is stored already with the same payload and length is taken again: a writer resends after a broken stream, perhaps with
-  another LAC. With another payload or length it is refused with ``AlreadyExists``, because one ledger has one writer and an entry id is
-  used once: whoever sends other bytes is no such writer.
-* What recovery writes replaces what is there. Recovery and re-replication stamp their own LAC (rule 6) and repair copies that cannot be
-  read; the payload under an entry id is the same by the protocol, so there is nothing to compare with.
-* A read-only bookie takes only what recovery writes, and nothing at all once the reserve is touched (rule 13).
+* A ledger that is fenced or in limbo accepts only what recovery writes (rules 5 and 7).
+* An entry that is stored already with the same payload and length is accepted again: a writer resends after
+  a broken stream, perhaps with another LAC. An entry with another payload or length is refused with
+  ``AlreadyExists``. One ledger has one writer, which uses each entry id once, so the sender of other bytes
+  is not that writer.
+* What recovery writes replaces what is stored. Recovery and re-replication stamp their own LAC (rule 6) and
+  repair copies that cannot be read. The protocol makes the payload of an entry id the same everywhere, so
+  the bookie does not compare it.
+* A read-only bookie accepts only what recovery writes. Once the reserved space is touched it accepts nothing
+  (rule 13).
 """
 
 from __future__ import annotations
@@ -37,17 +40,17 @@ Head = tuple[int, int, int, int, int]
 
 @dataclass(slots=True)
 class Admission:
-    """What became of a batch. ``taken`` are the positions taken, ``None`` for all."""
+    """The result of a batch. ``taken`` has the accepted positions; ``None`` means all."""
 
     results: list[AddResult]
     taken_count: int
     taken: list[int] | None
     unresolved: list[int]
-    """Positions of entries that may be stored already and are not in memory: the caller looks them up and asks again."""
+    """Positions of entries that may be stored already and are not in memory. The caller looks them up and asks again."""
 
 
 def check_records(records: Sequence[memoryview]) -> tuple[list[Head], list[int]]:
-    """The heads of all records, and the positions of those that are too short or do not match their CRC32C."""
+    """Return the heads of all records, and the positions of those that are too short or do not match their CRC32C."""
     heads: list[Head] = []
     bad: list[int] = []
     unpack = RECORD_HEAD.unpack_from
@@ -64,18 +67,18 @@ def check_records(records: Sequence[memoryview]) -> tuple[list[Head], list[int]]
 
 
 def read_heads(records: Sequence[memoryview]) -> list[Head]:
-    """The heads of records that were checked before."""
+    """Return the heads of records that were checked before."""
     unpack = RECORD_HEAD.unpack_from
     return [unpack(record) for record in records]
 
 
 def refused(heads: Sequence[Head], positions: Sequence[int], code: int) -> list[AddResult]:
-    """Results that refuse these entries."""
+    """Return results that refuse these entries."""
     return [AddResult(heads[position][1], heads[position][2], heads[position][2], code) for position in positions]
 
 
 def _ledger_code(ledger_id: int, state: LocalLedgerState, recovery: bool, read_only: bool) -> int:
-    """Why a ledger takes nothing from this sender; 0 when it does."""
+    """Return the code with which a ledger refuses this sender; 0 when it accepts."""
     if not 0 <= ledger_id <= ID_MAX:
         return _BAD_ARGUMENT
     if not recovery and (state.fenced or state.limbo):
@@ -93,21 +96,21 @@ def admit(  # noqa: C901  # one pass over the entries; splitting it would cost a
     cache: WriteCache,
     stored: Mapping[tuple[int, int], bytes | memoryview | None],
 ) -> Admission:
-    """Decide on each record and put those taken into the write cache.
+    """Decide on each record and put the accepted ones into the write cache.
 
     Args:
         records, heads: checked, in the order of the message.
-        recovery: the batch comes from recovery or re-replication.
-        read_only: this kind of batch is refused for want of space.
-        states: every ledger of the batch is loaded.
-        stored: entries that were looked up because an earlier answer said so; ``None``: not there.
+        recovery: whether the batch comes from recovery or re-replication.
+        read_only: whether the bookie has too little space for this kind of batch.
+        states: the states of all ledgers; those of the batch are loaded.
+        stored: entries that were looked up because an earlier result asked for it; ``None``: not stored.
     """
     results: list[AddResult] = []
     unresolved: list[int] = []
     left_out: list[int] = []
     loaded = states.loaded
     active = cache.active
-    run_ledger = run_first = run_last = run_code = -1  # the range of equal results being gathered
+    run_ledger = run_first = run_last = run_code = -1  # the range of equal results that is being collected
     ledger_id = -1
     state: LocalLedgerState | None = None
     entries: dict[int, memoryview] = {}
@@ -159,7 +162,7 @@ def admit(  # noqa: C901  # one pass over the entries; splitting it would cost a
 
 
 def _settle(states: LocalLedgerStates, state: LocalLedgerState, last_entry: int, lac: int, open_to_all: bool) -> None:
-    """Write back what a run of entries changed."""
+    """Update the ledger's state after a run of entries."""
     if not open_to_all:
         return
     if last_entry > state.last_entry:
@@ -179,7 +182,7 @@ def _again(
     cache: WriteCache,
     stored: Mapping[tuple[int, int], bytes | memoryview | None],
 ) -> int:
-    """The code for an entry not above the last one: 0 to take it, -1 when it must be looked up."""
+    """Return the code for an entry not above the last one: 0 to accept it, -1 when it must be looked up."""
     _, ledger_id, entry_id, _, _ = head
     if entry_id < 0:
         return _BAD_ARGUMENT
@@ -193,5 +196,5 @@ def _again(
         found = stored[key]
         if found is None:
             return _OK
-    # Everything behind the LAC: the cumulative length and the payload.
+    # Compare everything after the LAC: the cumulative length and the payload.
     return _OK if found[28:] == record[28:] else _EXISTS

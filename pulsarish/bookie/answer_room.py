@@ -1,4 +1,4 @@
-"""The bytes of answers to reads that a bookie holds until its clients have taken them."""
+"""The bytes of read answers that a bookie holds until its clients receive them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _TAKE_SECONDS_MAX: Final = 2.0
 
 
 class AnswerRoom:
-    """Limit the bytes of answers that all streams together hold, of which a stream holds one.
+    """Limit the bytes of answers that all streams hold together. A stream holds one answer at a time.
 
-    An answer waits until it fits, behind those that came before it. While one waits, a stream whose client has not taken its answer for
-    ``_TAKE_SECONDS_MAX`` is aborted, the oldest first. While there is room a client may take its time.
+    An answer waits until it fits, in order of arrival. While one waits, the bookie aborts streams whose client
+    has not received its answer for ``_TAKE_SECONDS_MAX``, the oldest first. While there is room a client may be slow.
     """
 
     def __init__(self, limit_bytes: int, clock: Clock) -> None:
         self.used_bytes = 0
         self.ended_count = 0
-        """Streams aborted for the limit since the start."""
+        """Streams that were aborted because of the limit since the start."""
         self._limit_bytes = limit_bytes
         self._clock = clock
         self._held: dict[Stream, tuple[int, float]] = {}  # bytes, and since when; the oldest first
@@ -30,7 +30,7 @@ class AnswerRoom:
         self._released = asyncio.Event()
 
     async def enter(self, stream: Stream, size_bytes: int) -> None:
-        """Wait until an answer of this size fits. Call ``leave`` when it is sent."""
+        """Wait until an answer of this size fits. Call ``leave`` after it is sent."""
         size_bytes = min(size_bytes, self._limit_bytes)
         async with self._turn:
             while self.used_bytes + size_bytes > self._limit_bytes:
@@ -51,7 +51,7 @@ class AnswerRoom:
             self.used_bytes += size_bytes
 
     def leave(self, stream: Stream) -> None:
-        """Free what the stream holds, if anything."""
+        """Release what the stream holds, if anything."""
         size_bytes, _ = self._held.pop(stream, (0, 0.0))
         self.used_bytes -= size_bytes
         self._released.set()

@@ -1,8 +1,9 @@
-"""A whole bookie: what starts in which order, what runs, and how it ends.
+"""A whole bookie: the order of its start, its background tasks, and its stop.
 
-Start: locks, cookies, store (with replay), faces, registration. A failure on the way ends the start and says why; nothing is served
-before everything promised earlier is durable again. While it runs, the metadata may come and go: the bookie serves on, and only deletion
-stops (rule 19).
+The start goes: locks, cookies, store (with replay), HTTP and gRPC listeners, registration. A failure on the
+way ends the start with its reason. Nothing is served before everything that was promised earlier is durable
+again. The metadata may be lost and come back while the bookie runs: it continues to serve, and only
+deletion stops (rule 19).
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ class Bookie:
     """One bookie in its world.
 
     Args:
-        world: what it may touch; the metadata store is connected.
-        config: checked.
-        lags: how late its loop was, where somebody measures.
+        world: its clock, disk and network; the metadata store is connected.
+        config: the validated configuration.
+        lags: how late the event loop runs, if the process measures that.
     """
 
     def __init__(self, world: World, config: BookieConfig, *, lags: Histogram | None = None) -> None:
@@ -60,7 +61,7 @@ class Bookie:
         self.instance_id = ""
         self.free_bytes = 0
         self.space_reason = ""
-        """Why it is read-only, and what helps; empty for a writable one."""
+        """Why the bookie is read-only, and what helps; empty for a writable one."""
         self.config = config
         self._world = world
         self._lags = lags
@@ -75,7 +76,7 @@ class Bookie:
         self._scrubber: Scrubber | None = None
         self._listeners: list[Listener] = []
         self.auto_recovery: AutoRecovery | None = None
-        """Where it is hosted here."""
+        """The auto-recovery that runs in this process, if any."""
         self._stopping = asyncio.Event()
         self._stopped = asyncio.Event()
         self._checkpoints: asyncio.Task[None] | None = None
@@ -104,13 +105,13 @@ class Bookie:
 
     @property
     def scrubber(self) -> Scrubber:
-        """The reading at rest of a bookie that has started."""
+        """The scrubber of a bookie that has started."""
         assert self._scrubber is not None, "the bookie has not started"
         return self._scrubber
 
     @property
     def service(self) -> BookieService:
-        """The gRPC face of a bookie that has started."""
+        """The gRPC service of a bookie that has started."""
         assert self._service is not None, "the bookie has not started"
         return self._service
 
@@ -120,29 +121,29 @@ class Bookie:
 
     @property
     def serves(self) -> bool:
-        """Whether it has started and is not stopping."""
+        """Whether the bookie has started and is not stopping."""
         return bool(self.address) and not self._stopping.is_set()
 
     @property
     def is_ready(self) -> bool:
-        """Whether it can serve: a writable bookie has synced an add lately, of a client or its own probe."""
+        """Whether the bookie can serve. A writable bookie must have synced an add lately, of a client or its own probe."""
         return self.serves and (self.store.space is not SpaceMode.WRITABLE or self.add_age_seconds <= self.config.add_probe_timeout_seconds)
 
     @property
     def add_age_seconds(self) -> float:
-        """How long ago an add was last synced, of a client or its own probe."""
+        """The time since an add was last synced, of a client or its own probe."""
         return self._world.clock.monotonic() - self.store.add_synced_seconds
 
     async def run(self) -> None:
-        """Start, and stay until ``stop``."""
+        """Start, and run until ``stop``."""
         await self.start()
         await self._stopped.wait()
 
     async def start(self) -> None:
         """Begin to serve.
 
-        Raises ``Locked`` for a directory in use, ``ConfigError`` for cookies that do not agree, ``CorruptData`` for damage to what was
-        promised, ``MetadataUnavailable``, ``OSError`` for an address in use.
+        Raises ``Locked`` for a directory in use, ``ConfigError`` for cookies that do not agree, ``CorruptData`` for
+        damage to what was promised, ``MetadataUnavailable``, and ``OSError`` for an address in use.
         """
         world, config = self._world, self.config
         config.validate()
@@ -152,7 +153,7 @@ class Bookie:
         await check_not_being_restored(self._records)
         self._age = await remembered_age(self._records, world.clock, world.files, config)
         guarded = Records(world.metadata, world.clock, world.random, guard=self._age)
-        # The cookie says how far the journal has to reach; an answer that is older would say less.
+        # The cookie says how far the journal has to reach. From an older tree it would demand too little.
         await self._records.sync(paths.cookie(config.bookie_id))
         cookie = await agree_on_cookie(
             world.files,
@@ -202,7 +203,7 @@ class Bookie:
             instance_id=cookie.instance_id,
             address=told,
             host=config.host or host_of(told),
-            # The port that is told, if one is, is that of the gRPC face.
+            # The advertised port, if one is configured, is that of the gRPC listener.
             http_address=self.http_address and advertised_address(host_of(told) if config.advertised_address else "", self.http_address),
             rack=config.rack,
             read_only=store.space is not SpaceMode.WRITABLE,
@@ -229,7 +230,7 @@ class Bookie:
         _log.info("bookie serves", instance=self.instance_id, address=self.address, ledgers=store.states.count)
 
     async def stop(self) -> None:
-        """Leave gracefully: unregister, finish what was received, write everything out, close."""
+        """Stop gracefully: unregister, finish what was received, write everything out, and close."""
         self._stopping.set()
         if self.auto_recovery is not None:
             await self.auto_recovery.stop()
@@ -259,16 +260,20 @@ class Bookie:
         self._stopped.set()
 
     async def _before_registering(self) -> None:
-        """Once this bookie is registered, a tree that is older than it has seen is marked. Raises ``MetadataUnavailable``."""
+        """Mark a tree that is older than one that this bookie has seen, before it registers.
+
+        Raises ``MetadataUnavailable``.
+        """
         await self.age.look()
         await self._raise_ledger_ids()
         if self._position is not None and not self.age.is_older:
             await self._position.store()
 
     async def _raise_ledger_ids(self) -> None:
-        """Keep a tree that was restored from an old backup from giving out an id again that is in use here (rule 12).
+        """Raise the counter of ledger ids above all ids that this bookie has.
 
-        Raises ``MetadataUnavailable``.
+        A tree that was restored from an old backup would otherwise give out an id again (rule 12). Raises
+        ``MetadataUnavailable``.
         """
         found = await self._records.get(paths.LEDGER_IDS, LedgerIds)
         given_out = 0 if found is None else found[0].next_id
@@ -280,7 +285,7 @@ class Bookie:
             paths.LEDGER_IDS, LedgerIds, lambda ids: LedgerIds(max(above, ids.next_id if ids is not None else 0))
         )
 
-    # What runs beside the streams.
+    # Tasks that run besides the streams.
 
     async def _run_checkpoints(self) -> None:
         store = self.store
@@ -289,12 +294,12 @@ class Bookie:
                 async with self._world.clock.timeout(self.config.checkpoint_interval_seconds):
                     await store.wants_checkpoint.wait()
             except TimeoutError:
-                pass  # the interval is over: that is a reason too
+                pass  # the interval is over, which is a reason for a checkpoint, too
             if not self._stopping.is_set():
                 await store.checkpoint()
 
     async def _run_probe(self) -> None:
-        """A probe that does not come back is the finding: ``is_ready`` says so."""
+        """Add a probe at intervals without adds. ``is_ready`` reports a probe that does not return."""
         interval = self.config.add_probe_interval_seconds
         while not self._stopping.is_set():
             try:
@@ -331,7 +336,7 @@ class Bookie:
             reason=self.space_reason or "enough space is free again",
         )
         store.space = mode
-        # A read-only bookie makes no probes: a writable one whose last add is old would not be ready before the next.
+        # A read-only bookie makes no probes. Without one its last add would be old when it becomes writable again.
         if mode is SpaceMode.WRITABLE:
             self._wants_probe.set()
         if self._registrar is not None and self._registration is not None:
@@ -362,6 +367,9 @@ class Bookie:
 
 
 async def _ledgers_given_out(records: Records) -> int:
-    """Below which id there may be ledgers. A tree that came back older does not know the last of them. Raises ``MetadataUnavailable``."""
+    """Return an id that is above those of all ledgers. A tree that came back older does not know the last ones.
+
+    Raises ``MetadataUnavailable``.
+    """
     found = await records.get(paths.LEDGER_IDS, LedgerIds)
     return _INT64_MAX if found is None else found[0].next_id

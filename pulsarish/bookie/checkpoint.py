@@ -1,9 +1,10 @@
-"""Moving entries from the write cache to the entry logs, in the flush order of rule 11.
+"""Move entries from the write cache to the entry logs, in the flush order of rule 11.
 
-Entry logs synced, then the index's rows, then the ledgers' flags, then the mark, and only then are journal files below the mark deleted.
-Each step makes durable what the next one points to, so a crash between any two of them only leaves more to replay. The mark never moves
-back, and it moves only over records that are synced themselves. The work is cut into slices, and a slice waits for its time (``pace``):
-the adds that arrive meanwhile are served between two of them.
+The entry logs are synced first, then the index's rows, then the ledgers' flags, then the mark. Only then are
+journal files below the mark deleted. Each step makes durable what the next one points to, so a crash between
+two steps only leaves more to replay. The mark never moves back, and it moves only over records that are
+synced themselves. The work is cut into slices, and a slice waits for its time (``pace``): adds that arrive
+in the meantime are served between two slices.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = ["Checkpointer", "Placement", "Run", "slices"]
 
 
 async def _at_once(_rows_count: int) -> None:
-    """The pace of those who are in a hurry."""
+    """Wait for nothing: the pace of a caller in a hurry."""
 
 
 class Run(NamedTuple):
@@ -41,19 +42,19 @@ class Run(NamedTuple):
 
 
 class Placement:
-    """Puts records into the entry logs and their locations into the index, the one in durable form before the other."""
+    """Put records into the entry logs and their locations into the index; the records are durable first."""
 
     def __init__(self, logs: EntryLogs, index: LedgerIndex) -> None:
         self.pending_bytes = 0
-        """Put, and not committed yet."""
+        """Bytes that were put and not committed yet."""
         self._logs = logs
         self._index = index
         self._rows: list[tuple[bytes, bytes]] = []
-        self._log_bytes: dict[tuple[int, int], int] = {}  # log, ledger: of the log being written
+        self._log_bytes: dict[tuple[int, int], int] = {}  # log and ledger: bytes for the log that is being written
         self._touched: dict[tuple[int, int], None] = {}
 
     async def put(self, runs: Sequence[Run]) -> None:
-        """Append a chunk for each run, all of them with one write: most ledgers of a bookie have few entries between two checkpoints."""
+        """Append one chunk for each run, all with one write. Most ledgers have few entries between two checkpoints."""
         log_id, offsets = await self._logs.write([(run.ledger_id, run.records) for run in runs])
         if self._log_bytes and next(iter(self._log_bytes))[0] != log_id:
             self._log_bytes = {key: size for key, size in self._log_bytes.items() if key[0] == log_id or key in self._touched}
@@ -67,9 +68,10 @@ class Placement:
             self.pending_bytes += ends[-1] - offset
 
     async def commit(self, *, sync: bool, slice_rows: int = ROWS_MAX, wrote: Callable[[int], Awaitable[None]] = _at_once) -> None:
-        """Make the logs durable, then write the rows that point into them; ``sync``: these too.
+        """Make the logs durable, then write the rows that point into them.
 
         Args:
+            sync: make these rows durable, too.
             slice_rows: locations written at once.
             wrote: awaited after each such write, with their number.
         """
@@ -78,7 +80,7 @@ class Placement:
         touched, self._touched = self._touched, {}
         if rows:
             await self._logs.sync()
-            # Counts first: a location that nobody counted would let its log pass for dead.
+            # Write the counts first: if a location were not counted, its log would look dead.
             counts = [self._index.log_ledger_row(log_id, ledger_id, self._log_bytes[log_id, ledger_id]) for log_id, ledger_id in touched]
             for first in range(0, len(counts), ROWS_MAX):
                 await self._index.rows.write(counts[first : first + ROWS_MAX], sync=False)
@@ -91,7 +93,10 @@ class Placement:
 
 
 class Checkpointer:
-    """Decides nothing about when. ``lock`` is held by whoever moves or deletes entries: checkpoint, compaction, deletion."""
+    """Carry out checkpoints. The caller decides when.
+
+    A task holds ``lock`` while it moves or deletes entries: checkpoint, compaction, deletion.
+    """
 
     def __init__(
         self,
@@ -109,10 +114,10 @@ class Checkpointer:
         self.mark = mark
         self.count = 0
         self.flush_seconds = Histogram()
-        """How long moving a generation of the write cache to the logs took."""
+        """The time that it took to move one generation of the write cache to the logs."""
         self.flushed_bytes = 0
         self.hurry = False
-        """Set when the bookie stops: nothing waits for its time any more."""
+        """Set when the bookie stops: from then on nothing is paced."""
         self.placement = Placement(logs, index)
         self._files = files
         self._clock = clock
@@ -124,28 +129,31 @@ class Checkpointer:
         self._failed: Exception | None = None
 
     async def checkpoint(self, journal: Journal, *, probes: int = 0) -> None:
-        """One checkpoint of everything that was added before the call. ``probes``: how many records since the mark hold nothing, and are no
-        reason for one before they fill a file of the journal."""
+        """Make one checkpoint of everything that was added before the call.
+
+        ``probes`` is the number of records since the mark that hold no entry. They cause no checkpoint before they
+        fill a file of the journal.
+        """
         async with self.lock:
             sequence = journal.queue.next_sequence
-            # An empty write cache is no reason to stop here: fences and LACs live in the ledgers' rows alone once the mark has moved.
+            # Do not stop at an empty write cache: once the mark has moved, only the ledgers' rows have the fences and LACs.
             only_probes = sequence - probes == self.mark.sequence and journal.file_of(sequence) == self.mark.file_id
             if not self._cache.active.size_bytes and not self._states.has_changes and only_probes:
                 return
             await self._flush(self._config.checkpoint_spread * self._config.checkpoint_interval_seconds)
-            # The mark must not pass a record that a crash could still take away from the journal's sequence.
+            # The mark must not pass a record that a crash could still remove from the journal's sequence.
             await journal.wait_synced(sequence - 1)
             await self.move_mark(Mark(journal.file_of(sequence), sequence))
             await journal.remove_below(self.mark.file_id)
 
     async def flush(self) -> None:
-        """Entries to the logs, rows to the index, at once, without moving the mark."""
+        """Move entries to the logs and rows to the index at once, without moving the mark."""
         async with self.lock:
             await self._flush(0.0)
 
     async def _flush(self, seconds: float) -> None:
         if self._failed is not None:
-            # Whoever waited for the lock meanwhile: the process ends by that failure, and nothing is flushed after it.
+            # For a task that waited for the lock in the meantime: that failure ends the process, and nothing is flushed after it.
             raise OSError(errno.EIO, "an earlier checkpoint of this process failed") from self._failed
         try:
             await self._flush_generation(seconds)
@@ -160,7 +168,7 @@ class Checkpointer:
         await self._place(generation, seconds)
         for first in range(0, len(ledger_rows), ROWS_MAX):
             await self._index.rows.write(ledger_rows[first : first + ROWS_MAX], sync=False)
-        # One sync covers the locations and, behind them in the same log, the flags.
+        # One sync covers the locations and, after them in the same log, the flags.
         await self.placement.commit(sync=True)
         self._cache.end_flush()
         self._states.end_flush()
@@ -173,7 +181,7 @@ class Checkpointer:
                 waiter.set_result(None)
 
     async def _place(self, generation: Generation, seconds: float) -> None:
-        """Everything of a generation into the logs and the index, spread over about ``seconds``."""
+        """Move a whole generation to the logs and the index, spread over about ``seconds``."""
         config, placement = self._config, self.placement
         # Each entry takes two steps, one into a log and one into the index.
         pace = Pace(2 * sum(len(entries) for entries in generation.ledgers.values()), seconds)
@@ -195,7 +203,7 @@ class Checkpointer:
         await placement.commit(sync=False, slice_rows=config.checkpoint_slice_entries, wrote=step)
 
     async def move_mark(self, mark: Mark) -> None:
-        """Durably move the mark on, and note in it how far the index is synced."""
+        """Move the mark durably, and note in it how far the index is synced."""
         assert mark.sequence >= self.mark.sequence, "the mark never moves back"
         assert mark.file_id >= self.mark.file_id, "the mark never moves back"
         mark = Mark(mark.file_id, mark.sequence, self._index.rows.synced)
@@ -211,8 +219,10 @@ class Checkpointer:
 
 
 def slices(generation: Generation, entries_max: int, bytes_max: int) -> Iterator[tuple[list[Run], int]]:
-    """Everything of a generation by ledger and entry, cut into slices of at most so many entries, and of so many bytes where the last entry
-    does not pass them; with the number of entries of each slice."""
+    """Cut a generation, ordered by ledger and entry, into slices. Yield each with the number of its entries.
+
+    A slice ends with the entry that brings it to ``entries_max`` entries or ``bytes_max`` bytes.
+    """
     runs: list[Run] = []
     entries_count = size_bytes = 0
     for ledger_id in sorted(generation.ledgers):

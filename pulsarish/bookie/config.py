@@ -1,4 +1,4 @@
-"""The configuration of a bookie process. Names are BookKeeper's own in snake case with the unit last."""
+"""The configuration of a bookie process. Names are BookKeeper's in snake case with the unit last."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["BookieConfig"]
 
 
 class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that can be set on a bookie. Sizes are in bytes."""
+    """The options of a bookie. Sizes are in bytes."""
 
     bookie_id: Annotated[str, Meta(min_length=1, pattern="^[A-Za-z0-9._-]+$", description="The bookie's name, kept for its whole life.")]
     metadata_url: Annotated[str, Meta(description="Where the metadata is: zk://host:port/chroot, embedded:DIR or memory:.")] = (
@@ -160,7 +160,7 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.index_directory or f"{self.data_directory}/index"
 
     def validate(self) -> None:
-        """Raises ``ConfigError`` for settings that do not fit together."""
+        """Raise ``ConfigError`` for settings that do not fit together."""
         self.auto_recovery.validate()
         paths = [self.journal_path, self.ledger_path, self.index_path]
         if len(dict.fromkeys(path.rstrip("/") for path in paths)) != 3:

@@ -1,8 +1,9 @@
-"""A bookie's identity: the cookie, the same in each of its directories and in the metadata (rule 7).
+"""A bookie's identity: the cookie, equal in each of its directories and in the metadata (rule 7).
 
-The first start draws an instance id, writes the cookies into the directories, durably, and then into the metadata; nothing is served
-before both are there. Whatever does not agree afterwards means that a directory was lost, swapped or belongs to somebody else, and the
-bookie does not start: a bookie with other data would answer "not there" for what it once promised to keep.
+The first start draws an instance id and writes the cookies durably into the directories, then into the
+metadata. Nothing is served before both are written. A later disagreement means that a directory was lost,
+was swapped or belongs to another bookie. The bookie then does not start: with other data it would answer
+"not there" for entries that it promised to keep.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ COOKIE_NAME: Final = "cookie"
 def decide_cookie(
     wanted: Cookie, directories: Sequence[str], local: Sequence[Cookie | None], stored: Cookie | None, *, has_data: bool
 ) -> Cookie | None:
-    """The cookie that all agree on, or ``None`` when this is the first start.
+    """Return the cookie that all agree on, or ``None`` when this is the first start.
 
     Args:
-        wanted: names the bookie, cluster and directories of the configuration; its instance id means nothing.
+        wanted: the bookie, cluster and directories of the configuration; its instance id is ignored.
         local: the cookie found in each directory.
-        stored: the one in the metadata.
-        has_data: a journal, mark or entry log is there.
+        stored: the cookie in the metadata.
+        has_data: whether a journal, mark or entry log exists.
 
     Raises ``ConfigError`` that says what disagrees and what to do.
     """
@@ -58,7 +59,7 @@ def decide_cookie(
             )
     if stored is None:
         if not has_data:
-            # Either nothing was ever here, or the first start ended before the metadata knew of it: nobody was promised anything.
+            # Either no bookie ever ran here, or the first start ended before the metadata had the cookie. No client was promised anything.
             return None
         if found:
             raise ConfigError(
@@ -83,7 +84,7 @@ def decide_cookie(
 
 
 async def _cluster_id(records: Records, guarded: Records, clock: Clock, rng: random.Random) -> str:
-    """The id of the cluster, made by the first bookie that ever starts."""
+    """Return the id of the cluster. The first bookie that ever starts makes it."""
     while (found := await records.get(paths.CLUSTER, ClusterRecord)) is None:
         made = ClusterRecord(cluster_id=f"{rng.getrandbits(64):016x}", created_ms=clock.wall_ms())
         try:
@@ -95,7 +96,10 @@ async def _cluster_id(records: Records, guarded: Records, clock: Clock, rng: ran
 
 
 async def _refuse_if_promised(records: Records, cookie: Cookie, directories: Sequence[str]) -> None:
-    """A known bookie without any data either never came further than its cookies, and then no ledger names it, or was emptied."""
+    """Refuse a registered bookie that lost its data.
+
+    A known bookie without any data either wrote only its cookies, and then no ledger names it, or was emptied.
+    """
     async for branch in ledger_ids(records):
         for found in await records.get_many([paths.ledger(ledger_id) for ledger_id in branch], LedgerMetadata) if branch else []:
             if found is not None and any(cookie.instance_id in segment.members for segment in found[0].segments):
@@ -117,9 +121,10 @@ async def agree_on_cookie(
     *,
     has_data: bool,
 ) -> Cookie:
-    """Compare all cookies, or make them at the first start. ``wanted.cluster_id`` and ``instance_id`` are filled in here.
+    """Compare all cookies, or make them at the first start. Fills in ``wanted.cluster_id`` and ``instance_id``.
 
-    ``guarded`` refuses a tree that came back older than it was, where a bookie that has its cookie can start nevertheless.
+    ``guarded`` refuses a tree that came back older than it was. A bookie that has its cookie can start with
+    such a tree.
 
     Raises ``ConfigError``, ``MetadataUnavailable``, ``CorruptData``.
     """
@@ -140,7 +145,7 @@ async def agree_on_cookie(
         local.append(None if data is None else decode_record(data, Cookie, path))
     stored = await records.get(paths.cookie(made.bookie_id), Cookie)
     if stored is None:
-        # The newer tree may have it; and one that is made in the older tree would be missing in the newer.
+        # The newer tree may have it; and an id made in the older tree would be missing in the newer one.
         stored = await guarded.get(paths.cookie(made.bookie_id), Cookie)
     agreed = decide_cookie(made, directories, local, None if stored is None else stored[0], has_data=has_data)
     if agreed is not None:

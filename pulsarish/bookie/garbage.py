@@ -1,17 +1,21 @@
-"""Deleting what the metadata no longer has, and the entry logs in which little or nothing lives (rule 12).
+"""Delete ledgers that the metadata no longer have, and entry logs in which little or nothing is live (rule 12).
 
-A ledger is deleted by deleting its metadata; bookies find out here. The local ledgers are listed first and the metadata is asked after, so
-that a ledger made meanwhile is never taken for a deleted one. A listing proves nothing: a ledger must be missing at two looks that lie
-``gc_second_look_seconds`` apart, is read by its own path, after a sync, before it goes, and any error ends the round with nothing more
-deleted. It goes into the trash first, and its space is freed ``trash_grace_seconds`` later. The cluster's own record must be there and be
-ours, so that an empty or strange metadata store is never taken for "everything was deleted". Metadata that were restored from a backup, or
-that came back older than this bookie has seen them, may be older than the ledgers here: until an operator has confirmed them nothing is
-deleted on their word.
+A client deletes a ledger by deleting its metadata, and bookies find out here. The local ledgers are listed
+before the metadata are asked, so that a ledger made in between is never taken for a deleted one. A listing
+proves nothing. A ledger must be missing in two listings that are ``gc_second_look_seconds`` apart, and is
+read by its own path, after a sync, before it is deleted. Any error ends the round, and nothing more is
+deleted. The ledger goes into the trash first, and its space is freed ``trash_grace_seconds`` later. The
+cluster's own record must exist and must name this cluster: an empty or foreign metadata store never means
+"everything was deleted". Metadata that were restored from a backup, or that came back older than this
+bookie has seen them, may be older than the ledgers here. Until an operator has confirmed them nothing is
+deleted because of them.
 
-Compaction copies what lives in a log, syncs, moves the index, syncs, and only then deletes the log; and only if it has found all bytes that
-the index counts for that log's living ledgers. A log that cannot be read is kept and reported, and stops no other. Dead logs go first,
-because compaction needs space: it leaves the reserve alone, and where there is too little it is tried again in the next round. Only what a
-read of the log itself says is damage of that log; a write or sync of the copies that fails ends the process, as in a checkpoint.
+Compaction copies what is live in a log, syncs, moves the index, syncs, and only then deletes the log. It
+does so only if it found all bytes that the index counts for that log's live ledgers. A log that cannot be
+read is kept and reported, and the other logs are still collected. Dead logs go first, because compaction
+needs space. It leaves the reserve alone, and a log for which there is too little space is tried again in the
+next round. Only a failed read of the log itself is damage of that log. A failed write or sync of the copies
+ends the process, as in a checkpoint.
 """
 
 from __future__ import annotations
@@ -58,7 +62,7 @@ class _RoundEnds(Exception):
 
 
 class GarbageCollector:
-    """Rounds of collection; ``collect`` is one, never two at a time."""
+    """Collect garbage in rounds. ``collect`` is one round; two never run at a time."""
 
     def __init__(
         self, store: EntryStore, trash: Trash, records: Records, age: TreeAge, clock: Clock, config: BookieConfig, *, cluster_id: str
@@ -70,16 +74,16 @@ class GarbageCollector:
         self.compactions = 0
         self.compacted_bytes = 0
         self.ended_ms = 0
-        """When the last round ended well, by the wall clock; 0: none has."""
+        """When the last round ended well, by the wall clock; 0: none did."""
         self.unreadable_logs: dict[int, str] = {}
         self.logs_postponed = 0
-        """Entry logs that the last round did not rewrite because their copies would have needed space of the reserve."""
+        """Entry logs that the last round did not rewrite, because their copies would have used space of the reserve."""
         self.ledgers_held_back = 0
         """Ledgers that the metadata do not name and that are kept, because the metadata are marked as restored or older."""
         self._store = store
         self._records = records
         self._age = age
-        self._missing_since: dict[int, float] = {}  # ledgers that the metadata did not have at the last look
+        self._missing_since: dict[int, float] = {}  # ledgers that were missing from the metadata at the last listing
         self._clock = clock
         self._config = config
         self._cluster_id = cluster_id
@@ -87,13 +91,13 @@ class GarbageCollector:
         self._stopping = False
 
     async def stop(self) -> None:
-        """Begin nothing more; returns when what runs has ended."""
+        """Begin nothing more, and return when what runs has ended."""
         self._stopping = True
         async with self._busy:
             pass
 
     async def collect(self) -> None:
-        """One round. Without metadata nothing is deleted (rule 19)."""
+        """Run one round. Without metadata nothing is deleted (rule 19)."""
         async with self._busy:
             try:
                 if not await self._delete_ledgers_if_known():
@@ -106,10 +110,10 @@ class GarbageCollector:
             self.ended_ms = self._clock.wall_ms()
 
     async def empty_trash(self, ledger_ids: Sequence[int]) -> list[int]:
-        """Delete ledgers of the trash for good before their grace is over; returns those that were deleted. One that the metadata name
-        again stays.
+        """Delete ledgers of the trash for good before their grace period is over. Return those that were deleted.
 
-        Raises ``NotAllowed`` while the metadata are marked as restored or older, ``MetadataUnavailable``, ``CorruptData``.
+        A ledger that the metadata name again is kept. Raises ``NotAllowed`` while the metadata are marked as
+        restored or older, ``MetadataUnavailable``, ``CorruptData``.
         """
         await self._check_cluster()
         done: list[int] = []
@@ -126,10 +130,8 @@ class GarbageCollector:
             ) from None
         return done
 
-    # Ledgers.
-
     async def _delete_ledgers_if_known(self) -> bool:
-        """Whether the metadata could be asked."""
+        """Return whether the metadata could be asked."""
         try:
             await self._delete_ledgers()
         except (MetadataUnavailable, CorruptData) as error:
@@ -161,7 +163,7 @@ class GarbageCollector:
                 if await self._is_gone(ledger_id) and await self.trash.put(ledger_id):
                     _ = self._missing_since.pop(ledger_id)
                     missing[ledger_id] = None
-            # Nearly full, the grace is over at once (rule 13).
+            # On a nearly full disk the grace period is over at once (rule 13).
             grace_seconds = self._config.trash_grace_seconds if self._store.space is SpaceMode.WRITABLE else 0.0
             for ledger_id in missing:
                 if self.trash.is_due(ledger_id, grace_seconds) and await self._is_gone(ledger_id) and await self.trash.empty(ledger_id):
@@ -175,7 +177,7 @@ class GarbageCollector:
         await self._store.index.forget_deleted(self._clock.wall_ms() - remembered_ms)
 
     async def _missing_of(self, ledgers: Sequence[int]) -> list[int]:
-        """Those of these ledgers that the metadata do not seem to have."""
+        """Return those of these ledgers that the metadata do not seem to have."""
         missing: list[int] = []
         for first in range(0, len(ledgers), _ASK_PAGE):
             page = ledgers[first : first + _ASK_PAGE]
@@ -184,16 +186,19 @@ class GarbageCollector:
         return missing
 
     async def _is_gone(self, ledger_id: int) -> bool:
-        """Whether the metadata do not have a ledger now, on a tree that may be believed. Raises ``_RoundEnds`` when that cannot be said."""
+        """Return whether a ledger is missing from the metadata now, in a tree that can be trusted.
+
+        Raises ``_RoundEnds`` when that cannot be known.
+        """
         metadata, path = self._records, paths.ledger(ledger_id)
         await metadata.sync(path)
-        # In this order: a restore marks the tree before it deletes anything, so a read that misses a ledger for it sees the mark.
+        # Keep this order: a restore marks the tree before it deletes anything, so a read that misses a ledger because of it sees the mark.
         node, restored = await metadata.nodes([path, paths.RESTORED])
         if node is not None:
             return False
         if restored is not None:
             raise _RoundEnds(restored=True)
-        await self._age.check()  # the connection may be another one since the round began
+        await self._age.check()  # the connection may have changed since the round began
         if self._stopping or metadata.state is not SessionState.CONNECTED:
             raise _RoundEnds(restored=False)
         return True
@@ -220,15 +225,13 @@ class GarbageCollector:
         if found is None or found[0].cluster_id != self._cluster_id:
             raise MetadataUnavailable(f"the metadata is not that of cluster {self._cluster_id}: nothing is deleted on its word")
 
-    # Entry logs.
-
     async def _clean_logs(self) -> None:
         store = self._store
         begun = await store.index.logs_begun()
         known = dict.fromkeys(begun)
         for log_id in await store.logs.ids():
             if log_id not in known and log_id != store.logs.current_id and log_id not in self.unreadable_logs:
-                # Nothing says that its entries were indexed by this index: its absence there proves nothing.
+                # Its entries may not have been indexed by this index, so their absence there proves nothing.
                 self._keep(log_id, "the index has never heard of it")
         self.logs_postponed = 0
         sparse: list[tuple[int, int]] = []
@@ -244,7 +247,7 @@ class GarbageCollector:
                 await self._remove_log(log_id)
             elif live_bytes < all_bytes * self._config.compaction_threshold:
                 sparse.append((live_bytes, log_id))
-        # The fewer bytes live in a log, the less space its copies need before the log itself is deleted.
+        # The fewer bytes are live in a log, the less space its copies need before the log itself is deleted.
         for _, log_id in sorted(sparse):
             if self._stopping:
                 return
@@ -256,9 +259,9 @@ class GarbageCollector:
                 await self._remove_log(log_id)
 
     async def _weigh(self, log_id: int) -> tuple[int, int, dict[int, int]]:
-        """Live and all bytes of a log, and the living ledgers with their bytes; -1 when it is being written."""
+        """Return the live bytes and all bytes of a log, and the bytes of each live ledger; -1 when the log is being written."""
         store = self._store
-        # Under the lock no flush is under way, so every log but the current one has all its rows.
+        # Under the lock no flush runs, so every log but the current one has all its rows.
         async with store.checkpointer.lock:
             if log_id == store.logs.current_id:
                 return -1, -1, {}
@@ -277,7 +280,7 @@ class GarbageCollector:
             return sum(live.values()), sum(counts.values()), live
 
     async def _remove_log(self, log_id: int) -> None:
-        """Delete a log without life: first the file, then the rows that say that it was there."""
+        """Delete a log that has nothing live: first the file, then the rows that record it."""
         store = self._store
         async with store.checkpointer.lock:
             await store.logs.remove(log_id)
@@ -302,7 +305,7 @@ class GarbageCollector:
                     chunk = await anext(chunks, None)
                     records = await self._records_of(chunk) if chunk is not None and chunk.ledger_id in found else []
                 except (CorruptData, ChecksumError, OSError) as error:
-                    # The torn end that a crash left is not a loss: the bytes found decide below.
+                    # A torn end that a crash left is not a loss: the bytes found decide below.
                     damage = str(error)
                     break
                 if chunk is None:
@@ -321,14 +324,14 @@ class GarbageCollector:
                 if self._stopping:
                     return
         missing = [ledger_id for ledger_id, size_bytes in live.items() if found[ledger_id] < size_bytes]
-        # A crash between deleting a log and forgetting it leaves its counts behind; so does an entry that was written elsewhere since.
+        # A crash between the deletion of a log and of its rows leaves its counts. So does an entry that was written elsewhere since.
         if missing and await self._is_pointed_to(log_id, missing):
             self._keep(log_id, f"of ledger {missing[0]} and {len(missing) - 1} more not everything was found in it; {damage}")
         else:
             await self._remove_log(log_id)
 
     async def _is_pointed_to(self, log_id: int, ledgers: Sequence[int]) -> bool:
-        """Whether the index has an entry of these ledgers in a log."""
+        """Return whether the index has an entry of these ledgers in a log."""
         for ledger_id in ledgers:
             first = 0
             while page := await self._store.index.entry_locations(ledger_id, first, ROWS_MAX):
@@ -353,7 +356,10 @@ class GarbageCollector:
         return records
 
     async def _move(self, chunk: Chunk, records: list[memoryview]) -> None:
-        """Copy those records of a chunk to which the index still points. Nobody else moves or deletes entries meanwhile."""
+        """Copy those records of a chunk to which the index still points.
+
+        The caller holds the lock, so no other task moves or deletes entries in the meantime.
+        """
         store = self._store
         entry_ids = [peek_ids(record)[2] for record in records]
         async with store.checkpointer.lock:

@@ -1,4 +1,4 @@
-"""The HTTP face of a bookie: ``/health``, truthful, and ``/metrics`` under BookKeeper's usual names."""
+"""The HTTP interface of a bookie: ``/health``, and ``/metrics`` under BookKeeper's usual names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["BookieHttp"]
 
 
 class BookieHttp:
-    """Answers GET requests about one bookie."""
+    """Answer GET requests about one bookie."""
 
     def __init__(self, bookie: Bookie, session: SessionWatch, lags: Histogram | None) -> None:
         self._bookie = bookie
@@ -30,7 +30,7 @@ class BookieHttp:
         return await answer_watcher(request, self._health, self.metrics)
 
     def _health(self) -> HttpResponse:
-        """200 while adds and reads are served. A bookie without metadata serves on (rule 19) and says so."""
+        """Return 200 while adds and reads are served. A bookie without metadata still serves (rule 19), and the answer says so."""
         bookie = self._bookie
         ready = bookie.is_ready
         body = {

@@ -1,8 +1,9 @@
-"""What the metadata know of a bookie's journal, so that a disk that comes back older is not believed (rule 7).
+"""The journal position that the metadata know, with which a bookie detects a disk that came back older (rule 7).
 
-A disk that was put back as a whole, a snapshot of a virtual machine for example, agrees with itself: journal, mark, index and cookie. Only
-what is stored elsewhere shows that something is missing. So a bookie notes in its cookie in the metadata below which record its journal is
-durable: before it registers, when it stops, and at intervals while records are added. It does not start on a journal that ends before that.
+A disk that was put back as a whole, a snapshot of a virtual machine for example, agrees with itself:
+journal, mark, index and cookie. Only a record stored elsewhere shows that something is missing. So a bookie
+notes in its cookie in the metadata below which record its journal is durable: before it registers, when it
+stops, and at intervals while records are added. It does not start on a journal that ends before that.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ __all__ = ["JournalPosition"]
 
 _log = get_logger("bookie.journal_position")
 _LAST_SECONDS: Final = 1.0
-"""A bookie that stops waits at most so long for the metadata."""
+"""The longest time that a stopping bookie waits for the metadata."""
 
 
 class JournalPosition:
-    """Run ``watch`` as a task.
+    """Keep the journal's position in the metadata. Run ``watch`` as a task.
 
     Args:
         records: does not write to metadata that came back older.
@@ -39,7 +40,7 @@ class JournalPosition:
         self._clock = clock
         self._store = store
         self._cookie = cookie
-        self._stored = cookie.journal_position  # without the probes since the start, which are nobody's entries
+        self._stored = cookie.journal_position  # without the probes since the start, which hold no entries
         self._limbo_times = cookie.limbo_times
 
     async def store(self) -> None:
@@ -51,7 +52,7 @@ class JournalPosition:
 
         def raised(cookie: Cookie | None) -> Cookie | None:
             if cookie is None or cookie.instance_id != self._cookie.instance_id:
-                return None  # decommissioned
+                return None  # the bookie was decommissioned
             return msgspec.structs.replace(
                 cookie, journal_position=max(position, cookie.journal_position), limbo_times=max(times, cookie.limbo_times)
             )
@@ -65,7 +66,7 @@ class JournalPosition:
         self._stored, self._limbo_times = added, times
 
     async def watch(self, interval_seconds: float) -> None:
-        """Store it every ``interval_seconds``."""
+        """Store the position every ``interval_seconds``."""
         while True:
             await self._clock.sleep(interval_seconds)
             try:
@@ -74,7 +75,7 @@ class JournalPosition:
                 _log.debug("the position of the journal is stored later", reason=error)
 
     async def store_last(self) -> None:
-        """Store it when nothing is added any more, if the metadata answer soon."""
+        """Store the position after the last add, if the metadata answer soon."""
         try:
             async with self._clock.timeout(_LAST_SECONDS):
                 await self.store()

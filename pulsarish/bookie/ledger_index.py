@@ -6,12 +6,12 @@
 | ``L`` ledger i64 | flags u8, LAC i64, explicit LAC i64, last entry i64 |
 | ``M`` log id u32 ledger i64 | u64: bytes of the ledger's records put into the log |
 | ``O`` log id u32 | empty: the log was begun by this index |
-| ``C`` ledger i64 | u64: which limbo of the bookie is over for this ledger: it was verified and completed |
+| ``C`` ledger i64 | u64: the number of the bookie's limbo that is over for this ledger: it was verified and completed |
 | ``D`` ledger i64 | u64: wall clock in ms at which the ledger was deleted here, or put into the trash |
 | ``T`` ledger i64 | u64 wall clock in ms, then as ``L``: the ledger is in the trash since then; its entries still have their rows |
 
-Big-endian, ids are not negative, so keys sort by number. ``M`` rows are written before the locations they count, ``O`` rows before their
-file exists: a log without an ``O`` row is none that this index may judge.
+Big-endian. Ids are not negative, so keys sort by number. ``M`` rows are written before the locations that
+they count. ``O`` rows are written before their file exists: this index cannot judge a log without an ``O`` row.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pulsarish.runtime.seams import KeyValueIndex
 __all__ = ["ROWS_MAX", "LedgerIndex", "LedgerRow", "Location", "TrashedLedger", "entry_key", "entry_rows", "ledger_key"]
 
 ROWS_MAX: Final = 2000
-"""Rows handed to the index in one call: it holds the interpreter lock meanwhile."""
+"""Rows passed to the index in one call, which holds the interpreter lock."""
 
 _LOCATION: Final = struct.Struct(">IQI")
 _ENTRY_KEY: Final = struct.Struct(">cqq")
@@ -44,7 +44,7 @@ Rows = list[tuple[bytes, bytes]]
 
 
 Location = tuple[int, int, int]
-"""Log id, offset, size. A plain tuple: reads make one for each entry."""
+"""Log id, offset, size. A plain tuple, because reads make one for each entry."""
 
 
 class LedgerRow(NamedTuple):
@@ -58,7 +58,7 @@ class LedgerRow(NamedTuple):
         return _LEDGER_ROW.pack(self.fenced * _FENCED | self.limbo * _LIMBO, self.lac, self.explicit_lac, self.last_entry)
 
     def merged(self, other: LedgerRow) -> LedgerRow:
-        """What is known when both are known."""
+        """Return what is known when both rows are known."""
         return LedgerRow(
             self.fenced or other.fenced,
             self.limbo or other.limbo,
@@ -79,7 +79,7 @@ def entry_key(ledger_id: int, entry_id: int) -> bytes:
 
 
 def entry_rows(ledger_id: int, entry_ids: Sequence[int], log_id: int, offsets: Sequence[int], sizes: Sequence[int]) -> Rows:
-    """The rows of one chunk: entry, place, place by place."""
+    """Return the rows of one chunk. The entries, offsets and sizes are in the same order."""
     key, location = _ENTRY_KEY.pack, _LOCATION.pack
     return [
         (key(b"E", ledger_id, entry_id), location(log_id, offset, size))
@@ -88,7 +88,7 @@ def entry_rows(ledger_id: int, entry_ids: Sequence[int], log_id: int, offsets: S
 
 
 def _behind(key: bytes) -> bytes:
-    """The first key after this one."""
+    """Return the first key after this one."""
     return key + b"\0"
 
 
@@ -114,8 +114,11 @@ def _decode_trashed(ledger_id: int, data: bytes) -> TrashedLedger:
 
 
 class LedgerIndex:
-    """Typed access to the index. Reads raise ``BookieIOError``, which is never a negative and fails the request; what a write raises must
-    end the process, because after it nothing says what of the index is durable."""
+    """Typed access to the index.
+
+    A read raises ``BookieIOError``. It fails the request and never means "not there". An error of a write must
+    end the process: after it, it is unknown which rows of the index are durable.
+    """
 
     def __init__(self, rows: KeyValueIndex) -> None:
         self.rows = rows
@@ -133,11 +136,14 @@ class LedgerIndex:
             raise BookieIOError(f"the index cannot be read: {error}") from error
 
     async def locations(self, keys: Sequence[bytes]) -> list[Location | None]:
-        """Where the entries of these keys lie; ``None`` where the index has no such entry."""
+        """Return where the entries of these keys lie; ``None`` where the index has no such entry."""
         return [None if row is None else _LOCATION.unpack(row) for row in await self._get_many(keys)]
 
     async def run_of_locations(self, ledger_id: int, first: int, count: int) -> list[Location | None]:
-        """The same for consecutive entries: a scan costs a sixth of single look-ups (0.5 to 2.8 microseconds an entry)."""
+        """Return the locations of consecutive entries, as ``locations``.
+
+        A scan costs a sixth of single look-ups (0.5 instead of 2.8 microseconds an entry).
+        """
         rows = await self._scan(entry_key(ledger_id, first), entry_key(ledger_id, first + count), limit=count)
         if len(rows) == count:
             return [_LOCATION.unpack(row) for _, row in rows]
@@ -149,12 +155,12 @@ class LedgerIndex:
         return [None if row is None else _decode_ledger_row(row) for row in found]
 
     async def ledgers(self, after: int, limit: int) -> list[tuple[int, LedgerRow]]:
-        """Ledgers with an id above ``after``, in order."""
+        """Return ledgers with an id above ``after``, in order."""
         found = await self._scan(_behind(ledger_key(after)) if after >= 0 else ledger_key(0), b"M", limit=limit)
         return [(_LEDGER_KEY.unpack(key)[1], _decode_ledger_row(row)) for key, row in found]
 
     async def highest_ledger(self) -> int:
-        """The greatest id of a ledger that is here or is remembered as deleted; -1 for none."""
+        """Return the greatest id of a ledger that is here or is remembered as deleted; -1 for none."""
         highest = -1
         for kind, end in ((b"L", b"M"), (b"D", b"E")):
             for key, _ in await self._scan(_LEDGER_KEY.pack(kind, 0), end, limit=1, reverse=True):
@@ -167,8 +173,10 @@ class LedgerIndex:
         return [_LEDGER_KEY.unpack(key)[1] for found in scans for key, _ in found]
 
     async def trash_ledger(self, ledger_id: int, row: LedgerRow, wall_ms: int, *, whole: bool = True) -> None:
-        """Move a ledger's row into the trash, and remember that it was deleted: durable, all or nothing. ``whole``: no entry of it was
-        deleted before."""
+        """Move a ledger's row into the trash and remember that it was deleted: durable, all or nothing.
+
+        ``whole``: no entry of the ledger was deleted before.
+        """
         stamp = _WALL_MS.pack(wall_ms)
         trashed = _WALL_MS.pack(wall_ms if whole else 0) + row.encode()
         await self.rows.write([(_trashed_key(ledger_id), trashed), (_deleted_key(ledger_id), stamp)], [ledger_key(ledger_id)], sync=True)
@@ -178,38 +186,38 @@ class LedgerIndex:
         await self.rows.write([(ledger_key(ledger_id), row.encode())], [_trashed_key(ledger_id), _deleted_key(ledger_id)], sync=True)
 
     async def begin_emptying(self, ledger_id: int, row: LedgerRow) -> None:
-        """Durably note that entries of a ledger of the trash are deleted from now on: it cannot come back whole any more."""
+        """Note durably that entries of a ledger in the trash are deleted from now on, so it cannot be restored whole."""
         await self.rows.write([(_trashed_key(ledger_id), _WALL_MS.pack(0) + row.encode())], sync=True)
 
     async def forget_trashed(self, ledger_id: int) -> None:
-        """Durably forget a ledger of the trash whose entries are gone; it stays remembered as deleted."""
+        """Forget durably a ledger of the trash whose entries are gone; it stays remembered as deleted."""
         await self.rows.write([], [_trashed_key(ledger_id), _LEDGER_KEY.pack(b"C", ledger_id)], sync=True)
 
     async def trashed(self, after: int, limit: int) -> list[TrashedLedger]:
-        """Ledgers of the trash with an id above ``after``, in order."""
+        """Return ledgers of the trash with an id above ``after``, in order."""
         found = await self._scan(_behind(_trashed_key(after)) if after >= 0 else _trashed_key(0), b"U", limit=limit)
         return [_decode_trashed(_LEDGER_KEY.unpack(key)[1], row) for key, row in found]
 
     async def trashed_rows(self, ledger_ids: Sequence[int]) -> list[TrashedLedger | None]:
-        """Those of these ledgers that are in the trash."""
+        """Return the trash rows of these ledgers; ``None`` for one that is not in the trash."""
         found = await self._get_many([_trashed_key(ledger_id) for ledger_id in ledger_ids])
         return [None if row is None else _decode_trashed(ledger_id, row) for ledger_id, row in zip(ledger_ids, found, strict=True)]
 
     async def were_deleted(self, ledger_ids: Sequence[int]) -> list[bool]:
-        """Which of these ledgers are remembered as deleted."""
+        """Return for each of these ledgers whether it is remembered as deleted."""
         return [row is not None for row in await self._get_many([_deleted_key(ledger_id) for ledger_id in ledger_ids])]
 
     async def clear_limbo(self, ledger_id: int, times: int) -> None:
-        """Durably note that a ledger was made whole since the bookie entered limbo for the ``times``-th time."""
+        """Note durably that a ledger was repaired since the bookie entered limbo for the ``times``-th time."""
         await self.rows.write([(_LEDGER_KEY.pack(b"C", ledger_id), _COUNT.pack(times))], sync=True)
 
     async def limbos_cleared(self, ledger_ids: Sequence[int]) -> list[int]:
-        """The limbos that are over for these ledgers, 0 for none."""
+        """Return for each of these ledgers the number of the last limbo that is over, 0 for none."""
         rows = await self._get_many([_LEDGER_KEY.pack(b"C", ledger_id) for ledger_id in ledger_ids])
         return [0 if row is None else _COUNT.unpack(row)[0] for row in rows]
 
     async def forget_deleted(self, before_wall_ms: int) -> int:
-        """Durably remember those no longer that were deleted before; how many."""
+        """Durably forget the ledgers that were deleted before this time. Return how many."""
         count, start = 0, _deleted_key(0)
         while page := await self._scan(start, b"E", limit=ROWS_MAX):
             old = [key for key, row in page if _WALL_MS.unpack(row)[0] < before_wall_ms]
@@ -222,11 +230,11 @@ class LedgerIndex:
         return count
 
     async def entry_keys(self, ledger_id: int, limit: int) -> list[bytes]:
-        """Keys of a ledger's entries, from the first on."""
+        """Return keys of a ledger's entries, from the first one on."""
         return [key for key, _ in await self._scan(entry_key(ledger_id, 0), _behind(entry_key(ledger_id, _INT64_MAX)), limit=limit)]
 
     async def entry_ids(self, ledger_id: int, first: int, last: int) -> list[int]:
-        """The entries from ``first`` to ``last`` that are there, in order."""
+        """Return the entries from ``first`` to ``last`` that are there, in order."""
         found: list[int] = []
         start, end = entry_key(ledger_id, first), _behind(entry_key(ledger_id, last))
         while page := await self._scan(start, end, limit=ROWS_MAX):
@@ -235,18 +243,16 @@ class LedgerIndex:
         return found
 
     async def entry_locations(self, ledger_id: int, first: int, limit: int) -> list[tuple[int, Location]]:
-        """The entries from ``first`` on that are there, and where they lie."""
+        """Return the entries from ``first`` on that are there, and where they lie."""
         rows = await self._scan(entry_key(ledger_id, first), _behind(entry_key(ledger_id, _INT64_MAX)), limit=limit)
         return [(_ENTRY_KEY.unpack(key)[2], _LOCATION.unpack(row)) for key, row in rows]
 
-    # Entry logs.
-
     async def log_began(self, log_id: int) -> None:
-        """Durably note a log before its file exists."""
+        """Note a log durably before its file exists."""
         await self.rows.write([(_LOG_KEY.pack(b"O", log_id), b"")], sync=True)
 
     async def logs_begun(self) -> list[int]:
-        """Every log that this index began and that was not forgotten, in order."""
+        """Return every log that this index began and did not forget, in order."""
         found: list[int] = []
         start = b"O"
         while page := await self._scan(start, b"P", limit=ROWS_MAX):
@@ -256,11 +262,11 @@ class LedgerIndex:
 
     @staticmethod
     def log_ledger_row(log_id: int, ledger_id: int, size_bytes: int) -> tuple[bytes, bytes]:
-        """A row that says how much of a ledger a log has got."""
+        """Return a row that says how many bytes of a ledger a log has received."""
         return _LOG_LEDGER_KEY.pack(b"M", log_id, ledger_id), _COUNT.pack(size_bytes)
 
     async def log_ledgers(self, log_id: int) -> dict[int, int]:
-        """The ledgers of a log and the bytes of each that were put into it."""
+        """Return the ledgers of a log and the bytes of each that were put into it."""
         found: dict[int, int] = {}
         start = _LOG_KEY.pack(b"M", log_id)
         end = _LOG_KEY.pack(b"M", log_id + 1)

@@ -1,7 +1,7 @@
-"""What a bookie knows of a ledger besides its entries, and the table of those in memory.
+"""What a bookie knows of a ledger besides its entries, and the table of the states in memory.
 
-State is changed in memory first; the journal's record makes the change durable, the next checkpoint writes it to the index. A state stays
-in memory while it differs from its row.
+State changes in memory first. The journal's record makes the change durable, and the next checkpoint writes
+it to the index. A state stays in memory while it differs from its row.
 """
 
 from __future__ import annotations
@@ -18,15 +18,20 @@ __all__ = ["LocalLedgerState", "LocalLedgerStates"]
 
 
 class LocalLedgerState:
-    """One ledger. ``exists`` is false for a ledger that this bookie has not been told of: it takes no place in the index."""
+    """One ledger. ``exists`` is false for a ledger that this bookie never received: it takes no place in the index."""
 
     __slots__ = ("dirty", "exists", "explicit_lac", "fence_sequence", "fenced", "lac", "last_entry", "ledger_id", "limbo", "waiters")
 
     def __init__(self, ledger_id: int, row: LedgerRow | None, *, limbo: bool, cleared: bool = False, deleted: bool = False) -> None:
-        """``limbo``: the whole bookie is in limbo for it; ``cleared``: and it was made whole since."""
+        """Make a state from its row.
+
+        Args:
+            limbo: whether the whole bookie is in limbo for this ledger.
+            cleared: whether the ledger was repaired since.
+        """
         self.ledger_id = ledger_id
         self.exists = row is not None
-        # A deleted ledger stays fenced: a writer that slept through recovery and deletion must not get an add confirmed into nothing.
+        # A deleted ledger stays fenced: a writer that missed recovery and deletion must not get an add confirmed and lost.
         self.fenced = deleted or (row is not None and row.fenced)
         self.limbo = (limbo or (row is not None and row.limbo)) and not cleared
         self.lac = NO_ENTRY if row is None else row.lac
@@ -34,7 +39,7 @@ class LocalLedgerState:
         self.explicit_lac = NO_ENTRY if row is None else row.explicit_lac
         self.last_entry = NO_ENTRY if row is None else row.last_entry
         self.fence_sequence = -1
-        """The journal record of the fence; -1 when it was durable before this process."""
+        """The journal record of the fence; -1 when the fence was durable before this process."""
         self.dirty = False
         self.waiters: list[tuple[int, asyncio.Future[None]]] = []
 
@@ -46,7 +51,7 @@ class LocalLedgerState:
         return LedgerRow(self.fenced, self.limbo, self.lac, self.explicit_lac, self.last_entry)
 
     def wake(self) -> None:
-        """The LAC moved: answer the long polls that waited for it."""
+        """Answer the long polls that wait for the LAC, because it moved."""
         lac = self.known_lac
         for after, waiter in self.waiters:
             if lac > after and not waiter.done():
@@ -54,7 +59,7 @@ class LocalLedgerState:
 
 
 class LocalLedgerStates:
-    """The states in memory, at most ``open_max`` of them besides those that must stay."""
+    """The states in memory: at most ``open_max`` of them, besides those that must stay."""
 
     def __init__(self, index: LedgerIndex, cache: WriteCache, limbo: Limbo, open_max: int) -> None:
         self.loaded: dict[int, LocalLedgerState] = {}
@@ -69,7 +74,7 @@ class LocalLedgerStates:
         self._flushing: dict[int, LocalLedgerState] = {}
 
     async def load(self, ledger_ids: Sequence[int]) -> None:
-        """Bring the states of these ledgers into memory. They stay at least until the caller's next await."""
+        """Load the states of these ledgers into memory. They stay at least until the caller's next await."""
         wanted = list(dict.fromkeys(ledger_ids))
         while missing := [ledger_id for ledger_id in wanted if ledger_id not in self.loaded]:
             evictions = self._evictions
@@ -80,10 +85,10 @@ class LocalLedgerStates:
             cleared = await self._index.limbos_cleared(doubted) if doubted else []
             whole = {ledger_id: times == self._limbo.times for ledger_id, times in zip(doubted, cleared, strict=True)}
             if evictions != self._evictions:
-                # What was evicted meanwhile may have been changed and written after these rows were read, or was wanted: read again.
+                # A state that was evicted in the meantime may have changed and been written after these rows were read: read again.
                 continue
             for ledger_id, row in zip(missing, rows, strict=True):
-                # Another caller may have loaded and changed it while the index was asked.
+                # Another caller may have loaded and changed it while the index was read.
                 if ledger_id not in self.loaded:
                     self.loaded[ledger_id] = LocalLedgerState(
                         ledger_id,
@@ -106,12 +111,12 @@ class LocalLedgerStates:
             after = page[-1][0]
 
     def enter_limbo(self) -> None:
-        """The bookie's limbo has grown: take it over into the states in memory."""
+        """Apply the bookie's limbo, which has grown, to the states in memory."""
         for state in self.loaded.values():
             state.limbo = state.limbo or self._limbo.covers(state.ledger_id)
 
     def changed(self, state: LocalLedgerState) -> None:
-        """The state must reach the index at the next checkpoint; a ledger that was not known exists from now on."""
+        """Note that the state must reach the index at the next checkpoint. An unknown ledger exists from now on."""
         if not state.exists:
             state.exists = True
             self.count += 1
@@ -120,11 +125,11 @@ class LocalLedgerStates:
             self._dirty[state.ledger_id] = state
 
     def unwritten(self, after: int) -> list[int]:
-        """Ledgers above ``after`` that may have no row yet."""
+        """Return ledgers above ``after`` that may have no row yet."""
         return sorted({ledger_id: None for ledger_id in (*self._dirty, *self._flushing) if ledger_id > after})
 
     def begin_flush(self) -> list[tuple[bytes, bytes]]:
-        """The rows of everything that changed; what changes from now on belongs to the next flush."""
+        """Return the rows of all changed states. Later changes belong to the next flush."""
         assert not self._flushing
         self._flushing, self._dirty = self._dirty, {}
         for state in self._flushing.values():
@@ -140,7 +145,7 @@ class LocalLedgerStates:
         return bool(self._dirty)
 
     def drop(self, ledger_id: int) -> None:
-        """Forget a deleted ledger. Not while a flush runs."""
+        """Forget a deleted ledger. Must not be called while a flush runs."""
         assert not self._flushing, "a ledger is dropped between flushes"
         self._dirty.pop(ledger_id, None)
         state = self.loaded.pop(ledger_id, None)
@@ -149,12 +154,12 @@ class LocalLedgerStates:
         self._evictions += 1
 
     def restored(self, ledger_id: int, row: LedgerRow, *, existed: bool) -> None:
-        """A ledger's row came back out of the trash. Not while a flush runs."""
+        """Set the row of a ledger that came back out of the trash. Must not be called while a flush runs."""
         assert not self._flushing, "a ledger is restored between flushes"
         self._evictions += 1
         state = self.loaded.get(ledger_id)
         if state is not None and state.exists:
-            # Something was added, or it was fenced, while it was in the trash.
+            # Entries were added, or the ledger was fenced, while it was in the trash.
             merged = state.row().merged(row)
             state.lac, state.explicit_lac, state.last_entry = merged.lac, merged.explicit_lac, merged.last_entry
             self.changed(state)
@@ -164,7 +169,7 @@ class LocalLedgerStates:
             self.count += 1
 
     def _evict(self, wanted: Sequence[int]) -> None:
-        """Drop the states loaded longest ago that are as their rows say and that nobody waits on."""
+        """Drop the states that were loaded longest ago, equal their rows and have no task waiting on them."""
         too_many = len(self.loaded) - self._open_max
         if too_many <= 0:
             return

@@ -1,7 +1,8 @@
-"""A bookie that may have lost entries answers "unknown", not "not there" (rule 7), until each ledger was made whole here.
+"""Limbo: a bookie that may have lost entries answers "unknown", not "not there" (rule 7), until each ledger is repaired here.
 
-The file ``limbo`` in the ledger directory says below which ledger id; ids only grow, so ledgers made later are not concerned. A ledger that
-auto-recovery has verified and completed is cleared by a row of the index, which names the limbo that it ends: a later one begins again.
+The file ``limbo`` in the ledger directory says below which ledger id. Ids only grow, so later ledgers are not
+affected. When auto-recovery has verified and completed a ledger, a row of the index clears it. The row names
+the limbo that it ends: a later limbo holds for the ledger again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class _Stored(msgspec.Struct, frozen=True):
 
 
 class Limbo:
-    """Which ledgers are in limbo as a whole. Single ledgers also carry a flag of their own."""
+    """The ledgers that are in limbo as a whole. Single ledgers also carry a flag of their own."""
 
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
@@ -45,8 +46,10 @@ class Limbo:
                 raise CorruptData(f"{self._path} cannot be read at offset 0: {error}") from None
 
     async def enter(self, ledgers_below: int, reason: str, *, times_before: int = 0) -> None:
-        """Durably put every ledger below this id into limbo. ``times_before``: how often it was there, as others know; the disk may have
-        forgotten some of these."""
+        """Put every ledger below this id into limbo, durably.
+
+        ``times_before`` is the count of earlier limbos as the metadata know it. The disk may have forgotten some of them.
+        """
         self.ledgers_below = max(self.ledgers_below, ledgers_below)
         self.times = max(self.times, times_before) + 1
         await self._files.replace(self._path, msgspec.json.encode(_Stored(self.ledgers_below, reason, self.times)))

@@ -1,4 +1,4 @@
-"""The bookie as a process."""
+"""Start of the bookie's process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["start_bookie"]
 
 
 async def start_bookie(config: BookieConfig, process: NodeProcess) -> RunningNode:
-    """Start a bookie in this process's event loop; returns when it serves. Raises what ``Bookie.start`` and ``connect`` raise."""
+    """Start a bookie in this process's event loop, and return when it serves. Raises what ``Bookie.start`` and ``connect`` raise."""
 
     def ready(bookie: Bookie) -> str:
         faces = f"grpc={bookie.address}" + (f" http={bookie.http_address}" if bookie.http_address else "")

@@ -1,8 +1,8 @@
-"""How fast a checkpoint goes: evenly over the time it has, faster only when the write cache fills meanwhile.
+"""The pace of a checkpoint: even over the time that it has, faster only when the write cache fills in the meantime.
 
-A checkpoint that runs at full speed takes the core and the disk from the adds of a tenth of a second, and all bookies of a ledger begin
-theirs at about the same entry. Adds are served before and after, never behind; the room for what arrives while a checkpoint runs is the
-other half of the write cache.
+At full speed a checkpoint takes the core and the disk away from the adds of a tenth of a second, and all
+bookies of a ledger begin theirs at about the same entry. With pauses, adds are served between the slices.
+The other half of the write cache has room for what arrives during a checkpoint.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 __all__ = ["PAUSE_SECONDS_MAX", "Pace"]
 
 PAUSE_SECONDS_MAX: Final = 0.05
-"""The longest pause at once, so that a pace looks up soon when the cache fills or the bookie stops."""
+"""The longest single pause, so that a checkpoint soon notices when the cache fills or the bookie stops."""
 
 _FILLED_SHARE_MAX: Final = 0.5
 
@@ -21,8 +21,8 @@ class Pace:
     """The pace of one checkpoint.
 
     Args:
-        steps: how much there is to do, in any unit.
-        seconds: the time it may take.
+        steps: the amount of work, in any unit.
+        seconds: the time that it may take.
     """
 
     def __init__(self, steps: int, seconds: float) -> None:
@@ -31,16 +31,16 @@ class Pace:
         self._done = 0
 
     def did(self, steps: int) -> None:
-        """So much more is done."""
+        """Note that this number of steps is done."""
         self._done += steps
         self.check()
 
     def pause_seconds(self, elapsed_seconds: float, filled_share: float) -> float:
-        """How long to pause now; 0 when it is late.
+        """Return how long to pause now; 0 when the checkpoint is late.
 
         Args:
             elapsed_seconds: since the checkpoint began.
-            filled_share: of the room for new adds, 0 to 1. The checkpoint is through before half of it is taken.
+            filled_share: of the room for new adds, 0 to 1. The checkpoint ends before half of it is taken.
         """
         done_share = self._done / self._steps
         if filled_share >= done_share * _FILLED_SHARE_MAX:

@@ -1,7 +1,7 @@
-"""Reading entries: from the write cache, then by the index from the entry logs, many at a time.
+"""Read entries from the write cache, then by the index from the entry logs, many at a time.
 
-An entry that the index has and the log does not give back is an error, never "no such entry" (rule 8), and every record read from a disk
-is checked against its CRC32C and its ids.
+If the index has an entry and the log does not return it, that is an error and never "no such entry" (rule 8).
+Every record read from a disk is checked against its CRC32C and its ids.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _log = get_logger("bookie.reads")
 
 _PAGE_ENTRIES: Final = 1000
 _PAGE_FIRST: Final = 64
-_RUN_ENTRIES_MIN: Final = 8  # from here on a scan is cheaper than single look-ups
+_RUN_ENTRIES_MIN: Final = 8  # from this many entries on a scan costs less than single look-ups
 
 _Found = bytes | memoryview | Location | None
-"""An entry on its way: its record, where it lies, or nothing."""
+"""An entry in progress: its record, where it lies, or nothing."""
 
 _Spot = tuple[list[_Found], int, "_Reading", int]
 """A place in a page that must be filled: the page, the place, its read, the entry."""
 
 
 class _Reading:
-    """One read under way."""
+    """One read in progress."""
 
     __slots__ = ("_end", "_next", "_span", "answer", "done", "item", "put_off", "size_bytes")
 
@@ -50,7 +50,7 @@ class _Reading:
         self._end = -1
 
     def page(self, entries_max: int) -> list[int]:
-        """The next entries that are wanted."""
+        """Return the next entries that the read wants."""
         wanted: list[int] = []
         while len(wanted) < entries_max:
             if self._next > self._end:
@@ -68,7 +68,7 @@ class _Reading:
         return wanted
 
     def fits(self, size: int) -> bool:
-        """Whether a record of this size may be added; the first always is."""
+        """Return whether a record of this size may be added; the first one always may."""
         return not self.size_bytes or self.size_bytes + size <= self.item.max_bytes
 
     def take(self, record: bytes | memoryview) -> None:
@@ -84,7 +84,7 @@ _Page = tuple[_Reading, list[int], list[_Found]]
 """The next entries of a read, and what was found of each."""
 
 Admit = Callable[[int], Awaitable[None]]
-"""Waits for room for an answer of at most this many bytes."""
+"""A function that waits for room for an answer of at most this many bytes."""
 
 
 def _size(found: bytes | memoryview | Location) -> int:
@@ -92,7 +92,10 @@ def _size(found: bytes | memoryview | Location) -> int:
 
 
 def _fitting(pages: Sequence[_Page], limit_bytes: int) -> tuple[list[_Page], int]:
-    """The pages of the reads that fit into an answer, the first always, and the most bytes that they give. The others are put off."""
+    """Return the pages of the reads that fit into an answer, and the most bytes that they give.
+
+    The first page always fits. The reads that do not fit are postponed.
+    """
     size_bytes = 0
     for place, (reading, _, found) in enumerate(pages):
         first = found[0]
@@ -107,7 +110,7 @@ def _fitting(pages: Sequence[_Page], limit_bytes: int) -> tuple[list[_Page], int
 
 
 class Reader:
-    """Reads from all the places where an entry can be."""
+    """Read from all the places where an entry can be."""
 
     def __init__(self, *, cache: WriteCache, states: LocalLedgerStates, index: LedgerIndex, logs: EntryLogs) -> None:
         self.entries_read = 0
@@ -119,7 +122,7 @@ class Reader:
         self._logs = logs
 
     async def read(self, items: Sequence[ReadItem], limit_bytes: int = 0, admit: Admit | None = None) -> list[ReadAnswer]:
-        """Answer reads together: one look into the index and one into each log for all of them, page after page.
+        """Answer reads together: one index look-up and one read of each log for all of them, page after page.
 
         Args:
             limit_bytes: the most that all records together may have; one larger record goes alone. 0: no limit.
@@ -158,7 +161,10 @@ class Reader:
         return answers
 
     async def stored(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], bytes | memoryview | None]:
-        """The records of single entries, ``None`` where there is none. Raises ``BookieIOError`` when one of them cannot be read."""
+        """Return the records of single entries, ``None`` where there is none.
+
+        Raises ``BookieIOError`` when one of them cannot be read.
+        """
         found: dict[tuple[int, int], bytes | memoryview | None] = {}
         for (ledger_id, entry_id), answer in zip(
             wanted, await self.read([ReadItem(0, ledger_id, [(entry_id, entry_id)], 0) for ledger_id, entry_id in wanted]), strict=True
@@ -172,8 +178,9 @@ class Reader:
         return found
 
     async def list_entries(self, ledger_id: int, first: int, last: int) -> tuple[int, list[int]]:
-        """``(code, entries)``: those from ``first`` to ``last`` that are here, in order, without reading them. A bookie that may have lost
-        entries answers ``EntryUnknown`` and none. Raises ``BookieIOError``.
+        """Return ``(code, entries)``: the entries from ``first`` to ``last`` that are here, in order, without reading them.
+
+        A bookie that may have lost entries answers ``EntryUnknown`` and no entries. Raises ``BookieIOError``.
         """
         # The cache first: an entry leaves it only after the index has it.
         cached = self._cache.entry_ids(ledger_id, first, last)
@@ -186,7 +193,7 @@ class Reader:
         return (0 if found or state.exists else NoSuchLedger.code), found
 
     async def _locate(self, readings: Sequence[_Reading], entries_max: int) -> list[_Page]:
-        """The next page of each read: which entries it wants, and their records or where these lie."""
+        """Return the next page of each read: the entries that it wants, and their records or locations."""
         pages: list[_Page] = []
         keys: list[bytes] = []
         places: list[tuple[list[_Found], int]] = []
@@ -198,8 +205,8 @@ class Reader:
             ledger_id = reading.item.ledger_id
             found: list[_Found] = [get(ledger_id, entry_id) for entry_id in wanted]
             pages.append((reading, wanted, found))
-        # What is in neither the cache now nor the index in a moment was not here when this began: an entry leaves the cache only after
-        # the index has it.
+        # An entry that is in neither the cache now nor the index afterwards was not here when this began: an entry leaves the
+        # cache only after the index has it.
         for reading, wanted, found in pages:
             missing = [place for place, record in enumerate(found) if record is None]
             if not missing:
@@ -218,7 +225,7 @@ class Reader:
         return pages
 
     async def _fetch(self, pages: Sequence[_Page]) -> None:
-        """Replace the locations that will be needed by what lies there."""
+        """Replace the needed locations by the records that lie there."""
         needed: list[Location] = []
         places: list[_Spot] = []
         for reading, wanted, found in pages:
@@ -247,19 +254,22 @@ class Reader:
             await self._fetch_moved(again)
 
     async def _fetch_moved(self, spots: Sequence[_Spot]) -> None:
-        """A log could not be read. Compaction may have moved the entry and deleted the log since the index was asked: ask once more."""
+        """Read entries again whose log could not be read.
+
+        Compaction may have moved them and deleted the log after the index was asked. This asks the index once more.
+        """
         locations = await self._index.locations([entry_key(reading.item.ledger_id, entry_id) for _, _, reading, entry_id in spots])
         for (found, place, reading, entry_id), location in zip(spots, locations, strict=True):
             if location is None:
-                found[place] = None  # deleted meanwhile
+                found[place] = None  # the entry was deleted in the meantime
                 continue
             data = (await self._logs.read([location]))[0]
             if not isinstance(data, OSError):
                 found[place] = self._checked(data, reading.item.ledger_id, entry_id, location)
-            # Otherwise the location stays: an index that points to an unreadable place.
+            # Otherwise the location stays: the index points to an unreadable place.
 
     def _checked(self, data: bytes | memoryview, ledger_id: int, entry_id: int, location: Location) -> _Found:
-        """The record, or its location again when these bytes are not the record."""
+        """Return the record, or its location again when these bytes are not the record."""
         try:
             decode_entry_record(data, ledger_id, entry_id)
         except ChecksumError:
@@ -284,7 +294,7 @@ class Reader:
             reading.done = True
 
     async def _absent_code(self, ledger_id: int) -> int:
-        """Which negative: a bookie that may have lost entries never says "not there"."""
+        """Return the code for an absent entry. A bookie that may have lost entries never says "not there"."""
         state = await self._states.get(ledger_id)
         if state.limbo:
             return EntryUnknown.code

@@ -1,12 +1,14 @@
-"""A new index for a bookie whose index is damaged, made from its entry logs.
+"""Build a new index from the entry logs of a bookie whose index is damaged.
 
-The logs say which entries are there and where. They do not say which ledgers were fenced or deleted, and what was cut off their end is not
-missed. So everything that the metadata had given out by now is in limbo afterwards (rule 7): the bookie answers "unknown" instead of "not
-there", takes no adds of a writer there, and auto-recovery makes ledger after ledger whole again. What the journal holds above the mark,
-fences included, is replayed at the next start as ever.
+The logs say which entries exist and where. They do not say which ledgers were fenced or deleted, and entries
+cut off the end of a log are not missed. So every ledger id that the metadata have given out by now is in
+limbo afterwards (rule 7). The bookie answers "unknown" instead of "not there", refuses the adds of writers to
+these ledgers, and auto-recovery repairs one ledger after another. The next start replays what the journal
+holds above the mark, fences included, as always.
 
-They do not know the trash either: a ledger that was in it is one of this bookie again, in limbo as all others, and garbage collection puts
-it there once more, because the metadata do not name it. Its grace begins again.
+The logs do not know the trash either. A ledger that was in the trash belongs to this bookie again, in limbo
+as all others. Garbage collection puts it into the trash once more, because the metadata do not name it. Its
+grace period begins again.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _RECORDS_AT_ONCE = 1000
 
 @dataclass(slots=True)
 class Rebuilt:
-    """What the logs gave."""
+    """The result of a scan of all logs."""
 
     entries: int = 0
     logs: int = 0
@@ -41,7 +43,7 @@ class Rebuilt:
     """The last entry of each ledger, and the greatest LAC that came with one."""
     unreadable_records: int = 0
     ends: dict[int, str] = field(default_factory=dict)
-    """Logs that could not be read to their end, and why: torn by a crash as a rule, else damaged. They are never collected."""
+    """Logs that could not be read to their end, and why: usually torn by a crash, otherwise damaged. They are never collected."""
 
 
 async def rebuild_bookie(
@@ -54,14 +56,15 @@ async def rebuild_bookie(
     replace: Callable[[str, str], str],
     progress: Callable[[int, int, int], None],
 ) -> tuple[Rebuilt, str]:
-    """Put a new index in the place of that of a bookie that is stopped. Interrupted, it is done again.
+    """Replace the index of a stopped bookie by a new one. After an interruption, run it again.
 
     Args:
-        given_out: below which id there are ledgers, by the metadata.
-        remove: takes away what an attempt before has left of a new index.
-        replace: puts a closed index in the place of another, and says where that one is now.
+        given_out: an id above those of all ledgers, by the metadata.
+        remove: removes what an earlier attempt has left of a new index.
+        replace: puts a closed index in the place of another, and returns where the old one is now.
 
-    Raises ``Locked`` for a bookie that runs, ``NotFound`` where there is none, ``CorruptData`` for a mark that cannot be read, ``OSError``.
+    Raises ``Locked`` for a running bookie, ``NotFound`` where there is none, ``CorruptData`` for a mark that cannot
+    be read, and ``OSError``.
     """
     for directory in (config.journal_path, config.ledger_path, config.index_path):
         await files.lock(directory)
@@ -77,7 +80,7 @@ async def rebuild_bookie(
     found = await rebuild_index(logs, index, progress)
     await logs.close()
     await rows.close()
-    # In this order: no negative is answered from the new index before the limbo is there.
+    # Keep this order: no negative is answered from the new index before the limbo is stored.
     limbo = Limbo(files, config.ledger_path)
     await limbo.load()
     await limbo.enter(max([ledgers_below, *(ledger_id + 1 for ledger_id in found.ledgers)]), "the index was rebuilt from the entry logs")
@@ -88,10 +91,10 @@ async def rebuild_bookie(
 
 
 async def rebuild_index(logs: EntryLogs, index: LedgerIndex, progress: Callable[[int, int, int], None]) -> Rebuilt:
-    """Fill an empty index with what all logs hold, durably. Of two records of an entry the one written later counts.
+    """Fill an empty index with what all logs hold, durably. Of two records of an entry the later one counts.
 
     Args:
-        progress: called with how many logs are done, of how many, and how many entries were found.
+        progress: called with the number of logs done, the number of all logs, and the entries found.
 
     Raises ``OSError`` when the index cannot be written.
     """
@@ -102,7 +105,7 @@ async def rebuild_index(logs: EntryLogs, index: LedgerIndex, progress: Callable[
             async for _ in _one_log(logs, index, log_id, found):
                 progress(found.logs, len(log_ids), found.entries)
         except CorruptData as error:
-            # The collector deletes and rewrites only logs that the index has begun: what lies behind the damage is kept.
+            # The collector deletes and rewrites only logs that the index has begun, so what follows the damage is kept.
             found.ends[log_id] = str(error)
         else:
             await index.log_began(log_id)

@@ -1,7 +1,8 @@
-"""Keeping this bookie's ephemeral registration in the metadata, through lost sessions and without metadata (rule 19).
+"""Keep this bookie's ephemeral registration in the metadata, through lost sessions and without metadata (rule 19).
 
-The bookie goes on serving whatever happens here. A registration of another session is left alone until its session ends, except that of
-an earlier life of this same instance: the locks on the directories prove that life to be over.
+The bookie continues to serve whatever happens here. A registration of another session is left alone until
+its session ends. The exception is one of an earlier process of this same instance: the locks on the
+directories prove that this process has ended.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ __all__ = ["Registrar"]
 _log = get_logger("bookie.registration")
 _RETRY_SECONDS: Final = 0.2
 _RETRY_MAX_SECONDS: Final = 2.0
-# A registration that another session holds fires its watch when it goes; this is only the fallback.
+# When a registration of another session goes, its watch fires. This interval is only the fallback.
 _LOOK_AGAIN_SECONDS: Final = 5.0
 
 
 class Registrar:
-    """Run ``run`` as a task; ``wanted`` is what it keeps in the metadata.
+    """Keep ``wanted`` in the metadata. Run ``run`` as a task.
 
-    ``prepare`` is awaited before each new registration: from then on ledgers are put here.
+    ``prepare`` is awaited before each new registration: after it, clients place ledgers on this bookie.
     """
 
     def __init__(self, records: Records, clock: Clock, wanted: BookieRegistration, prepare: Callable[[], Awaitable[None]]) -> None:
@@ -46,16 +47,16 @@ class Registrar:
         records.listen(self._session_changed)
 
     def update(self, wanted: BookieRegistration) -> None:
-        """Say something else from now on."""
+        """Publish another registration from now on."""
         self._wanted = wanted
         self._wake.set()
 
     async def wait_tried(self) -> None:
-        """Wait until the first attempt has succeeded or was found to have to wait for another session's end."""
+        """Wait until the first attempt succeeded, or found that it has to wait for another session's end."""
         await self._tried.wait()
 
     async def stop(self) -> None:
-        """Take the registration away, if the metadata is there."""
+        """Remove the registration, if the metadata can be reached."""
         self._stopping = True
         self._wake.set()
         if not self.registered:
@@ -97,7 +98,7 @@ class Registrar:
         self._wake.set()
 
     async def _ensure(self) -> bool:
-        """Make the registration what it should be; false while another session holds it."""
+        """Make the registration as it should be. Return false while another session holds it."""
         records = self._records
         while not self._stopping:
             session_id = records.session_id

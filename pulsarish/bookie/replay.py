@@ -1,8 +1,9 @@
-"""Starting again: what the journal holds above the mark goes back into the store (rule 10).
+"""Replay of the journal at start: what it holds above the mark goes back into the store (rule 10).
 
-A torn tail is cut off, durably, because nobody was promised it. Damage before the end refuses the start, naming file and offset, unless
-the operator gives up what is unreadable; then every ledger that existed is in limbo. When replay is done everything it found has been
-synced by a checkpoint, so nothing is served that only the page cache holds.
+A torn tail is cut off durably, because no client was promised it. Damage before the end refuses the start and
+names file and offset, unless the operator gives up what is unreadable. Then every existing ledger is in
+limbo. When replay ends, a checkpoint has synced everything that it found, so nothing is served that only the
+page cache holds.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Replayed:
     next_file_id: int
     next_sequence: int
     file_ids: list[int]
-    """Every file there was; all can go once the mark is past them."""
+    """All files that exist. They can be deleted once the mark is past them."""
     lost: CorruptData | None
     """The damage that the operator chose to give up."""
 
@@ -66,7 +67,7 @@ async def replay(
     durable_below: int,
     give_up_damage: bool,
 ) -> Replayed:
-    """Bring everything at or above the mark into the write cache (and, when that is full, on into the logs).
+    """Put everything at or above the mark into the write cache, and from there into the logs when it is full.
 
     Args:
         durable_below: all records below this one were durable, as the metadata know.
@@ -102,13 +103,13 @@ async def replay(
     if end is not None and end.torn:
         await _cut(files, directory, end)
     next_file_id = max([*file_ids, mark.file_id]) + 1
-    # Given-up records may have used any sequence; none of theirs may be used again.
+    # The given-up records may have used any of these sequences, so none of them may be used again.
     next_sequence = highest if lost is None else max(highest, durable_below) + (1 << 32)
     return Replayed(next_file_id, next_sequence, file_ids, lost)
 
 
 def check_reaches(directory: str, end: int, durable_below: int) -> None:
-    """Raises ``CorruptData`` for a journal that ends before what the metadata know to have been durable in it."""
+    """Raise ``CorruptData`` for a journal that ends before what the metadata know to have been durable in it."""
     if end < durable_below:
         raise CorruptData(
             f"the journal in {directory} is older than it was: it ends before record {end}, and the metadata know that all records below "
@@ -120,7 +121,7 @@ def check_reaches(directory: str, end: int, durable_below: int) -> None:
 
 
 def _check_first(directory: str, record: JournalRecord, mark: Mark, instance_id: str) -> None:
-    """A file begins with whose journal it is, and the marked one reaches down to the mark."""
+    """Check a first record: it names the journal's bookie, and that of the marked file reaches down to the mark."""
     if record.offset:
         return
     where = f"the journal file {directory}/{file_name(record.file_id)}"

@@ -1,11 +1,12 @@
-"""Reading entries at rest, all of them now and then, to find bit rot before the other copies are needed.
+"""Read all entries on disk from time to time, to find bit rot before the other copies are needed.
 
-An entry that is indexed and cannot be read, or does not match its CRC32C, is asked for once more as a client would: only what that refuses
-too is damaged, for compaction may have moved it meanwhile. Its ledger is then published as lacking copies here, and auto-recovery writes
-the entry again from another replica, onto this bookie. Until then it is answered as an error, never as "no such entry" (rule 8).
+An indexed entry that cannot be read, or does not match its CRC32C, is read once more as for a client, because
+compaction may have moved it in the meantime. Only if that read fails, too, the entry is damaged. Its ledger is
+then published as under-replicated on this bookie, and auto-recovery writes the entry again from another
+replica, onto this bookie. Until then a read of it is answered with an error, never with "no such entry" (rule 8).
 
-Then the entry logs are compared with the index: a confirmed entry that lies in a log and that the index does not know is published
-too.
+Then the entry logs are compared with the index. A confirmed entry that lies in a log and is missing in the
+index is published, too.
 """
 
 from __future__ import annotations
@@ -33,26 +34,26 @@ _LANE: Final = "scrub"
 
 
 class Scrubber:
-    """Rounds over all entries; ``scrub`` is one."""
+    """Scrub all entries in rounds. ``scrub`` is one round."""
 
     def __init__(self, store: EntryStore, ledgers: LedgerStore, files: Files, clock: Clock, config: BookieConfig) -> None:
         self.rounds = 0
         self.entries = 0
         self.bytes = 0
         self.damaged = 0
-        """Entries found damaged, or missing in the index, again in each round until they are repaired."""
+        """Entries found damaged, or missing in the index. Each round counts them again until they are repaired."""
         self._stopping = False
         self._busy = asyncio.Lock()
         self._store = store
         self._ledgers = ledgers
         self._clock = clock
         self._config = config
-        # Files and a lane of its own: clients' reads do not wait behind it.
+        # Files and a lane of its own: clients' reads do not wait for them.
         self._logs = EntryLogs(files, store.index, config.ledger_path, size_bytes=config.entry_log_size_bytes, open_max=1, read_lane=_LANE)
         self._unpublished: dict[int, None] = {}
 
     async def scrub(self) -> None:
-        """One round, at ``local_scrub_rate_bytes``."""
+        """Run one round, at ``local_scrub_rate_bytes``."""
         async with self._busy:
             try:
                 await self._scrub_all()
@@ -76,7 +77,7 @@ class Scrubber:
             after = page[-1][0]
 
     async def stop(self) -> None:
-        """Returns when nothing is read any more."""
+        """Stop, and return when no read is under way."""
         self._stopping = True
         async with self._busy:
             await self._logs.close()
@@ -100,7 +101,7 @@ class Scrubber:
         await self._publish()
 
     async def _scrub_log(self, log_id: int) -> None:
-        """Look for confirmed entries that the log has and the index does not, of ledgers that are here."""
+        """Find confirmed entries that the log has and the index does not, in ledgers that are here."""
         logs, index = self._logs, self._store.index
         if log_id == self._store.logs.current_id or log_id not in await logs.ids():
             return
@@ -114,7 +115,7 @@ class Scrubber:
                     if self._stopping:
                         return
         except (CorruptData, OSError) as error:
-            # Torn by a crash, as a rule, or collected meanwhile. What the index has of it was read before.
+            # Usually torn by a crash, or collected in the meantime. The entries of it that the index has were read before.
             _log.debug("the comparison of an entry log with the index ended early", log=log_id, reason=error)
         await self._publish()
 
@@ -122,9 +123,9 @@ class Scrubber:
         ledger_id = chunk.ledger_id
         for first in range(0, len(chunk.locations), _PAGE_ENTRIES):
             found = await self._logs.read(chunk.locations[first : first + _PAGE_ENTRIES])
-            # What does not match its CRC32C says nothing: its ids may be those of an entry that was never here.
+            # A record that does not match its CRC32C proves nothing: its ids may be those of an entry that was never here.
             ids = [peek_ids(data) for data in found if not isinstance(data, OSError) and matches_crc(data)]
-            # Nothing above LAC was acknowledged: a crash may have lost its journal record and left it in the log.
+            # No entry above the LAC was acknowledged: a crash may have lost its journal record and left it in the log.
             entry_ids = [entry_id for _, ledger, entry_id, _, _ in ids if ledger == ledger_id and 0 <= entry_id <= lac]
             places = await self._store.index.locations([entry_key(ledger_id, entry_id) for entry_id in entry_ids])
             for entry_id, place in zip(entry_ids, places, strict=True):
@@ -134,7 +135,7 @@ class Scrubber:
                     self._unpublished[ledger_id] = None
 
     async def _is_missing(self, ledger_id: int, entry_id: int) -> bool:
-        """Whether a read answers that it is not there, of a ledger that is not deleted."""
+        """Return whether a read of this entry answers "not there", for a ledger that is not deleted."""
         answer = (await self._store.reader.read([ReadItem(0, ledger_id, [(entry_id, entry_id)], 1)]))[0]
         return answer.code == NoSuchEntry.code
 

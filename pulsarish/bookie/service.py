@@ -1,9 +1,9 @@
-"""The gRPC face of a bookie: streams of adds and reads, and the calls of the control lane.
+"""The gRPC interface of a bookie: streams of adds and reads, and the calls of the control lane.
 
-Each stream has one reader and one writer, as the seam of streams asks: calls of one kind must not overlap. The reader hands batches to the
-store, which answers in order once they are durable; the writer joins all answers that wait into one message. Calls run beside the streams
-and never queue behind adds. A reader that has too much unanswered, on its connection or in the journal, stops receiving, which slows its
-sender down.
+Each stream has one reader and one writer, because calls of one kind must not overlap on a gRPC stream. The
+reader passes batches to the store, which answers in order once they are durable. The writer joins all
+answers that wait into one message. Calls run besides the streams and never queue behind adds. A reader with
+too much unanswered, on its connection or in the journal, stops receiving, which slows the sender down.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _LIST_LIMIT_MAX: Final = 10_000
 _READS_PER_ANSWER_MAX: Final = 256
 _READ_REQUESTS_MAX: Final = 4  # requests of one stream that wait to be read; the client keeps to two
 _CALL_BYTES_MAX: Final = 1 << 20
-_LARGE_CALLS_MAX: Final = 4  # calls at a time that read or list much
+_LARGE_CALLS_MAX: Final = 4  # concurrent calls that read or list much
 
 _FAILURES: Final[dict[str, Callable[[int, str], Message]]] = {
     "bookie.fence": lambda code, why: pb.FenceResponse(code=code, message=why, lac=NO_ENTRY),
@@ -66,8 +66,10 @@ _FAILURES: Final[dict[str, Callable[[int, str], Message]]] = {
 
 
 def _or_failure(name: str, handler: CallHandler) -> CallHandler:
-    """The handler. Where it raises it answers that nothing is known, because a caller must never take that for a negative, and where the
-    request is malformed that the request is invalid.
+    """Return a handler that always answers.
+
+    When the handler raises, it answers "unknown", because a caller must never take an error for "not there". A
+    malformed request gets the answer "invalid request".
     """
     failure = _FAILURES.get(name)
 
@@ -82,7 +84,7 @@ def _or_failure(name: str, handler: CallHandler) -> CallHandler:
                 raise InvalidArgument(reason) from None
             _log.warning("a call is refused", call=name, reason=reason)
             return failure(InvalidArgument.code, reason).SerializeToString()
-        except Exception as error:  # of the disk, of the index, or a defect: the caller learns that it is not known
+        except Exception as error:  # an error of the disk or the index, or a defect: the caller learns that the result is unknown
             if failure is None:
                 raise
             _log.error("a call fails, because what is stored cannot be read", exception=error, call=name)
@@ -92,7 +94,7 @@ def _or_failure(name: str, handler: CallHandler) -> CallHandler:
 
 
 class _AddAnswers:
-    """What one add stream has to say."""
+    """The answers of one add stream that wait to be sent."""
 
     def __init__(self) -> None:
         self.answered = 0
@@ -101,7 +103,7 @@ class _AddAnswers:
         self.over = False
 
     def add(self, results: list[AddResult]) -> None:
-        """Join a batch's results to those that wait; consecutive ranges with one outcome become one."""
+        """Join a batch's results to those that wait. Consecutive ranges with one outcome become one."""
         self.answered += 1
         waiting = self.results
         for result in results:
@@ -115,7 +117,7 @@ class _AddAnswers:
 
 
 class BookieService:
-    """Handlers over a store."""
+    """The handlers of all calls and streams over a store."""
 
     def __init__(
         self,
@@ -159,17 +161,17 @@ class BookieService:
         return {name: _or_failure(name, handler) for name, handler in handlers.items()}
 
     async def probe(self) -> None:
-        """Take the way of an add from its arrival to its sync; returns at its end."""
+        """Process an empty add like a received one. Return when it is synced."""
         await self._all_adds.wait_for_room()
         await self._store.probe()
 
     @property
     def unanswered_bytes(self) -> int:
-        """Bytes of adds received and not answered, of all connections."""
+        """Bytes of received and unanswered adds, of all connections."""
         return self._all_adds.used_bytes
 
     async def wait_idle(self) -> None:
-        """Wait until no stream is open: after the listener has stopped, nothing more is added."""
+        """Wait until no stream is open. After the listener has stopped, nothing more is added."""
         await self._idle.wait()
 
     def _opened(self) -> None:
@@ -186,8 +188,6 @@ class BookieService:
             stream.abort(f"{task} failed on the bookie: {type(error).__name__}")
 
         self._tasks.contain(f"{task} {stream.peer}", error, Scope(ScopeKind.CONNECTION, stream.peer, end))
-
-    # Adds.
 
     async def _add_stream(self, stream: Stream) -> None:
         answers = _AddAnswers()
@@ -242,7 +242,7 @@ class BookieService:
                 try:
                     await store.add(message, batch, answer)
                 except ChecksumError as error:
-                    # The writer learns that all it has no answer to is unknown, and sends it again.
+                    # The writer takes everything unanswered as unknown, and sends it again.
                     _log.warning("damaged entries arrived, their connection is ended", peer=stream.peer, reason=error)
                     stream.abort(str(error))
                     answer([])
@@ -251,7 +251,7 @@ class BookieService:
                     answer([])
                     self._contain("adds", error, stream)
         except StreamBroken:
-            # The client will ask again for what it has no answer to; what was taken stays taken.
+            # The client will ask again for what is unanswered; what was stored stays stored.
             return
         finished = True
         if unanswered:
@@ -273,8 +273,6 @@ class BookieService:
         except Exception as error:  # noqa: BLE001  # whatever it is: without a writer no add on this connection is answered
             self._contain("add answers", error, stream)
 
-    # Reads.
-
     async def _read_stream(self, stream: Stream) -> None:
         requests: asyncio.Queue[tuple[str, list[ReadItem]] | None] = asyncio.Queue(_READ_REQUESTS_MAX)
         self._opened()
@@ -288,7 +286,7 @@ class BookieService:
                     break
                 await requests.put(request)
         except StreamBroken:
-            pass  # the worker finds out when it sends; nobody waits for its answers any more
+            pass  # the worker notices when it sends; the client does not wait for the answers any more
         finally:
             self._closed()
             await requests.put(None)
@@ -331,7 +329,7 @@ class BookieService:
                 count_max = _READS_PER_ANSWER_MAX if len(found) == len(group) else 2 * len(found)
                 if at == len(items):
                     answered += 1
-                # One copy waits until the client takes it, and not the records it is made of too.
+                # Only one copy waits until the client receives it, without the records that it was made of.
                 answer = b"".join(encode_read_response(answered, found))
                 del found
                 broken = not await _send(stream, [answer])
@@ -340,8 +338,6 @@ class BookieService:
                     break
         if not broken:
             await stream.finish()
-
-    # Control.
 
     async def _fence(self, request: bytes) -> bytes:
         asked = pb.FenceRequest.FromString(request)
@@ -459,7 +455,7 @@ class BookieService:
         ).SerializeToString()
 
     def _refusal(self, instance_id: str, *ids: int) -> int:
-        """Return the code for a request that is for another bookie, or names an id that was never given out; 0 when there is neither."""
+        """Return the code for a request that is for another bookie, or names an id that was never given out; otherwise 0."""
         if instance_id != self._store.instance_id:
             return WrongBookie.code
         return 0 if all(0 <= each <= ID_MAX for each in ids) else InvalidArgument.code
@@ -473,7 +469,7 @@ class BookieService:
 
 
 def _group(items: list[ReadItem], start: int, count_max: int, limit_bytes: int) -> list[ReadItem]:
-    """The reads from ``start`` on that are answered together if what they find fits."""
+    """Return the reads from ``start`` on that are answered together if their records fit."""
     end, size_bytes = start, 0
     while end < len(items) and end - start < count_max and (end == start or size_bytes + items[end].max_bytes <= limit_bytes):
         size_bytes += items[end].max_bytes

@@ -1,4 +1,4 @@
-"""How full the disks are, and what is still taken (rule 13): decisions only."""
+"""Decide from the free disk space what a bookie still accepts (rule 13), without I/O."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pulsarish.model.units import human_bytes
 
 __all__ = ["SpaceMode", "check_room_to_start", "next_mode", "space_reason"]
 
-_MARGIN = 1.25  # writable again only with this much more than the threshold, so that the mode does not flap
+_MARGIN = 1.25  # a bookie is writable again only with this much above the threshold, so that the mode does not flap
 
 
 class SpaceMode(Enum):
@@ -19,7 +19,7 @@ class SpaceMode(Enum):
 
 
 def space_reason(mode: SpaceMode, directory: str, free_bytes: int, *, read_only_free_bytes: int, reserved_bytes: int) -> str:
-    """Return why a bookie takes less than everything, and what helps; empty for a writable one.
+    """Return why a bookie does not accept everything, and what helps; empty for a writable one.
 
     Args:
         directory: the one with the least free space.
@@ -35,7 +35,7 @@ def space_reason(mode: SpaceMode, directory: str, free_bytes: int, *, read_only_
 
 
 def check_room_to_start(directory: str, free_bytes: int, journal_file_size_bytes: int) -> None:
-    """Raises ``OSError`` where the journal cannot preallocate its next file."""
+    """Raise ``OSError`` where the journal cannot preallocate its next file."""
     if free_bytes < journal_file_size_bytes:
         raise OSError(
             errno.ENOSPC,
@@ -45,7 +45,7 @@ def check_room_to_start(directory: str, free_bytes: int, journal_file_size_bytes
 
 
 def next_mode(mode: SpaceMode, free_bytes: int, *, read_only_free_bytes: int, reserved_bytes: int) -> SpaceMode:
-    """The mode for this much free space, the least of all directories."""
+    """Return the mode for this free space, the least of all directories."""
     if free_bytes < reserved_bytes:
         return SpaceMode.RESERVED
     if mode is SpaceMode.RESERVED and free_bytes < reserved_bytes * _MARGIN:

@@ -1,4 +1,4 @@
-"""A bookie's storage put together: what the faces call, and the start from what a crash left."""
+"""The whole storage of a bookie: what the gRPC and HTTP interfaces call, and the start after a crash."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _INDEX_ROWS: Final = "rows"
 
 @dataclass(slots=True)
 class StoreCounters:
-    """Plain counts, exported when somebody scrapes."""
+    """Counts that are exported when metrics are scraped."""
 
     added_entries: int = 0
     added_bytes: int = 0
@@ -50,7 +50,7 @@ class StoreCounters:
 
 
 async def has_data(files: Files, config: BookieConfig) -> bool:
-    """Whether a journal, an entry log or a mark is there."""
+    """Return whether a journal, an entry log or a mark exists."""
     if await journal_file_ids(files, config.journal_path):
         return True
     names = await files.list(config.ledger_path)
@@ -58,7 +58,7 @@ async def has_data(files: Files, config: BookieConfig) -> bool:
 
 
 class EntryStore:
-    """Entries, fences and LACs of ledgers, durable before they are answered. Made by ``open_store``."""
+    """Entries, fences and LACs of ledgers, durable before they are answered. ``open_store`` makes it."""
 
     def __init__(
         self,
@@ -84,27 +84,28 @@ class EntryStore:
         self.reader = Reader(cache=cache, states=states, index=index, logs=logs)
         self.counters = StoreCounters()
         self.add_seconds = Operation()
-        """From an add's arrival to its answer, an entry counting once."""
+        """The time from an add's arrival to its answer; an entry counts once."""
         self.read_seconds = Operation()
-        """The same of reads, an entry asked for counting once."""
+        """The time from a read's arrival to its answer; a requested entry counts once."""
         self.space = SpaceMode.WRITABLE
         self.wants_checkpoint = asyncio.Event()
         self.broken: Exception | None = None
-        """Why a write of the index failed: what others wrote there may be lost with it, so the next checkpoint ends the process by it."""
+        """Why a write of the index failed. The index may have lost earlier writes with it, so the next checkpoint raises this
+        and ends the process.
+        """
         self.add_synced_seconds = clock.monotonic()
         """When an add was last synced, by the clock's ``monotonic``."""
         self._probes = 0  # since the mark
         self._clock = clock
 
-    # Adding.
-
     async def add(self, message: bytes, batch: AddBatch, answer: Callable[[list[AddResult]], None]) -> None:
-        """Take what may be taken of a batch. ``answer`` is called once, in the order of the calls, when all of it is durable or refused.
+        """Store the entries of a batch that may be stored. ``answer`` is called once, when all of it is durable or refused.
 
-        ``message`` is the batch as it came over the wire; it goes into the journal as it is.
+        Answers come in the order of the calls. ``message`` is the batch as it came over the wire; it goes into the
+        journal unchanged.
 
-        Raises ``ChecksumError`` when an entry does not match its checksum, and takes nothing of the batch: the ids of such an entry cannot
-        be trusted, so no answer could name it, and its writer would wait for that answer forever.
+        Raises ``ChecksumError`` when an entry does not match its checksum, and stores nothing of the batch. The ids of
+        such an entry cannot be trusted, so no answer could name it, and its writer would wait for that answer forever.
         """
         records = batch.records
         heads, bad = check_records(records)
@@ -154,7 +155,7 @@ class EntryStore:
             self.journal.append_barrier(lambda: answer(results))
 
     async def probe(self) -> None:
-        """Add a batch without entries, the way that all adds go; returns once it is synced."""
+        """Add a batch without entries, like any other add. Return once it is synced."""
         while self.cache.is_full:
             await self.checkpointer.wait_for_room()
         parts = encode_add(self.instance_id, recovery=False, sizes=[], parts=[])
@@ -192,7 +193,7 @@ class EntryStore:
             parts: list[bytes | bytearray | memoryview] = [message]
             size_bytes = len(message)
         else:
-            # Only what was taken may come back in a replay.
+            # Only accepted entries may come back in a replay.
             kept = list(records) if taken is None else [records[place] for place in taken]
             count = len(kept)
             parts = encode_add(batch.instance_id, recovery=batch.recovery, sizes=[len(record) for record in kept], parts=kept)
@@ -211,12 +212,10 @@ class EntryStore:
         if self.cache.wants_flush:
             self.wants_checkpoint.set()
 
-    # Fencing and LACs.
-
     async def fence(self, ledger_id: int) -> tuple[int, int]:
-        """Fence, also a ledger never seen; ``(code, LAC)`` once the fence is durable, in every branch (rule 5)."""
+        """Fence a ledger, also an unknown one. Return ``(code, LAC)`` once the fence is durable, on every path (rule 5)."""
         state = await self.states.get(ledger_id)
-        if not state.fenced or not state.exists:  # one that was deleted is fenced only as long as that is remembered
+        if not state.fenced or not state.exists:  # a deleted ledger is fenced only as long as the bookie remembers it
             state.fenced = True
             self.states.changed(state)
             state.fence_sequence = self.journal.append(RecordType.FENCE, [FENCE_PAYLOAD.pack(ledger_id)], FENCE_PAYLOAD.size)
@@ -227,9 +226,12 @@ class EntryStore:
         return (EntryUnknown.code, NO_ENTRY) if limbo else (0, lac)
 
     async def clear_limbo(self, ledger_id: int, times: int) -> int:
-        """Auto-recovery has verified or written every entry of this closed ledger that should be here: answer negatives of it again, once
-        that is durable. The fence may be among what was lost, so it is set first. Answers a code: refused when it was done in another
-        limbo than the ``times``-th, for what was verified then may be among what was lost since."""
+        """End a closed ledger's limbo, so that the bookie answers "not there" for it again. Return a code once that is durable.
+
+        Auto-recovery has verified or written every entry that should be here. The fence may be among what was lost,
+        so it is set first. The call is refused when ``times`` is not the present limbo: entries that were verified in
+        an earlier limbo may be lost since.
+        """
         if times != self.limbo.times:
             return EntryUnknown.code
         await self.fence(ledger_id)
@@ -241,7 +243,10 @@ class EntryStore:
         return 0
 
     async def write_lacs(self, told: Sequence[tuple[int, int]]) -> list[int]:
-        """Keep explicit LACs, of ``(ledger, LAC)``; their codes once all are durable. A fenced ledger's writer is told to stop."""
+        """Store explicit LACs, given as ``(ledger, LAC)``. Return their codes once all are durable.
+
+        The code for a fenced ledger makes its writer stop.
+        """
         await self.states.load([ledger_id for ledger_id, _ in told])
         codes: list[int] = []
         for ledger_id, lac in told:
@@ -255,12 +260,12 @@ class EntryStore:
                 self.states.changed(state)
                 self.journal.append(RecordType.EXPLICIT_LAC, [EXPLICIT_LAC_PAYLOAD.pack(ledger_id, lac)], EXPLICIT_LAC_PAYLOAD.size)
                 state.wake()
-        # Everything queued so far: these, those of others that they repeat, and the fences that refused them.
+        # Wait for everything queued so far: these, those of other calls that they repeat, and the fences that refused them.
         await self.journal.wait_synced(self.journal.queue.next_sequence - 1)
         return codes
 
     async def read_lac(self, ledger_id: int, after_lac: int, wait_seconds: float) -> tuple[int, int]:
-        """``(code, LAC)``, the greatest of what entries brought and what was written explicitly; waits until it is above ``after_lac``."""
+        """Return ``(code, LAC)``: the greatest LAC, from entries or written explicitly. Wait until it is above ``after_lac``."""
         state = await self.states.get(ledger_id)
         if wait_seconds > 0 and state.known_lac <= after_lac:
             await self._wait_for_lac(state, after_lac, wait_seconds)
@@ -280,15 +285,13 @@ class EntryStore:
         finally:
             state.waiters.remove(waiter)
 
-    # Reading.
-
     async def recovery_read(self, ledger_id: int, first: int, last: int, max_bytes: int) -> ReadAnswer:
-        """Fence, then read: what is not there now can never be added by the old writer (rule 6)."""
+        """Fence, then read: the former writer can never add what is missing now (rule 6)."""
         await self.fence(ledger_id)
         return (await self.read([ReadItem(0, ledger_id, [(first, last)], max_bytes)]))[0]
 
     async def read(self, items: Sequence[ReadItem], limit_bytes: int = 0, admit: Admit | None = None) -> list[ReadAnswer]:
-        """As ``Reader.read``."""
+        """Read entries, as ``Reader.read``."""
         began = self._clock.monotonic()
         answers = await self.reader.read(items, limit_bytes, admit)
         took = self._clock.monotonic() - began
@@ -300,7 +303,7 @@ class EntryStore:
         return answers
 
     async def list_ledgers(self, after: int, limit: int) -> tuple[list[int], bool]:
-        """Ledgers above ``after`` in order, and whether there are more."""
+        """Return ledgers above ``after`` in order, and whether there are more."""
         rows = [ledger_id for ledger_id, _ in await self.index.ledgers(after, limit + 1)]
         found = sorted(dict.fromkeys([*rows, *self.states.unwritten(after)]))
         return found[:limit], len(found) > limit
@@ -320,11 +323,9 @@ class EntryStore:
         """Return the greatest id of a ledger that this bookie knows, a deleted one included; -1 for none."""
         return max([await self.index.highest_ledger(), *self.states.unwritten(-1)[-1:]])
 
-    # Housekeeping.
-
     @contextmanager
     def index_write(self) -> Iterator[None]:
-        """Around a write of the index whose caller handles its failure: the next checkpoint ends the process with it."""
+        """Enclose a write of the index whose caller handles its failure: the next checkpoint ends the process with it."""
         try:
             yield
         except Exception as error:
@@ -342,7 +343,7 @@ class EntryStore:
             self._probes -= probes
 
     async def close(self) -> None:
-        """Write everything out. Nothing may be added any more."""
+        """Write everything out and close. Nothing may be added after this."""
         await self.journal.stop()
         await self.checkpointer.checkpoint(self.journal)
         await self.logs.close()
@@ -364,9 +365,9 @@ async def open_store(
     """Open the directories of a bookie whose cookies agree, and replay its journal.
 
     Args:
-        ledgers_given_out: below which id there may be ledgers; called only when damage to the journal is given up.
+        ledgers_given_out: returns an id above those of all ledgers; called only when damage to the journal is given up.
         durable_below: all records of the journal below this one were durable, as the metadata know.
-        limbo_times: how often it was in limbo, as the metadata know.
+        limbo_times: how often the bookie was in limbo, as the metadata know.
 
     Raises ``CorruptData``, and what ``ledgers_given_out`` raises.
     """
@@ -379,7 +380,7 @@ async def open_store(
     try:
         await states.count_rows()
         await logs.open()
-        _ = await index.highest_ledger()  # registration asks for it, and would try again forever
+        _ = await index.highest_ledger()  # the registration asks for it, and would retry forever
     except (OSError, BookieIOError) as error:
         raise BookieIOError(f"{error}. {_rebuild(config)}") from error.__cause__ or error
     mark = await _first_mark(files, config, await logs.ids())
@@ -411,7 +412,7 @@ async def open_store(
         if replayed.lost is not None:
             await limbo.enter(await ledgers_given_out(), str(replayed.lost), times_before=limbo_times)
             states.enter_limbo()
-        # What was replayed may have been in the page cache only: it is synced here, before anything is served.
+        # Replayed entries may have been in the page cache only: sync them here, before anything is served.
         await checkpointer.flush()
         next_file_id, next_sequence, old_files = replayed.next_file_id, replayed.next_sequence, replayed.file_ids
         took_ms = round((clock.monotonic() - began) * 1000)
@@ -449,7 +450,7 @@ async def open_store(
 
 
 def index_rows_path(config: BookieConfig) -> str:
-    """The directory of the index itself."""
+    """Return the directory of the index itself."""
     return f"{config.index_path}/{_INDEX_ROWS}"
 
 
@@ -461,7 +462,7 @@ async def _open_index(open_index: Callable[[str], Awaitable[KeyValueIndex]], con
 
 
 def _check_index_reaches(index: LedgerIndex, mark: Mark | None, config: BookieConfig) -> None:
-    """Raises ``CorruptData`` for an index older than the mark: entries below it are nowhere else."""
+    """Raise ``CorruptData`` for an index older than the mark: entries below the mark are nowhere else."""
     if mark is not None and index.rows.synced < mark.index_write:
         raise CorruptData(
             f"the index in {index_rows_path(config)} is older than the mark {config.ledger_path}/{MARK_NAME}: it ends at write "
@@ -478,13 +479,16 @@ def _rebuild(config: BookieConfig) -> str:
 
 
 async def _first_mark(files: Files, config: BookieConfig, log_ids: Sequence[int]) -> Mark | None:
-    """Where replay begins; ``None`` for a bookie that has never served. Raises ``CorruptData`` when the mark was lost."""
+    """Return where replay begins; ``None`` for a bookie that has never served.
+
+    Raises ``CorruptData`` when the mark was lost.
+    """
     mark = await read_mark(files, config.ledger_path)
     if mark is not None:
         return mark
     file_ids = await journal_file_ids(files, config.journal_path)
     if 1 in file_ids:
-        # The first start ended before it wrote the mark; everything there ever was is in the journal.
+        # The first start ended before it wrote the mark, so the journal has everything.
         return Mark(1, FIRST_SEQUENCE)
     if file_ids or log_ids:
         raise CorruptData(

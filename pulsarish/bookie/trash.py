@@ -1,11 +1,12 @@
 """The trash: ledgers that the metadata do not have any more, kept for a while before their space is freed.
 
-A ledger goes into the trash by one row of the index: its entries keep theirs, and compaction counts their bytes as living. To writers it is
-a deleted one, fenced and unknown. Reads still find its entries: a negative answer must stay true. It comes out again whole, with its
-fence, when the metadata name it again or an operator says so. After the grace its entries' rows are deleted; then the entry logs are
-rewritten without them.
+One row of the index puts a ledger into the trash. Its entries keep their rows, and compaction counts their
+bytes as live. For writers the ledger is deleted: fenced and unknown. Reads still find its entries, because a
+negative answer must stay true. The ledger is restored whole, with its fence, when the metadata name it again
+or an operator restores it. After the grace period the rows of its entries are deleted, and then the entry logs
+are rewritten without them.
 
-The grace counts by the clock that does not jump, so it begins again when the bookie starts.
+The grace period counts by the monotonic clock, so it begins again when the bookie starts.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ class Trash:
         self.restored = 0
         self._store = store
         self._clock = clock
-        self._known_at: dict[int, float] = {}  # by ledger: since when this process knows that it is here
+        self._known_at: dict[int, float] = {}  # by ledger: since when this process knows that it is in the trash
 
     async def ledgers(self) -> list[TrashedLedger]:
-        """All of it, by ledger id."""
+        """Return all ledgers of the trash, by id."""
         found: list[TrashedLedger] = []
         while page := await self._store.index.trashed(found[-1].ledger_id if found else -1, ROWS_MAX):
             found += page
@@ -50,7 +51,7 @@ class Trash:
         return found
 
     async def sizes(self) -> list[TrashedSize]:
-        """All of it, with the bytes that its entries take in entry logs."""
+        """Return all ledgers of the trash, with the bytes that their entries take in entry logs."""
         found = await self.ledgers()
         size_bytes = dict.fromkeys((each.ledger_id for each in found), 0)
         if found:
@@ -61,19 +62,19 @@ class Trash:
         return [TrashedSize(each.ledger_id, each.since_ms, size_bytes[each.ledger_id]) for each in found]
 
     def is_due(self, ledger_id: int, grace_seconds: float) -> bool:
-        """Whether a ledger that ``ledgers`` has listed has been here for so long."""
+        """Return whether a ledger that ``ledgers`` has listed has been in the trash for this time."""
         known_at = self._known_at.get(ledger_id)
         return known_at is not None and self._clock.monotonic() - known_at >= grace_seconds
 
     async def put(self, ledger_id: int) -> bool:
-        """Durably put a ledger into the trash. ``False``: not now, something is still being written of it."""
+        """Put a ledger into the trash, durably. ``False``: not now, because something of it is still being written."""
         store = self._store
         async with store.checkpointer.lock:
             state = await store.states.get(ledger_id)
             if not state.exists:
                 return False
             if store.cache.holds(ledger_id):
-                return False  # what is not in an entry log yet could not come back
+                return False  # entries that are not in an entry log yet could not be restored
             row = state.row()
             (before,) = await store.index.trashed_rows([ledger_id])
             merged, whole = (row, True) if before is None else (row.merged(before.row), before.since_ms > 0)
@@ -82,7 +83,7 @@ class Trash:
             self.count = len(self._known_at)
             now = store.states.loaded.get(ledger_id)
             if store.cache.holds(ledger_id) or (now is not None and now.row() != row):
-                # Something came meanwhile: its row is written again, and the next round looks again.
+                # Entries came in the meantime. Its row is written again, and the next round tries again.
                 store.states.changed(await store.states.get(ledger_id))
                 return False
             store.states.drop(ledger_id)
@@ -90,7 +91,7 @@ class Trash:
         return True
 
     async def restore(self, ledger_id: int) -> bool:
-        """Durably take a ledger out of the trash. ``False``: it is not there, or not whole any more."""
+        """Take a ledger out of the trash, durably. ``False``: it is not there, or not whole any more."""
         store = self._store
         async with store.checkpointer.lock:
             (found,) = await store.index.trashed_rows([ledger_id])
@@ -112,13 +113,13 @@ class Trash:
         return True
 
     async def empty(self, ledger_id: int) -> bool:
-        """Delete a ledger of the trash for good. ``False``: it is not there, or something was written of it since."""
+        """Delete a ledger of the trash for good. ``False``: it is not there, or was written to since."""
         store = self._store
         async with store.checkpointer.lock:
             (found,) = await store.index.trashed_rows([ledger_id])
             if found is None or (await store.states.get(ledger_id)).exists:
                 return False
-            # Its own row goes last, so that a crash in between leaves it to be found again, and says that it is not whole any more.
+            # Delete its own row last: after a crash in between the ledger is found again, with the note that it is not whole.
             with store.index_write():
                 await store.index.begin_emptying(ledger_id, found.row)
             while keys := await store.index.entry_keys(ledger_id, ROWS_MAX):

@@ -32,7 +32,10 @@ def _crc(seen: TreeState) -> int:
 
 
 async def remembered_age(records: Records, clock: Clock, files: Files, config: BookieConfig) -> TreeAge:
-    """What this bookie knows of the metadata's age, of its earlier processes too. Raises ``CorruptData`` for a file that cannot be read."""
+    """Return what this bookie knows of the metadata's age, from its earlier processes, too.
+
+    Raises ``CorruptData`` for a file that cannot be read.
+    """
     directory = config.ledger_path
     age = TreeAge(records, clock, seen=await _read(files, directory), keep=partial(_write, files, directory))
     age.holder = f"bookie {config.bookie_id}"
@@ -40,7 +43,7 @@ async def remembered_age(records: Records, clock: Clock, files: Files, config: B
 
 
 async def _read(files: Files, directory: str) -> TreeState:
-    """``NOTHING_SEEN`` without a file. Raises ``CorruptData`` for one that cannot be read."""
+    """Read the file; ``NOTHING_SEEN`` without one. Raises ``CorruptData`` for one that cannot be read."""
     path = f"{directory}/{MEMORY_NAME}"
     data = await read_file(files, path)
     if data is None:
@@ -58,5 +61,5 @@ _REMEDY: Final = "it says how new the metadata were: delete it once you are sure
 
 
 async def _write(files: Files, directory: str, seen: TreeState) -> None:
-    """Raises ``OSError``."""
+    """Write the file. Raises ``OSError``."""
     await files.replace(f"{directory}/{MEMORY_NAME}", msgspec.json.encode(_Stored(seen, _crc(seen))) + b"\n")

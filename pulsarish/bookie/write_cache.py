@@ -1,8 +1,8 @@
-"""The entries that are not in the entry logs yet: two generations, the one being filled and the one being flushed.
+"""The entries that are not in the entry logs yet, in two generations: one is filled, one is flushed.
 
-A record is kept as a view of the message in which it came, so nothing is copied and a message's memory lives until its generation is
-flushed; sizes therefore count whole messages. An entry leaves only after the index points to it, so whoever looks first here and then in
-the index never misses one in transit.
+A record is kept as a view of the message in which it came. So nothing is copied, and a message's memory lives
+until its generation is flushed; sizes therefore count whole messages. An entry leaves only after the index
+points to it, so a reader that looks first here and then in the index never misses one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 __all__ = ["ENTRY_OVERHEAD_BYTES", "Generation", "WriteCache"]
 
 ENTRY_OVERHEAD_BYTES: Final = 300
-"""What one entry costs besides its bytes: the view, its number, its place in the dictionary."""
+"""The memory of one entry besides its bytes: the view, its number, its place in the dictionary."""
 
 Entries = dict[int, memoryview]
 
@@ -28,7 +28,7 @@ class Generation:
         self.entries_count = 0
 
     def entries(self, ledger_id: int) -> Entries:
-        """The ledger's entries, to be added to."""
+        """Return the ledger's entries, to be added to."""
         found = self.ledgers.get(ledger_id)
         if found is None:
             found = self.ledgers[ledger_id] = {}
@@ -39,8 +39,8 @@ class WriteCache:
     """Both generations.
 
     Args:
-        size_bytes: of both together. ``wants_flush`` from half of it on; ``is_full`` when the active one has filled its half again while
-            the other is still being flushed.
+        size_bytes: of both together. ``wants_flush`` is set from half of it on. ``is_full`` is set when the active
+            generation has filled its half while the other one is still being flushed.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -66,7 +66,7 @@ class WriteCache:
 
     @property
     def filled_share(self) -> float:
-        """How much of the active generation's half is taken."""
+        """The share of the active generation's half that is taken."""
         return self.active.size_bytes / max(1, self._half_bytes)
 
     def get(self, ledger_id: int, entry_id: int) -> memoryview | None:
@@ -80,7 +80,7 @@ class WriteCache:
         return None
 
     def entry_ids(self, ledger_id: int, first: int, last: int) -> list[int]:
-        """The ledger's entries from ``first`` to ``last`` that are here, in order."""
+        """Return the ledger's entries from ``first`` to ``last`` that are here, in order."""
         if not self.holds(ledger_id):
             return []
         return [entry_id for entry_id in range(first, last + 1) if self.get(ledger_id, entry_id) is not None]
@@ -94,12 +94,12 @@ class WriteCache:
         self.active.entries_count += entries_count
 
     def begin_flush(self) -> Generation:
-        """The active generation becomes the flushing one; new entries go to an empty one."""
+        """Make the active generation the flushing one; new entries go to an empty one."""
         assert self.flushing is None, "one generation is flushed at a time"
         self.flushing, self.active = self.active, Generation()
         return self.flushing
 
     def end_flush(self) -> None:
-        """The flushed entries are durable and the index points to them."""
+        """Drop the flushed generation: its entries are durable and the index points to them."""
         assert self.flushing is not None
         self.flushing = None

@@ -31,7 +31,7 @@ LEFT: Final = {
     "pulsarish/admin": 8,
     "pulsarish/asyncio.py": 0,
     "pulsarish/autorecovery": 7,
-    "pulsarish/bookie": 24,
+    "pulsarish/bookie": 3,
     "pulsarish/broker": 74,
     "pulsarish/chaos": 29,
     "pulsarish/cli": 35,

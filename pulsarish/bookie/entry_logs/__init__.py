@@ -1,1 +1,1 @@
-"""Entry logs: where a bookie keeps the entries of all its ledgers."""
+"""Entry logs, in which a bookie keeps the entries of all its ledgers."""

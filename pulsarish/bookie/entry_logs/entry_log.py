@@ -1,7 +1,7 @@
-"""The entry logs of a bookie: one being written, the others only read.
+"""The entry logs of a bookie: one is written, the others are only read.
 
-Nothing is appended to a log of an earlier life, so what a crash left behind its last indexed record never matters. The index is told of a
-location only after ``sync``.
+Nothing is appended to a log of an earlier process, so what a crash left after its last indexed record does
+not matter. A location enters the index only after ``sync``.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ __all__ = ["Chunk", "EntryLogs"]
 
 _WRITE_LANE: Final = "entry-log"
 _READ_LANE: Final = "entry-read"
-# Records this near to each other are read as one span, but no more than this at once.
+# Records this near to each other are read as one span, up to this size.
 _GAP_BYTES_MAX: Final = 4096
 _SPAN_BYTES_MAX: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A chunk as a scan finds it: where each record lies."""
+    """A chunk that a scan found: where each record lies."""
 
     ledger_id: int
     locations: list[Location]
 
 
 class EntryLogs:
-    """The logs in one directory.
+    """The entry logs in one directory.
 
     Args:
-        directory: of the logs.
-        size_bytes: a new log is begun above this.
+        directory: the directory of the logs.
+        size_bytes: above this size a new log begins.
         open_max: logs kept open for reading.
-        read_lane: whose reads wait for each other.
+        read_lane: the disk lane whose reads queue behind each other.
     """
 
     def __init__(
         self, files: Files, index: LedgerIndex, directory: str, *, size_bytes: int, open_max: int, read_lane: str = _READ_LANE
     ) -> None:
         self.current_id: int | None = None
-        """The log being written, if any."""
+        """The log that is written, if any."""
         self._files = files
         self._index = index
         self._directory = directory
@@ -67,26 +67,27 @@ class EntryLogs:
         self._next_id = 0
         self._file: File | None = None
         self._offset = 0
-        self._torn = False  # a failed write may have left bytes behind the offset
+        self._torn = False  # a failed write may have left bytes after the offset
         self._readers: dict[int, File] = {}  # in order of last use
 
     async def open(self) -> None:
-        """Learn which ids were used."""
+        """Find which ids were used."""
         self._next_id = max([*await self.ids(), *await self._index.logs_begun()], default=-1) + 1
 
     async def ids(self) -> list[int]:
-        """The logs that have a file, in order."""
+        """Return the logs that have a file, in order."""
         found = [log_id_of(name) for name in await self._files.list(self._directory)]
         return [log_id for log_id in found if log_id is not None]
 
     def path(self, log_id: int) -> str:
         return f"{self._directory}/{log_name(log_id)}"
 
-    # Writing.
-
     async def write(self, chunks: Sequence[tuple[int, Sequence[bytes | memoryview]]]) -> tuple[int, list[int]]:
-        """Append chunks, each of one ledger's records, with one write; the log and where the first record of each chunk lies (the others
-        follow without a gap). Not durable before ``sync``."""
+        """Append chunks, each of one ledger's records, with one write.
+
+        Return the log and the offset of the first record of each chunk. The others follow without a gap. Nothing is
+        durable before ``sync``.
+        """
         if self._file is None or self._offset >= self._size_bytes:
             await self._roll()
         assert self._file is not None
@@ -102,12 +103,12 @@ class EntryLogs:
             parts.append(head)
             parts += records
         try:
-            # One buffer: a small entry costs less copied here than as a part of its own in every layer below.
+            # Use one buffer: to copy a small entry here costs less than to pass it separately through every layer below.
             await self._file.write(self._offset, [b"".join(parts)], sync=False)
         except OSError:
             self._torn = True
             raise
-        # Only now: the next write goes where a failed one began, for a scan cannot pass a hole.
+        # Move the offset only now: the next write replaces a failed one, because a scan cannot pass a hole.
         self._offset = end
         return self.current_id, offsets
 
@@ -121,7 +122,7 @@ class EntryLogs:
             try:
                 await self._file.write(self._offset, [], sync=True)
             except OSError as error:
-                # Whatever the reason: a caller that can wait for space must not take this for a write that it can repeat.
+                # Whatever the reason was: a caller that can wait for space must not take this for a write that it can repeat.
                 raise OSError(errno.EIO, f"the entry log {self.current_id} in {self._directory} cannot be synced: {error}") from error
 
     async def _roll(self) -> None:
@@ -138,7 +139,7 @@ class EntryLogs:
         self._file, self.current_id, self._offset = file, log_id, HEADER_SIZE
 
     async def finish(self) -> None:
-        """Sync and close the log being written; the next write begins another."""
+        """Sync and close the log that is written; the next write begins another."""
         if self._file is not None:
             if self._torn:
                 await self._file.truncate(self._offset)
@@ -148,10 +149,11 @@ class EntryLogs:
             self._file = None
             self.current_id = None
 
-    # Reading.
-
     async def read(self, locations: Sequence[Location]) -> list[bytes | memoryview | OSError]:
-        """The bytes at each place, unchecked; fewer than asked for behind the end of a log, ``OSError`` where a log cannot be read."""
+        """Return the bytes at each location, unchecked.
+
+        A result is shorter than requested at the end of a log, and an ``OSError`` where the log cannot be read.
+        """
         found: list[bytes | memoryview | OSError] = [b""] * len(locations)
         by_log: dict[int, list[int]] = {}
         for place, location in enumerate(locations):
@@ -188,19 +190,22 @@ class EntryLogs:
         file = self._readers.pop(log_id, None)
         if file is None:
             file = await self._files.open(self.path(log_id), lane=self._read_lane)
-            # Another read may have opened it meanwhile; one of the two is enough.
+            # Another read may have opened it in the meantime. Keep one of the two.
             other = self._readers.pop(log_id, None)
             if other is not None:
                 await file.close()
                 file = other
         self._readers[log_id] = file
         if len(self._readers) > self._open_max:
-            # Reads that are under way were queued on the lane before this close.
+            # Reads under way were queued on the lane before this close.
             await self._readers.pop(next(iter(self._readers))).close()
         return file
 
     async def scan(self, log_id: int) -> AsyncGenerator[Chunk, None]:
-        """The chunks of a log, up to its end. Raises ``CorruptData`` or ``OSError`` when the header or what follows cannot be read."""
+        """Yield the chunks of a log, up to its end.
+
+        Raises ``CorruptData`` or ``OSError`` when the header or what follows cannot be read.
+        """
         file = await self._files.open(self.path(log_id), lane=self._read_lane)
         try:
             size_bytes = await file.size_bytes()
@@ -211,7 +216,7 @@ class EntryLogs:
                 if head is None:
                     raise CorruptData(f"the entry log {self.path(log_id)} has no chunk at offset {offset}")
                 if offset + CHUNK_HEAD_SIZE + head.sizes_size > size_bytes:
-                    # Nothing vouches for the count before the sizes are read, and a buffer for all of them may not fit into memory.
+                    # The count is not verified before the sizes are read, and a buffer for all of them may not fit into memory.
                     raise CorruptData(f"the entry log {self.path(log_id)} has a chunk at offset {offset} that names {head.count} records")
                 table = (await file.read([(offset + CHUNK_HEAD_SIZE, head.sizes_size)]))[0]
                 places = decode_chunk_sizes(table, log_id, head)
@@ -224,7 +229,7 @@ class EntryLogs:
             await file.close()
 
     async def remove(self, log_id: int) -> None:
-        """Delete a log's file, durably."""
+        """Delete a log's file durably."""
         assert log_id != self.current_id, "the log being written is never removed"
         reader = self._readers.pop(log_id, None)
         if reader is not None:

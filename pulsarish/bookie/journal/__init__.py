@@ -1,1 +1,1 @@
-"""A bookie's journal: what is synced before an add is answered, and its replay at start."""
+"""A bookie's journal, which is synced before an add is answered, and its replay at start."""

@@ -1,7 +1,8 @@
-"""What waits for the journal, and what has been promised: the decisions of group commit, without I/O.
+"""Group commit of the journal, without I/O: which records to write next, and when to answer them.
 
-Records get their sequence when they are handed over. Everything that waits is taken as one group; one group is out at a time. Nobody is
-answered before the sync that covers his record has returned, and answers come in the order of the records.
+A record gets its sequence number when it is appended. All waiting records are taken as one group, and one
+group is in flight at a time. A record is answered only after the sync that covers it has returned, and
+answers go out in the order of the records.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["Group", "GroupCommit", "Pending"]
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A record that waits, or with ``kind`` None a place in the order: answered when all before it is."""
+    """A record that waits. With ``kind`` None it is only a place in the order: it is answered when all before it are."""
 
     sequence: int
     kind: RecordType | None
@@ -28,7 +29,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Consecutive records written and synced together."""
+    """Consecutive records that are written and synced together."""
 
     records: list[Pending]
     size_bytes: int  # on disk
@@ -40,7 +41,7 @@ class GroupCommit:
 
     Args:
         next_sequence: of the first record; all before it are durable.
-        group_size_bytes: a group has at most this much on disk; a record that is larger goes alone.
+        group_size_bytes: the most that a group takes on disk; a larger record goes alone.
     """
 
     def __init__(self, next_sequence: int, group_size_bytes: int) -> None:
@@ -48,9 +49,9 @@ class GroupCommit:
         self.synced_sequence = next_sequence
         """Every record with a smaller sequence is durable."""
         self.answered_sequence = next_sequence
-        """Every record with a smaller sequence was reported durable to whoever waited."""
+        """Every record with a smaller sequence was reported durable to its caller."""
         self.waiting_bytes = 0
-        """Handed over and not synced."""
+        """Bytes that were appended and are not synced."""
         self._group_size_bytes = group_size_bytes
         self._waiting: deque[Pending] = deque()
         self._out: Group | None = None
@@ -59,7 +60,7 @@ class GroupCommit:
         return bool(self._waiting)
 
     def append(self, kind: RecordType, parts: Sequence[Buffer], size_bytes: int, durable: Callable[[], None] | None) -> int:
-        """Queue a record; its sequence. ``durable`` is called in the loop once it is synced."""
+        """Queue a record and return its sequence. ``durable`` is called in the loop once the record is synced."""
         sequence = self.next_sequence
         self.next_sequence = sequence + 1
         self.waiting_bytes += size_bytes
@@ -72,11 +73,11 @@ class GroupCommit:
         return len(self._waiting)
 
     def append_barrier(self, durable: Callable[[], None]) -> None:
-        """Queue an answer that needs no record but must not overtake those before it."""
+        """Queue an answer that needs no record but must not overtake the answers before it."""
         self._waiting.append(Pending(self.next_sequence, None, (), 0, durable))
 
     def take(self) -> Group:
-        """Everything that waits, up to the size of a group."""
+        """Take everything that waits, up to the size of a group."""
         assert self._out is None, "one group is out at a time"
         records: list[Pending] = []
         size_bytes = 0
@@ -92,14 +93,14 @@ class GroupCommit:
         return self._out
 
     def synced(self, group: Group) -> None:
-        """The sync that covers the group has returned."""
+        """Note that the sync that covers the group has returned."""
         assert group is self._out
         self._out = None
         self.synced_sequence = group.next_sequence
         self.waiting_bytes -= sum(pending.size_bytes for pending in group.records)
 
     def answer(self, group: Group) -> None:
-        """Tell everybody in the group, in order. Acknowledged never passes synced (rule 9)."""
+        """Call the callbacks of the group, in order. The answered sequence never passes the synced one (rule 9)."""
         for pending in group.records:
             self.answered_sequence = pending.sequence + (pending.kind is not None)
             assert self.answered_sequence <= self.synced_sequence, "a record would be acknowledged before it is durable"

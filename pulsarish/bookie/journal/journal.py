@@ -1,7 +1,8 @@
-"""The journal: one writer, and one write and one sync for all that waits (rule 9).
+"""The journal: one writer, with one write and one sync for all records that wait (rule 9).
 
-A failed write or sync raises out of the writer's task, which is critical: it ends the process, without a retry. The next file is
-preallocated as the current one fills (``journal_prepare``), so that rolling waits for nothing and ``fdatasync`` carries no change of size.
+A failed write or sync raises out of the writer's task. That task is critical, so this ends the process
+without a retry. The next file is preallocated while the current one fills (``journal_prepare``): the switch
+to it waits for nothing, and ``fdatasync`` carries no change of size.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ _LANE = "journal"
 
 
 class Journal:
-    """An open journal. ``open`` first; then append from the event loop.
+    """An open journal. Call ``open`` first, then append from the event loop.
 
     Args:
         directory: of the journal files.
         first_file_id: of the file that ``open`` makes; greater than any that was ever used.
         next_sequence: of the first record.
-        file_size_bytes: how much a file preallocates; a greater record still gets written whole, past it.
+        file_size_bytes: preallocated for a file; a larger record is still written whole, past this size.
         group_size_bytes: written and synced at a time, at most.
         prepare_slice_bytes: of the next file, preallocated at a time.
         slow_sync_ms: a write and sync that took longer is logged.
@@ -56,7 +57,7 @@ class Journal:
         self.queue = GroupCommit(next_sequence, group_size_bytes)
         self.synced_bytes = 0
         self.sync_seconds = Histogram()
-        """How long writing and syncing a group took."""
+        """The time to write and sync a group."""
         self._files = files
         self._tasks = tasks
         self._clock = clock
@@ -68,7 +69,7 @@ class Journal:
         self._file_id = first_file_id
         self._file: File | None = None
         self._offset = 0
-        self._kept: deque[tuple[int, int]] = deque()  # file id and its first sequence, oldest first; the last is the current one
+        self._kept: deque[tuple[int, int]] = deque()  # file id and its first sequence, oldest first; the last one is the current file
         self._next: NextFile | None = None
         self._preparing: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -77,15 +78,16 @@ class Journal:
         self._writer: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Make the first file, durably, and start to write."""
+        """Make the first file durably, and start the writer."""
         self._prepare(self._file_id)
         await self._begin_file()
         self._writer = self._tasks.spawn(self._run(), name="journal", critical=Critical.JOURNAL)
 
-    # What the loop asks of it.
-
     def append(self, kind: RecordType, parts: Sequence[Buffer], size_bytes: int, durable: Callable[[], None] | None = None) -> int:
-        """Queue a record whose payload is ``parts`` (``size_bytes`` in all); its sequence. ``durable`` is called once it is synced."""
+        """Queue a record whose payload is ``parts`` (``size_bytes`` in all), and return its sequence.
+
+        ``durable`` is called once the record is synced.
+        """
         assert not self._stopping, "the journal is stopping"
         sequence = self.queue.append(kind, parts, size_bytes, durable)
         self._wake.set()
@@ -105,7 +107,7 @@ class Journal:
         await done
 
     def file_of(self, sequence: int) -> int:
-        """The file in which the record ``sequence`` lies or will lie, or an older one."""
+        """Return the file in which the record ``sequence`` lies or will lie, or an older one."""
         found = self._kept[0][0]
         for file_id, first in self._kept:
             if first > sequence:
@@ -114,7 +116,7 @@ class Journal:
         return found
 
     async def remove_below(self, file_id: int) -> None:
-        """Delete the files before ``file_id``: the mark is durable at or behind its beginning."""
+        """Delete the files before ``file_id``. The caller has a durable mark at or after the beginning of that file."""
         gone = []
         while self._kept[0][0] < file_id and len(self._kept) > 1:
             gone.append(f"{self._directory}/{file_name(self._kept.popleft()[0])}")
@@ -130,12 +132,10 @@ class Journal:
         if self._next is not None and self._preparing is not None:
             self._next.give_up()
             await self._preparing
-            # Not needed any more; a start would take it for an empty journal file and remove it.
+            # The prepared file is not needed any more. A start would take it for an empty journal file and remove it.
             await self._files.remove([self._next.path])
         if self._file is not None:
             await self._file.close()
-
-    # The writer.
 
     async def _run(self) -> None:
         while True:
@@ -180,8 +180,6 @@ class Journal:
                     done.set_result(None)
             self._progress = [waiter for waiter in self._progress if not waiter[1].done()]
 
-    # Files.
-
     @property
     def _header_size(self) -> int:
         return padded_size(len(self._instance_id))
@@ -202,8 +200,9 @@ class Journal:
         self._preparing = self._tasks.spawn(self._next.run(), name="journal-prepare", critical=Critical.JOURNAL)
 
     async def _begin_file(self) -> None:
-        """Take over the file that was prepared, and write its header record. That takes the place of no sequence: it carries the one of the
-        next record.
+        """Switch to the prepared file, and write its header record.
+
+        The header uses up no sequence: it carries the sequence of the next record.
         """
         assert self._next is not None
         assert self._preparing is not None

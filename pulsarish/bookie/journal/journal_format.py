@@ -1,13 +1,14 @@
-"""The journal's bytes: what a record is, and how a torn tail is told from damage.
+"""The journal's bytes: what a record is, and how a torn tail differs from damage.
 
 A file is a sequence of records, each 8-byte aligned:
 
 ``magic u32 | file id u32 | length u32 | type u8, 3 zero bytes | sequence u64 | durable up to u64 | crc32c u32 | 4 zero bytes | payload``,
 
-big-endian. The CRC covers the head (with a zero CRC field) and the payload. The file id inside keeps stale bytes of another file from
-passing as records. ``sequence`` counts records through all files without a gap. ``durable up to`` says that every record with a smaller
-sequence was synced when this one was written: it is what lets rule 10 tell a torn tail, which nobody was promised, from damage to
-acknowledged data. Preallocated space is zero and is no record.
+big-endian. The CRC covers the head (with a zero CRC field) and the payload. The file id keeps stale bytes of
+another file from passing as records. ``sequence`` counts records through all files without a gap. ``durable
+up to`` says that every record with a smaller sequence was synced when this one was written. Rule 10 uses it
+to tell a torn tail, which no client was promised, from damage to acknowledged data. Preallocated space is
+zero and is not a record.
 """
 
 from __future__ import annotations
@@ -70,12 +71,12 @@ class JournalRecord:
     sequence: int
     durable_up_to: int
     payload: memoryview
-    end: int  # the offset behind it
+    end: int  # the offset after it
 
 
 @dataclass(frozen=True, slots=True)
 class ScanEnd:
-    """Where the journal ends. ``torn``: something other than zeroes lies behind, to be cut off."""
+    """Where the journal ends. ``torn``: bytes other than zeroes follow, to be cut off."""
 
     file_id: int
     offset: int
@@ -88,20 +89,20 @@ def file_name(file_id: int) -> str:
 
 
 def file_id_of(name: str) -> int | None:
-    """The id in a journal file's name; ``None`` for any other file."""
+    """Return the id in a journal file's name; ``None`` for any other file."""
     stem = name.removesuffix(FILE_SUFFIX)
     return int(stem) if stem != name and stem.isdigit() else None
 
 
 def padded_size(payload_size: int) -> int:
-    """What a record takes on disk."""
+    """Return the size of a record on disk."""
     return (HEAD_SIZE + payload_size + _ALIGN - 1) & -_ALIGN
 
 
 def frame_record(
     file_id: int, kind: RecordType, sequence: int, durable_up_to: int, parts: Sequence[Buffer], size_bytes: int
 ) -> list[Buffer]:
-    """The parts of one record, padded. The payload's own parts are not copied; ``size_bytes`` is their sum."""
+    """Return the parts of one record, padded. The payload's own parts are not copied; ``size_bytes`` is their sum."""
     crc = extend(0, _HEAD.pack(_MAGIC, file_id, size_bytes, kind, sequence, durable_up_to, 0))
     for part in parts:
         crc = extend(crc, part if isinstance(part, bytes) else bytes(part))
@@ -110,7 +111,7 @@ def frame_record(
 
 
 def _record_at(data: bytes, offset: int, file_id: int) -> JournalRecord | None:
-    """The valid record at an offset, or ``None``."""
+    """Return the valid record at an offset, or ``None``."""
     if offset + HEAD_SIZE > len(data):
         return None
     magic, found_id, size, kind, sequence, durable, crc = _HEAD.unpack_from(data, offset)
@@ -119,7 +120,7 @@ def _record_at(data: bytes, offset: int, file_id: int) -> JournalRecord | None:
         return None
     payload = memoryview(data)[start : start + size]
     head = _HEAD.pack(magic, found_id, size, kind, sequence, durable, 0)
-    # The spare bytes of the head are not covered by the CRC; a flip there must not go unseen either.
+    # The CRC does not cover the spare bytes of the head. A changed bit there must be found, too.
     if data[offset + 13 : offset + 16] != b"\0\0\0" or data[offset + 36 : start] != b"\0\0\0\0":
         return None
     if extend(extend(0, head), bytes(payload)) != crc:
@@ -128,7 +129,7 @@ def _record_at(data: bytes, offset: int, file_id: int) -> JournalRecord | None:
 
 
 def _records_behind(data: bytes, offset: int, file_id: int) -> Iterator[JournalRecord]:
-    """Valid records anywhere at or behind an offset, found by their first eight bytes."""
+    """Yield valid records at or after an offset, at any place, found by their first eight bytes."""
     wanted = _FIND.pack(_MAGIC, file_id)
     at = offset
     while (at := data.find(wanted, at)) >= 0:
@@ -141,29 +142,29 @@ def _records_behind(data: bytes, offset: int, file_id: int) -> Iterator[JournalR
 
 
 class JournalScanner:
-    """Reads files in order and gives their records; decides at the end what the end was.
+    """Read files in order, yield their records, and decide what the end means.
 
-    Feed every file, oldest first, through ``scan``; then ask ``finish``. ``durable_up_to`` is what is known to be durable from elsewhere:
-    the sequence of the mark.
+    Pass every file, oldest first, to ``scan``; then call ``finish``. ``durable_up_to`` is a sequence that is
+    known to be durable from another source: the mark.
     """
 
     def __init__(self, directory: str, durable_up_to: int) -> None:
         self._directory = directory
         self._durable_up_to = durable_up_to
-        self._next: int | None = None  # the sequence expected
+        self._next: int | None = None  # the expected sequence
         self._bad: ScanEnd | None = None  # where the good records ended, in the newest file that had any
 
     def scan(self, file_id: int, data: bytes) -> Iterator[JournalRecord]:
-        """The records of one file. Raises ``CorruptData`` as soon as damage is proved."""
+        """Yield the records of one file. Raises ``CorruptData`` as soon as damage is proved."""
         offset = 0
         if self._bad is not None:
             first = _record_at(data, 0, file_id)
             if first is None:
-                # Nothing of this file counts as yet, but what lies in it may prove that something before it is missing.
+                # This file does not count yet, but its content may prove that records before it are missing.
                 self._need_no_evidence(_records_behind(data, 0, file_id))
                 return
             if first.sequence != self._bad.next_sequence:
-                # A file is begun only when all before it is synced, so its first record proves what should have been there.
+                # A file begins only when all before it is synced, so its first record proves what should have been there.
                 raise self._corrupt(f"the next file, {file_name(file_id)}, goes on with record {first.sequence}")
             self._bad = None
         while (record := _record_at(data, offset, file_id)) is not None and self._next in (None, record.sequence):
@@ -177,7 +178,7 @@ class JournalScanner:
         self._need_no_evidence(_records_behind(data, offset, file_id))
 
     def finish(self) -> ScanEnd:
-        """The end of the journal. Raises ``CorruptData`` when the mark proves that there was more."""
+        """Return the end of the journal. Raises ``CorruptData`` when the mark proves that there was more."""
         assert self._bad is not None, "no file was scanned"
         if self._durable_up_to > self._bad.next_sequence:
             raise self._corrupt(f"all up to record {self._durable_up_to - 1} was synced")
@@ -186,7 +187,7 @@ class JournalScanner:
     def _need_no_evidence(self, later: Iterator[JournalRecord]) -> None:
         assert self._bad is not None
         for record in later:
-            # A record of the same unsynced group may well have survived without its neighbour: that is no evidence.
+            # A record of the same unsynced group may have survived without its neighbour, so it proves nothing.
             if record.durable_up_to > self._bad.next_sequence:
                 raise self._corrupt(f"the record at offset {record.offset} of {file_name(record.file_id)} says that it was synced")
 

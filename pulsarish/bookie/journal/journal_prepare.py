@@ -1,8 +1,9 @@
-"""The journal file after the current one: zeroed beforehand, slice by slice, as the current one fills.
+"""The next journal file, filled with zeroes in slices while the current one fills.
 
-A journal's ``fdatasync`` must carry no change of size, so a file is written full of zeroes before its first record. At once that is a
-burst of a whole file, on every bookie of a ledger at about the same entry, which the adds of half a second wait behind. Slice by slice it
-is never more than twice what the journal itself writes, and an idle bookie prepares nothing.
+A journal's ``fdatasync`` must carry no change of size, so a file is filled with zeroes before its first
+record. To do so at once is a burst of a whole file, on every bookie of a ledger at about the same entry, and
+adds wait half a second behind it. In slices it is never more than twice what the journal itself writes, and
+an idle bookie prepares nothing.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ __all__ = ["NextFile"]
 
 _LANE: Final = "journal-prepare"
 _AHEAD: Final = 2
-"""Prepared bytes for each byte that the current file has got: it is through when that one is half full."""
+"""Prepared bytes for each byte written to the current file: the next file is ready when the current one is half full."""
 
 
 class NextFile:
-    """One file on its way. ``run`` prepares it; ``reached`` and ``hurry`` say how fast, and ``give_up`` ends it early.
+    """A file in preparation. ``run`` prepares it, ``reached`` and ``hurry`` set the speed, and ``give_up`` ends it early.
 
     Args:
-        path: of the file, which is not there yet.
+        path: of the file, which must not exist.
         size_bytes: of the file.
         slice_bytes: written and synced at a time.
     """
@@ -39,22 +40,22 @@ class NextFile:
         self._wake = asyncio.Event()
 
     def reached(self, offset_bytes: int) -> None:
-        """The current file is written up to there."""
+        """Note that the current file is written up to this offset."""
         self._due_bytes = max(self._due_bytes, _AHEAD * offset_bytes)
         if self._due_bytes > self._done_bytes:
             self._wake.set()
 
     def hurry(self) -> None:
-        """It is needed now."""
+        """Prepare the rest at full speed: the file is needed now."""
         self.reached(self._size_bytes)
 
     def give_up(self) -> None:
-        """It is not needed any more; it stays as it is."""
+        """Stop preparing. The file is not needed any more and stays as it is."""
         self._given_up = True
         self._wake.set()
 
     async def run(self) -> None:
-        """Returns when the file is durably there and closed, or given up."""
+        """Prepare the file. Return when it is durable and closed, or given up."""
         file = await self._files.open(self.path, lane=_LANE, create=True)
         zeroes = bytes(self._slice_bytes)
         while self._done_bytes < self._size_bytes:
@@ -63,7 +64,7 @@ class NextFile:
                 await self._wake.wait()
             if self._given_up:
                 break
-            # One sync for all slices that are due: in a hurry, for the rest of the file.
+            # One sync covers all slices that are due; in a hurry, the rest of the file.
             end = min(self._size_bytes, max(self._due_bytes, self._done_bytes + self._slice_bytes))
             whole, rest = divmod(end - self._done_bytes, self._slice_bytes)
             await file.write(self._done_bytes, [zeroes] * whole + [zeroes[:rest]] * (rest > 0), sync=True)

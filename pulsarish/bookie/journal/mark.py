@@ -1,4 +1,4 @@
-"""The mark: up to where the journal's records are in the store (rule 11). One small file in the ledger directory, replaced whole."""
+"""The mark: up to which record the journal is in the store (rule 11). It is one small file in the ledger directory, replaced whole."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _LANE: Final = "files"
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Every record below ``sequence`` is in the store; replay begins with the file ``file_id``."""
+    """The mark. Every record below ``sequence`` is in the store; replay begins with the file ``file_id``."""
 
     file_id: int
     sequence: int
     index_write: int = 0
-    """Up to which write the index was synced then: an index that ends before it is not the one of this mark. 0: not known."""
+    """The last index write that was synced then. An index that ends before it is not the index of this mark. 0: not known."""
 
 
 class _Stored(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,13 +33,13 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _crc(stored: _Stored) -> int:
-    """The CRC of all the other fields that are there."""
+    """Return the CRC of all other fields that are present."""
     crc: int = extend(0, msgspec.json.encode(msgspec.structs.replace(stored, crc32c=msgspec.UNSET)))
     return crc
 
 
 async def read_file(files: Files, path: str) -> bytes | None:
-    """The whole content of a small file; ``None`` when there is none."""
+    """Return the whole content of a small file; ``None`` when there is none."""
     try:
         file = await files.open(path, lane=_LANE)
     except FileNotFoundError:
@@ -50,7 +50,7 @@ async def read_file(files: Files, path: str) -> bytes | None:
 
 
 async def read_mark(files: Files, directory: str) -> Mark | None:
-    """Raises ``CorruptData`` when there is one that cannot be read."""
+    """Read the mark. Raises ``CorruptData`` when there is one that cannot be read."""
     data = await read_file(files, f"{directory}/{MARK_NAME}")
     if data is None:
         return None
