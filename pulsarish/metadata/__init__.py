@@ -1,1 +1,1 @@
-"""The metadata store: a tree of versioned nodes with ZooKeeper's meaning, and the typed records that lie in it."""
+"""The metadata store: a tree of versioned nodes that behaves as ZooKeeper's, and the typed records in it."""

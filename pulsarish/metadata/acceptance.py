@@ -1,7 +1,8 @@
-"""Going on with a tree that came back older, by an operator's decision.
+"""Continue with a tree that came back older, by an operator's decision.
 
-From then on the tree is treated as one that was restored from a backup: ledgers that are open in it may continue on bookies that their
-record does not name, ids may be in use that it has not given out, and bookies delete nothing until the operator confirms it.
+From then on the tree is treated as one that was restored from a backup. Ledgers that are open in it may
+continue on bookies that their record does not name. Ids may be in use that it has not given out. Bookies
+delete nothing until the operator confirms the tree.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["accept_older_tree"]
 
 
 async def accept_older_tree(records: Records, *, ids_held: Sequence[int], ledger_id_gap: int) -> int:
-    """Let nodes make and close ledgers again; returns how many ledgers may continue elsewhere.
+    """Let nodes make and close ledgers again. Return how many ledgers may continue on other bookies.
 
     Args:
         ids_held: the ids of the ledgers that bookies hold, ascending.

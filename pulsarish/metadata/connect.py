@@ -1,4 +1,4 @@
-"""From a metadata URL to a store: ``zk://h1:2181,h2:2181/chroot``, ``embedded:DIR``, ``memory:``."""
+"""Open a store from a metadata URL: ``zk://h1:2181,h2:2181/chroot``, ``embedded:DIR``, ``memory:``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class MetadataUrl:
 
 
 def parse_metadata_url(url: str) -> MetadataUrl:
-    """Raises ``ConfigError`` naming what is wrong."""
+    """Return the parts of a URL. Raises ``ConfigError`` naming what is wrong."""
     scheme, _, rest = url.partition(":")
     match scheme:
         case "memory":
@@ -68,7 +68,7 @@ async def open_local(
     files: Files,
     open_index: Callable[[str], Awaitable[KeyValueIndex]],
 ) -> LocalTree:
-    """The tree of ``memory:`` or ``embedded:DIR``, for a process that gives a store of it to each of several nodes.
+    """Open the tree of ``memory:`` or ``embedded:DIR``, for a process that gives each of several nodes a store of it.
 
     Raises ``Locked`` when another process has the directory, ``CorruptData``.
     """
@@ -93,10 +93,10 @@ async def connect(
     session_timeout_ms: int = 10_000,
     connect_timeout_seconds: float | None = 30.0,
 ) -> MetadataStore:
-    """A store with a session. ``connect_timeout_seconds`` None waits forever.
+    """Open a store with a session. ``connect_timeout_seconds`` None waits forever.
 
-    Raises ``ConfigError`` for a bad URL, ``MetadataUnavailable`` when no server answers in time; ``Locked``, ``CorruptData`` for a
-    directory.
+    Raises ``ConfigError`` for a bad URL, ``MetadataUnavailable`` when no server answers in time; ``Locked``,
+    ``CorruptData`` for a directory.
     """
     parsed = parse_metadata_url(url)
     if parsed.kind != "zk":

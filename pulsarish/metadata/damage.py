@@ -1,4 +1,4 @@
-"""A stored tree that is damaged: what the refusal says, and how an operator goes on with what is left of it."""
+"""A stored tree that is damaged: the text of the refusal, and how an operator continues with what is left."""
 
 from __future__ import annotations
 
@@ -22,27 +22,30 @@ _CUT_NAME: Final = "cut-begun"
 
 
 def index_directory(directory: str) -> str:
-    """Where the rows of the tree in ``directory`` are."""
+    """Return where the rows of the tree in ``directory`` are."""
     return f"{directory}/index"
 
 
 def cut_path(directory: str) -> str:
-    """The file that lies there from the moment in which a cut may have given something up until the tree is marked for it."""
+    """Return the file that shows an unfinished cut.
+
+    It exists from the moment in which a cut may have given something up until the tree is marked for it.
+    """
     return f"{directory}/{_CUT_NAME}"
 
 
 class CutNotFinished(CorruptData):
-    """A tree lacks what a cut gave up, and is not marked as incomplete: bookies would delete the ledgers that it lacks."""
+    """A cut gave up a part of the tree, and the tree is not marked as incomplete: bookies would delete the missing ledgers."""
 
 
 async def check_cut_is_finished(files: Files, directory: str) -> None:
-    """Raises ``CutNotFinished``."""
+    """Raise ``CutNotFinished`` when a cut of this tree was interrupted."""
     if _CUT_NAME in await files.list(directory):
         raise CutNotFinished(f"a cut of the tree in {directory} was interrupted; finish it: pulsarish metadata cut {directory}")
 
 
 async def open_tree(open_index: Callable[[str], Awaitable[KeyValueIndex]], directory: str) -> tuple[KeyValueIndex, Tree]:
-    """The rows of the tree that is kept in ``directory``, and the tree. Raises ``CorruptData`` that says what can be done."""
+    """Open the rows of the tree in ``directory``, and the tree. Raises ``CorruptData`` that says what can be done."""
     try:
         index = await open_index(index_directory(directory))
     except CorruptData as error:
@@ -78,8 +81,10 @@ def what_may_be_lost(mark: RestoredTree, url: str) -> str:
 
 
 async def mark_incomplete(local: LocalTree, store: MetadataStore, clock: Clock) -> list[str]:
-    """Mark every cluster's tree as one that may be older than what bookies hold, as after a restore: they delete nothing until it is
-    confirmed, and ledger ids that may have been given out are not given out again. Returns the roots of these trees.
+    """Mark every cluster's tree as one that may be older than what bookies hold, as after a restore.
+
+    Bookies delete nothing until it is confirmed, and ledger ids that may have been given out are not given out
+    again. Return the roots of these trees.
     """
     roots = [path.removesuffix(paths.CLUSTER) for path in local.engine.tree.nodes if path.endswith(paths.CLUSTER)]
     mark = encode_record(RestoredTree("", 0, clock.wall_ms()))

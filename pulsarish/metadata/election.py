@@ -1,5 +1,7 @@
-"""One of many candidates at a time: whoever made the one ephemeral node. A belief, not a lock: what the elected one does must be harmless
-when two do it for a moment."""
+"""Election of one candidate at a time: the one that made the ephemeral node.
+
+It is a belief, not a lock. What the elected candidate does must be harmless when two do it for a moment.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +25,20 @@ class Election:
 
     def __init__(self, world: World, records: Records, path: str, name: str) -> None:
         self.elected = ""
-        """The name of who was elected, as last read; empty: nobody."""
+        """The name of the elected candidate, as last read; empty: none."""
         self._world = world
         self._records = records
         self._path = path
         self._name = name
         self.won = asyncio.Event()
-        """Set once this candidate is elected, until it learns that it is not any more."""
-        self._session_id = 0  # of the node, when it is this candidate's
+        """Set once this candidate is elected, until it learns that it is not elected any more."""
+        self._session_id = 0  # of the node, when it belongs to this candidate
         self._changed = asyncio.Event()
         self._stopped = False
 
     @property
     def is_mine(self) -> bool:
-        """Whether this candidate is elected: not while its session is anything but connected (rule 19)."""
+        """Whether this candidate is elected. It is not while its session is anything but connected (rule 19)."""
         store = self._world.metadata
         return not self._stopped and store.state is SessionState.CONNECTED and store.session_id == self._session_id
 
@@ -45,11 +47,11 @@ class Election:
         _ = run_in_background(self._world.tasks, self._world.clock, f"election {self._path}", self._run)
 
     async def stop(self) -> None:
-        """Let another one be elected at once."""
+        """Let another candidate be elected at once."""
         mine = self.is_mine
         self._stopped = True
         self._changed.set()
-        self.won.set()  # whoever waits sees that it is over
+        self.won.set()  # wake the waiting tasks, which see that the election is over
         if mine:
             try:
                 await self._world.metadata.commit([Op("delete", self._path)])
@@ -80,7 +82,7 @@ class Election:
         try:
             await store.commit([Op("create_ephemeral", self._path, self._name.encode())])
         except Conflict:
-            # Somebody was faster, and the watch fires; or there is nothing yet to put it under.
+            # Another candidate was faster, and the watch fires; or the parent node does not exist yet.
             await self._records.make_parents(self._path)
             self._changed.set()
             return

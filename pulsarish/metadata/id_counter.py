@@ -1,4 +1,4 @@
-"""How the counter of ledger ids goes on above ids that are in use.
+"""How the counter of ledger ids continues above ids that are in use.
 
 A tree that was restored from an older backup has given out more ids than its counter says. Bookies hold
 ledgers with these ids, so the counter is raised above them: an id that is used twice mixes the entries of
@@ -22,7 +22,7 @@ def next_id_above(next_id: int, used: Iterable[int]) -> int:
 
     Args:
         next_id: ids below this one have been given out.
-        used: ids in use, ascending. Those behind a gap of ``ID_GAP_MAX`` or more were never given out: a
+        used: ids in use, ascending. Those after a gap of ``ID_GAP_MAX`` or more were never given out: a
             peer made them up.
     """
     for ledger_id in used:

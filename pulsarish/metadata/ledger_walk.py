@@ -1,4 +1,4 @@
-"""Walking all ledgers of the cluster, in order, a branch of the tree at a time."""
+"""Walk all ledgers of the cluster, in order, one branch of the tree at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["ledger_ids"]
 
 
 async def ledger_ids(records: Records, *, after: int = -1) -> AsyncIterator[list[int]]:
-    """The ids above ``after``, ascending, in lists of at most 10,000. Nodes that are not ledgers' are left out.
+    """Yield the ids above ``after``, ascending, in lists of at most 10,000. Nodes that are not ledgers' are left out.
 
     Raises ``MetadataUnavailable``.
     """

@@ -1,6 +1,6 @@
-"""A metadata store with a bounded number of operations under way, so that one user of the store cannot crowd out the others.
+"""A metadata store with a bounded number of operations in progress, so that one user of the store cannot crowd out the others.
 
-Administration goes through one of these beside the data path, which goes to the store itself.
+Administration goes through such a store. The data path goes to the store itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["LimitedStore"]
 
 
 class LimitedStore:
-    """A ``MetadataStore`` in front of another one. Whoever finds no place waits in order."""
+    """A ``MetadataStore`` in front of another one. Operations without a place wait in order."""
 
     def __init__(self, store: MetadataStore, operations_max: int) -> None:
         self._store = store
@@ -52,4 +52,4 @@ class LimitedStore:
             await self._store.sync(path)
 
     async def close(self) -> None:
-        """The store itself is closed by whoever opened it."""
+        """Do nothing: the code that opened the inner store closes it."""

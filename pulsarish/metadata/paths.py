@@ -77,14 +77,16 @@ NAMESPACES: Final = "/namespaces"  # /namespaces/tenant/namespace: policies
 OWNERS: Final = "/owners"  # /owners/tenant/namespace/bundle
 TOPICS: Final = "/topics"  # /topics/tenant/namespace/topic/cursors/subscription, .../policies, .../schemas/version, .../deletion-token
 PARTITIONED: Final = "/partitioned"  # /partitioned/tenant/namespace/topic, .../topic/policies, .../topic/schemas/version
-NON_PERSISTENT: Final = "/non-persistent"  # the same for topics that are not kept: there it is all that metadata says of them
-RESTORED: Final = "/restored"  # only after a restore, or on a tree that came back older: nothing is deleted on its word until confirmed
-AGE: Final = "/age"  # how often nodes have noted that the tree changed, so that they know an older one again
+NON_PERSISTENT: Final = "/non-persistent"  # the same for non-persistent topics: the metadata have nothing else of them
+RESTORED: Final = (
+    "/restored"  # only after a restore, or on a tree that came back older: nothing is deleted because of the tree until it is confirmed
+)
+AGE: Final = "/age"  # how often nodes have noted that the tree changed, so that they can recognise an older one
 
 OF_SESSIONS: Final = (BOOKIES, BROKERS, LEADER)
-"""What is below these ends with a session."""
+"""The parents of nodes that end with a session."""
 
-# Anybody who reaches the store can make other nodes there.
+# Any process that reaches the store can make other nodes there.
 _LEDGER: Final = re.compile(f"{LEDGERS}/([0-9]{{2,11}})/([0-9]{{4}})/L([0-9]{{4}})")
 _UNDERREPLICATED: Final = re.compile("L[0-9]{10,19}")
 
@@ -95,19 +97,19 @@ ROOTS: Final = (LEDGERS, UNDERREPLICATED, BOOKIES, COOKIES, BROKERS, TENANTS, NA
 
 
 def parents(path: str) -> list[str]:
-    """The nodes above a path, topmost first, without the root."""
+    """Return the nodes above a path, topmost first, without the root."""
     parts = path.strip("/").split("/")[:-1]
     return ["/" + "/".join(parts[: count + 1]) for count in range(len(parts))]
 
 
 def ledger(ledger_id: int) -> str:
-    """Ten digits as 2, 4, 4, so that no node has more than 10,000 children."""
+    """Return the path of a ledger: ten digits as 2, 4, 4, so that no node has more than 10,000 children."""
     digits = f"{ledger_id:010d}"
     return f"{LEDGERS}/{digits[:-8]}/{digits[-8:-4]}/L{digits[-4:]}"
 
 
 def ledger_id_of(path: str) -> int | None:
-    """The ledger of a node below ``LEDGERS``; None when the node is not a ledger's."""
+    """Return the ledger of a node below ``LEDGERS``; None when the node is not a ledger's."""
     found = _LEDGER.fullmatch(path)
     return None if found is None else _bounded("".join(found.groups()))
 
@@ -117,7 +119,7 @@ def underreplicated(ledger_id: int) -> str:
 
 
 def underreplicated_ids(names: Iterable[str]) -> list[int]:
-    """The ledgers of the children of ``UNDERREPLICATED``. Nodes that are not ledgers' are left out."""
+    """Return the ledgers of the children of ``UNDERREPLICATED``. Nodes that are not ledgers' are left out."""
     found = [_bounded(name[1:]) for name in names if _UNDERREPLICATED.fullmatch(name)]
     return [ledger_id for ledger_id in found if ledger_id is not None]
 
@@ -128,12 +130,12 @@ def _bounded(digits: str) -> int | None:
 
 
 def auditor() -> str:
-    """Ephemeral: who watches over lost bookies."""
+    """Return the path of the ephemeral node of the auditor, which watches for lost bookies."""
     return f"{AUTORECOVERY}/auditor"
 
 
 def repair_lock(ledger_id: int) -> str:
-    """Ephemeral: one replication worker repairs a ledger at a time."""
+    """Return the path of an ephemeral node: one replication worker repairs a ledger at a time."""
     return f"{AUTORECOVERY}/locks/L{ledger_id:010d}"
 
 
@@ -188,7 +190,7 @@ def namespace_topics(tenant_name: str, namespace_name: str) -> str:
 
 
 def topic(name: TopicName) -> str:
-    """Raises ``NotAllowed`` for a non-persistent topic, which has none."""
+    """Return the path of a topic. Raises ``NotAllowed`` for a non-persistent topic, which has none."""
     if not name.persistent:
         raise NotAllowed(f"topic {name} keeps no messages, so metadata has no log of it; use a persistent topic for that")
     return f"{namespace_topics(name.tenant, name.namespace)}/{encode_segment(name.local)}"
@@ -203,17 +205,20 @@ def cursor(name: TopicName, subscription: str) -> str:
 
 
 def topic_deletion(name: TopicName, token: str) -> str:
-    """There while this topic is being deleted; with a ``token`` of its own, a topic of that name that is made later never has it."""
+    """Return the path of the node that exists while this topic is being deleted.
+
+    Each deletion has a ``token`` of its own, so a later topic of that name never has this node.
+    """
     return f"{topic(name)}/deletion-{token}"
 
 
 def topic_policies(topic_path: str) -> str:
-    """Below a topic's node, or below a partitioned topic's for all its partitions."""
+    """Return the path of the policies, below a topic's node, or below a partitioned topic's for all its partitions."""
     return f"{topic_path}/policies"
 
 
 def schemas(topic_path: str) -> str:
-    """As ``topic_policies``."""
+    """Return the path of the schemas, below the same node as ``topic_policies``."""
     return f"{topic_path}/schemas"
 
 

@@ -1,4 +1,4 @@
-"""A process with one node that has a session in the metadata store: the assembly that bookies and brokers share."""
+"""A process with one node that has a session in the metadata store. Bookies and brokers share it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _NodeOfProcess(Generic[N]):
 async def open_store(
     url: str, parts: Production, outside: OutsideWork, *, session_timeout_ms: int = 10_000, connect_timeout_seconds: float | None = 30.0
 ) -> MetadataStore:
-    """``connect`` with what a process has."""
+    """Call ``connect`` with what a process has."""
     return await connect(
         url,
         clock=parts.clock,
@@ -58,9 +58,9 @@ async def open_store(
 async def start_node(
     process: NodeProcess, *, metadata_url: str, session_timeout_ms: int, make: Callable[[World], N], ready: Callable[[N], str]
 ) -> _NodeOfProcess[N]:
-    """Make the world, connect to the metadata, make the node in it and start it; returns when it serves.
+    """Make the world, connect to the metadata, make the node in it and start it. Return when it serves.
 
-    ``ready`` gives the line to print then. Raises what ``connect`` and the node's ``start`` raise.
+    ``ready`` returns the line to print then. Raises what ``connect`` and the node's ``start`` raise.
     """
     parts = production(outside=process.outside)
     metadata = await open_store(metadata_url, parts, process.outside, session_timeout_ms=session_timeout_ms)

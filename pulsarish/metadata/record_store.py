@@ -1,11 +1,11 @@
 """The one compare-and-set loop: every read and write of the metadata store goes through here.
 
-No code outside this package calls the store itself or handles its ``OutcomeUnknown`` and ``SessionLost``: they are raised as
-``MetadataUnavailable``, which every caller of the metadata handles.
+No code outside this package calls the store itself or handles its ``OutcomeUnknown`` and ``SessionLost``. They
+are raised as ``MetadataUnavailable``, which every caller of the metadata handles.
 
-An answer that was lost is resolved by reading back: the record's token tells one's own write from another's, because neither "it failed"
-nor "it was written" may be assumed. A conflict is never overwritten: ``update`` decides again from what is there now, and
-``compare_and_set`` raises.
+A lost answer is resolved by reading back: the record's token tells this process's write from another's,
+because neither "it failed" nor "it was written" may be assumed. A conflict is never overwritten: ``update``
+decides again from the stored record, and ``compare_and_set`` raises.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["ATTEMPTS_MAX", "Guard", "Records", "new_token"]
 T = TypeVar("T", bound=msgspec.Struct)
 U = TypeVar("U", bound=msgspec.Struct)
 Found = tuple[T, int] | None
-"""A record and its version, if it is there."""
+"""A record and its version, if the record exists."""
 
 ATTEMPTS_MAX: Final = 30
 _WAIT_SECONDS: Final = 0.05
@@ -42,7 +42,7 @@ def _decoded(node: Versioned | None, kind: type[T], path: str) -> Found[T]:
 
 
 class Guard(Protocol):
-    """Says whether the tree may be believed and written."""
+    """Decide whether the tree may be trusted and written."""
 
     @property
     def is_older(self) -> bool:
@@ -50,15 +50,18 @@ class Guard(Protocol):
         ...
 
     async def check(self) -> None:
-        """Raises ``MetadataUnavailable`` when it may not be believed, or when that could not be found out.
+        """Raise ``MetadataUnavailable`` when the tree may not be trusted, or when that could not be found out.
 
-        What is sent without another turn of the loop goes over the connection that was checked.
+        Requests that are sent in the same turn of the loop go over the connection that was checked.
         """
         ...
 
 
 class Records:
-    """Typed access to the metadata tree for one node. ``guard`` is asked before each read and commit of what outlives a session."""
+    """Typed access to the metadata tree for one node.
+
+    ``guard`` is asked before each read and commit of nodes that outlive a session.
+    """
 
     def __init__(self, store: MetadataStore, clock: Clock, rng: random.Random, *, guard: Guard | None = None) -> None:
         self._guard = guard
@@ -67,19 +70,19 @@ class Records:
         self._random = rng
 
     async def get(self, path: str, kind: type[T]) -> tuple[T, int] | None:
-        """The record and its version, or ``None``. Raises ``MetadataUnavailable``, ``CorruptData``."""
+        """Return the record and its version, or ``None``. Raises ``MetadataUnavailable``, ``CorruptData``."""
         return (await self.get_many([path], kind))[0]
 
     async def get_many(self, paths: Sequence[str], kind: type[T]) -> list[tuple[T, int] | None]:
         return [_decoded(node, kind, path) for path, node in zip(paths, await self.nodes(paths), strict=True)]
 
     async def get_pair(self, path: str, kind: type[T], other_path: str, other_kind: type[U]) -> tuple[Found[T], Found[U]]:
-        """Two records of different kinds, asked for together: one wait instead of two."""
+        """Return two records of different kinds, requested together: one wait instead of two."""
         node, other = await self.nodes([path, other_path])
         return _decoded(node, kind, path), _decoded(other, other_kind, other_path)
 
     async def nodes(self, paths: Sequence[str], *, watch: Callable[[str], None] | None = None) -> list[Versioned | None]:
-        """The nodes as they are stored; ``watch`` as in ``MetadataStore.get_many``. Raises ``MetadataUnavailable``."""
+        """Return the nodes as they are stored; ``watch`` as in ``MetadataStore.get_many``. Raises ``MetadataUnavailable``."""
         if not paths:
             return []
         await self._check_read(paths[0])
@@ -89,15 +92,17 @@ class Records:
             raise MetadataUnavailable(f"the metadata store did not answer a read of {paths[0]}: {error}") from error
 
     async def children(self, path: str) -> list[str]:
-        """Sorted names; empty when there is no such node. Raises ``MetadataUnavailable``."""
+        """Return the sorted names of the children; empty when there is no such node. Raises ``MetadataUnavailable``."""
         try:
             return await self.watch_children(path)
         except Conflict:
             return []
 
     async def watch_children(self, path: str, watch: Callable[[str], None] | None = None) -> list[str]:
-        """Sorted names; ``watch`` is called when they may have changed. Raises ``Conflict`` when there is no such node, and then nothing is
-        watched, and ``MetadataUnavailable``."""
+        """Return the sorted names of the children. ``watch`` is called when they may have changed.
+
+        Raises ``Conflict`` when there is no such node, and then nothing is watched, and ``MetadataUnavailable``.
+        """
         await self._check_read(path)
         try:
             return await self._store.children(path, watch=watch)
@@ -105,15 +110,17 @@ class Records:
             raise MetadataUnavailable(f"the metadata store did not answer a listing of {path}: {error}") from error
 
     async def sync(self, path: str) -> None:
-        """Reads after this see everything that any client committed before it. Raises ``MetadataUnavailable``."""
+        """Make reads after this see everything that any client committed before it. Raises ``MetadataUnavailable``."""
         try:
             await self._store.sync(path)
         except (OutcomeUnknown, SessionLost) as error:
             raise MetadataUnavailable(f"the metadata store did not answer a sync of {path}: {error}") from error
 
     async def commit(self, ops: Sequence[Op]) -> None:
-        """Commit once. Raises ``Conflict`` with nothing written, and ``MetadataUnavailable`` when the outcome is unknown: nothing is tried
-        again here, since only the caller knows how to find out."""
+        """Commit once. Raises ``Conflict`` with nothing written, and ``MetadataUnavailable`` when the outcome is unknown.
+
+        This does not retry, since only the caller knows how to find out what happened.
+        """
         try:
             await self._commit(ops)
         except (OutcomeUnknown, SessionLost) as error:
@@ -142,18 +149,19 @@ class Records:
         self._store.listen(changed)
 
     def token(self) -> str:
-        """A new one, for who wants to know later whose write it is that he finds."""
+        """Return a new token, with which a caller later recognises its own write."""
         return new_token(self._random)
 
     async def _commit(self, ops: Sequence[Op]) -> list[str | int]:
-        # Asked before every attempt: between two of them the tree may have become another one. What ends with its session may be written.
+        # Asked before every attempt: between two attempts the tree may have changed to another one. Nodes that end with their
+        # session may be written.
         if not any(op.kind == "create_ephemeral" for op in ops):
             await self._check()
         return await self._store.commit(ops)
 
     async def _check_read(self, path: str) -> None:
-        # An answer about what is not there any more, or not yet there again, may be passed on and acted on for good: a seek is done, a
-        # deletion counts as done. Which nodes are up is the same in an older tree once they have registered there.
+        # From an older tree a caller would read nodes that were deleted since, or miss nodes that were made since, and act on it
+        # for good: a seek is done, a deletion counts as done. Registrations are right in an older tree once nodes have registered there.
         if self._guard is not None and not path.startswith(OF_SESSIONS):
             await self._guard.check()
 
@@ -170,11 +178,12 @@ class Records:
     async def compare_and_set(
         self, path: str, record: msgspec.Struct, version: int | None, *, with_ops: Sequence[Op] = (), parents: bool = True, token: str = ""
     ) -> int:
-        """Create (``version`` None) or replace the record, together with ``with_ops``; returns the new version.
+        """Create (``version`` None) or replace the record, together with ``with_ops``. Return the new version.
 
-        The record needs a ``token`` field; it is stamped here, with ``token`` or a new one. Missing parents of a new node are made unless
-        ``parents`` is off. Raises ``Conflict`` when the node is not at ``version`` (or exists), with nothing written, and
-        ``MetadataUnavailable`` when that could not be decided: then the caller must treat the write as unknown.
+        The record needs a ``token`` field; it is stamped here, with ``token`` or a new one. Missing parents of a new
+        node are made unless ``parents`` is off. Raises ``Conflict`` when the node is not at ``version`` (or exists), with
+        nothing written, and ``MetadataUnavailable`` when that could not be decided: then the caller must treat the
+        write as unknown.
         """
         token = token or self.token()
         data = encode_record(msgspec.structs.replace(record, token=token))
@@ -197,7 +206,7 @@ class Records:
                     continue
                 if not unsure:
                     raise
-                # An earlier attempt may have been the one that conflicts with this: look once more before saying so.
+                # An earlier attempt may have been the one that conflicts with this: read once more before raising.
                 found = await self._read_surely(path)
                 if found is not None and token.encode() in found.data:
                     return found.version
@@ -225,8 +234,10 @@ class Records:
     async def update(
         self, path: str, kind: type[T], change: Callable[[T | None], T | None], *, with_ops: Sequence[Op] = ()
     ) -> tuple[T, int] | None:
-        """Read, decide, write together with ``with_ops``, again from the start on a conflict. ``change`` gets the record or ``None`` and
-        returns the wished one, or ``None`` to leave things as they are; it may raise to refuse. Returns what is stored now and its version.
+        """Read, decide and write together with ``with_ops``. On a conflict start again.
+
+        ``change`` gets the record or ``None`` and returns the new one, or ``None`` to change nothing. It may raise to
+        refuse. Return what is stored now and its version.
 
         Raises ``MetadataUnavailable``, and ``Conflict`` when ``with_ops`` are refused.
         """
@@ -246,12 +257,12 @@ class Records:
         raise MetadataUnavailable(f"{path} changed {ATTEMPTS_MAX} times while it was being updated")
 
     async def make_parents(self, path: str) -> None:
-        """Make the nodes above a path that are missing."""
+        """Make the missing nodes above a path."""
         for parent in parents(path):
             await self.ensure(parent)
 
     async def ensure(self, path: str, data: bytes = b"") -> None:
-        """Make a plain node unless it exists; its parent must."""
+        """Make a plain node unless it exists; its parent must exist."""
         wait = _WAIT_SECONDS
         for _ in range(ATTEMPTS_MAX):
             try:
@@ -269,11 +280,12 @@ class Records:
     async def delete(
         self, path: str, version: int = -1, *, before: Sequence[Op] = (), with_ops: Sequence[Op] = (), once: bool = False
     ) -> bool:
-        """Delete a node, in one commit with ``before`` (what lies below it) and ``with_ops``. A node that another process creates again at
-        this path meanwhile is left alone.
+        """Delete a node, in one commit with ``before`` (what lies below it) and ``with_ops``.
+
+        A node that another process creates again at this path in the meantime is left alone.
 
         Args:
-            once: nothing is ever created again at this path, or ``with_ops`` refuse it then; that spares a read.
+            once: nothing is ever created again at this path, or ``with_ops`` refuse it then; that saves a read.
 
         Returns:
             ``False`` when there was no node.

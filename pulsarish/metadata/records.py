@@ -1,7 +1,7 @@
-"""The records in the metadata tree, one class a kind of node. The ledger's own record is ``model/ledger_metadata.py``.
+"""The records in the metadata tree, one class for each kind of node. The ledger's own record is in ``model/ledger_metadata.py``.
 
-Each record that is changed by compare-and-set carries a ``token``: who wrote this version, drawn again for each write, so that a writer
-whose answer was lost recognises its own write when it reads back.
+Each record that is changed by compare-and-set carries a ``token``, drawn again for each write. With it a
+writer whose answer was lost recognises its own write when it reads back.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class ClusterRecord(msgspec.Struct, frozen=True):
 
 
 class LedgerIds(msgspec.Struct, frozen=True):
-    """Ids below ``next_id`` have been given out, in blocks."""
+    """The counter of ledger ids. Ids below ``next_id`` have been given out, in blocks."""
 
     next_id: int
     token: str = ""
 
 
 class Cookie(msgspec.Struct, frozen=True):
-    """A bookie's identity, the same in metadata and in each of its directories (rule 7)."""
+    """A bookie's identity, equal in the metadata and in each of its directories (rule 7)."""
 
     bookie_id: str
     instance_id: str
@@ -63,8 +63,8 @@ class Cookie(msgspec.Struct, frozen=True):
     index_directory: str
     created_ms: int
     token: str = ""
-    journal_position: int = 0  # in metadata: all records of the journal below were durable
-    limbo_times: int = 0  # in metadata: how often it was in limbo
+    journal_position: int = 0  # in metadata: all records of the journal below this one were durable
+    limbo_times: int = 0  # in metadata: how often the bookie was in limbo
 
 
 class BookieRegistration(msgspec.Struct, frozen=True):
@@ -78,13 +78,13 @@ class BookieRegistration(msgspec.Struct, frozen=True):
     rack: str = ""
     read_only: bool = False
     read_only_reason: str = ""  # for people: the disk, its free space, and what helps
-    limbo_below_ledger: int = 0  # of ledgers below this id it may have lost entries
-    limbo_times: int = 0  # how often that has come over it
+    limbo_below_ledger: int = 0  # it may have lost entries of ledgers below this id
+    limbo_times: int = 0  # how often it has entered limbo
     started_ms: int = 0
 
 
 class ListenerAddresses(msgspec.Struct, frozen=True):
-    """What clients of one listener of a broker are told; empty where it has no such face."""
+    """The addresses that clients of one listener of a broker use; empty where it does not serve the protocol."""
 
     address: str  # gRPC
     http_address: str = ""
@@ -102,11 +102,13 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
     started_ms: int = 0
     listeners: dict[str, ListenerAddresses] = {}  # by name, the internal one among them
     admin_key: str = ""
-    """Random. Another broker shows it with a request that this one has to run, so that no client can: it is in the metadata only."""
+    """Random. Another broker shows it with a request that only this broker can run. It is in the metadata only, so no client
+    has it.
+    """
 
 
 class BundleOwner(msgspec.Struct, frozen=True):
-    """Who should serve a bundle; valid while that instance's registration exists. The node's version is the epoch."""
+    """The broker that should serve a bundle; valid while that instance's registration exists. The node's version is the epoch."""
 
     broker_id: str  # "" once released
     instance_id: str
@@ -122,8 +124,9 @@ class TenantRecord(msgspec.Struct, frozen=True):
 class NamespacePolicies(msgspec.Struct, frozen=True):
     """A namespace. ``policies`` has those that are set, by the names of ``model/policies.py``, in their JSON form.
 
-    A change of a topic's own policies is counted here in the same commit, with the name of the topic at the end of ``topic_changes``,
-    which keeps the last few: whoever has topics of the namespace loaded watches this node alone.
+    A change of a topic's own policies is counted here in the same commit, with the topic's name at the end of
+    ``topic_changes``, which keeps the last few. So a broker that has loaded topics of the namespace watches only
+    this node.
     """
 
     bundles: int = 4
@@ -145,7 +148,7 @@ class TopicLedger(msgspec.Struct, frozen=True):
 
 
 class LostRange(msgspec.Struct, frozen=True):
-    """Entries of a closed ledger that are gone for good, both ends included: an operator's command moved past them (rule 20)."""
+    """Entries of a closed ledger that are lost, both ends included: an operator's command moved past them (rule 20)."""
 
     ledger_id: int
     first_entry: int
@@ -155,7 +158,7 @@ class LostRange(msgspec.Struct, frozen=True):
 
 
 class CompactedView(msgspec.Struct, frozen=True):
-    """Of each key the newest message up to and including the horizon, in a ledger of its own that is closed; -1 when none is left."""
+    """The newest message of each key, up to and including the horizon, in a closed ledger of its own; -1 when none is left."""
 
     horizon_ledger: int
     horizon_entry: int
@@ -173,11 +176,13 @@ class TopicRecord(msgspec.Struct, frozen=True):
     compacted: CompactedView | None = None
     deleted: bool = False  # the topic itself is being deleted
     terminated: bool = False
-    lost: tuple[LostRange, ...] = ()  # in the order of the log, apart from each other
-    inactive_since_ms: int = 0  # nobody uses it, where such topics are deleted; 0: not known to be so
+    lost: tuple[LostRange, ...] = ()  # in the order of the log, not adjacent to each other
+    inactive_since_ms: int = 0  # since when the topic is unused, where unused topics are deleted; 0: not known to be unused
     producer_epoch: int = -1  # grows with each exclusive producer, so that an earlier one that comes back is fenced; -1: there was none
-    highest_ledger: int = -1  # that was ever in the chain: positions of a later one must be greater, or cursors would pass them over
-    trimmed_ledger: int = -1  # the last entry that trimming has taken off: what lies behind it and is not there never was
+    highest_ledger: int = (
+        -1
+    )  # the greatest id that was ever in the chain: a later ledger must be greater, or cursors would skip its positions
+    trimmed_ledger: int = -1  # the last entry that trimming has removed: an entry after it that is not there never existed
     trimmed_entry: int = NO_ENTRY
     properties: dict[str, str] = {}
     created_ms: int = 0
@@ -185,10 +190,11 @@ class TopicRecord(msgspec.Struct, frozen=True):
 
 
 class CursorRecord(msgspec.Struct, frozen=True):
-    """A subscription's position: whole here while it is small, else the last snapshot before ``cursor_ledger`` took over.
+    """A subscription's position: whole here while it is small, else the last snapshot before ``cursor_ledger``.
 
-    ``ranges`` are the acknowledged entries above the mark: ledger, first, last (inclusive), flattened. ``batches`` are the partly
-    acknowledged batches: ledger, entry, then the indexes still unacknowledged as a hexadecimal bit set.
+    ``ranges`` are the acknowledged entries above the mark-delete position: ledger, first, last (inclusive),
+    flattened. ``batches`` are the partly acknowledged batches: ledger, entry, then the unacknowledged indexes as a
+    hexadecimal bit set.
     """
 
     mark_ledger: int
@@ -199,8 +205,8 @@ class CursorRecord(msgspec.Struct, frozen=True):
     deleting: tuple[int, ...] = ()  # cursor ledgers out of use whose deletion is intended but not yet known to be finished
     deleted: bool = False  # the subscription itself is being deleted
     properties: dict[str, int] = {}
-    subscription_properties: dict[str, str] = {}  # its users' own
-    last_active_ms: int = 0  # it had consumers then, where unused subscriptions expire; 0: not known
+    subscription_properties: dict[str, str] = {}  # properties that users set
+    last_active_ms: int = 0  # when it last had consumers, where unused subscriptions expire; 0: not known
     created_ms: int = 0
     token: str = ""
 
@@ -213,14 +219,14 @@ class TopicPolicies(msgspec.Struct, frozen=True):
 
 
 class SchemasRecord(msgspec.Struct, frozen=True):
-    """The schemas of a topic, or of all partitions of a partitioned one: ``versions_count`` is the number of the next."""
+    """The schemas of a topic, or of all partitions of a partitioned one. ``versions_count`` is the number of the next version."""
 
     versions_count: int = 0
     token: str = ""
 
 
 class SchemaRecord(msgspec.Struct, frozen=True):
-    """One version, never changed. ``data`` is Base64 here; ``type`` is Apache Pulsar's number, 0 where all before it was deleted."""
+    """One version, never changed. ``data`` is Base64 here. ``type`` is Apache Pulsar's number, 0 where all before it was deleted."""
 
     type: int
     name: str = ""
@@ -237,12 +243,14 @@ class PartitionedTopic(msgspec.Struct, frozen=True):
 
 
 class RestoredTree(msgspec.Struct, frozen=True):
-    """This tree came out of a backup, or came back older, and may be older than what bookies hold. While the node is there, they delete
-    nothing (rule 12)."""
+    """The mark of a tree that came out of a backup, or came back older, and may be older than what bookies hold.
+
+    While the node exists, bookies delete nothing (rule 12).
+    """
 
     backup_sha256: str  # empty: there was no restore
-    backup_ms: int  # when the backup was begun
-    restored_ms: int = 0  # 0 while the restore is under way, and then no node starts on this tree; or when it was found to be older
+    backup_ms: int  # when the backup began
+    restored_ms: int = 0  # 0 while the restore runs, and then no node starts on this tree; or when it was found to be older
     older: bool = False  # it came back older than nodes had seen it, and no operator has accepted it: no ledger is made, changed or deleted
     found_by: str = ""  # the node that saw that first, and what it found
     found: TreeState = NOTHING_SEEN
@@ -251,8 +259,11 @@ class RestoredTree(msgspec.Struct, frozen=True):
 
 
 class AgeRecord(msgspec.Struct, frozen=True):
-    """``count`` grows while the tree changes, written by whichever node notices first. An operator who accepts or confirms a tree begins
-    the next epoch: what nodes have seen before is not compared with it."""
+    """The age of the tree. ``count`` grows while the tree changes; the node that notices first writes it.
+
+    An operator who accepts or confirms a tree begins the next epoch: what nodes have seen before is not compared
+    with it.
+    """
 
     epoch: int = 0
     count: int = 0
@@ -260,9 +271,10 @@ class AgeRecord(msgspec.Struct, frozen=True):
 
 
 class UnderReplicated(msgspec.Struct, frozen=True):
-    """Copies that a ledger's policy promises and that are missing: published as soon as known, deleted by whoever has repaired them.
+    """Copies that a ledger's policy promises and that are missing.
 
-    Deleted only at the version that was read before the mending began, so that what was published meanwhile stays.
+    A node publishes them as soon as it knows, and the replication worker that repaired them deletes them. It deletes
+    them only at the version that it read before the repair, so that copies published in the meantime stay.
     """
 
     ledger_id: int
@@ -274,10 +286,10 @@ class UnderReplicated(msgspec.Struct, frozen=True):
 
 
 class GivenUpBookie(msgspec.Struct, frozen=True):
-    """An operator gave this bookie up: it counts as lost at once, and its cookie goes when no ledger names it any more."""
+    """A bookie that an operator gave up: it counts as lost at once, and its cookie goes when no ledger names it any more."""
 
     bookie_id: str
     instance_id: str
     asked_ms: int = 0
-    walked_ms: int = 0  # when the auditor had looked through all ledgers for it; 0: not yet
+    walked_ms: int = 0  # when the auditor had searched all ledgers for it; 0: not yet
     token: str = ""

@@ -1,4 +1,4 @@
-"""Remembers how this process's metadata session is, since when, and how often it was broken."""
+"""The state of this process's metadata session, since when it holds, and how often it changed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["SessionWatch"]
 
 
 class SessionWatch:
-    """Listens from the moment it is made."""
+    """Listen to the session from the moment it is made."""
 
     def __init__(self, world: World) -> None:
         self.since_ms = world.clock.wall_ms()
         """When the session came into its state, by the wall clock."""
         self.changes = dict.fromkeys((state.value for state in SessionState), 0)
-        """How often it came into each state."""
+        """How often the session came into each state."""
         self._world = world
         world.metadata.listen(self._changed)
 
@@ -31,7 +31,7 @@ class SessionWatch:
         self.changes[state.value] += 1
 
     def export(self, metrics: Metrics) -> None:
-        """Register what is known of the session, and of what this process met without ending."""
+        """Register the metrics of the session, and of contained errors of this process."""
         export_contained(metrics, self._world.tasks)
         metrics.read_each(
             "pulsarish_metadata_session_state", "gauge", "1 for the state that the metadata session is in.", "state", self._states

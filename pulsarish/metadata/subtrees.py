@@ -1,4 +1,4 @@
-"""What lies below a topic's node, or a partitioned topic's, when it is deleted as a whole."""
+"""The nodes below a topic's node, or a partitioned topic's, when it is deleted as a whole."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["nodes_below"]
 
 
 async def nodes_below(records: Records, topic_path: str, kinds: Sequence[str]) -> list[str]:
-    """The nodes of the ``kinds`` that a listing found there, each after what lies below it; not those of cursors.
+    """Return the nodes of the ``kinds`` that a listing found, each after what lies below it; not those of cursors.
 
-    Only where there are schemas are they listed. Raises ``MetadataUnavailable``.
+    Schemas are listed only where there are some. Raises ``MetadataUnavailable``.
     """
     parent = paths.schemas(topic_path)
     children = [f"{topic_path}/{kind}" for kind in kinds]

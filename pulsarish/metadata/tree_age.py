@@ -1,15 +1,16 @@
-"""The age of the metadata tree: what a node has seen of it, and what is done when it comes back older.
+"""The age of the metadata tree: what a node has seen of it, and what happens when the tree comes back older.
 
-Every answer of the metadata service carries the transaction id that it is up to date with, and ``/age`` has a count that nodes raise while
-the tree changes. A node remembers the greatest of both that it has seen, beyond the end of its sessions; a bookie also beyond its own end,
-in a file. A tree that has not come as far has lost transactions: ledgers are missing in it, ledgers that were closed are open, and
-ensembles are those of before. The first node that sees this marks the tree with ``/restored``, as a restore from a backup does, and
-``older``. While that mark is there no node makes, changes, closes or deletes a ledger, bookies delete nothing (rule 12), and brokers and
-auto-recovery take nothing that they read there for an answer. The operator puts the newer tree back, which does not have the mark, or
-accepts the older one.
+Every answer of the metadata service carries the transaction id that it is up to date with, and ``/age`` has a
+count that nodes raise while the tree changes. A node remembers the greatest of both that it has seen, longer
+than its sessions last. A bookie keeps them in a file, so it remembers them after a restart, too. A tree that
+has not come as far has lost transactions: ledgers are missing in it, closed ledgers are open, and ensembles are
+outdated. The first node that sees this marks the tree with ``/restored``, as a restore from a backup does, and
+``older``. While that mark exists no node makes, changes, closes or deletes a ledger, bookies delete nothing
+(rule 12), and brokers and auto-recovery do not use what they read there. The operator puts the newer tree back,
+which does not have the mark, or accepts the older one.
 
-Both can be compared only within one history of the tree. An operator who accepts or confirms a tree raises its epoch above all that nodes
-have seen, and they count from there on.
+Both numbers can be compared only within one history of the tree. When an operator accepts or confirms a tree,
+its epoch rises above all that nodes have seen, and they count from there on.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ __all__ = ["OLDER", "TreeAge", "confirm_tree", "raise_epoch", "why_older"]
 _log = get_logger("metadata.age")
 
 OLDER = "the metadata are older than nodes have seen them"
-"""What a node logs at each look at such a tree."""
+"""The message that a node logs each time it looks at such a tree."""
 
 
 class TreeAge:
     """What one node knows of the tree's age.
 
     Args:
-        seen: the newest tree that was seen before, by an earlier process.
+        seen: the newest tree that an earlier process saw.
         keep: makes durable what was seen; ``watch`` calls it.
     """
 
@@ -54,20 +55,20 @@ class TreeAge:
         keep: Callable[[TreeState], Awaitable[None]] | None = None,
     ) -> None:
         self.holder = "a ledger client"
-        """Named in the mark."""
+        """The name of this node in the mark."""
         self.seen = seen
         self.mark: RestoredTree | None = None
-        """As the tree had it when this node last looked."""
+        """The tree's mark when this node last looked."""
         self._records = records
         self._clock = clock
         self._keep = keep
         self._kept = seen
         self._found = NOTHING_SEEN  # at the last look
-        self._counted = NOTHING_SEEN  # when the count was last seen to be another one
+        self._counted = NOTHING_SEEN  # when the count was last seen to change
         self._connections = 0  # changes of the session's state
-        self._changes = 0  # of the connection, of the mark, and of what was seen elsewhere
-        self._looked_at = -1  # which of them the last look has taken in
-        self._looks = 0  # that have ended
+        self._changes = 0  # changes of the connection, of the mark, and of what other nodes have seen
+        self._looked_at = -1  # how many of them the last look has covered
+        self._looks = 0  # looks that have ended
         self._checking = asyncio.Lock()
         self._wake = asyncio.Event()
         self._stopping = False
@@ -79,7 +80,7 @@ class TreeAge:
         return self.mark is not None and self.mark.older
 
     def export(self, metrics: Metrics) -> None:
-        """Register what is known of the tree."""
+        """Register the metrics of the tree."""
         metrics.read(
             "pulsarish_metadata_older",
             "gauge",
@@ -88,21 +89,21 @@ class TreeAge:
         )
 
     def learn(self, seen: TreeState) -> None:
-        """Another node has seen this."""
+        """Note what another node has seen."""
         newest = self.seen.merged(seen)
         if newest != self.seen:
             self.seen = newest
             self._changed()
 
     async def check(self) -> None:
-        """Raises ``MetadataUnavailable`` while the tree is older than some node has seen: nothing may be decided on its word.
+        """Raise ``MetadataUnavailable`` while the tree is older than some node has seen: nothing may be decided from it.
 
-        When it returns, the present connection was looked at. Many that ask at once share a look.
+        When it returns, the present connection was looked at. Concurrent callers share one look.
         """
         looks = self._looks
         if self._looked_at != self._changes or self.is_older:
             async with self._checking:
-                # What was learnt while it looked may be newer than what it compared with.
+                # What was learnt during the look may be newer than what it compared with.
                 while self._looked_at != self._changes or (self.is_older and self._looks == looks):
                     await self.look()
                     if self.is_older:
@@ -126,7 +127,7 @@ class TreeAge:
         # A server that lags behind its leader does not have an older tree.
         await records.sync(paths.RESTORED)
         zxid = records.zxid
-        # In this order: a confirmation raises the epoch before it takes the mark away.
+        # Keep this order: a confirmation raises the epoch before it removes the mark.
         (mark_node,) = await records.nodes([paths.RESTORED], watch=self._fired)
         found_age = await records.get(paths.AGE, AgeRecord)
         if connection != self._connections:
@@ -148,7 +149,7 @@ class TreeAge:
     async def watch(self, interval_seconds: float) -> None:
         """Look at each change of the connection, look every ``interval_seconds`` if the tree has changed, and keep what was seen.
 
-        A tree that does not change is not asked: each answer of the store carries the transaction id, the answers to heartbeats too.
+        A tree that does not change is not read: each answer of the store carries the transaction id, the answers to heartbeats, too.
         """
         settled = -1  # the transaction id up to which changes were counted
         while not self._stopping:
@@ -186,7 +187,7 @@ class TreeAge:
     def _session_changed(self, state: SessionState) -> None:
         is_known = self._looked_at == self._changes and _is_remembered(self.mark, self._found)
         if state is not SessionState.CONNECTED and is_known:
-            # The last that this session has shown; the next session may be with an older tree.
+            # The last transaction id of this session; the next session may be with an older tree.
             self.seen = self.seen.merged(self._found._replace(zxid=self._records.zxid))
         self._connections += 1
         self._changed()
@@ -199,8 +200,11 @@ class TreeAge:
         self._wake.set()
 
     async def _count(self, before: TreeState) -> None:
-        """Note that the tree has changed, unless another node has since the last look: so that a tree which lost that change can be known
-        again even when its transaction ids have gone on, as they do with each election of an ensemble."""
+        """Raise the count because the tree has changed, unless another node has raised it since the last look.
+
+        With the count, nodes recognise a tree that lost that change even when its transaction ids have grown since:
+        each election of an ensemble raises them.
+        """
         found = self._found
         if found[:2] != before[:2] or found.zxid <= self._counted.zxid:
             return
@@ -223,8 +227,8 @@ class TreeAge:
         data = encode_record(mark)
         op = Op("create", paths.RESTORED, data) if node is None else Op("put", paths.RESTORED, data, node.version)
         try:
-            # Once, over the connection that was looked at: behind the next one may be a tree that is not older. A server that was cut off
-            # from its ensemble still answers reads, with what it had.
+            # Write the mark once, over the connection that was looked at: the next connection may reach a tree that is not older. A
+            # server that was cut off from its ensemble still answers reads, with outdated data.
             await self._records.commit([op])
         except Conflict as conflict:
             raise MetadataUnavailable("the mark of an older tree was changed meanwhile; look again") from conflict
@@ -232,13 +236,16 @@ class TreeAge:
 
 
 def _is_remembered(mark: RestoredTree | None, found: TreeState) -> bool:
-    """Whether nodes remember how new this tree is, and compare it with that: a tree without a mark, and one that an operator has accepted,
-    whose epoch began then. What comes out of a backup has the epoch of other trees until it is confirmed."""
+    """Return whether nodes remember how new this tree is, and compare it with that.
+
+    They do for a tree without a mark, and for one that an operator has accepted, because its epoch began then. A
+    tree from a backup has the epoch of another tree until it is confirmed.
+    """
     return mark is None or (bool(mark.found_by) and not mark.older and found.epoch > mark.seen.epoch)
 
 
 def why_older(mark: RestoredTree) -> str:
-    """What is wrong with a marked tree, and what to do."""
+    """Return what is wrong with a marked tree, and what to do."""
     return (
         f"the metadata came back older than they were: {mark.found_by} found {_shown(mark.found)}, and nodes had seen {_shown(mark.seen)}. "
         "Nothing is written to them, and no ledger is closed or deleted. Put the newer metadata back and restart the service, or go on "
@@ -251,7 +258,7 @@ def _shown(state: TreeState) -> str:
 
 
 async def confirm_tree(records: Records) -> None:
-    """Take the tree for the truth: its age counts from now on, and its mark goes. Raises ``MetadataUnavailable``."""
+    """Confirm the tree as right: its age counts from now on, and its mark is deleted. Raises ``MetadataUnavailable``."""
     found = await records.get(paths.RESTORED, RestoredTree)
     if found is not None:
         await raise_epoch(records, found[0])
@@ -259,7 +266,7 @@ async def confirm_tree(records: Records) -> None:
 
 
 async def raise_epoch(records: Records, mark: RestoredTree) -> None:
-    """Begin an epoch above all that nodes have said to have seen."""
+    """Begin an epoch above all that nodes have reported to have seen."""
 
     def above(found: AgeRecord | None) -> AgeRecord:
         return AgeRecord(max(mark.seen.epoch, found.epoch if found is not None else 0) + 1)

@@ -20,7 +20,7 @@ class TreeState(NamedTuple):
         return self.counted < other.counted or self.zxid < other.zxid
 
     def merged(self, other: TreeState) -> TreeState:
-        """The newest of which both are evidence."""
+        """Return the newest tree that both are evidence of."""
         if self.epoch != other.epoch:
             return max(self, other)
         return TreeState(self.epoch, max(self.counted, other.counted), max(self.zxid, other.zxid))

@@ -39,7 +39,7 @@ LEFT: Final = {
     "pulsarish/ledger": 4,
     "pulsarish/local_cluster": 3,
     "pulsarish/managed_ledger": 0,
-    "pulsarish/metadata": 49,
+    "pulsarish/metadata": 23,
     "pulsarish/model": 4,
     "pulsarish/proxy": 2,
     "pulsarish/runtime": 22,

@@ -1,8 +1,9 @@
-"""A backup of the whole tree while the cluster runs, and what a restored tree is to those who read it.
+"""Back up the whole tree while the cluster runs, and find what is still being restored.
 
-What a backup promises: each node is as it was committed at some moment between the backup's begin and end, ephemeral nodes are left out,
-and every ledger that a topic or a cursor of the backup names is in the backup too, unless it says otherwise. Topics are read before
-ledgers and the allocator of ids last, so only a deletion in between can leave a name without its ledger; such topics are read again.
+A backup promises three things. Each node is as it was committed at some moment between the backup's begin and
+end. Ephemeral nodes are left out. Every ledger that a topic or a cursor of the backup names is in the backup,
+too, unless the tree itself has no such ledger. Topics are read before ledgers, and the counter of ledger ids
+last. So only a deletion in between can leave a name without its ledger, and such topics are read again.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from pulsarish.wire.json_record import decode_record
 
 __all__ = ["TreeReader", "back_up", "check_not_being_restored", "ledgers_named"]
 
-_PAGE: Final = 200  # nodes asked for at a time
+_PAGE: Final = 200  # nodes requested at a time
 _ATTEMPTS_MAX: Final = 10
 _WAIT_SECONDS: Final = 0.5
 _SETTLE_ROUNDS_MAX: Final = 10
 _ROOT: Final = "/"
-_NOT_OURS: Final = "/zookeeper"  # ZooKeeper's own, where there is no chroot
+_NOT_OURS: Final = "/zookeeper"  # ZooKeeper's own, when the root has no chroot
 
 
 def ledgers_named(path: str, data: bytes) -> tuple[int, ...]:
-    """The ledgers that this node's record says are there: a topic's chain, a cursor's ledger. Raises ``CorruptData``."""
+    """Return the ledgers that this node's record names: a topic's chain, or a cursor's ledger. Raises ``CorruptData``."""
     if not path.startswith(paths.TOPICS + "/"):
         return ()
     match path.count("/"):
@@ -44,7 +45,7 @@ def ledgers_named(path: str, data: bytes) -> tuple[int, ...]:
 
 
 async def check_not_being_restored(records: Records) -> None:
-    """Raises ``ServiceNotReady`` while a restore of this tree is not finished: half of the records are missing or old."""
+    """Raise ``ServiceNotReady`` while a restore of this tree is not finished, because records are missing or old."""
     found = await records.get(paths.RESTORED, RestoredTree)
     if found is not None and not found[0].restored_ms:
         raise ServiceNotReady(
@@ -54,7 +55,7 @@ async def check_not_being_restored(records: Records) -> None:
 
 
 class TreeReader:
-    """Reads of whole branches, repeated when an answer is lost. All raise ``MetadataUnavailable`` when that does not help."""
+    """Read whole branches, and repeat when an answer is lost. All methods raise ``MetadataUnavailable`` when that does not help."""
 
     def __init__(self, records: Records, clock: Clock) -> None:
         self._records = records
@@ -69,7 +70,7 @@ class TreeReader:
         raise MetadataUnavailable(f"the metadata store does not answer a read of {wanted[0]}")
 
     async def children(self, path: str) -> list[str]:
-        """Full paths; none when there is no such node."""
+        """Return the full paths of the children; none when there is no such node."""
         for _ in range(_ATTEMPTS_MAX):
             try:
                 names = await self._records.watch_children(path)
@@ -82,7 +83,7 @@ class TreeReader:
         raise MetadataUnavailable(f"the metadata store does not answer a listing of {path}")
 
     async def branch(self, *tops: str) -> AsyncIterator[tuple[str, Versioned]]:
-        """The nodes at and below these paths that are there, parents before their children."""
+        """Yield the existing nodes at and below these paths, parents before their children."""
         waiting = list(reversed(tops))
         while waiting:
             page = [waiting.pop() for _ in range(min(_PAGE, len(waiting)))]
@@ -95,20 +96,20 @@ class TreeReader:
                 waiting.extend(reversed(names))
 
     async def tops(self) -> list[str]:
-        """The nodes right below the root, in the order in which a backup reads them."""
+        """Return the nodes directly below the root, in the order in which a backup reads them."""
         late = {paths.LEDGERS: 1, paths.LEDGER_IDS: 2}
         return sorted((path for path in await self.children(_ROOT) if path != _NOT_OURS), key=lambda path: (late.get(path, 0), path))
 
 
 class _Backup:
-    """One backup under way."""
+    """One backup in progress."""
 
     def __init__(self, reader: TreeReader, writer: BackupWriter, progress: Callable[[int], None]) -> None:
         self.ephemeral = 0
         self._reader = reader
         self._writer = writer
         self._progress = progress
-        self._written: dict[str, bool] = {}  # paths whose last line says that they are there
+        self._written: dict[str, bool] = {}  # path: whether its last line says that the node exists
         self._named_by: dict[int, list[str]] = {}
 
     async def run(self) -> None:
@@ -146,7 +147,7 @@ class _Backup:
                 for ledger_id in ledgers_named(path, node.data):
                     if not self._has_ledger(ledger_id):
                         await self._take_ledger(ledger_id)
-        # Still unsettled: a ledger that its topic names is not there. The backup says what the tree says.
+        # Still unsettled: the topic names a ledger that does not exist. The backup repeats what the tree says.
 
     def _has_ledger(self, ledger_id: int) -> bool:
         return paths.ledger(ledger_id) in self._written
@@ -170,9 +171,9 @@ async def back_up(
     """Write a backup of everything below the store's root.
 
     Args:
-        write: takes the file's bytes, in order.
-        source: where it comes from, for people.
-        progress: hears how many nodes are written.
+        write: receives the file's bytes, in order.
+        source: where the tree is, for people.
+        progress: called with the number of nodes written.
 
     Raises ``MetadataUnavailable``, ``CorruptData`` for a topic's record that cannot be read.
     """
@@ -181,6 +182,6 @@ async def back_up(
     work = _Backup(reader, writer, progress)
     await work.run()
     if (ids := (await reader.nodes([paths.LEDGER_IDS]))[0]) is not None:
-        # Once more, after the ledgers that settling may have added.
+        # Read the counter once more, after the ledgers that settling may have added.
         writer.node(paths.LEDGER_IDS, ids.data)
     return writer.finish(ephemeral_left_out=work.ephemeral, finished_ms=clock.wall_ms())

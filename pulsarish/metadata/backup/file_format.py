@@ -1,8 +1,8 @@
-"""The format of a metadata backup: JSON lines, the last of which proves that all of them are there.
+"""The format of a metadata backup: JSON lines, the last of which proves that the file is complete.
 
-The first line says what the file is, then comes one line a node, then one with their number and the SHA-256 of every byte before it. A
-later line about a path replaces an earlier one: a backup that is taken while the cluster runs looks at some nodes twice. The file is
-compressed by whoever opens it; the bytes here are those inside.
+The first line says what the file is. Then comes one line for each node. The last line has their number and the
+SHA-256 of every byte before it. A later line about a path replaces an earlier one, because a backup of a
+running cluster reads some nodes twice. The caller opens and compresses the file; the bytes here are those inside.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class BackupHeader(msgspec.Struct, frozen=True):
-    """What was backed up and when; ``source`` is the metadata URL, for people."""
+    """The backed-up tree and the time; ``source`` is the metadata URL, for people."""
 
     format: str
     version: int
@@ -36,7 +36,10 @@ class BackupHeader(msgspec.Struct, frozen=True):
 
 
 class BackupNode(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One persistent node: its data as text, or in base64 where they are none. ``gone``: an earlier line about it no longer holds."""
+    """One persistent node, with its data as text, or in base64 when they are not text.
+
+    ``gone``: the node does not exist any more, and an earlier line about it no longer holds.
+    """
 
     path: str
     text: str = ""
@@ -45,7 +48,7 @@ class BackupNode(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class BackupFooter(msgspec.Struct, frozen=True):
-    """``lines`` counts those between header and footer."""
+    """The last line. ``lines`` counts those between header and footer."""
 
     lines: int
     ephemeral_left_out: int
@@ -63,7 +66,7 @@ class Backup:
 
 
 class BackupWriter:
-    """Encodes a backup; ``write`` gets the bytes, in order."""
+    """Encode a backup; ``write`` receives the bytes, in order."""
 
     def __init__(self, write: Callable[[bytes], None], *, source: str, started_ms: int) -> None:
         self.lines = 0
@@ -99,7 +102,7 @@ def read_backup(lines: Iterable[bytes], name: str) -> Backup:
     checksum = hashlib.sha256()
     header: BackupHeader | None = None
     nodes: dict[str, bytes] = {}
-    held: tuple[int, bytes] | None = None  # the newest line: a node's unless it proves to be the last
+    held: tuple[int, bytes] | None = None  # the newest line: a node's, unless it proves to be the last one
     for number, line in enumerate(lines, start=1):
         if header is None:
             header = _decode(line, BackupHeader, name, number)

@@ -1,12 +1,14 @@
-"""Making a tree what a backup says, and finding where two trees differ.
+"""Make a tree equal to a backup, and find where two trees differ.
 
-A restored tree may be older than what bookies hold. So the first thing written, before anything is replaced or deleted, is the node
-``/restored``: while it is there, bookies delete nothing (rule 12), ledgers that were open in the backup are not closed short of what
-bookies outside their recorded ensemble hold, and until the restore has finished no broker or bookie starts. Ledger ids that may be in use
-are not given out again: the allocator goes on above everything that the backup, the old tree and the registered bookies know, plus a gap;
-bookies that come later raise it themselves.
+A restored tree may be older than what bookies hold. So the first write, before anything is replaced or
+deleted, is the node ``/restored``. While it exists, bookies delete nothing (rule 12). Ledgers that were open in
+the backup are not closed before the last entry that bookies outside their recorded ensemble hold. Until the
+restore has finished no broker or bookie starts. Ledger ids that may be in use are not given out again: the
+counter continues above everything that the backup, the old tree and the registered bookies know, plus a gap.
+Bookies that register later raise the counter themselves.
 
-A restore that was interrupted is given again with the same file and goes on: what is right already is not written again.
+To finish an interrupted restore, run it again with the same file: nodes that are right already are not
+written again.
 """
 
 from __future__ import annotations
@@ -32,10 +34,10 @@ from pulsarish.wire.json_record import decode_record, encode_record
 __all__ = ["LEDGER_ID_GAP", "Change", "Difference", "Restore", "compare", "read_tree"]
 
 LEDGER_ID_GAP: Final = 1_000_000
-"""Ids left out after a restore, for ledgers that were made after the backup on bookies that nobody could ask."""
+"""Ids left out after a restore, for ledgers that were made after the backup on bookies that could not be asked."""
 
 _OPS_MAX: Final = 200
-_OPS_BYTES_MAX: Final = 256 << 10  # ZooKeeper refuses requests of more than 1 MB
+_OPS_BYTES_MAX: Final = 256 << 10  # ZooKeeper refuses requests of more than 1 MB.
 _ATTEMPTS_MAX: Final = 10
 _WAIT_SECONDS: Final = 0.5
 # Not compared: one is about the restore itself, the others only grow.
@@ -58,7 +60,7 @@ class Difference:
 
 
 def compare(left: Mapping[str, bytes], right: Mapping[str, bytes]) -> Iterator[Difference]:
-    """What differs between two trees, by path; ``/restored``, ``/ledger-ids`` and ``/age`` are not compared."""
+    """Yield what differs between two trees, by path; ``/restored``, ``/ledger-ids`` and ``/age`` are not compared."""
     for path in sorted(left.keys() | right.keys()):
         if path in _NOT_COMPARED:
             continue
@@ -70,13 +72,13 @@ def compare(left: Mapping[str, bytes], right: Mapping[str, bytes]) -> Iterator[D
 
 
 def _same_ledger(path: str, left: bytes, right: bytes) -> bool:
-    """Whether only the mark that a restore sets differs."""
+    """Return whether only the mark that a restore sets differs."""
     ours, theirs = (msgspec.structs.replace(decode_record(data, LedgerMetadata, path), restored=False) for data in (left, right))
     return ours == theirs
 
 
 async def read_tree(reader: TreeReader, progress: Callable[[int], None] = lambda _count: None) -> dict[str, bytes]:
-    """The persistent nodes of a tree, parents before children. Raises ``MetadataUnavailable``."""
+    """Return the persistent nodes of a tree, parents before children. Raises ``MetadataUnavailable``."""
     found: dict[str, bytes] = {}
     async for path, node in reader.branch(*await reader.tops()):
         if not node.session_id:
@@ -86,7 +88,10 @@ async def read_tree(reader: TreeReader, progress: Callable[[int], None] = lambda
 
 
 def _wished(backup: Backup) -> dict[str, bytes]:
-    """The tree that a restore makes: as the backup, but ledgers that were open are marked, for their end may lie elsewhere by now."""
+    """Return the tree that a restore makes: the backup, with a mark on ledgers that were open.
+
+    Such a ledger may have got more entries since, on other bookies.
+    """
     wished: dict[str, bytes] = {}
     for path, data in backup.nodes.items():
         wished[path] = data
@@ -103,7 +108,7 @@ class Restore:
     Args:
         records: of the target tree.
         ids_held: the ids of the ledgers that the registered bookies hold, ascending.
-        progress: hears what is being done, how much of it is done, and of how many.
+        progress: called with the step, how much of it is done, and of how much.
     """
 
     def __init__(
@@ -125,10 +130,10 @@ class Restore:
         self._reader = TreeReader(records, clock)
 
     async def run(self, *, force: bool) -> int:
-        """Make the tree what the backup says; returns how many nodes it has.
+        """Make the tree equal to the backup. Return how many nodes it has.
 
-        Raises ``NotAllowed`` while brokers are registered, ``NotEmpty`` for a target with other data unless ``force``, ``CorruptData``
-        when the tree is not right afterwards, ``MetadataUnavailable``.
+        Raises ``NotAllowed`` while brokers are registered, ``NotEmpty`` for a target with other data unless ``force``,
+        ``CorruptData`` when the tree is not right afterwards, ``MetadataUnavailable``.
         """
         wished = _wished(self._backup)
         await self._refuse_brokers()
@@ -142,7 +147,7 @@ class Restore:
                 "chroot, or --force to replace everything there by the backup"
             )
         await self._mark(restored_ms=0)
-        await self._refuse_brokers()  # one may have come before it could see the mark
+        await self._refuse_brokers()  # a broker may have come before it could see the mark
         await self._raise_ledger_ids(wished, there)
         await self._raise_age(wished)
         await self._write({path: data for path, data in wished.items() if path not in _ONLY_GROW and there.get(path) != data})
@@ -156,8 +161,6 @@ class Restore:
             )
         await self._mark(restored_ms=self._clock.wall_ms())
         return len(wished)
-
-    # -- the steps
 
     def _is_mine(self, found: RestoredTree) -> bool:
         return not found.restored_ms and found.backup_sha256 == self._backup.footer.sha256
@@ -175,13 +178,16 @@ class Restore:
         mark = RestoredTree(self._backup.footer.sha256, self._backup.header.started_ms, restored_ms)
 
         def marked(found: RestoredTree | None) -> RestoredTree:
-            # What nodes have seen of the tree that is replaced still counts: the epoch must go beyond it.
+            # What nodes have seen of the replaced tree still counts: the epoch must go beyond it.
             return mark if found is None else msgspec.structs.replace(mark, seen=found.seen)
 
         _ = await self._records.update(paths.RESTORED, RestoredTree, marked)
 
     async def _raise_ledger_ids(self, wished: Mapping[str, bytes], there: Mapping[str, bytes]) -> None:
-        """Above every id that may ever have been given out. Never lower: an id that is used twice mixes two ledgers' entries."""
+        """Raise the counter above every id that may ever have been given out.
+
+        Never lower it: an id that is used twice mixes two ledgers' entries.
+        """
         given_out = [number + 1 for tree in (wished, there) for path in tree if (number := paths.ledger_id_of(path)) is not None]
         if (saved := wished.get(paths.LEDGER_IDS)) is not None:
             given_out.append(decode_record(saved, LedgerIds, paths.LEDGER_IDS).next_id)
@@ -193,7 +199,7 @@ class Restore:
         _ = await self._records.update(paths.LEDGER_IDS, LedgerIds, above)
 
     async def _raise_age(self, wished: Mapping[str, bytes]) -> None:
-        """Not below that of the backup, so that the confirmation goes beyond it."""
+        """Raise the age to at least that of the backup, so that the confirmation goes beyond it."""
         if (saved := wished.get(paths.AGE)) is None:
             return
         saved_age = decode_record(saved, AgeRecord, paths.AGE)
@@ -209,14 +215,14 @@ class Restore:
             self._progress("writing", done, len(wanted))
 
     async def _delete(self, extra: Sequence[str]) -> None:
-        """What the backup does not have; ``extra`` names children before their parents."""
+        """Delete what the backup does not have; ``extra`` names children before their parents."""
         for first in range(0, len(extra), _OPS_MAX):
             batch = extra[first : first + _OPS_MAX]
             await self._commit(batch, lambda path, exists: Op("delete", path) if exists else None)
             self._progress("deleting what the backup does not have", first + len(batch), len(extra))
 
     async def _commit(self, batch: Sequence[str], op_of: Callable[[str, bool], Op | None]) -> None:
-        """One commit for a batch, decided again from what is there until it is known to have happened."""
+        """Commit a batch. Decide it again from the tree until the commit is known to have happened."""
         reason: Exception | None = None
         for _ in range(_ATTEMPTS_MAX):
             nodes = await self._reader.nodes(batch)

@@ -1,4 +1,7 @@
-"""One client's TCP connection to ``pulsarish metadata``: frames in, jobs to the commit engine, answers out; and four-letter words."""
+"""One client's TCP connection to ``pulsarish metadata``.
+
+It reads frames, submits jobs to the commit engine and sends their answers. It also answers four-letter words.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +31,15 @@ __all__ = ["Connection", "Server"]
 
 _LENGTH: Final = struct.Struct(">i")
 _FLUSH_BYTES: Final = 1 << 20
-"""Sent in one turn of the loop; a client that takes everything at once must not hold up the others."""
+"""Bytes sent in one turn of the loop: a client that receives everything at once must not delay the others."""
 _WRITE_BYTES: Final = 64 << 10
 _COUNTED_BYTES: Final = 4 << 10
-"""What a connection holds is counted from here on: the others would pay for the count and hold nothing to speak of."""
+"""The bytes that a connection holds are counted above this. Smaller ones would pay for the count and hold next to nothing."""
 _log = get_logger("metadata.connection")
 
 
 class Server(Protocol):
-    """What a connection needs of its daemon."""
+    """The daemon, as a connection needs it."""
 
     tasks: Tasks
     table: SessionTable
@@ -45,17 +48,17 @@ class Server(Protocol):
     outstanding_requests_max: int
 
     def admit(self, connection: Connection) -> str:
-        """Count a new connection; why it is refused, or empty."""
+        """Count a new connection. Return why it is refused, or an empty string."""
         ...
 
     def left(self, connection: Connection) -> None: ...
 
     def heard(self, session_id: int) -> None:
-        """Something came from the session."""
+        """Note that the session sent something."""
         ...
 
     def submit(self, job: Job, queue: JobQueue) -> bool:
-        """Queue a job; False when the daemon stops."""
+        """Queue a job. Return False when the daemon stops."""
         ...
 
     def resume(self, queue: JobQueue) -> None: ...
@@ -65,11 +68,11 @@ class Server(Protocol):
         ...
 
     def has_answers(self, connection: Connection) -> None:
-        """The connection wants ``flush`` at the end of the batch."""
+        """Note that the connection needs ``flush`` at the end of the batch."""
         ...
 
     def flush_soon(self, connection: Connection) -> None:
-        """The connection wants ``flush`` in the next turn of the loop."""
+        """Note that the connection needs ``flush`` in the next turn of the loop."""
         ...
 
     @property
@@ -77,10 +80,11 @@ class Server(Protocol):
 
 
 class Connection(ContainedProtocol):
-    """Reads frames in order, and hands over their answers.
+    """Read frames in order, and send their answers.
 
-    It stops reading while too many requests are unanswered, or answers not taken. It is aborted when its peer keeps it waiting too long:
-    for the handshake, for the rest of a request, or for taking what it has asked for.
+    The connection stops reading while too many requests are unanswered, or too many answers are not received. It
+    is aborted when its peer keeps it waiting too long: for the handshake, for the rest of a request, or for
+    receiving answers.
     """
 
     def __init__(self, server: Server, number: int) -> None:
@@ -109,10 +113,8 @@ class Connection(ContainedProtocol):
         self._requests_held = 0
         self._answers_held = 0
 
-    # The transport's side
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports have the methods of asyncio.Transport without being one.
+        # uvloop's transports have the methods of asyncio.Transport but do not inherit from it.
         self._transport = cast("asyncio.Transport", transport)
         self.address = str((transport.get_extra_info("peername") or ("unknown",))[0])
         refused = self._server.admit(self)
@@ -127,7 +129,7 @@ class Connection(ContainedProtocol):
         self._received.clear()
         self._answers.clear()
         self._limits.leave(self)
-        if self.queue.held:  # its requests waited for a client that takes no answers
+        if self.queue.held:  # its requests waited for a client that does not receive its answers
             self._drop_requests()
         self._count_requests()
         self._server.left(self)
@@ -150,7 +152,7 @@ class Connection(ContainedProtocol):
         self._look()
 
     def _take_requests(self) -> None:
-        """Decode and submit what has been received, as far as the client may have requests under way."""
+        """Decode and submit received requests, up to the number that the client may have in progress."""
         received = self._received
         at = 0
         while len(received) - at >= 4 and self._may_ask():
@@ -181,7 +183,7 @@ class Connection(ContainedProtocol):
         del received[:at]
 
     def _may_ask(self) -> bool:
-        # Resuming at half keeps reading and not reading from alternating with every request.
+        # Resume only at half, so that reading does not stop and start with every request.
         count_limit, bytes_limit = self._server.outstanding_requests_max, self._server.request_bytes_max
         if not self._reading:
             count_limit, bytes_limit = count_limit // 2 or 1, bytes_limit // 2
@@ -195,8 +197,6 @@ class Connection(ContainedProtocol):
             return RequestJob(self._server.table, self, xid, request, len(frame))
         self._shaken_hands = True
         return ConnectJob(self._server.table, self, decode_connect(frame), len(frame))
-
-    # The jobs' side
 
     def attach(self, session_id: int) -> None:
         self.session_id = session_id
@@ -234,7 +234,7 @@ class Connection(ContainedProtocol):
             self._server.has_answers(self)
 
     def flush(self) -> int:
-        """Send what is queued as far as the client takes it, go on reading if it may; the number of answers that have left."""
+        """Send queued answers as far as the client receives them, and read again if allowed. Return the number of answers sent."""
         self._wants_flush = False
         if self._transport is None or self._transport.is_closing():
             self._count_requests()
@@ -285,7 +285,7 @@ class Connection(ContainedProtocol):
         return count
 
     def abort(self, reason: str) -> None:
-        """Close the connection now: the peer went over a limit, sent what is no request, or kept it waiting too long."""
+        """Close the connection now: the peer exceeded a limit, sent something that is not a request, or was too slow."""
         if self._aborted:
             return
         self._ending = self._aborted = True
@@ -294,10 +294,10 @@ class Connection(ContainedProtocol):
         if self._transport is not None:
             self._transport.abort()
         else:
-            self._server.left(self)  # what this had queued was dropped, too
+            self._server.left(self)  # the queued jobs of this connection were dropped, too
 
     def abort_late(self) -> None:
-        """The peer had its time."""
+        """Close the connection now: the peer's time has passed."""
         self.abort(f"waited {self._limits.deadlines.seconds:g} s for {self._waits_for}")
 
     def _drop_requests(self) -> None:
@@ -311,10 +311,8 @@ class Connection(ContainedProtocol):
             self._transport.write(content)
             self._transport.close()
 
-    # What the peer holds
-
     def _look(self) -> None:
-        """Read or not, count what the peer holds, and begin or end its time."""
+        """Read or pause, count what the peer holds, and start or end its time."""
         transport = self._transport
         if transport is None:
             return

@@ -1,7 +1,8 @@
-"""``pulsarish metadata``: one node that speaks ZooKeeper's wire protocol over the tree, every commit on disk before its answer.
+"""``pulsarish metadata``: one node that speaks ZooKeeper's wire protocol over the tree, with every commit on disk before its answer.
 
-Sessions are durable: after a restart, or a crash, clients come back with their session id and password and go on; their timeouts begin
-again. It is meant for laptops, demos and CI; in production one wants a real ensemble, and the same clients speak to both.
+Sessions are durable. After a restart or a crash, clients come back with their session id and password and
+continue; their timeouts begin again. The daemon is for laptops, demos and CI. Production needs a real
+ensemble; the same clients speak to both.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from pulsarish.runtime.watch_face import answer_watcher
 
 __all__ = ["MetadataConfig", "MetadataDaemon"]
 
-# Clients look at the first three numbers to know which operations they may send.
+# Clients read the first three numbers to know which operations they may send.
 _VERSION: Final = "3.9.0-pulsarish"
 _log = get_logger("metadata")
 _MEANINGS: Final = {
@@ -61,7 +62,7 @@ _MEANINGS: Final = {
 
 
 class MetadataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of ``pulsarish metadata``."""
+    """The options of ``pulsarish metadata``."""
 
     listen_address: Annotated[str, Meta(description="host:port for clients; port 0 picks a free one")] = "127.0.0.1:2181"
     http_address: Annotated[str, Meta(description="host:port for /health and /metrics; empty: none")] = "127.0.0.1:8100"
@@ -115,7 +116,7 @@ class MetadataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ] = REPEATS_MAX
 
     def validate(self) -> None:
-        """Raises ``ConfigError``."""
+        """Raise ``ConfigError`` for settings that do not fit together."""
         if self.session_timeout_min_ms > self.session_timeout_max_ms:
             raise ConfigError(
                 f"session_timeout_min_ms ({self.session_timeout_min_ms}) is above session_timeout_max_ms ({self.session_timeout_max_ms})"
@@ -142,7 +143,7 @@ def _peer_limits(config: MetadataConfig, clock: Clock) -> PeerLimits:
 
 
 class MetadataDaemon:
-    """The server. ``start`` opens the store and listens; ``stop`` answers what waits and leaves the sessions for the next start."""
+    """The server. ``start`` opens the store and listens. ``stop`` answers what waits and keeps the sessions for the next start."""
 
     def __init__(
         self,
@@ -194,7 +195,7 @@ class MetadataDaemon:
         await self._files.lock(self._config.data_directory)
         await check_cut_is_finished(self._files, self._config.data_directory)
         self._index, tree = await open_tree(self._open_index, self._config.data_directory)
-        # Nobody could be heard while there was no daemon, so nobody is late yet.
+        # No client could reach the daemon while it was down, so no session is late yet.
         tree.restart_timeouts(self.table.now_ms())
         tree.limits = TreeLimits(self._config.tree_bytes_max or None, self._config.ephemeral_nodes_per_session_max)
         self.table.take_over(tree)
@@ -208,7 +209,7 @@ class MetadataDaemon:
         return self._listener
 
     async def stop(self) -> None:
-        """Take no more requests, finish and answer those that wait, close. Sessions stay."""
+        """Accept no more requests, finish and answer those that wait, and close. Sessions stay."""
         self._stopping = True
         if self._listener is not None:
             await self._listener.stop(0)
@@ -222,7 +223,7 @@ class MetadataDaemon:
         if self._index is not None:
             await self._index.close()
 
-    # What connections need (see ``connection.Server``)
+    # What connections need (see ``connection.Server``).
 
     def _new_connection(self) -> Connection:
         self._numbers += 1
@@ -279,8 +280,6 @@ class MetadataDaemon:
             except Exception as error:  # noqa: BLE001  # of one connection: the others must get their answers
                 connection.contain("flush", error)
 
-    # Sessions
-
     async def _expire_sessions(self, engine: Engine) -> None:
         tick_seconds = self._config.tick_ms / 1000
         woke = self._clock.monotonic()
@@ -288,8 +287,8 @@ class MetadataDaemon:
             await self._clock.sleep(tick_seconds)
             before, woke = woke, self._clock.monotonic()
             if woke - before > 2 * tick_seconds + 0.1:
-                # This process was held up (paused, a full core): pings may lie unread in the sockets. Expiring a session late is
-                # safe, because its holder counts its own deadline; expiring it early is not kind.
+                # This process was held up (paused, or a busy core), so pings may lie unread in the sockets. To expire a session late is
+                # safe, because its holder counts its own deadline. To expire it early would end the session of a healthy client.
                 _log.warning("the loop was late; session timeouts begin anew", late_seconds=round(woke - before, 3))
                 engine.tree.restart_timeouts(self.table.now_ms())
                 self.limits.deadlines.restart_all()
@@ -306,7 +305,7 @@ class MetadataDaemon:
     def _end_idle_session(self, session_id: int) -> None:
         self.submit(EndIdleJob(self.table, session_id))
 
-    # What people and dashboards ask
+    # What people and dashboards ask.
 
     def _numbers_now(self) -> dict[str, int]:
         assert self._engine is not None

@@ -1,6 +1,6 @@
-"""What ``pulsarish metadata`` does with each kind of request: decide it on the tree, encode its reply, hand it to its connection.
+"""The jobs of ``pulsarish metadata``: decide a request on the tree, encode its reply, and pass it to its connection.
 
-Jobs run in the commit engine, in order of arrival; their replies leave once the batch is durable.
+Jobs run in the commit engine, in order of arrival. Their replies leave once the batch is durable.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ConnectJob(_PeerJob):
         if peer.gone:
             return None
         if request.last_zxid > tree.zxid:
-            # The client has seen what this store does not hold: shown an older tree it would take back what it knows.
+            # The client has seen transactions that this store does not have: an older tree would contradict what it knows.
             self._refused = f"the client has seen transaction {request.last_zxid}, and this tree has come to {tree.zxid}"
             return None
         if request.session_id == 0:
@@ -106,7 +106,7 @@ class ConnectJob(_PeerJob):
 
 
 class ExpireJob:
-    """A session whose time has passed, unless it was heard from while this job waited."""
+    """End a session whose time has passed, unless its client sent something while this job waited."""
 
     size_bytes = 0
 
@@ -136,14 +136,17 @@ class ExpireJob:
 
 
 class EndIdleJob(ExpireJob):
-    """A session that has to make room for another one, unless it came into use while this job waited."""
+    """End a session that has to make room for another one, unless its client came back while this job waited."""
 
     def _is_over(self, session: Session) -> bool:
         return not session.ephemerals and session.session_id not in self._table.peers
 
 
 class LeaveJob(_PeerJob):
-    """A connection that is gone. What its client had sent before is done, unless its session is on another connection by then."""
+    """Handle a connection that is gone.
+
+    Requests that its client sent before are done, unless its session is on another connection by then.
+    """
 
     size_bytes = 0
 
@@ -156,7 +159,7 @@ class LeaveJob(_PeerJob):
         return None
 
     def deliver(self) -> None:
-        """Nobody is there to be answered."""
+        """Do nothing: no client waits for an answer."""
 
 
 class RequestJob(_PeerJob):
@@ -174,7 +177,7 @@ class RequestJob(_PeerJob):
     def run(self, tree: Tree) -> Committed | None:
         session_id = self._peer.session_id
         if not session_id:
-            # The session moved to another connection or ended before this request's turn: nobody waits for the answer here.
+            # The session moved to another connection or ended before this request's turn: no client waits for the answer here.
             return None
         match self._request:
             case WriteRequest() as request:
@@ -184,7 +187,7 @@ class RequestJob(_PeerJob):
             case SimpleRequest() as request:
                 return self._simple(tree, session_id, request)
             case AuthRequest() as request:
-                # A digest only adds an identity, and every node is open to everybody; other schemes would promise what is not kept.
+                # A digest only adds an identity, and every node is open to all clients. Other schemes would promise what is not kept.
                 known = request.scheme == "digest"
                 self._reply(tree, ErrorCode.OK if known else ErrorCode.AUTH_FAILED)
                 self._ends = not known
@@ -270,7 +273,10 @@ class RequestJob(_PeerJob):
         return None
 
     def _acl(self, tree: Tree, request: SimpleRequest) -> None:
-        """Every node's list is "everybody may do everything"; setting that again changes nothing, its version (0) included."""
+        """Answer about access lists. Every node's list is "everyone may do everything", and only that list can be set.
+
+        Setting it changes nothing, its version (0) included.
+        """
         node = tree.get(request.path)
         if node is None:
             self._reply(tree, ErrorCode.NO_NODE)
@@ -282,7 +288,7 @@ class RequestJob(_PeerJob):
             self._reply(tree, ErrorCode.OK, encode_stat(node.stat()))
 
     def _set_watches(self, tree: Tree, session_id: int, request: SetWatchesRequest) -> None:
-        """A client that came back waits on again; what it missed since ``relative_zxid`` it is told at once."""
+        """Register the watches of a client that came back. It gets the events missed since ``relative_zxid`` at once."""
         paths = (*request.data, *request.exist, *request.child)
         if not self._table.may_watch(tree, session_id, sum(map(len, paths)), len(paths)):
             self._reply(tree, ErrorCode.QUOTA_EXCEEDED)

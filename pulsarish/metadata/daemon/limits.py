@@ -1,4 +1,4 @@
-"""What the clients of ``pulsarish metadata`` may hold of it: connections, parts of requests, answers that they do not take, and time."""
+"""The limits of what clients of ``pulsarish metadata`` hold: connections, parts of requests, answers not received, and time."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from pulsarish.runtime.seams import Clock
 __all__ = ["ANSWER_MAX_BYTES", "Deadlines", "PeerLimits"]
 
 ANSWER_MAX_BYTES: Final = 1 << 20
-"""Answers that one connection has not taken. Beyond it its requests wait; the last answer may go over it."""
+"""Bytes of answers that one connection has not received. Above it its requests wait; the last answer may exceed it."""
 
 
 class TimedConnection(PeerConnection, Protocol):
     """A connection that waits for its peer."""
 
     def abort_late(self) -> None:
-        """Close the connection now: the peer had its time."""
+        """Close the connection now: the peer's time has passed."""
         ...
 
     def contain(self, what: str, error: Exception) -> None:
-        """Count and log an error that was met while working for the connection, and close it now."""
+        """Count and log an error that happened during work for the connection, and close it now."""
         ...
 
 
 class Deadlines:
-    """Connections that wait for their peer, each until the same time has passed. Every call is O(1), besides those that are late."""
+    """Connections that wait for their peer, each for the same time. Every call is O(1), plus the late connections."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self.seconds = seconds
@@ -37,7 +37,7 @@ class Deadlines:
         self._due: dict[TimedConnection, float] = {}  # in this order, because all have the same time
 
     def start(self, connection: TimedConnection) -> None:
-        """The peer has the whole time from now on."""
+        """Start the peer's whole time now."""
         self._due.pop(connection, None)
         self._due[connection] = self._clock.monotonic() + self.seconds
 
@@ -45,12 +45,12 @@ class Deadlines:
         self._due.pop(connection, None)
 
     def restart_all(self) -> None:
-        """This process was held up: what the peers sent may lie unread."""
+        """Start the time of all peers again: this process was held up, so what the peers sent may lie unread."""
         due = self._clock.monotonic() + self.seconds
         self._due = dict.fromkeys(self._due, due)
 
     def take_late(self) -> list[TimedConnection]:
-        """Remove those whose time has passed."""
+        """Remove and return the connections whose time has passed."""
         now = self._clock.monotonic()
         late: list[TimedConnection] = []
         for connection, due in self._due.items():
@@ -88,7 +88,7 @@ class PeerLimits:
         metrics.read("pulsarish_unsent_bytes", "gauge", "Bytes sent to clients that do not receive them.", lambda: answers.used_bytes)
 
     def leave(self, connection: TimedConnection) -> None:
-        """The connection is closed. Requests that it sent before may still wait."""
+        """Note that the connection is closed. Requests that it sent before may still wait."""
         self.slots.leave(connection)
         self.answers.set(connection, 0)
         self.deadlines.stop(connection)

@@ -1,4 +1,4 @@
-"""The sessions of ``pulsarish metadata``: which connection each is attached to, how they are made, and how many there may be."""
+"""The sessions of ``pulsarish metadata``: the connection of each, how they are made, and how many there may be."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Peer(Protocol):
 
     @property
     def scope(self) -> Scope:
-        """What ends when work for the client fails."""
+        """The scope that ends when work for the client fails."""
         ...
 
     def contain(self, what: str, error: Exception) -> None:
-        """Count and log an error that was met while working for the client, and close now."""
+        """Count and log an error that happened during work for the client, and close now."""
         ...
 
     @property
@@ -45,11 +45,11 @@ class Peer(Protocol):
         ...
 
     def attach(self, session_id: int) -> None:
-        """The session speaks on this connection from now on."""
+        """Use this connection for the session from now on."""
         ...
 
     def detach(self) -> None:
-        """The connection has no session any more. Its requests that wait are not done, and it ends."""
+        """Take the session away from the connection. Its waiting requests are not done, and it ends."""
         ...
 
     def expect(self, answer: bytes | LongReply) -> None:
@@ -57,11 +57,11 @@ class Peer(Protocol):
         ...
 
     def answer(self, answer: bytes | LongReply) -> None:
-        """Queue an answer; everything queued in a batch leaves together. Ignored once the connection is gone."""
+        """Queue an answer. All answers of a batch leave together. Ignored once the connection is gone."""
         ...
 
     def answered(self, size_bytes: int) -> None:
-        """One request less is outstanding, which had this size."""
+        """Note that a request of this size was answered."""
         ...
 
     def end(self) -> None:
@@ -83,7 +83,7 @@ class SessionLimits:
 
 
 class _SessionSlot:
-    """A session among the sessions that are counted. It waits while it has neither a connection nor ephemeral nodes."""
+    """A counted session. It waits while it has neither a connection nor ephemeral nodes."""
 
     def __init__(self, session_id: int, evicted: Callable[[int, str], None]) -> None:
         self._session_id = session_id
@@ -94,7 +94,7 @@ class _SessionSlot:
 
 
 class SessionTable:
-    """Which connection each session is attached to, and how sessions are made.
+    """The connection of each session, and how sessions are made.
 
     Args:
         end_idle: ends a session that has to make room for another one.
@@ -127,14 +127,14 @@ class SessionTable:
         return min(max(asked_ms, self._limits.timeout_min_ms), self._limits.timeout_max_ms)
 
     def take_over(self, tree: Tree) -> None:
-        """Count the sessions that were there before this process. They are in use: their clients come back."""
+        """Count the sessions that existed before this process. They count as used, because their clients come back."""
         for session_id in tree.sessions:
-            # Where they came from is not known, so none of them counts against an address.
+            # Their addresses are not known, so none of them counts against an address.
             if not self.admit(session_id, f"session {session_id:#x}"):
                 self._slots.mark_active(self._slot_of[session_id])
 
     def admit(self, session_id: int, address: str) -> str:
-        """Count a new session; why it is refused, or empty."""
+        """Count a new session. Return why it is refused, or an empty string."""
         slot = _SessionSlot(session_id, self._evict)
         refused = self._slots.take(slot, address)
         if not refused:
@@ -142,19 +142,19 @@ class SessionTable:
         return refused
 
     def closed(self, session_id: int) -> None:
-        """The session has ended."""
+        """Note that the session has ended."""
         slot = self._slot_of.pop(session_id, None)
         if slot is not None:
             self._slots.leave(slot)
 
     def attach(self, session_id: int, peer: Peer) -> None:
-        """From now on the session speaks on ``peer``; the connection it had before is closed, and what waits from it is not done."""
+        """Attach the session to ``peer``. Its former connection is closed, and waiting requests of that one are not done."""
         before = self.peers.get(session_id)
         if before is not None and before is not peer:
             before.detach()
         self.peers[session_id] = peer
         peer.attach(session_id)
-        if session_id not in self._slot_of:  # it was to make room, and came back before it was ended
+        if session_id not in self._slot_of:  # it was chosen to make room, and came back before it was ended
             self.admit(session_id, peer.address)
         slot = self._slot_of.get(session_id)
         if slot is not None:
@@ -166,8 +166,9 @@ class SessionTable:
         self._end_idle(session_id)
 
     def detach(self, tree: Tree, session_id: int, peer: Peer) -> None:
-        """Part the session from ``peer``, when it still is the session's. It lives on until its timeout; its watches do not: the client
-        registers them again.
+        """Detach the session from ``peer``, if ``peer`` still has it.
+
+        The session lives on until its timeout. Its watches do not: the client registers them again.
         """
         if self.peers.get(session_id) is not peer:
             return
@@ -185,10 +186,10 @@ class SessionTable:
             peer.detach()
 
     def may_watch(self, tree: Tree, session_id: int, paths_bytes: int, count: int = 1) -> bool:
-        """Whether the session may set more watches.
+        """Return whether the session may set more watches.
 
-        One session gets at most a tenth of the limit. The second half of the limit is for sessions that have less than an equal share
-        of it: those that were first must not keep the others from watching.
+        One session gets at most a tenth of the limit. The second half of the limit is for sessions that have less
+        than an equal share of it: the first sessions must not keep the others from watching.
         """
         limit = self._limits.watch_bytes_max
         more_bytes = paths_bytes + count * WATCH_BYTES
@@ -201,7 +202,7 @@ class SessionTable:
         if peer is None:
             return
         if self._event != (event.kind, event.path):
-            # Those who wait for the same are told by the same bytes.
+            # Sessions that wait for the same event get the same bytes.
             self._event, self._event_frame = (event.kind, event.path), encode_event(event)
         try:
             peer.expect(self._event_frame)

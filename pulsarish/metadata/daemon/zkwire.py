@@ -1,7 +1,8 @@
 """ZooKeeper's wire protocol (jute records), bytes <-> values, for the server's side. Pure: no I/O, no state.
 
-Source of the facts: ``zookeeper.jute`` and the server of Apache ZooKeeper 3.9. A frame is a big-endian length and its content; the
-first frame each way is the handshake, every other begins with a request header (xid, operation) or a reply header (xid, zxid, error).
+Source of the facts: ``zookeeper.jute`` and the server of Apache ZooKeeper 3.9. A frame is a big-endian length
+and its content. The first frame in each direction is the handshake. Every other frame begins with a request
+header (xid, operation) or a reply header (xid, zxid, error).
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ __all__ = [
     "encode_strings",
 ]
 
-# ZooKeeper's jute.maxbuffer: a greater request ends the connection.
+# ZooKeeper's jute.maxbuffer: a larger request ends the connection.
 FRAME_MAX_BYTES: Final = 0xFFFFF
 CONNECT_MAX_BYTES: Final = 4096
-"""Of the handshake, which has about fifty."""
+"""The largest handshake; an ordinary one has about fifty bytes."""
 PATH_MAX_BYTES: Final = 16 << 10
 STRINGS_MAX: Final = 20_000
 """Paths and access list entries of one request. Clients that come back send their watches in requests of 128 KB."""
@@ -59,11 +60,11 @@ MULTI_OPS_MAX: Final = 5_000
 
 
 class Malformed(Exception):
-    """Bytes that are no request; the connection cannot be read on."""
+    """Bytes that are not a request. Nothing after them on the connection can be read."""
 
 
 class _Excessive(Exception):
-    """A request that would hold up the others for too long: it is refused and the connection read on."""
+    """A request that would delay the other clients for too long: it is refused, and the connection is still read."""
 
 
 class OpCode(IntEnum):
@@ -123,7 +124,7 @@ class ConnectRequest:
     timeout_ms: int
     session_id: int  # 0: a new session
     password: bytes
-    read_only: bool | None  # None: a client so old that it does not send it, nor expects it back
+    read_only: bool | None  # None: a client so old that it neither sends it nor expects it back
 
 
 @dataclass(slots=True)
@@ -168,7 +169,7 @@ class SetWatchesRequest:
 
 @dataclass(slots=True)
 class UnsupportedRequest:
-    """An operation or argument that is refused by name and not silently done otherwise."""
+    """An operation or argument that is refused by name, and not silently done in another way."""
 
     error: ErrorCode
     reason: str = ""
@@ -185,7 +186,7 @@ _REPLY: Final = struct.Struct(">iiqi")  # frame length, xid, zxid, error
 _STAT: Final = struct.Struct(">qqqqiiiqiiq")
 _MULTI_END: Final = _MULTI_HEADER.pack(-1, True, -1)
 _OPEN_ACL: Final = (31, "world", "anyone")
-_DATA_REPLY: Final = struct.Struct(">iiqii")  # the same and the length of the data
+_DATA_REPLY: Final = struct.Struct(">iiqii")  # the same, and the length of the data
 _KINDS: Final[dict[int, OpCode]] = {kind.value: kind for kind in OpCode}
 _DATA_PIECE_BYTES: Final = 128 << 10
 _NAMES_PIECE: Final = 1000
@@ -200,7 +201,7 @@ def _text(content: bytes) -> str:
 
 
 class _Reader:
-    """Takes fields off a frame; running past its end is ``Malformed``."""
+    """Read fields from a frame; to read past its end raises ``Malformed``."""
 
     __slots__ = ("_at", "_frame", "_listed")
 
@@ -234,7 +235,7 @@ class _Reader:
 
     def buffer(self) -> bytes:
         size = self.int32()
-        if size == -1:  # null; the tree keeps no difference between no data and empty data
+        if size == -1:  # null; the tree does not distinguish no data from empty data
             return b""
         end = self._at + size
         if size < 0 or end > len(self._frame):
@@ -265,27 +266,27 @@ class _Reader:
         return [self.path() for _ in range(self.count())]
 
     def acls_are_open(self) -> bool:
-        """Whether everybody may do everything: the only access list that is kept."""
+        """Whether everyone may do everything: the only access list that is kept."""
         acls = [(self.int32(), self.string(), self.string()) for _ in range(self.count())]
         return _OPEN_ACL in acls
 
 
 def decode_connect(frame: bytes) -> ConnectRequest:
-    """Raises ``Malformed``."""
+    """Decode a handshake. Raises ``Malformed``."""
     reader = _Reader(frame)
-    reader.int32()  # protocol version, 0 since ever
+    reader.int32()  # protocol version, always 0
     last_zxid, timeout_ms, session_id, password = reader.int64(), reader.int32(), reader.int64(), reader.buffer()
     return ConnectRequest(last_zxid, timeout_ms, session_id, password, None if reader.at_end() else reader.boolean())
 
 
 def encode_connect_reply(timeout_ms: int, session_id: int, password: bytes, *, with_read_only: bool) -> bytes:
-    """A framed answer to the handshake. ``timeout_ms`` 0 says that the session has expired."""
+    """Return a framed answer to the handshake. ``timeout_ms`` 0 says that the session has expired."""
     content = struct.pack(">iiqi", 0, timeout_ms, session_id, len(password)) + password + (b"\0" if with_read_only else b"")
     return _INT.pack(len(content)) + content
 
 
 def decode_request(frame: bytes) -> tuple[int, Request]:
-    """The xid and the request. Raises ``Malformed``."""
+    """Return the xid and the request. Raises ``Malformed``."""
     reader = _Reader(frame)
     xid, number = reader.take(_REQUEST_HEADER)
     try:
@@ -319,7 +320,7 @@ def _decode_body(number: int, reader: _Reader) -> Request:
             request = SetWatchesRequest(relative_zxid, reader.paths(), reader.paths(), reader.paths())
             persistent = kind is OpCode.SET_WATCHES2 and reader.paths() + reader.paths()
             return UnsupportedRequest(ErrorCode.UNIMPLEMENTED) if persistent else request
-        case _:  # one that is not known, or a check, which stands only within a multi
+        case _:  # an unknown operation, or a check, which is allowed only within a multi
             return UnsupportedRequest(ErrorCode.UNIMPLEMENTED)
 
 
@@ -362,12 +363,12 @@ def _decode_multi(reader: _Reader) -> Request:
 
 
 def encode_reply(xid: int, zxid: int, error: int, body: bytes = b"") -> bytes:
-    """A framed reply."""
+    """Return a framed reply."""
     return _REPLY.pack(16 + len(body), xid, zxid, error) + body
 
 
 def encode_event(event: Event) -> bytes:
-    """A framed notification: xid -1, the event's kind, state 3 (connected), the path."""
+    """Return a framed notification: xid -1, the event's kind, state 3 (connected), the path."""
     return encode_reply(-1, -1, 0, struct.pack(">ii", event.kind, 3) + encode_string(event.path))
 
 
@@ -385,18 +386,18 @@ def encode_strings(texts: Collection[str]) -> bytes:
 
 
 class LongReply:
-    """A framed reply that is encoded piece by piece, while its client takes it."""
+    """A framed reply that is encoded piece by piece, while its client receives it."""
 
     __slots__ = ("pieces", "size_bytes")
 
     def __init__(self, pieces: Iterator[bytes | memoryview], size_bytes: int) -> None:
         self.pieces = pieces
         self.size_bytes = size_bytes
-        """What it holds in memory, about."""
+        """The memory that it holds, about."""
 
 
 def encode_data_reply(xid: int, zxid: int, data: bytes, stat: Stat) -> bytes | LongReply:
-    """The reply of getData. Much data is not copied."""
+    """Return the reply of getData. Large data are not copied."""
     size_bytes = 16 + _INT.size + len(data) + _STAT.size
     head = _DATA_REPLY.pack(size_bytes, xid, zxid, ErrorCode.OK, len(data))
     if len(data) <= _DATA_PIECE_BYTES:
@@ -413,7 +414,7 @@ def encode_data_reply(xid: int, zxid: int, data: bytes, stat: Stat) -> bytes | L
 
 
 def encode_children_reply(xid: int, zxid: int, children: Collection[str], stat: Stat | None) -> bytes | LongReply:
-    """The reply of getChildren, and of getChildren2 with a ``stat``."""
+    """Return the reply of getChildren, and of getChildren2 with a ``stat``."""
     end = b"" if stat is None else _STAT.pack(*stat)
     if len(children) <= _NAMES_PIECE:
         return encode_reply(xid, zxid, ErrorCode.OK, encode_strings(children) + end)
@@ -439,11 +440,11 @@ def encode_acl_reply(stat: Stat) -> bytes:
 
 
 def encode_multi(results: Sequence[tuple[OpCode, bytes]]) -> bytes:
-    """The body of a multi that happened: each operation's kind and its own body."""
+    """Return the body of a multi that happened: each operation's kind and its own body."""
     return b"".join([_MULTI_HEADER.pack(kind, False, 0) + body for kind, body in results]) + _MULTI_END
 
 
 def encode_multi_errors(count: int, failed: int, error: ErrorCode) -> bytes:
-    """The body of a multi that did not happen: OK before the operation that failed, and "inconsistent" after it."""
+    """Return the body of a multi that did not happen: OK before the operation that failed, and "inconsistent" after it."""
     codes = [ErrorCode.OK] * failed + [error] + [ErrorCode.RUNTIME_INCONSISTENCY] * (count - failed - 1)
     return b"".join([_MULTI_HEADER.pack(-1, False, code) + _INT.pack(code) for code in codes]) + _MULTI_END

@@ -1,6 +1,7 @@
-"""``pulsarish zookeeper``: the real Apache ZooKeeper, from the jars that PySpark brings with pip; a Java 17 runtime is all it needs.
+"""``pulsarish zookeeper``: the real Apache ZooKeeper, from the jars that PySpark installs with pip; it needs only a Java 17 runtime.
 
-This module finds the parts and writes the configuration and the command; the process that becomes ZooKeeper runs them.
+This module finds the parts and writes the configuration and the command. The process that becomes ZooKeeper
+runs them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pulsarish.runtime.files import make_directory
 
 __all__ = ["ZooKeeperServerConfig", "configuration_path", "find_jars", "find_java", "write_configuration", "zookeeper_command"]
 
-# What the server loads of the jars beside its own; the rest of PySpark's is Spark.
+# The jars that the server loads besides its own; PySpark's other jars belong to Spark.
 _PREFIXES: Final = (
     "zookeeper-", "zookeeper-jute-", "slf4j-api-", "log4j-api-", "log4j-core-", "log4j-slf4j2-impl-", "netty-", "metrics-core-",
     "snappy-java-", "commons-io-", "audience-annotations-", "jackson-",
@@ -27,7 +28,7 @@ _PREFIXES: Final = (
 
 
 class ZooKeeperServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of ``pulsarish zookeeper``."""
+    """The options of ``pulsarish zookeeper``."""
 
     listen_address: Annotated[str, Meta(description="host:port for clients; ZooKeeper itself cannot pick a free port")] = "127.0.0.1:2181"
     data_directory: Annotated[str, Meta(min_length=1, description="where ZooKeeper keeps its log and snapshots")] = "data/zookeeper"
@@ -52,7 +53,7 @@ class ZooKeeperServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_un
 
 
 def find_java(name: str = "java") -> str:
-    """The path of the Java program. Raises ``ConfigError`` that says what to install."""
+    """Return the path of the Java program. Raises ``ConfigError`` that says what to install."""
     found = shutil.which(name)
     if found is None:
         raise ConfigError(
@@ -62,7 +63,7 @@ def find_java(name: str = "java") -> str:
 
 
 def find_jars() -> list[str]:
-    """The jars of ZooKeeper's server, from the installed PySpark. Raises ``ConfigError`` that says what to install."""
+    """Return the jars of ZooKeeper's server, from the installed PySpark. Raises ``ConfigError`` that says what to install."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ConfigError(f"ZooKeeper's jars come with PySpark, which is not installed here: {install_command('spark')}")
@@ -80,7 +81,7 @@ def configuration_path(config: ZooKeeperServerConfig) -> Path:
 
 
 def write_configuration(config: ZooKeeperServerConfig) -> Path:
-    """Write ZooKeeper's own configuration file into the data directory; its path."""
+    """Write ZooKeeper's own configuration file into the data directory, and return its path."""
     host, _, port = config.listen_address.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise ConfigError(f"listen_address {config.listen_address!r} is not host:port with a port of 1 to 65535")
@@ -130,7 +131,7 @@ def _ensemble(config: ZooKeeperServerConfig) -> dict[str, object]:
 
 
 def zookeeper_command(config: ZooKeeperServerConfig, configuration: Path) -> list[str]:
-    """The command line of the server. Raises ``ConfigError`` when a part is missing."""
+    """Return the command line of the server. Raises ``ConfigError`` when a part is missing."""
     return [
         find_java(config.java),
         f"-Xmx{config.heap_bytes >> 20}m",

@@ -1,10 +1,11 @@
-"""Group commit over one tree: everything that waits when the store is free is decided at once and made durable by one synced write.
+"""Group commit over one tree: all waiting jobs are decided at once and made durable by one synced write.
 
-Neither an answer nor a watch event leaves before the batch that caused it, or that a read has seen, is durable: what a client has seen must
-not be gone after a crash.
+An answer or a watch event leaves only after the batch that caused it, or that a read has seen, is durable:
+what a client has seen must not be gone after a crash.
 
-Each peer has a queue. The jobs of a queue run in the order in which they were submitted; queues take turns, so that a peer with many or
-slow jobs does not keep the others waiting. A queue that is held has no turn: its peer does not take the answers that it has.
+Each peer has a queue. The jobs of a queue run in the order in which they were submitted. Queues take turns, so
+that a peer with many or slow jobs does not keep the others waiting. A queue that is held has no turn, because
+its peer does not receive its answers.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["BATCH_MAX_BYTES", "BATCH_MAX_JOBS", "BATCH_SECONDS", "Engine", "Job"
 BATCH_MAX_JOBS: Final = 2000
 BATCH_MAX_BYTES: Final = 8 << 20
 BATCH_SECONDS: Final = 0.03
-"""These bound how long the loop is held and how large one synced write becomes; the rest goes into the next batch."""
+"""These bound how long a batch holds the loop and how large one synced write becomes; the rest goes into the next batch."""
 
 _TURN_JOBS: Final = 100
 
@@ -35,7 +36,7 @@ class Job(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """What it may add to a synced write."""
+        """The bytes that it may add to a synced write."""
         ...
 
     def run(self, tree: Tree) -> Committed | None: ...
@@ -44,7 +45,7 @@ class Job(Protocol):
 
     @property
     def scope(self) -> Scope:
-        """What ends when ``run`` or ``deliver`` fails."""
+        """The scope that ends when ``run`` or ``deliver`` fails."""
         ...
 
 
@@ -64,7 +65,7 @@ _Decided = list[tuple[Job, Sequence[Event]]]
 
 
 class Engine:
-    """Owns the tree and the only writer of its rows. The queues are bounded by their feeders: they stop reading their sockets."""
+    """The owner of the tree and the only writer of its rows. The queues stay bounded because their feeders stop reading sockets."""
 
     def __init__(
         self,
@@ -75,8 +76,10 @@ class Engine:
         on_event: Callable[[Event], None],
         on_delivered: Callable[[], None] | None = None,
     ) -> None:
-        """``index`` None keeps everything in memory. ``on_event`` gets each watch event, before the answer of the commit that caused it;
-        ``on_delivered`` is called after each batch, so that answers of one connection can leave together.
+        """Make an engine. ``index`` None keeps everything in memory.
+
+        ``on_event`` gets each watch event, before the answer of the commit that caused it. ``on_delivered`` is called
+        after each batch, so that answers of one connection can leave together.
         """
         self.tree = tree
         self.batches = 0
@@ -109,7 +112,7 @@ class Engine:
             self._give_turn(queue)
 
     def drop(self, queue: JobQueue) -> None:
-        """Forget the jobs of a queue: nobody is there to be answered."""
+        """Forget the jobs of a queue: no client waits for their answers."""
         self.waiting -= len(queue.jobs)
         queue.jobs.clear()
 
@@ -132,16 +135,16 @@ class Engine:
                 continue
             wrote = await self._one_batch()
             if self._turns and not wrote:
-                # Reads alone wait for nothing: the sockets and timers of the process get their turn here.
+                # A batch of reads waits for no sync: this gives the sockets and timers of the process their turn.
                 await self._clock.sleep(0)
 
     async def _one_batch(self) -> bool:
-        """Decide, make durable and answer; whether there was anything to write."""
+        """Decide a batch, make it durable and answer it. Return whether there was anything to write."""
         batch = Batch()
         decided = self._decide(batch)
         if batch and self._index is not None:
             puts, deletes = batch.rows(self.tree)
-            # A failed write ends the process: the error leaves this critical task. What was decided is in memory but answered to nobody.
+            # A failed write ends the process: the error leaves this critical task. The changes are in memory, but no answer left.
             await self._index.write(puts, deletes, sync=True)
         self.batches += 1
         for job, caused in decided:
@@ -176,7 +179,7 @@ class Engine:
         return decided
 
     def _take_turn(self, queue: JobQueue, batch: Batch, decided: _Decided, room_bytes: int, until: float) -> int:
-        """Run some jobs of one queue; their size."""
+        """Run some jobs of one queue. Return their size."""
         size_bytes = 0
         jobs, tree, monotonic = queue.jobs, self.tree, self._clock.monotonic
         for _ in range(min(len(jobs), _TURN_JOBS)):
@@ -188,7 +191,7 @@ class Engine:
                 committed = job.run(tree)
             except Exception as error:
                 if tree.changing or tree.zxid != zxid:
-                    raise  # the tree has something that no row will ever hold: this process must not answer from it
+                    raise  # the tree has a change that no row will ever hold: this process must not answer from it
                 self._contain(job, error)
                 continue
             if committed is None:

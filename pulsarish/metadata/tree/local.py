@@ -1,7 +1,8 @@
 """The metadata tree in the node's own process: ``memory:`` and ``embedded:DIR``.
 
-One ``LocalTree`` may serve several nodes of a process (standalone): each has a ``LocalStore`` with a session of its own. A session here
-never expires, because its holder lives and dies with the tree; sessions that a crash left behind are closed when the tree is opened.
+One ``LocalTree`` may serve several nodes of a process (standalone): each has a ``LocalStore`` with a session of
+its own. A session here never expires, because its holder lives and dies with the tree. Sessions that a crash
+left behind are closed when the tree is opened.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class LocalTree:
     def __init__(self, tree: Tree, index: KeyValueIndex | None, clock: Clock, tasks: Tasks, rng: random.Random) -> None:
         self.clock = clock
         self.zxid = 0
-        """How far the tree has come, durably; 0 before the first answer."""
+        """The last durable transaction of the tree; 0 before the first answer."""
         self.engine = Engine(tree, index, clock, tasks, self._event, self._delivered)
         self._index = index
         self._random = rng
@@ -51,14 +52,14 @@ class LocalTree:
 
     @classmethod
     async def open(cls, index: KeyValueIndex | None, tree: Tree, clock: Clock, tasks: Tasks, rng: random.Random) -> LocalTree:
-        """Go on with a tree that is kept in ``index``, or in memory only (None)."""
+        """Open a tree that is kept in ``index``, or in memory only (None)."""
         local = cls(tree, index, clock, tasks, rng)
-        # Whoever held these sessions died with the process that had the tree open.
+        # The holders of these sessions died with the process that had the tree open.
         await asyncio.gather(*[local.end_session(session_id) for session_id in list(tree.sessions)])
         return local
 
     async def new_store(self, *, closes_tree: bool = False) -> LocalStore:
-        """A store with a new session. ``closes_tree``: it is the only one, and its ``close`` closes the tree, too."""
+        """Return a store with a new session. ``closes_tree``: it is the only store, and its ``close`` closes the tree, too."""
         session_id = self._random.getrandbits(63) | 1
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         store = LocalStore(self, session_id, closes_tree=closes_tree)
@@ -74,7 +75,7 @@ class LocalTree:
         self._stores.pop(session_id, None)
 
     async def close(self) -> None:
-        """Finish what was asked, then close the index. The stores are to be closed before."""
+        """Finish all jobs, then close the index. Close the stores before."""
         await self.engine.stop()
         if self._index is not None:
             await self._index.close()
@@ -124,7 +125,7 @@ class LocalStore:
         return await future
 
     async def sync(self, path: str) -> None:
-        """There is one tree, and reads queue behind the commits before them."""
+        """Wait for a turn in the queue. There is one tree, and reads queue behind the commits before them."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._submit(_Sync(future))
         await future
@@ -147,7 +148,7 @@ class LocalStore:
         self._local.engine.submit(job)
 
     def register(self, path: str, watch: Watch, *, children: bool) -> None:
-        """Called when the read that set the watch is answered, so that an event of an earlier commit does not fire it."""
+        """Register a watch when the read that set it is answered, so that an event of an earlier commit does not fire it."""
         (self._child_watches if children else self._data_watches).add(path, watch)
 
     def fire(self, event: Event) -> None:
@@ -249,7 +250,7 @@ class _Children(_LocalJob):
 
 
 class _Sync(_LocalJob):
-    """What was decided may not be durable yet; when this is delivered, it is."""
+    """A job that changes nothing. Decided commits may not be durable yet; when this job is delivered, they are."""
 
     def __init__(self, future: asyncio.Future[None]) -> None:
         self._future = future

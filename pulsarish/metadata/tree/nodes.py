@@ -1,4 +1,4 @@
-"""The values of the metadata tree: paths, nodes, sessions, operations, answers and watch events. ``tree.py`` is the machine over them."""
+"""The values of the metadata tree: paths, nodes, sessions, operations, answers and watch events. ``tree.py`` works on them."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _PATH = re.compile(r"/|(/(?!\.{1,2}(/|$))[^/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff
 
 
 def path_is_valid(path: str) -> bool:
-    """Whether ZooKeeper takes ``path``: absolute, no empty, ``.`` or ``..`` segment, no end slash, no control characters."""
+    """Return whether ZooKeeper accepts ``path``: absolute, no empty, ``.`` or ``..`` segment, no end slash, no control characters."""
     return _PATH.fullmatch(path) is not None
 
 
 def parent_of(path: str) -> str:
-    """The path of the parent; the root is its own."""
+    """Return the path of the parent; the root is its own parent."""
     return path[: path.rfind("/")] or ROOT
 
 
@@ -52,7 +52,7 @@ INT32_MAX = 0x7FFFFFFF
 
 
 def wrapped(count: int) -> int:
-    """A count as the 32 bits of the wire, which begin again at the negative end, as in ZooKeeper."""
+    """Return a count as the 32 bits of the wire, which wrap to the negative end, as in ZooKeeper."""
     return (count + 0x80000000 & 0xFFFFFFFF) - 0x80000000
 
 
@@ -72,7 +72,7 @@ class Node:
     children: dict[str, None] | None = None  # names, made with the first child
 
     def stat(self) -> Stat:
-        """What the wire calls Stat. ZooKeeper reports creates and deletes of children together as ``cversion``."""
+        """The Stat of the wire. ZooKeeper reports creates and deletes of children together as ``cversion``."""
         count = len(self.children) if self.children else 0
         changes = self.creates * 2 - count
         if changes > INT32_MAX:
@@ -135,7 +135,7 @@ class Refusal(Enum):
 
 @dataclass(slots=True)
 class Refuse:
-    """What a face does not do, such as an access list: it fails its commit in its turn, after what fails before it."""
+    """An operation that a server does not support, such as an access list. It fails its commit in its turn, after what fails before it."""
 
     path: str
     reason: Refusal
@@ -170,7 +170,10 @@ class Result:
 
 @dataclass(slots=True)
 class Committed:
-    """A transaction that happened. ``events`` precede the answer. Touched paths that no longer exist were deleted; sessions too."""
+    """A transaction that happened. ``events`` precede the answer.
+
+    Touched paths that no longer exist were deleted; so were touched sessions.
+    """
 
     zxid: int
     results: list[Result]

@@ -1,7 +1,8 @@
 """The tree as rows of a key-value index: what a store makes durable after each batch of commits, and reads back at start.
 
-Keys: ``m`` the header, ``n`` + path a node, ``s`` + session id (8 bytes) a session. Values are fixed big-endian headers followed by the
-data. The rows of a batch are written atomically, so that what is read back is the state after some whole batch.
+Keys: ``m`` the header, ``n`` + path a node, ``s`` + session id (8 bytes) a session. Values are fixed big-endian
+headers followed by the data. The rows of a batch are written atomically, so the rows read back are the state
+after some whole batch.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Row = tuple[bytes, bytes]
 
 
 class Batch:
-    """What a run of commits touched. Each row is written once a batch, in its last state, however often it changed."""
+    """What a run of commits touched. Each row is written once per batch, in its last state, however often it changed."""
 
     def __init__(self) -> None:
         self._paths: dict[str, None] = {}
@@ -43,7 +44,7 @@ class Batch:
         return bool(self._paths or self._sessions)
 
     def rows(self, tree: Tree) -> tuple[list[Row], list[bytes]]:
-        """Rows to put and keys to delete. Taken at the end of the batch, before the tree changes again."""
+        """Return rows to put and keys to delete. Called at the end of the batch, before the tree changes again."""
         puts = [(_HEADER_KEY, _HEADER.pack(_FORMAT, tree.zxid))]
         deletes: list[bytes] = []
         for path in self._paths:

@@ -1,4 +1,4 @@
-"""Between the seam's operations (``MetadataStore``) and the tree's: used by every store that has the tree in its own process."""
+"""Translation between the operations of ``MetadataStore`` and the tree's, for every store that has the tree in its own process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _REASONS: Final = {
 
 
 def check_ops(ops: Sequence[Op]) -> None:
-    """Refuse what no store could take: a path outside ZooKeeper's rules or more than ``COMMIT_MAX_BYTES``. Raises ``InvalidArgument``."""
+    """Refuse what no store could accept: a path outside ZooKeeper's rules or more than ``COMMIT_MAX_BYTES``.
+
+    Raises ``InvalidArgument``.
+    """
     size = 0
     for op in ops:
         # A sequential node's path may end in a slash: its name is then the number alone.
@@ -54,7 +57,7 @@ def tree_ops(ops: Sequence[Op]) -> list[TreeOp]:
 
 
 def answers(ops: Sequence[Op], committed: Committed) -> list[str | int]:
-    """What ``MetadataStore.commit`` returns: path created, new version of a put, version checked, -1 for a delete."""
+    """Return what ``MetadataStore.commit`` returns: path created, new version of a put, version checked, -1 for a delete."""
     found: list[str | int] = []
     for op, result in zip(ops, committed.results, strict=True):
         match op.kind:
@@ -71,7 +74,7 @@ def answers(ops: Sequence[Op], committed: Committed) -> list[str | int]:
 
 
 def refusal_error(ops: Sequence[Op], refused: Refused) -> Exception:
-    """The seam's exception for a refused commit."""
+    """Return the exception of ``MetadataStore`` for a refused commit."""
     reason = _REASONS.get(refused.reason)
     path = ops[refused.index].path
     if reason is not None:

@@ -1,11 +1,13 @@
-"""The tree machine: ZooKeeper's nodes, sessions, transactions and watches as one plain object.
+"""ZooKeeper's nodes, sessions, transactions and watches as one plain object.
 
-It is the core of the in-memory, the embedded and the simulated store and of ``pulsarish metadata``. It does no I/O, reads no clock and
-draws no random number: times, session ids and passwords are inputs. Every commit answers with its results, the watch events it caused
-and the paths and sessions it touched, so that a store can make exactly those durable before it answers anybody (see ``rows.py``).
+It is the core of the in-memory, the embedded and the simulated store and of ``pulsarish metadata``. It does no
+I/O, reads no clock and draws no random number: times, session ids and passwords are inputs. Every commit
+returns its results, the watch events it caused and the paths and sessions it touched. So a store can make
+exactly those durable before it answers any client (see ``rows.py``).
 
-What it promises is what ZooKeeper 3.9 does, held by the differential test: all or nothing commits, versions, sequence numbers counted
-per parent, one-shot watches, and ephemeral nodes that vanish with their session in one transaction.
+It promises what ZooKeeper 3.9 does, and the differential test checks that: all-or-nothing commits, versions,
+sequence numbers counted per parent, one-shot watches, and ephemeral nodes that vanish with their session in
+one transaction.
 """
 
 from __future__ import annotations
@@ -71,17 +73,17 @@ class _Transaction:
     undo: list[tuple[str, Node, str, Node, int, int]] = field(default_factory=list)
 
 
-# What a node takes in memory besides its path and data, about.
+# The memory of a node besides its path and data, about.
 _NODE_BYTES: Final = 600
 WATCH_BYTES: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
 class TreeLimits:
-    """What peers may fill. None: no limit."""
+    """The limits of what peers may fill. None: no limit."""
 
     size_bytes_max: int | None = None
-    """Of all nodes with their paths, data and what they take in memory besides; deletion goes on beyond it."""
+    """Of all nodes with their paths, data and other memory. Deletion still works above it."""
     ephemerals_max: int | None = None
     """Ephemeral nodes of one session. They are deleted in one transaction."""
 
@@ -100,16 +102,16 @@ class Tree:
         self.zxid = 0
         self.limits = TreeLimits()
         self.size_bytes = _size_of(ROOT, b"")
-        """What all nodes take in memory, about."""
+        """The memory of all nodes, about."""
         self.ephemeral_count = 0
         self.watch_count = 0
         self.watch_bytes = 0
-        """What all watches take in memory, about."""
+        """The memory of all watches, about."""
         self.changing = False
-        """A change has begun and is not complete. Still set after an error: the tree is neither what it was nor what it was to be."""
+        """Set while a change is not complete. It stays set after an error: the tree is then in no valid state."""
         self.nodes: dict[str, Node] = {ROOT: Node(b"", 0, 0, 0, 0, 0)}
         self.sessions: dict[int, Session] = {}
-        # A session that waits on a path is told once for data and existence, and once for children.
+        # A session that waits on a path gets one event for data and existence, and one for children.
         self._data_watches: _Watches = {}
         self._child_watches: _Watches = {}
         self._watched_by: dict[int, dict[tuple[bool, str], None]] = {}
@@ -117,7 +119,7 @@ class Tree:
 
     @classmethod
     def restore(cls, zxid: int, nodes: Iterable[tuple[str, Node]], sessions: Iterable[Session]) -> Tree:
-        """Rebuild a tree from what was made durable. Nodes come without children; sessions without ephemerals; watches are gone."""
+        """Rebuild a tree from durable nodes and sessions. Nodes come without children, sessions without ephemerals; watches are gone."""
         tree = cls()
         tree.zxid = zxid
         tree.size_bytes = 0
@@ -137,8 +139,6 @@ class Tree:
                 parent.children[path[path.rfind("/") + 1 :]] = None
         return tree
 
-    # Sessions
-
     def open_session(self, session_id: int, password: bytes, timeout_ms: int, now_ms: int) -> Committed:
         """Begin a session. ``session_id`` is a number never used before and not 0."""
         assert session_id != 0, "0 means no session"
@@ -148,7 +148,7 @@ class Tree:
         return Committed(self.zxid, [], [], {}, (session_id,))
 
     def touch(self, session_id: int, now_ms: int) -> bool:
-        """Something was heard from the session: its timeout begins again. False when there is no such session (any more)."""
+        """Start the session's timeout again, because its client sent something. Return False when the session does not exist."""
         session = self.sessions.get(session_id)
         if session is None:
             return False
@@ -156,16 +156,16 @@ class Tree:
         return True
 
     def expired(self, now_ms: int) -> list[int]:
-        """The sessions whose timeout has passed, oldest first. The caller closes each with ``close_session``."""
+        """Return the sessions whose timeout has passed, oldest first. The caller closes each with ``close_session``."""
         return [session.session_id for session in self.sessions.values() if session.deadline_ms <= now_ms]
 
     def restart_timeouts(self, now_ms: int) -> None:
-        """All timeouts begin now: after a restart nobody could have been heard before."""
+        """Start all timeouts now: before a restart has finished no client could send anything."""
         for session in self.sessions.values():
             session.deadline_ms = now_ms + session.timeout_ms
 
     def close_session(self, session_id: int) -> Committed | None:
-        """End a session (closed or expired): its ephemeral nodes are deleted in one transaction. None when there is no such session."""
+        """End a session (closed or expired), and delete its ephemeral nodes in one transaction. Return None when it does not exist."""
         session = self.sessions.pop(session_id, None)
         if session is None:
             return None
@@ -176,26 +176,22 @@ class Tree:
             self._remove(path, self.nodes[path], transaction)
         return self._finish(transaction, [], (session_id,))
 
-    # Reading
-
     def get(self, path: str) -> Node | None:
         return self.nodes.get(path)
 
     def children(self, path: str) -> list[str] | None:
-        """The sorted names of the children; None when there is no such node."""
+        """Return the sorted names of the children; None when there is no such node."""
         node = self.nodes.get(path)
         if node is None:
             return None
         return sorted(node.children) if node.children else []
 
-    # Watches
-
     def watch_data(self, session_id: int, path: str) -> None:
-        """Tell the session once when ``path`` is created, changed or deleted."""
+        """Send the session one event when ``path`` is created, changed or deleted."""
         self._watch(False, session_id, path)
 
     def watch_children(self, session_id: int, path: str) -> None:
-        """Tell the session once when a child of ``path`` is created or deleted, or ``path`` itself is deleted."""
+        """Send the session one event when a child of ``path`` is created or deleted, or ``path`` itself is deleted."""
         self._watch(True, session_id, path)
 
     def _watch(self, children: bool, session_id: int, path: str) -> None:
@@ -209,7 +205,7 @@ class Tree:
             self._watch_bytes[session_id] = self._watch_bytes.get(session_id, 0) + size_bytes
 
     def watch_bytes_of(self, session_id: int) -> int:
-        """What the watches of the session take in memory, about."""
+        """Return the memory of the session's watches, about."""
         return self._watch_bytes.get(session_id, 0)
 
     def drop_watches(self, session_id: int) -> None:
@@ -248,15 +244,13 @@ class Tree:
                 told = self._take_watchers(False, path) or {}
                 events += [Event(session_id, kind, path) for session_id in told]
                 if kind is EventKind.DELETED:
-                    # Who waited for both the node and its children hears of the deletion once.
+                    # A session that watches both the node and its children gets one event for the deletion.
                     for session_id in self._take_watchers(True, path) or ():
                         if session_id not in told:
                             events.append(Event(session_id, kind, path))
             else:
                 events += [Event(session_id, kind, path) for session_id in self._take_watchers(True, path) or ()]
         return events
-
-    # Committing
 
     def commit(self, session_id: int, ops: Sequence[TreeOp], wall_ms: int) -> Committed | Refused:
         """Do all of ``ops``, in order, or none. Each sees what those before it did. ``wall_ms`` stamps what is written."""
@@ -278,7 +272,7 @@ class Tree:
         return self._finish(transaction, results, ())
 
     def _finish(self, transaction: _Transaction, results: list[Result], sessions: tuple[int, ...]) -> Committed:
-        # What changes nothing leaves no row behind, so it must not count: a client that saw its number would be ahead after a restart.
+        # A commit without changes leaves no row, so it must not count: a client that saw its number would be ahead after a restart.
         if transaction.touched or sessions:
             self.zxid = transaction.zxid
         committed = Committed(self.zxid, results, self._fire(transaction.fired), transaction.touched, sessions)
@@ -363,7 +357,7 @@ class Tree:
             return Refusal.BAD_ARGUMENTS
         node = self.nodes.get(op.path)
         if node is None:
-            return Refusal.NO_NODE  # whatever else the path is: so answers ZooKeeper
+            return Refusal.NO_NODE  # ZooKeeper answers so, whatever the rest of the path is
         if op.version not in (-1, node.version):
             return Refusal.BAD_VERSION
         if node.children:
@@ -406,7 +400,7 @@ class Tree:
         self.ephemeral_count -= node.session_id != 0
         assert parent.children is not None
         del parent.children[path[path.rfind("/") + 1 :]]
-        # When the session itself is being closed it is already out of the table.
+        # When the session itself is being closed it is no longer in the table.
         owner = self.sessions.get(node.session_id)
         if owner is not None:
             del owner.ephemerals[path]
@@ -424,10 +418,8 @@ class Tree:
             other.creates, other.pzxid = creates, pzxid
         self.changing = False
 
-    # Invariants
-
     def check(self) -> None:
-        """Assert what must hold between calls. Costs a walk over everything: for tests and simulation."""
+        """Assert what must hold between calls. It walks the whole tree: for tests and simulation."""
         listed = size_bytes = 0
         for path, node in self.nodes.items():
             assert path_is_valid(path), path

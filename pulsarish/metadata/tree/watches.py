@@ -1,4 +1,4 @@
-"""Which callbacks wait on which paths, for a client of the tree: one registry for what is armed at the server."""
+"""The callbacks of one client of the tree, by path: the registry of the watches that are armed at the server."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class WatchTable:
         return entry
 
     def remove(self, path: str, watch: Watch) -> None:
-        """The watch was not armed after all."""
+        """Remove a callback whose watch was not armed after all."""
         entry = self._entries.get(path)
         if entry is not None:
             entry.callbacks.pop(watch, None)
@@ -51,7 +51,7 @@ class WatchTable:
             entry.fire()
 
     def fire_entry(self, entry: WatchEntry) -> None:
-        """An armed watch came back. An entry that has fired before has no callbacks left."""
+        """Call the callbacks of an armed watch that fired. An entry that fired before has none left."""
         if self._entries.get(entry.path) is entry:
             del self._entries[entry.path]
         entry.fire()

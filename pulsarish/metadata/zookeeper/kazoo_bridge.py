@@ -1,4 +1,4 @@
-"""One order for everything that kazoo's thread tells the event loop."""
+"""One ordered queue for everything that kazoo's thread passes to the event loop."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["LoopQueue"]
 
 
 class LoopQueue:
-    """Calls posted by another thread, run in the loop in the order of posting, with one wake-up for all that wait.
+    """Calls that another thread posted, run in the loop in the order of posting, with one wake-up for all that wait.
 
-    A wake-up per answer would cost a system call each and let the loop be interrupted thousands of times a second.
+    A wake-up for each answer would cost a system call each and let the loop be interrupted thousands of times a second.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -21,17 +21,17 @@ class LoopQueue:
         self._scheduled = False
 
     def post(self, call: Callable[[], None]) -> None:
-        """From any thread. After the loop has closed, calls are dropped: nobody is there to hear them."""
+        """Post a call, from any thread. After the loop has closed, calls are dropped, because no task can use them."""
         self._calls.append(call)
         self.wake()
 
     def post_later(self, call: Callable[[], None]) -> None:
-        """From a thread that calls ``wake`` when it has posted all that it has now."""
+        """Post a call from a thread that calls ``wake`` after all its calls."""
         self._calls.append(call)
 
     def wake(self) -> None:
         """Have the loop run what was posted."""
-        # First the call, then the look at the flag; and in the loop first the flag, then the calls: so none is left behind.
+        # Post first, read the flag second. The loop resets the flag first and takes calls second. So no call is left behind.
         if self._calls and not self._scheduled:
             self._scheduled = True
             if not self._loop.is_closed():
@@ -43,4 +43,4 @@ class LoopQueue:
             while self._calls:
                 self._calls.popleft()()
         finally:
-            self.wake()  # one that failed does not keep the others waiting
+            self.wake()  # a call that failed does not delay the others

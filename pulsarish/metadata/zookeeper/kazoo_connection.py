@@ -1,19 +1,22 @@
-"""kazoo's client, whose connection thread handles many requests a turn. The protocol, the session and the watches are kazoo's.
+"""kazoo's client, whose connection thread handles many requests per turn. The protocol, the session and the watches are kazoo's.
 
-kazoo's own connection reads four bytes and then the rest, sends one request, and waits with a new selector before each of these. That is a
-dozen system calls a request, each of which hands the interpreter lock over and back, and the loop is woken for every answer. Here:
+kazoo's own connection reads four bytes and then the rest, sends one request, and waits with a new selector
+before each of these. That is a dozen system calls for each request, each of which passes the interpreter lock
+to and fro, and the loop is woken for every answer. This module does it differently:
 
-* What is queued leaves in one write, so that the server can also sync it together. ``ask`` queues many with one wake-up, and the wake-up
-  costs a system call only when the thread sleeps.
-* A read takes all that has come, and every whole message of it is handled, in order. Only a message's beginning stays behind: the thread
-  sleeps on the socket, so nothing that could be handled may wait in memory.
-* The loop is woken once for all that one read brought.
-* A request goes over the connection that the loop knew of when it asked, or over none. kazoo's queue outlives a connection: what is put
-  into it after the connection has ended, and before the loop knows that, would be sent over the next one.
+* Queued requests leave in one write, so that the server can also sync them together. ``ask`` queues many with
+  one wake-up, and the wake-up costs a system call only when the thread sleeps.
+* A read takes all received bytes, and every whole message of them is handled, in order. Only the beginning of a
+  message stays behind: the thread sleeps on the socket, so nothing that could be handled may wait in memory.
+* The loop is woken once for all messages of one read.
+* A request goes over the connection that the loop knew of when it asked, or over none. kazoo's queue outlives a
+  connection. A request that is queued after the connection has ended, and before the loop knows that, would go
+  over the next one.
 
-Each message still goes through kazoo's own ``_send_request`` and ``_read_socket``, which hand out and check the turn numbers and know
-pings, watches and the end of the session; only what they write into and read from is replaced. These are internals of kazoo: what is
-used of them is looked for when this module is imported, and the version is bounded in pyproject.toml.
+Each message still goes through kazoo's own ``_send_request`` and ``_read_socket``, which assign and check the
+sequence numbers and handle pings, watches and the end of the session. Only what they write into and read from is
+replaced. These are internals of kazoo: an import of this module checks that they exist, and pyproject.toml
+bounds the version.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from kazoo.version import __version__ as _kazoo_version
 __all__ = ["Answer", "Client", "MissingInternals", "check_internals"]
 
 _READ_BYTES: Final = 1 << 16
-# Of one write. What is queued beyond it leaves in the next, after what has come meanwhile was read.
+# Of one write. Further queued requests leave in the next write, after received messages were read.
 _GATHERED_BYTES_MAX: Final = 1 << 18
 _DRAIN_BYTES: Final = 1 << 12
 
@@ -57,11 +60,11 @@ _CONNECTION_ATTRIBUTES: Final = ("_read_sock", "_socket", "_write_sock", "retry_
 
 
 class MissingInternals(Exception):
-    """This version of kazoo lacks something that is used here."""
+    """This version of kazoo does not have something that is used here."""
 
 
 def check_internals(internals: Iterable[tuple[type, str, tuple[str, ...]]] = _INTERNALS) -> None:
-    """Raises ``MissingInternals`` naming the first method that is not there or takes other parameters."""
+    """Raise ``MissingInternals`` naming the first method that does not exist or takes other parameters."""
     for owner, name, parameters in internals:
         method = getattr(owner, name, None)
         if method is None or tuple(inspect.signature(method).parameters) != parameters:
@@ -72,10 +75,10 @@ def check_internals(internals: Iterable[tuple[type, str, tuple[str, ...]]] = _IN
 
 
 class Answer(Protocol):
-    """Hears the outcome of a request, on the connection's thread or (when it was never sent) on the caller's."""
+    """The receiver of a request's outcome, on the connection's thread or (when it was never sent) on the caller's."""
 
     connection: int
-    """The only one that the request may go over; set by ``Client.ask``."""
+    """The only connection that the request may go over; set by ``Client.ask``."""
 
     def set(self, value: Any) -> None: ...
 
@@ -95,7 +98,7 @@ class _WakeReader:
         return self._connection.fileno()
 
     def recv(self, _size: int) -> bytes:
-        """kazoo takes a byte for each request; ``drain`` has taken them."""
+        """Return a byte without a read: kazoo takes one for each request, and ``drain`` has taken them."""
         return b""
 
     def drain(self) -> None:
@@ -104,20 +107,20 @@ class _WakeReader:
             while len(self._connection.recv(_DRAIN_BYTES)) == _DRAIN_BYTES:
                 pass
         except BlockingIOError:
-            return  # nobody had to be woken
+            return  # no thread had to be woken
 
     def close(self) -> None:
         self._connection.close()
 
 
 class _WakeWriter:
-    """The end on which any thread says that it has queued a request."""
+    """The end on which any thread signals that it has queued a request."""
 
     def __init__(self, connection: socket.socket, reader: _WakeReader) -> None:
         self._connection = connection
         self._reader = reader
         self.held = False
-        """Somebody queues more and calls ``wake`` then."""
+        """Set while a caller queues more requests; it calls ``wake`` after them."""
 
     def send(self, data: bytes) -> int:
         if not self.held:
@@ -125,14 +128,14 @@ class _WakeWriter:
         return len(data)
 
     def wake(self) -> None:
-        # First the post, then the look whether somebody sleeps; the sleeper says so first and looks for posts second.
+        # Post first and read the sleeping flag second. The sleeping thread sets the flag first and looks for posts second.
         self._reader.posted = True
         if self._reader.sleeps:
             self._reader.sleeps = False
             try:
                 self._connection.send(b"\0")
             except BlockingIOError:
-                return  # full of bytes that were not taken yet: it wakes
+                return  # the socket is full of unread bytes, so the thread wakes
 
     def close(self) -> None:
         self._connection.close()
@@ -142,10 +145,10 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
     """kazoo's handler without its two worker threads, and with a cheap way to wait."""
 
     def start(self) -> None:
-        """Nothing to start: requests are given kazoo here with answers of our own, and watches run where they arise and only post."""
+        """Start nothing: this client passes its own answers to kazoo, and watches run on the connection's thread and only post."""
 
     def stop(self) -> None:
-        """Nothing to stop."""
+        """Stop nothing."""
 
     def dispatch_callback(self, callback: Any) -> None:
         callback.func(*callback.args)
@@ -172,7 +175,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
             ready = [by_number[number] for number, _ in poll.poll(timeout_ms)]
         else:
             sleeper.sleeps = True
-            # Who posted before he could see that somebody sleeps sent no byte.
+            # A thread that posted before it could see the sleeping flag sent no byte.
             awake = sleeper.posted
             ready = [by_number[number] for number, _ in poll.poll(0 if awake else timeout_ms)]
             sleeper.sleeps = False
@@ -182,7 +185,10 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]
-    """kazoo's connection. ``came`` is called on its thread when messages were handled, ``connected`` with the read time-out in ms."""
+    """kazoo's connection.
+
+    ``came`` is called on its thread when messages were handled, ``connected`` with the read timeout in ms.
+    """
 
     def __init__(self, client: KazooClient, retry_sleeper: Any, came: Callable[[], None], connected: Callable[[float], None]) -> None:
         super().__init__(client, retry_sleeper, client.logger)
@@ -197,16 +203,18 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         self._received, self._at, self._message = b"", 0, None
         self.client.ended_zxid = max(self.client.ended_zxid, self.client.last_zxid)
         self.client.connections += 1
-        # A server with an older tree refuses a client that has seen more, and then no node could find out that the tree is older.
+        # A server with an older tree refuses a client that has seen more. Then no node could find out that the tree is older.
         self.client.last_zxid = 0
         read_timeout_ms, connect_timeout_ms = super()._connect(host, hostip, port)
         self._connected(read_timeout_ms)
         return read_timeout_ms, connect_timeout_ms
 
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
-        """All that is queued for this connection. Fails like kazoo's: what was taken from the queue then waits for an answer, and hears
-        that none will come."""
-        # Before the look at the queue: what is queued after it wakes again.
+        """Send all that is queued for this connection.
+
+        It fails like kazoo's: a request taken from the queue then waits for an answer, and is failed with the connection.
+        """
+        # Before the queue is read: a request queued after this wakes the thread again.
         self._read_sock.drain()
         queue = self.client._queue
         gathered = self._gathered = []
@@ -215,8 +223,8 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             while queue and size_bytes < _GATHERED_BYTES_MAX:
                 _, answer = queue[0]
                 if answer is not None and answer.connection != self.client.connections:
-                    # kazoo would send it over this one. The loop did not know that the connection before had ended, and with it what it
-                    # knew of the server: behind this connection may be an older tree.
+                    # kazoo would send it over this connection. The loop did not know that the former one had ended, and with it what it
+                    # knew of the server: this connection may reach an older tree.
                     queue.popleft()
                     answer.set_exception(ConnectionLoss())
                     continue
@@ -235,7 +243,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             super()._write(msg, timeout)
 
     def _read_socket(self, read_timeout: float) -> Any:
-        """All messages that have come whole; answers ``CLOSE_RESPONSE`` as kazoo does when one of them ended the session."""
+        """Handle all messages that have arrived whole. Return ``CLOSE_RESPONSE`` as kazoo does when one of them ended the session."""
         with self._socket_error_handling():
             try:
                 piece = self._socket.recv(_READ_BYTES)
@@ -254,7 +262,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         return None
 
     def _next_message(self) -> bytes | None:
-        """The first that was not handled, once it has come whole."""
+        """Return the first unhandled message, once it has arrived whole."""
         start = self._at + int_struct.size
         if start > len(self._received):
             return None
@@ -276,7 +284,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 
 
 class Client(KazooClient):  # type: ignore[misc]
-    """A session, and requests in it. Nothing here blocks but ``stop`` and ``close``."""
+    """A session, and requests in it. Only ``stop`` and ``close`` block."""
 
     _connection: Any
 
@@ -290,8 +298,11 @@ class Client(KazooClient):  # type: ignore[misc]
         came: Callable[[], None],
         connected: Callable[[float], None],
     ) -> None:
-        """``came`` is called on the connection's thread after answers and watches were told; ``connected`` with the session timeout in
-        seconds that the server granted, before its first answer.
+        """Make a client.
+
+        Args:
+            came: called on the connection's thread after answers and watches were passed on.
+            connected: called with the session timeout in seconds that the server granted, before its first answer.
         """
         pause = {"max_tries": -1, "delay": 0.1, "backoff": 1.5, "max_delay": reconnect_max_seconds}
         super().__init__(hosts, session_timeout_seconds, handler=_Handler(), connection_retry=pause, logger=logger)
@@ -299,11 +310,11 @@ class Client(KazooClient):  # type: ignore[misc]
             self,
             self._connection.retry_sleeper,
             came,
-            # kazoo does not keep the session timeout; the time-out of its reads is two thirds of it.
+            # kazoo does not keep the session timeout; the timeout of its reads is two thirds of it.
             lambda read_timeout_ms: connected(read_timeout_ms * 1.5 / 1000),
         )
         self.connections = 0
-        """Attempts to connect so far: the number of the present connection. Counted by the connection's thread."""
+        """Attempts to connect so far: the number of the present connection. The connection's thread counts."""
         self.ended_zxid = 0
         self._followed = 0
         missing = [name for name in _CLIENT_ATTRIBUTES if not hasattr(self, name)]
@@ -313,17 +324,17 @@ class Client(KazooClient):  # type: ignore[misc]
 
     @property
     def seen_zxid(self) -> int:
-        """The greatest transaction id that was seen over the connection that the loop follows. From the loop's thread."""
+        """The greatest transaction id seen over the connection that the loop follows. Call it from the loop's thread."""
         zxid = int(self.last_zxid)
         # The connection's thread counts a new connection before it forgets what was seen over the last one.
         return zxid if self.connections == self._followed else int(self.ended_zxid)
 
     def follow(self, connection: int) -> None:
-        """The loop knows of this connection: what it asks from now on is for this one only. From the loop's thread."""
+        """Use this connection for all requests that the loop asks from now on. Call it from the loop's thread."""
         self._followed = connection
 
     def ask(self, requests: Iterable[tuple[Any, Answer]]) -> None:
-        """Queue requests for the connection that the loop follows, to leave together in this order. From the loop's thread."""
+        """Queue requests for the connection that the loop follows, to leave together in this order. Call it from the loop's thread."""
         writer = self._connection._write_sock
         writer.held = True
         try:

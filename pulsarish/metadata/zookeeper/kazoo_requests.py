@@ -1,7 +1,7 @@
-"""The seam's operations as kazoo's requests, and kazoo's errors as the seam's.
+"""The operations of ``MetadataStore`` as kazoo's requests, and kazoo's errors as those of ``MetadataStore``.
 
-kazoo's own methods (``create_async`` and its like) build the same requests, each under several wrappers and locks that cost more than the
-request does.
+kazoo's own methods (``create_async`` and others) build the same requests, each under several wrappers and locks
+that cost more than the request does.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 Refused: Final = KazooException
-"""What the server answers instead of a result: ``reason_of``, ``refusal`` and ``commit_refusal`` say what it means."""
+"""The server's answer instead of a result: ``reason_of``, ``refusal`` and ``commit_refusal`` say what it means."""
 
 _REASONS: Final[dict[type[BaseException], ConflictReason]] = {
     NoNodeError: ConflictReason.NO_NODE,
@@ -70,13 +70,13 @@ def exists_request(path: str, watch: Callable[[object], None] | None = None) -> 
 
 
 class _Children(GetChildren):  # type: ignore[misc]  # kazoo has no types
-    """Takes a long answer apart in half the time: kazoo's own goes through it name by name, and the loop waits for the lock meanwhile."""
+    """Decode a long answer in half the time: kazoo's own request decodes it name by name, and the loop waits for the lock."""
 
     __slots__ = ()
 
     @classmethod
     def deserialize(cls, data: bytes, offset: int) -> list[str]:
-        # Each name comes behind its length in four bytes, of which nearly always three are zero, and no byte of a name is.
+        # Each name follows its length in four bytes, of which nearly always three are zero, and no byte of a name is zero.
         lengths_and_names = data[offset + int_struct.size :].decode("latin-1").split("\0\0\0")[1:]
         names = [each[1:] for each in lengths_and_names]
         is_whole = len(names) == int_struct.unpack_from(data, offset)[0] and all(map(str.isascii, names))
@@ -95,14 +95,20 @@ def sync_request(path: str) -> Any:
 
 
 def commit_request(ops: Sequence[Op], full: Callable[[str], str]) -> Any:
-    """``full`` gives the server's path for an operation's. One operation goes alone, unless it is a check, which cannot."""
+    """Return the request for a commit. ``full`` returns the server's path for an operation's.
+
+    One operation goes alone, unless it is a check, which cannot.
+    """
     if len(ops) == 1 and ops[0].kind != "check":
         return _op_request(ops[0], full)
     return Transaction([_op_request(op, full) for op in ops])
 
 
 def commit_answer(ops: Sequence[Op], answer: Any, below: Callable[[str], str]) -> list[str | int]:
-    """What ``MetadataStore.commit`` returns. ``below`` gives the seam's path for the server's. Raises what the server refused."""
+    """Return what ``MetadataStore.commit`` returns. ``below`` returns the store's path for the server's.
+
+    Raises the error for what the server refused.
+    """
     results: list[Any] = answer if isinstance(answer, list) else [answer]
     for index, result in enumerate(results):
         if isinstance(result, KazooException) and not isinstance(result, _ROLLED_BACK):
@@ -135,7 +141,7 @@ def _op_request(op: Op, full: Callable[[str], str]) -> Any:
 
 
 def unanswered(error: Exception) -> OutcomeUnknown | SessionLost | None:
-    """The seam's error when there was no answer; None when ``error`` is what the server answered."""
+    """Return the store's error when there was no answer; None when ``error`` is the server's answer."""
     if isinstance(error, SessionExpiredError):
         return SessionLost("the session has expired")
     if isinstance(error, _CONNECTION_ERRORS):
@@ -144,18 +150,18 @@ def unanswered(error: Exception) -> OutcomeUnknown | SessionLost | None:
 
 
 def reason_of(error: BaseException) -> ConflictReason | None:
-    """Which conflict the server's answer is, if it is one."""
+    """Return which conflict the server's answer is, if it is one."""
     return _REASONS.get(type(error))
 
 
 def commit_refusal(ops: Sequence[Op], index: int, error: Exception) -> Exception:
-    """The seam's error for the server's answer to a commit."""
+    """Return the store's error for the server's answer to a commit."""
     reason, path = reason_of(error), ops[index].path
     return Conflict(index, reason, path) if reason is not None else refusal(path, error)
 
 
 def refusal(path: str, error: Exception) -> Exception:
-    """The seam's error for an answer that is no conflict."""
+    """Return the store's error for an answer that is not a conflict."""
     what = f"the metadata store refuses {path}: {type(error).__name__}"
     if isinstance(error, BadArgumentsError | NoChildrenForEphemeralsError | InvalidACLError):
         return InvalidArgument(what)

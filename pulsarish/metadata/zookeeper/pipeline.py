@@ -1,7 +1,7 @@
-"""Requests of one store on their way: a bounded number sent and not answered, the rest waiting in order.
+"""The requests of one store: a bounded number is sent and unanswered, the others wait in order.
 
-Those of one turn of the loop are handed to the client together. What the session's deadline is counted from is kept here too: when the last
-request that has been answered was sent.
+Requests of one turn of the loop are passed to the client together. The pipeline also keeps the time from which
+the session's deadline counts: when the last answered request was sent.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ __all__ = ["Asking", "Request", "RequestPipeline"]
 
 
 class Asking(Protocol):
-    """The client: takes requests and tells each its answer, from any thread."""
+    """The client: takes requests and gives each its answer, from any thread."""
 
     def ask(self, requests: Iterable[tuple[Any, Request]]) -> None: ...
 
 
 class Request:
-    """One request. The client's thread calls ``set`` or ``set_exception``; that is heard in the loop, in the order of the calls."""
+    """One request. The client's thread calls ``set`` or ``set_exception``; the loop gets the calls in their order."""
 
     __slots__ = ("_pipeline", "connection", "future", "message", "sent_at")
 
@@ -38,16 +38,18 @@ class Request:
         self.connection = 0
 
     def set(self, value: Any) -> None:
-        """The answer. The client wakes the queue once it has told all that it has."""
+        """Set the answer. The client wakes the queue once it has set all its answers."""
         self._pipeline.queue.post_later(partial(self._pipeline.answered, self, value, None))
 
     def set_exception(self, error: Exception) -> None:
-        """What was answered instead, or that nothing was. That need not come while the client reads, so it wakes the loop itself."""
+        """Set an error: the server's answer, or that there was none. This may happen while the client does not read, so it wakes the
+        loop itself.
+        """
         self._pipeline.queue.post(partial(self._pipeline.answered, self, None, error))
 
 
 class RequestPipeline:
-    """Owned by the loop; answers are posted into it by the client's thread."""
+    """The queue of requests. The loop owns it; the client's thread posts answers into the loop."""
 
     def __init__(
         self,
@@ -57,7 +59,7 @@ class RequestPipeline:
         unanswered: Callable[[Exception], OutcomeUnknown | SessionLost | None],
         outside: OutsideWork | None,
     ) -> None:
-        """``unanswered`` translates an error that says that there was no answer; for one that the server answered it gives None."""
+        """Make a pipeline. ``unanswered`` translates an error that means "no answer"; for an answer of the server it returns None."""
         self.answered_sent_at = 0.0
         self.queue = queue
         self._clock = clock
@@ -66,17 +68,17 @@ class RequestPipeline:
         self._unanswered = unanswered
         self._outside = outside
         self._client: Asking | None = None
-        # In the order of sending. What is not in it any more was given up, and its answer is not heard.
+        # In the order of sending. A request that is missing here was given up, and its answer is ignored.
         self._sent: dict[Request, None] = {}
         self._waiting: deque[Request] = deque()
         self._turn_ends = False
 
     def attach(self, client: Asking) -> None:
-        """From now on requests go to ``client``."""
+        """Send requests to ``client`` from now on."""
         self._client = client
 
     def detach(self, error: SessionLost) -> None:
-        """The client is given up: all that was asked of it fails, and what it still answers is not heard."""
+        """Give the client up: all its requests fail, and its later answers are ignored."""
         self._client = None
         requests = [*self._sent, *self._waiting]
         if self._outside is not None:
@@ -88,7 +90,7 @@ class RequestPipeline:
             _fail(request.future, error)
 
     def fail_waiting(self, error: OutcomeUnknown) -> None:
-        """The connection broke: what was not sent is not going to be. (What was sent, its client fails.)"""
+        """Fail the requests that were not sent, because the connection broke. (The client fails those that it sent.)"""
         waiting, self._waiting = self._waiting, deque()
         for request in waiting:
             _fail(request.future, error)
@@ -126,9 +128,9 @@ class RequestPipeline:
         self._client.ask((request.message, request) for request in requests)
 
     def answered(self, request: Request, value: Any, error: Exception | None) -> None:
-        """In the loop."""
+        """End a request, in the loop."""
         if request not in self._sent:
-            return  # given up, or ended twice: kazoo does that when its connection closes while a request is handed over
+            return  # given up, or ended twice: kazoo does that when its connection closes while it takes a request
         del self._sent[request]
         if self._outside is not None:
             self._outside.ended()

@@ -1,12 +1,14 @@
 """``zk://``: the metadata store in ZooKeeper, or in ``pulsarish metadata``, through kazoo.
 
-What kazoo does not do by itself, and is done here:
+What kazoo does not do, and this module does:
 
-* It says that a session is lost only once it reaches a server again. Here the node's own clock decides: one session timeout after the last
-  answered request was sent (the seam of the metadata store asks for it). A new client with a new session follows by itself.
-* Its answers and watches come on threads of its own. Here they are posted from the connection's thread into one ordered queue of the loop
-  (``LoopQueue``); nothing ever blocks there, because that would hold up the heartbeats too, and the session would be lost.
-* It handles one request a turn of its thread; ``kazoo_connection`` has it handle many.
+* kazoo reports a lost session only once it reaches a server again. Here the node's own clock decides: one session
+  timeout after the last answered request was sent, as the contract of ``MetadataStore`` demands. A new client with
+  a new session follows.
+* kazoo's answers and watches come on threads of its own. Here the connection's thread posts them into one ordered
+  queue of the loop (``LoopQueue``). That thread never blocks: it would delay the heartbeats, too, and the session
+  would be lost.
+* kazoo handles one request per turn of its thread; ``kazoo_connection`` makes it handle many.
 """
 
 from __future__ import annotations
@@ -58,15 +60,19 @@ from pulsarish.runtime.seams import (
 __all__ = ["ZooKeeperSettings", "ZooKeeperStore"]
 
 _log = get_logger("metadata.zookeeper")
-# Of the session timeout: silence after which a heartbeat asks for an answer.
+# Share of the session timeout: after this much silence a heartbeat asks for an answer.
 _HEARTBEAT_PART: Final = 0.25
 _CLOSE_SECONDS: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperSettings:
-    """``session_timeout_ms`` is asked of the server; ``in_flight_max`` requests are sent and not answered;
-    ``reconnect_max_seconds`` is the longest pause between attempts to connect.
+    """The settings of a store.
+
+    Args:
+        session_timeout_ms: requested from the server.
+        in_flight_max: requests that are sent and not answered.
+        reconnect_max_seconds: the longest pause between attempts to connect.
     """
 
     session_timeout_ms: int = 10_000
@@ -79,7 +85,7 @@ class ZooKeeperSettings:
 
 
 class ZooKeeperStore:
-    """A ``MetadataStore``. Made by ``connect``; ``await start()`` returns once there is a session."""
+    """A ``MetadataStore``. ``connect`` makes it; ``await start()`` returns once there is a session."""
 
     def __init__(
         self,
@@ -91,7 +97,12 @@ class ZooKeeperStore:
         settings: ZooKeeperSettings | None = None,
         outside: OutsideWork | None = None,
     ) -> None:
-        """``hosts`` is ``host:port[,host:port]``, ``root`` the path under which everything lies (``/`` for all), made when missing."""
+        """Make a store.
+
+        Args:
+            hosts: ``host:port[,host:port]``.
+            root: the path under which everything lies (``/`` for all), made when it is missing.
+        """
         self.session_id = 0
         self.state = SessionState.LOST
         self._hosts = hosts
@@ -105,10 +116,10 @@ class ZooKeeperStore:
         self._child_watches = WatchTable()
         # Answers and events of a client that was given up carry an older generation and are dropped.
         self._generation = 0
-        self._link = 0  # counts what kazoo says about its connection
+        self._link = 0  # counts what kazoo reports about its connection
         self._settling: asyncio.Task[None] | None = None
         self._client: Client | None = None
-        self._last_zxid = 0  # of the client that was given up
+        self._last_zxid = 0  # set when the client that was given up has closed
         self._timeout_seconds = self._settings.session_timeout_ms / 1000
         self._pipeline = RequestPipeline(clock, self._queue, self._settings.in_flight_max, unanswered, outside)
         self._connected_once = asyncio.Event()
@@ -119,10 +130,8 @@ class ZooKeeperStore:
     def zxid(self) -> int:
         return self._last_zxid if self._client is None else self._client.seen_zxid
 
-    # Life
-
     async def start(self) -> None:
-        """Open the first session; waits for a server as long as the caller does."""
+        """Open the first session. Wait for a server as long as the caller does."""
         self._open_client()
         self._keeper = self._tasks.spawn(self._keep_session(), name="metadata-session", critical=Critical.METADATA_SESSION)
         await self._connected_once.wait()
@@ -131,7 +140,7 @@ class ZooKeeperStore:
         self._listeners.append(changed)
 
     async def close(self) -> None:
-        """End the session. When no server can be told within some seconds, its ephemeral nodes stay until the session times out."""
+        """End the session. When no server answers within some seconds, its ephemeral nodes stay until the session times out."""
         if self._closed:
             return
         self._closed = True
@@ -147,7 +156,7 @@ class ZooKeeperStore:
         self._generation += 1
         generation = self._generation
         logger = logging.getLogger("pulsarish.metadata.kazoo")
-        logger.setLevel(logging.ERROR)  # each attempt to connect is a warning to kazoo; the changes of state are logged here
+        logger.setLevel(logging.ERROR)  # kazoo warns at each attempt to connect; the changes of state are logged here
         client = Client(
             self._hosts,
             self._settings.session_timeout_ms / 1000,
@@ -157,7 +166,7 @@ class ZooKeeperStore:
             connected=lambda seconds: self._post(generation, partial(self._negotiated, seconds)),
         )
         client.add_listener(
-            # On the connection's thread, where the session id is still that of this connection.
+            # This runs on the connection's thread, where the session id is still that of this connection.
             lambda state: self._post(generation, partial(self._heard_state, client, state, client.client_id, client.connections))
         )
         self._client = client
@@ -165,7 +174,7 @@ class ZooKeeperStore:
         client.start_async()
 
     def _drop_client(self) -> asyncio.Event:
-        """Give the client up; the event is set once it has closed its session or failed to."""
+        """Give the client up. Return an event that is set once it has closed its session or failed to."""
         client, self._last_zxid, self._client = self._client, self.zxid, None
         self._generation += 1
         self._link += 1
@@ -203,8 +212,6 @@ class ZooKeeperStore:
 
         _ = self._tasks.spawn(fail(), name="metadata-session", critical=Critical.METADATA_SESSION)
 
-    # The session
-
     def _negotiated(self, seconds: float) -> None:
         self._timeout_seconds = seconds
 
@@ -213,7 +220,7 @@ class ZooKeeperStore:
         if state == KazooState.CONNECTED:
             client.follow(connection)
             if identity is not None:
-                # Announced only when a request was answered: before that nobody knows when the session's time began.
+                # Announced only when a request was answered: before that it is not known when the session's time began.
                 self._settling = self._tasks.spawn(
                     self._settle(self._link, identity[0]), name="metadata-settle", critical=Critical.METADATA_SESSION
                 )
@@ -225,14 +232,14 @@ class ZooKeeperStore:
     async def _settle(self, link: int, session_id: int) -> None:
         try:
             if session_id != self.session_id:
-                # The root is made by the first session; making it again does no harm.
+                # The first session makes the root; to make it again does no harm.
                 parts = self._root.split("/")[1:]
                 for depth in range(1, len(parts) + 1):
                     await self._make_root("/" + "/".join(parts[:depth]))
-            # The server does not know what the connection before has seen; after a sync, nothing older is read over this one.
+            # The server does not know what the former connection has seen; after a sync, nothing older is read over this one.
             await self._pipeline.submit(sync_request("/"))
         except (OutcomeUnknown, SessionLost):
-            return  # disconnected again: kazoo will say so, and when it is back
+            return  # disconnected again: kazoo will report it, and when the connection is back
         if link != self._link:
             return  # the connection broke, or the session ended, after the answer
         _log.info("connected", session=f"{session_id:#x}", timeout_seconds=self._timeout_seconds)
@@ -274,7 +281,7 @@ class ZooKeeperStore:
             changed(state)
 
     async def _keep_session(self) -> None:
-        """Heartbeats while nothing else is asked, and the end of the session by this node's clock."""
+        """Send heartbeats while there are no other requests, and end the session by this node's clock."""
         asking: asyncio.Task[None] | None = None
         while not self._closed:
             silence = self._timeout_seconds * _HEARTBEAT_PART
@@ -298,8 +305,6 @@ class ZooKeeperStore:
         except (OutcomeUnknown, SessionLost):
             return  # the keeper counts the silence
 
-    # Requests
-
     async def get_many(self, paths: Sequence[str], *, watch: Watch | None = None) -> list[Versioned | None]:
         self._check_connected()
         futures: list[asyncio.Future[Any]] = []
@@ -310,7 +315,7 @@ class ZooKeeperStore:
                 fired = _Fired(self._queue, self._data_watches, self._data_watches.add(path, watch))
                 futures.append(self._pipeline.submit(exists_request(full, fired)))
             futures.append(self._pipeline.submit(get_request(full)))
-        # All are waited for, so that no failure is left behind unheard when the first one raises.
+        # Wait for all, so that no failure stays unretrieved when the first one raises.
         outcomes = await asyncio.gather(*futures, return_exceptions=True)
         found: list[Versioned | None] = []
         for outcome in outcomes if watch is None else outcomes[1::2]:
@@ -371,7 +376,10 @@ class ZooKeeperStore:
 
 
 class _Fired:
-    """What kazoo calls when a watch comes back. Equal for the same entry, so that kazoo's set holds it once however often it is armed."""
+    """The callback that kazoo calls when a watch fires.
+
+    It is equal for the same entry, so kazoo's set holds it once however often it is armed.
+    """
 
     __slots__ = ("_entry", "_queue", "_table")
 
@@ -381,7 +389,7 @@ class _Fired:
         self._entry = entry
 
     def __call__(self, event: object) -> None:
-        # On kazoo's thread. Whatever has fired since is no matter: an entry fires once.
+        # This runs on kazoo's thread. Watches that fired in the meantime do not matter: an entry fires once.
         self._queue.post(partial(self._table.fire_entry, self._entry))
 
     def __eq__(self, other: object) -> bool:
