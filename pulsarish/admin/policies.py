@@ -76,8 +76,8 @@ def _limit(name: str, what: str, namespace: str, topic: str) -> Policy:
 
 def _rate(messages: str, size: str) -> tuple[Field, ...]:
     return (
-        Field(messages, "messages", "count", "So many messages.", "1000", (), False, True),
-        Field(size, "bytes", "bytes", "So many bytes.", "1MB", (), False, True),
+        Field(messages, "messages", "count", "Number of messages.", "1000", (), False, True),
+        Field(size, "bytes", "bytes", "Number of bytes.", "1MB", (), False, True),
     )
 
 
@@ -105,7 +105,7 @@ POLICIES: Final[tuple[Policy, ...]] = (
         "how long and how much is kept that no subscription needs",
         (
             Field("retentionTimeInMinutes", "time", "minutes", "Keep for this long.", "7d", unlimited=True),
-            Field("retentionSizeInMB", "size", "megabytes", "Keep so much of each topic.", "10GB", unlimited=True),
+            Field("retentionSizeInMB", "size", "megabytes", "Size to keep of each topic.", "10GB", unlimited=True),
         ),
         "retention",
         "retention",
@@ -122,7 +122,7 @@ POLICIES: Final[tuple[Policy, ...]] = (
         "backlog-quota",
         "how much backlog a topic may have, and what happens beyond it",
         (
-            Field("limitSize", "limit", "bytes", "With --type destination_storage: so much backlog.", "10GB", (), False, True),
+            Field("limitSize", "limit", "bytes", "With --type destination_storage: the size of the backlog.", "10GB", (), False, True),
             Field("limitTime", "time", "seconds", "With --type message_age: the oldest message is at most this old.", "", (), False, True),
             Field("policy", "policy", "choice", "What happens beyond it.", "producer_exception", _QUOTA_POLICIES),
             Field("backlogQuotaType", "type", "choice", "What is limited; destination_storage without it.", "", _QUOTA_KINDS, False),
@@ -184,11 +184,11 @@ POLICIES: Final[tuple[Policy, ...]] = (
     ),
     Policy(
         "inactive-topic-policies",
-        "whether and when a topic that nobody uses is deleted",
+        "whether and when a topic without clients is deleted",
         (
             Field("deleteWhileInactive", "delete", "flag", "Whether it is.", "on"),
             Field("maxInactiveDurationSeconds", "after", "seconds", "After this long.", "7d"),
-            Field("inactiveTopicDeleteMode", "mode", "choice", "Which topics nobody uses.", _DELETE_MODES[0], _DELETE_MODES),
+            Field("inactiveTopicDeleteMode", "mode", "choice", "Which topics count as unused.", _DELETE_MODES[0], _DELETE_MODES),
         ),
         "inactiveTopicPolicies",
         "inactiveTopicPolicies",

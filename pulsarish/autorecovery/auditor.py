@@ -187,17 +187,21 @@ class Auditor:
             self.counts.ledgers_checked += 1
             members = list(dict.fromkeys(member for segment in metadata.segments for member in segment.members))
             named.update(dict.fromkeys(members))
-            lacking = [member for member in members if self._absences.state_of(member, now) is MemberState.LOST]
+            missing_members = [member for member in members if self._absences.state_of(member, now) is MemberState.LOST]
             if walk.asks_bookies and metadata.state is LedgerState.CLOSED:
-                there = [member for member in members if member not in lacking]
+                there = [member for member in members if member not in missing_members]
                 gaps = await self._ledgers.find_missing_copies(metadata, there)
-                lacking += gaps.missing
+                missing_members += gaps.missing
                 unanswered.update(gaps.unanswered)
                 await self._world.clock.sleep(gaps.asked_count / self._options.auditor_asked_entries_per_second)
-            lacking += await self._ledgers.in_limbo(metadata.ledger_id, [member for member in members if member not in lacking])
+            missing_members += await self._ledgers.in_limbo(
+                metadata.ledger_id, [member for member in members if member not in missing_members]
+            )
             below_policy = metadata.write_quorum < metadata.wished_write_quorum
-            if lacking or below_policy:
-                self.counts.ledgers_published += await self._ledgers.publish_found(metadata.ledger_id, lacking, below_policy=below_policy)
+            if missing_members or below_policy:
+                self.counts.ledgers_published += await self._ledgers.publish_found(
+                    metadata.ledger_id, missing_members, below_policy=below_policy
+                )
 
     # -- bookies that an operator gave up
 

@@ -39,7 +39,7 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     journal_file_size_bytes: Annotated[int, Meta(ge=4096, description="A journal file, preallocated, one ahead.")] = 64 << 20
     journal_prepare_slice_bytes: Annotated[
-        int, Meta(ge=4096, description="So much of the next journal file is preallocated at a time, as the current one fills.")
+        int, Meta(ge=4096, description="Bytes of the next journal file that are preallocated at a time, as the current one fills.")
     ] = 1 << 20
     journal_group_size_bytes: Annotated[
         int, Meta(ge=4096, description="At most this much is written and synced together; one larger request goes alone.")
@@ -69,13 +69,11 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_spread: Annotated[
         float, Meta(ge=0, le=1, description="The share of that interval over which a checkpoint is spread; it hurries as the cache fills.")
     ] = 0.5
-    checkpoint_slice_entries: Annotated[
-        int, Meta(ge=1, description="A checkpoint moves at most so many entries at once, and adds go in between.")
-    ] = 500
+    checkpoint_slice_entries: Annotated[int, Meta(ge=1, description="Entries that a checkpoint moves at once; adds go in between.")] = 500
     checkpoint_slice_bytes: Annotated[int, Meta(ge=1024, description="The same in bytes; one larger entry goes alone.")] = 512 << 10
-    checkpoint_sync_bytes: Annotated[int, Meta(ge=1024, description="So much of an entry log is synced and then indexed at a time.")] = (
-        4 << 20
-    )
+    checkpoint_sync_bytes: Annotated[
+        int, Meta(ge=1024, description="Bytes of an entry log that are synced and then indexed at a time.")
+    ] = 4 << 20
     open_ledgers_max: Annotated[int, Meta(ge=1, description="Ledgers whose flags are kept in memory.")] = 50_000
     open_entry_logs_max: Annotated[int, Meta(ge=1, description="Entry logs kept open for reading.")] = 64
 

@@ -70,7 +70,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     # Topics and namespaces.
     default_retention_time_minutes: Annotated[
-        int, Meta(ge=-1, description="Data that no subscription needs any more is kept this long; -1: for ever, 0: not. With the size.")
+        int, Meta(ge=-1, description="Data that no subscription needs any more is kept this long; -1: forever, 0: not. With the size.")
     ] = 0
     default_retention_size_mb: Annotated[
         int, Meta(ge=-1, description="Of data that no subscription needs any more at most this is kept; -1: all, 0: none. With the time.")
@@ -89,12 +89,12 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     subscription_expiration_time_minutes: Annotated[
         int, Meta(ge=0, description="A subscription without consumers for this long is deleted; 0: never.")
     ] = 0
-    broker_delete_inactive_topics_enabled: Annotated[bool, Meta(description="Topics that nobody uses are deleted.")] = False
+    broker_delete_inactive_topics_enabled: Annotated[bool, Meta(description="Topics without clients are deleted.")] = False
     broker_delete_inactive_topics_mode: Annotated[
-        Literal["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"], Meta(description="Which topics nobody uses.")
+        Literal["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"], Meta(description="Which topics count as unused.")
     ] = "delete_when_no_subscriptions"
     broker_delete_inactive_topics_max_inactive_duration_seconds: Annotated[
-        int, Meta(ge=1, description="A topic that nobody has used for this long is deleted, if such topics are.")
+        int, Meta(ge=1, description="A topic that no client has used for this long is deleted, if such topics are.")
     ] = 60
     allow_auto_subscription_creation: Annotated[bool, Meta(description="The first consumer makes the subscription.")] = True
     allow_auto_topic_creation: Annotated[bool, Meta(description="The first producer or consumer makes the topic.")] = True
@@ -239,7 +239,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     # Compaction.
     broker_service_compaction_threshold_in_bytes: Annotated[
         int,
-        Meta(ge=0, description="A topic with so much that is not compacted is, where no policy says other; 0: only on demand."),
+        Meta(
+            ge=0,
+            description="A topic with more bytes than this that are not compacted is compacted, without a policy; 0: only on demand.",
+        ),
     ] = 0
     topic_compaction_retain_null_key: Annotated[bool, Meta(description="Whether compaction keeps messages without a key.")] = False
     topic_compaction_keys_max: Annotated[
@@ -347,7 +350,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Meta(ge=0, description="At most one silent broker is evicted in this time, and each broker at most once for refused connections."),
     ] = 10_000
-    eviction_loop_lag_max_ms: Annotated[int, Meta(ge=1, description="A broker whose own loop is later than this suspects nobody.")] = 200
+    eviction_loop_lag_max_ms: Annotated[
+        int, Meta(ge=1, description="A broker whose own loop is later than this suspects no other broker.")
+    ] = 200
     # Watching.
     expose_topic_level_metrics_in_prometheus: Annotated[
         bool, Meta(description="Series for single topics and subscriptions; off: sums by namespace only.")
@@ -372,7 +377,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     # The sweeper, on the leader broker.
     sweeper_interval_seconds: Annotated[
-        float, Meta(gt=0, description="Pause between two walks over the topics of the cluster, for what is due in those nobody has open.")
+        float,
+        Meta(gt=0, description="Pause between two walks over the topics of the cluster, for what is due in those that no broker has open."),
     ] = 300.0
     sweeper_topics_per_second: Annotated[float, Meta(gt=0, description="Topics whose metadata a walk looks at in a second.")] = 200.0
     sweeper_page_topics: Annotated[int, Meta(ge=1, le=1_000, description="Topics whose metadata is read at one time.")] = 50

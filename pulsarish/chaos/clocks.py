@@ -51,13 +51,13 @@ def _time_of(node: NodePlan) -> float | None:
 
 
 def _shows(node: NodePlan, offset: int) -> bool:
-    """Whether a node dates its HTTP answers about so many seconds from the true time."""
+    """Return whether a node dates its HTTP answers about this many seconds from the true time."""
     found = _time_of(node)
     return found is not None and abs(found - time.time() - offset) < _NEAR_SECONDS
 
 
 def _set_clocks(stage: Stage, offsets: Mapping[str, int], what: str, *, then: str = "bite") -> None:
-    """Move clocks to so many seconds from the true time. Waits until that is seen from outside and a window of messages was accepted."""
+    """Move clocks away from the true time, in seconds. Wait until that is seen from outside and a window of messages was accepted."""
     nodes = [stage.cluster.node(name) for name in offsets]
     stage.mark("fault", what)
     for node in nodes:

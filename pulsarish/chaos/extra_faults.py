@@ -40,7 +40,7 @@ def _pause_broker(stage: Stage) -> None:
     stage.wait(
         "the stale owner registers again", lambda: stage.observer.brokers().get(owner.broker_id, owner.instance_id) != owner.instance_id
     )
-    stage.mark("heal", f"{owner.broker_id} goes on and is registered anew")
+    stage.mark("heal", f"{owner.broker_id} goes on and is registered again")
 
 
 def _pause_bookie(stage: Stage) -> None:
@@ -186,7 +186,7 @@ def _lose_bookie(stage: Stage) -> None:
     stage.mark("fault", f"{victim} of the ensemble is killed and does not return")
     stage.kill(victim)
     stage.wait("no ledger names the lost bookie", lambda: not stage.observer.ledgers(stage.topic).names(victim), _REPAIR_SECONDS)
-    stage.wait("no copy is missing", lambda: not stage.observer.lacking(), _REPAIR_SECONDS)
+    stage.wait("no copy is missing", lambda: not stage.observer.under_replicated(), _REPAIR_SECONDS)
     stage.mark("bite", f"every copy that {victim} had is on another bookie")
     stage.victims = stage.members()[:1]
 
@@ -207,8 +207,8 @@ def _unload(stage: Stage) -> None:
     for _ in range(_CUTS // 4):
         before = ledgers()
         admin.topics.unload(stage.topic)
-        stage.wait("the topic is loaded anew, with a new ledger", lambda before=before: ledgers()[-1] > before[-1])  # type: ignore[misc]
-    stage.mark("bite", f"it was loaded anew {_CUTS // 4} times")
+        stage.wait("the topic is loaded again, with a new ledger", lambda before=before: ledgers()[-1] > before[-1])  # type: ignore[misc]
+    stage.mark("bite", f"it was loaded again {_CUTS // 4} times")
 
 
 HARSHER_SCENARIOS: Final = (
@@ -267,7 +267,7 @@ HARSHER_SCENARIOS: Final = (
     Scenario("unload", "the topic is unloaded, again and again", _unload, moves_owner=True, no_negative=True, needs_hosts=False),
     Scenario(
         "lose-bookie",
-        "a bookie is killed for good; once its copies are made anew another one is killed",
+        "a bookie is killed for good; once its copies are repaired another one is killed",
         _lose_bookie,
         bookies=4,
         no_negative=True,

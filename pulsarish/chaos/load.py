@@ -14,7 +14,7 @@ from pulsarish.chaos.history import EntryId, History
 __all__ = ["Load", "Reading"]
 
 _AFTERWARDS_PER_SECOND: Final = 2_000.0
-"""What is published beyond the wished number of messages, while a fault has not yet come to its end."""
+"""What is published beyond the wanted number of messages, while a fault has not yet come to its end."""
 _AFTER_FAULT: Final = 2_000
 """Messages that are published at least after the end of the fault."""
 _LATE_SECONDS: Final = 0.05  # of lateness are caught up

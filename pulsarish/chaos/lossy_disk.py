@@ -5,7 +5,7 @@ are commands, each is answered by a line: ``cut SEED`` makes it what a disk woul
 every sync until then succeed without making anything durable (a control: with it, acknowledged messages must get lost).
 
 What is durable: the bytes of a file once it was synced, its name once its directory was. Of bytes that were not, a cut keeps none, or any
-sectors; of names, none. A lying disk goes back to the moment from which on it lied, whole, so that nobody can notice. Nothing is cached by
+sectors; of names, none. A lying disk goes back to the moment from which on it lied, whole, so that no program notices. Nothing is cached by
 the kernel: what a process reads back is what the disk holds.
 """
 
@@ -333,7 +333,7 @@ def _serve(disk: Disk, channel: int) -> None:
             if line:
                 print(disk.command(line), flush=True)
             else:
-                sources.remove(commands.fileno())  # whoever commanded is gone
+                sources.remove(commands.fileno())  # the commanding process is gone
         if channel not in ready:
             continue
         try:

@@ -25,7 +25,7 @@ _OFFSET: Final = struct.Struct("<q")
 
 
 def write_offset(path: Path, seconds: int) -> None:
-    """Move the clocks that follow ``path`` to so many seconds from the true time."""
+    """Move the clocks that follow ``path`` away from the true time."""
     if not path.exists():
         path.write_bytes(bytes(_OFFSET.size))
     with path.open("r+b", buffering=0) as file:

@@ -137,7 +137,7 @@ class Observer:
         return self._run(read)
 
     def owner(self, topic: str) -> Owner | None:
-        """``None`` while nobody owns its bundle. Raises ``NotFound`` when there is no such namespace."""
+        """``None`` while no broker owns its bundle. Raises ``NotFound`` when there is no such namespace."""
         name = TopicName.parse(topic)
 
         async def read() -> Owner | None:
@@ -178,14 +178,14 @@ class Observer:
         return self._run(read)
 
     def write(self, data: bytes) -> None:
-        """Make a node that nobody reads: the servers log it on their disks before it is answered."""
+        """Make a node that no program reads: the servers log it on their disks before it is answered."""
 
         async def make() -> None:
             await (await self._open()).commit([Op("create", f"/chaos-{time.time_ns():x}", data)])
 
         self._run(make)
 
-    def lacking(self) -> dict[int, UnderReplicated]:
+    def under_replicated(self) -> dict[int, UnderReplicated]:
         """Ledgers with fewer copies than promised."""
 
         async def read() -> dict[int, UnderReplicated]:

@@ -50,7 +50,7 @@ class _ForgetfulDisk:
         return self._process.stdout.readline().strip()
 
     def close(self) -> None:
-        """Once nobody uses it any more."""
+        """Unmount it once no process uses it."""
         run_as_root("umount", "-l", str(self._directory))
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -93,7 +93,7 @@ def _read_as_bookies_return(stage: Stage) -> None:
     reading.close()
     if missing := len(stage.history.missing()):
         stage.wrong.append(f"with all bookies back {missing} acknowledged messages cannot be read")
-    stage.wait("lost copies are repaired", lambda: not stage.observer.lacking(), _REPAIR_SECONDS)
+    stage.wait("lost copies are repaired", lambda: not stage.observer.under_replicated(), _REPAIR_SECONDS)
     stage.kill(first)
     stage.notes.append(f"after the repair {first} is killed again")
     read_to_the_end(stage)

@@ -101,7 +101,7 @@ class Relay:
         try:
             far_reader, far_writer = await asyncio.open_connection(_HOST, self._target_port)
         except OSError:
-            return  # nobody listens there: whoever asks sees a connection that breaks at once
+            return  # no process listens there: the client sees a connection that breaks at once
         try:
             await asyncio.gather(
                 self._pump(link, link.forth, reader, far_writer, writer), self._pump(link, link.back, far_reader, writer, far_writer)

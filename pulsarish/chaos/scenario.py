@@ -18,7 +18,7 @@ READ_SILENCE_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """``fault`` is called in a thread of its own at the wished acknowledgement, while messages are published. It breaks something, waits
+    """``fault`` is called in a thread of its own at the wanted acknowledgement, while messages are published. It breaks something, waits
     until that is seen from outside, heals what is to be healed, and returns; publishing ends no earlier.
     """
 
@@ -37,7 +37,7 @@ class Scenario:
     relayed: frozenset[str] = frozenset()  # roles before which relays stand
     settings: tuple[tuple[str, str], ...] = ()  # role, key=value
     rate: float | None = None  # without a wish of the user's
-    at_full_speed: bool = False  # also beyond the wished number of messages, while the fault lasts
+    at_full_speed: bool = False  # also beyond the wanted number of messages, while the fault lasts
     by_name_only: bool = False  # not part of ``all``
     needs_hosts: bool = True  # kills, cuts or looks into the tree: not for a cluster that the user names
     metadata: str = ""  # the kind of metadata service that it is about, whatever --metadata says
@@ -61,7 +61,7 @@ def owner_moved(stage: Stage, old: str) -> bool:
 def writes_without(stage: Stage, *names: str) -> bool:
     """Whether the topic's newest ledger no longer counts on these bookies: others took their places, or their copies are given up."""
     newest = stage.observer.ledgers(stage.topic).newest
-    lacking = stage.observer.lacking().get(newest.ledger_id)
-    given_up = {bookie_name(member) for member in lacking.missing_members} if lacking is not None else set()
+    record = stage.observer.under_replicated().get(newest.ledger_id)
+    given_up = {bookie_name(member) for member in record.missing_members} if record is not None else set()
     members = {bookie_name(member) for member in newest.last_segment.members}
     return not (set(names) & members - given_up)

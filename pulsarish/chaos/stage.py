@@ -223,7 +223,7 @@ class Stage:
         return "pulsarish://" + ",".join(f"127.0.0.1:{port}" for port in ports)
 
     def _put_relays(self, nodes: Sequence[NodePlan]) -> list[int]:
-        """Before every node of the wished roles; returns the ports that a client is to use."""
+        """Start relays before every node of the wanted roles; returns the ports that a client is to use."""
         relays = self._relays = Relays(self._pids)
         urls = []
         for node in nodes:
@@ -256,7 +256,7 @@ class Stage:
             self.at_end.pop()()
 
     def copy_logs(self, directory: Path) -> None:
-        """Of all nodes of a cluster that we have started, for whoever wants to know why."""
+        """Copy the logs of all nodes that were started, to find out why a run failed."""
         if self._cluster is None or not self._cluster.exists():
             return
         directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
@@ -306,13 +306,13 @@ class Stage:
     # -- what a fault sees
 
     def owner(self) -> Owner:
-        """Raises ``VoidRun`` when nobody owns the topic."""
+        """Return the owner. Raises ``VoidRun`` when no broker owns the topic."""
         if self._observer is None:
             name = str(self.admin().topics.lookup(self.topic)["brokerId"])
             return Owner(name, name, 0)
         found = self._observer.owner(self.topic)
         if found is None:
-            raise VoidRun(f"nobody owns {self.topic}")
+            raise VoidRun(f"no broker owns {self.topic}")
         return found
 
     def wait_for_owner(self) -> Owner:

@@ -80,7 +80,7 @@ def _full_disk(stage: Stage) -> None:
 
 
 def _sync_fails(stage: Stage) -> None:
-    """Rule 9: whoever cannot sync ends at once, without answering. strace makes the call fail; the bytes themselves it cannot drop."""
+    """Rule 9: a bookie that cannot sync ends at once, without answering. strace makes the call fail; it cannot drop the bytes."""
     victim = stage.members()[0]
     pid = stage.cluster.pid(victim)
     strace = shutil.which("strace")

@@ -132,7 +132,7 @@ def run(scenarios: tuple[str, ...], runs: int, directory: Path | None, output: s
     from pulsarish.chaos.report import COLUMNS, last_run, table_row, write_files
     from pulsarish.runtime.log import configure_logs
 
-    configure_logs(level="error")  # that connections break is what is wished for
+    configure_logs(level="error")  # connections are meant to break
     for ending in (signal.SIGTERM, signal.SIGHUP):  # however it ends, no process is left behind
         if signal.getsignal(ending) is not signal.SIG_IGN:  # as nohup wishes
             signal.signal(ending, signal.default_int_handler)

@@ -15,7 +15,7 @@ LINE_MAX: Final = 200
 
 
 class Group(click.Group):
-    """``words``: what others call a command here, so that whoever types ``create-partitioned-topic`` is told what to type instead."""
+    """``words``: what other systems call a command, so that the error for ``create-partitioned-topic`` names the command to use instead."""
 
     words: ClassVar[Mapping[str, str]] = {}
 

@@ -241,7 +241,7 @@ def leaks(
     settings: tuple[str, ...],
     output: str,
 ) -> None:
-    """Find ledgers that nobody needs, that are missing, that have too few or too many copies or are older than policies allow.
+    """Find ledgers that no topic needs, that are missing, that have too few or too many copies or are older than policies allow.
 
     Orphans are removed in two phases. --plan writes them down. --remove looks again after a grace time, backs up and deletes those that are
     still orphans. Refused on an incomplete view. --restore brings a backup back. Exit status 1 when anything was found, or kept.
@@ -362,13 +362,13 @@ def usage(
       pulsarish job usage --namespace public/default --if-retention 3d -o json
     """
     retention = _retention(default_retention, default_retention_size)
-    wished = None if if_retention is None else _retention(if_retention, None)
+    wanted = None if if_retention is None else _retention(if_retention, None)
     with _spark("usage", metadata_url, master, settings) as spark:
         from pulsarish.spark.jobs.ledger_selection import LedgerSelection
         from pulsarish.spark.jobs.usage import draw, usage
 
         found = usage(
-            spark, metadata_url, LedgerSelection(topics, namespace), retention=retention, wished=wished, samples=sample, topics_max=top
+            spark, metadata_url, LedgerSelection(topics, namespace), retention=retention, wanted=wanted, samples=sample, topics_max=top
         )
     if plot is not None:
         draw(found, plot)

@@ -24,7 +24,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "bookie": ("servers:bookie", "run a bookie"),
     "broker": ("servers:broker", "run a broker"),
     "proxy": ("servers:proxy", "run a relay for clients that can reach one address only"),
-    "autorecovery": ("servers:autorecovery", "run a process that makes lost copies anew (bookies can host it)"),
+    "autorecovery": ("servers:autorecovery", "run a process that repairs lost copies (bookies can host it)"),
     "health": ("health:health", "ask servers whether they can serve"),
     "cluster": ("cluster:cluster", "start, look at, break and stop a cluster of processes on this machine"),
     "produce": ("messages:produce", "send messages"),

@@ -43,7 +43,7 @@ _OPERATION_TIMEOUT_SECONDS: Final = 10
 @click.option("-f", "--file", "source", type=click.File("rb"), help="A message a line of this file, or of stdin with -.")
 @click.option("--key-from", metavar="FIELD", help="Take each message's key from this field of its JSON.")
 @click.option("--key", help="One key for all messages.")
-@click.option("--rate", type=FiniteRange(min=0, min_open=True), help="At most so many messages a second.")
+@click.option("--rate", type=FiniteRange(min=0, min_open=True), help="Greatest number of messages a second.")
 @click.option(
     "--properties",
     "-p",
@@ -132,8 +132,8 @@ def produce(
 @click.option(
     "--from", "start", type=click.Choice(["earliest", "latest"]), default="latest", show_default=True, help="Where a new one starts."
 )
-@click.option("-n", "--count", type=click.IntRange(1), help="Stop after so many messages.")
-@click.option("--follow", is_flag=True, help="Wait for more for ever; otherwise stop when none came for 2 seconds.")
+@click.option("-n", "--count", type=click.IntRange(1), help="Stop after this number of messages.")
+@click.option("--follow", is_flag=True, help="Wait for more until interrupted; otherwise stop when none came for 2 seconds.")
 @click.option("--format", "form", type=click.Choice(["text", "json", "hex"]), default="text", show_default=True)
 @url_option
 def consume(topic: str, subscription: str, kind: str, start: str, count: int | None, follow: bool, form: str, url: str) -> None:
@@ -181,8 +181,8 @@ def consume(topic: str, subscription: str, kind: str, start: str, count: int | N
 @click.option(
     "--to", "end", metavar="POSITION", help="Stop after this LEDGER:ENTRY[:INDEX], or at the first message published after this time."
 )
-@click.option("-n", "--count", type=click.IntRange(1), help="Stop after so many messages.")
-@click.option("--follow", is_flag=True, help="Wait for more for ever; otherwise stop at the end of the topic.")
+@click.option("-n", "--count", type=click.IntRange(1), help="Stop after this number of messages.")
+@click.option("--follow", is_flag=True, help="Wait for more until interrupted; otherwise stop at the end of the topic.")
 @click.option("--format", "form", type=click.Choice(["text", "json", "hex"]), default="text", show_default=True)
 @url_option
 def read(topic: str, start: str, end: str | None, count: int | None, follow: bool, form: str, url: str) -> None:
@@ -300,7 +300,7 @@ def _paced(payloads: Iterable[bytes], rate: float | None) -> Iterator[bytes]:
 
 
 def _before(producer: pulsarish.Producer, count: int, failures: Sequence[pulsarish.Result], topic: str) -> str:
-    """What became of the messages that were sent before an error ended the sending: whoever gives the command again has to know."""
+    """What became of the messages that were sent before an error ended the sending: a user who gives the command again has to know."""
     with suppress(PulsarishError):  # what does not come any more is among the failures
         producer.flush()
     return f"of the {count} messages before it {count - len(failures)} were acknowledged by {topic}"

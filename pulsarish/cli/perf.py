@@ -129,7 +129,9 @@ def produce(
 @perf.command()
 @click.argument("topic")
 @click.option("-s", "--subscription", default="perf", show_default=True)
-@click.option("-n", "--messages", type=click.IntRange(1), help="Stop after so many; otherwise when none came for 2 seconds.")
+@click.option(
+    "-n", "--messages", type=click.IntRange(1), help="Stop after this number of messages; otherwise when none came for 2 seconds."
+)
 @click.option("--from", "start", type=click.Choice(["earliest", "latest"]), default="earliest", show_default=True)
 @click.option("--queue", default=1000, show_default=True, type=click.IntRange(1), help="Receiver queue size.")
 @url_option

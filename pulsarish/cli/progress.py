@@ -49,11 +49,11 @@ class Progress:
                 click.echo("\r" + " " * len(self._shown) + "\r", err=True, nl=False)
 
     def done(self, count: int) -> None:
-        """So many are done in all."""
+        """Note how many are done in all."""
         self._count = count
 
     def line(self, seconds: float) -> str:
-        """What is shown after so many seconds."""
+        """Return what is shown after this many seconds."""
         if self._total is None:
             return f"{self._label}  {seconds:.0f} s"
         share = 100 * self._count // self._total if self._total else 100

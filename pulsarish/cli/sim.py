@@ -91,10 +91,10 @@ def run(seeds: tuple[int, int], seconds: float | None, jobs: int) -> None:
     began = clock.monotonic()
     total, failed, done = Counts(), 0, 0
     first, last = seeds
-    wished = takewhile(lambda _seed: seconds is None or clock.monotonic() - began < seconds, range(first, last + 1))
+    wanted = takewhile(lambda _seed: seconds is None or clock.monotonic() - began < seconds, range(first, last + 1))
     _progress(f"seed {first}")
     try:
-        for outcome in _outcomes(wished, jobs):
+        for outcome in _outcomes(wanted, jobs):
             done += 1
             if outcome.counts is not None:
                 total.add(outcome.counts)
@@ -119,7 +119,7 @@ def run(seeds: tuple[int, int], seconds: float | None, jobs: int) -> None:
 @click.argument("seed", type=click.IntRange(min=0))
 @click.option("--trace", type=click.File("w"), help="Write everything that happened to this file, - for standard output.")
 @click.option("--minimise", "smallest", is_flag=True, help="When it fails: drop the faults without which it still fails.")
-@click.option("--runs", default=RUNS_MAX, show_default=True, type=click.IntRange(min=1), help="So many runs for --minimise at most.")
+@click.option("--runs", default=RUNS_MAX, show_default=True, type=click.IntRange(min=1), help="Greatest number of runs for --minimise.")
 def replay(seed: int, trace: TextIO | None, smallest: bool, runs: int) -> None:
     """Run one seed and tell what happened in it.
 
@@ -262,7 +262,7 @@ def _outcome(seed: int) -> _Outcome:
 
 
 def _outcomes(seeds: Iterable[int], jobs: int) -> Iterator[_Outcome]:
-    """In the order of the seeds; the next one is taken when a process is free. Whoever interrupts it waits for those that run."""
+    """In the order of the seeds; the next one is taken when a process is free. A user who interrupts it waits for those that run."""
     if jobs == 1:
         yield from map(_outcome, seeds)
         return

@@ -36,7 +36,9 @@ class LedgerOptions(msgspec.Struct, frozen=True, kw_only=True):
         5_000
     )
     heartbeat_interval_ms: Annotated[int, Meta(ge=50, description="An idle add stream in use is tried after this.")] = 2_000
-    check_interval_ms: Annotated[int, Meta(ge=10, description="How often silence is looked for and missing members are mended.")] = 500
+    check_interval_ms: Annotated[
+        int, Meta(ge=10, description="How often bookies are checked for silence and missing members are replaced.")
+    ] = 500
     read_timeout_ms: Annotated[int, Meta(ge=50, description="After this without an answer the next replica is asked.")] = 3_000
     read_request_bytes: Annotated[int, Meta(ge=1_024, description="The most asked of one bookie in one read.")] = 4 * _MIB
     control_timeout_ms: Annotated[
@@ -47,7 +49,7 @@ class LedgerOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = 100
     reconnect_backoff_max_ms: Annotated[int, Meta(ge=1, description="The wait doubles with each failure up to this.")] = 1_000
     quarantine_ms: Annotated[
-        int, Meta(ge=0, description="A bookie that failed is chosen last for this long, or until it registers anew.")
+        int, Meta(ge=0, description="A bookie that failed is chosen last for this long, or until it registers again.")
     ] = 30_000
     explicit_lac_interval_ms: Annotated[
         int, Meta(ge=10, description="A ledger idle this long tells its bookies the last confirmed entry, for readers without recovery.")

@@ -300,7 +300,7 @@ class Replicator:
         down = sorted({members[index] for index in (*gone, *self.core.missing)})
         return NotEnoughBookies(
             f"ledger {self._ledger_id} needs {self.core.metadata.ack_quorum} bookies (ack_quorum) in every write quorum; "
-            f"{len(members) - len(down)} of its {len(members)} are there, down: {', '.join(down)}, and nobody can replace them"
+            f"{len(members) - len(down)} of its {len(members)} are there, down: {', '.join(down)}, and no other bookie can replace them"
         )
 
     def fail(self, error: BaseException) -> None:

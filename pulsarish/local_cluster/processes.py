@@ -393,7 +393,7 @@ _children: dict[int, subprocess.Popen[bytes]] = {}  # so that a killed child of 
 
 
 def reap_children() -> None:
-    """Forget the nodes that this process started and that have ended, whoever ended them."""
+    """Forget the nodes that this process started and that have ended, for whatever reason."""
     for pid, child in list(_children.items()):
         if child.poll() is not None:
             del _children[pid]

@@ -81,7 +81,7 @@ def rolling_restart(cluster: Cluster, nodes: Sequence[NodePlan], wait_seconds: f
 
 
 def _check_there_are_others(cluster: Cluster, nodes: Sequence[NodePlan], given_up: Collection[str]) -> None:
-    for role, why in (("broker", "nobody would serve its topics meanwhile"), ("bookie", "nothing could be written meanwhile")):
+    for role, why in (("broker", "no broker would serve its topics meanwhile"), ("bookie", "nothing could be written meanwhile")):
         if any(node.role == role for node in nodes) and sum(node.role == role for node in cluster.nodes() if node.name not in given_up) < 2:
             raise NotAllowed(f"the cluster has one {role}: a restart cannot be rolling, {why}; leave --rolling out")
 

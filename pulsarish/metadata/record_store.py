@@ -244,16 +244,16 @@ class Records:
         for _ in range(ATTEMPTS_MAX):
             found = await self._read_surely(path)
             current = None if found is None else decode_record(found.data, kind, path)
-            wished = change(current)
-            if wished is None:
+            wanted = change(current)
+            if wanted is None:
                 return None if current is None or found is None else (current, found.version)
             try:
-                version = await self.compare_and_set(path, wished, None if found is None else found.version, with_ops=with_ops)
+                version = await self.compare_and_set(path, wanted, None if found is None else found.version, with_ops=with_ops)
             except Conflict as conflict:
                 if conflict.index > 0:
                     raise
                 continue
-            return wished, version
+            return wanted, version
         raise MetadataUnavailable(f"{path} changed {ATTEMPTS_MAX} times while it was being updated")
 
     async def make_parents(self, path: str) -> None:

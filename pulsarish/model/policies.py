@@ -87,7 +87,8 @@ class PersistencePolicies(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
         name="bookkeeperAckQuorum"
     )
     mark_delete_rate: Annotated[
-        float, Meta(ge=0, le=1_000, description="Times a second that acknowledgements nobody waits for are made durable; 0: at once.")
+        float,
+        Meta(ge=0, le=1_000, description="Times a second that acknowledgements without a waiting client are made durable; 0: at once."),
     ] = msgspec.field(name="managedLedgerMaxMarkDeleteRate", default=0.0)
     storage_class: Literal["bookkeeper"] | None = msgspec.field(name="managedLedgerStorageClassName", default=None)
 
@@ -312,7 +313,7 @@ AUTO_SUBSCRIPTION_CREATION: Final = Policy[AutoSubscriptionCreation](
 COMPACTION_THRESHOLD: Final = Policy[int](
     "compaction_threshold_bytes",
     Count,
-    "A topic is compacted when more than so many bytes of it are not compacted yet; 0: only on demand.",
+    "A topic is compacted when more bytes of it than this are not compacted yet; 0: only on demand.",
     namespace="compactionThreshold",
     topic="compactionThreshold",
     field="compaction_threshold",
@@ -409,7 +410,7 @@ SUBSCRIPTION_DISPATCH_RATE: Final = Policy[DispatchRate](
 INACTIVE_TOPIC: Final = Policy[InactiveTopicPolicies](
     "inactive_topic",
     InactiveTopicPolicies,
-    "When a topic that nobody uses is deleted.",
+    "When a topic without clients is deleted.",
     namespace="inactiveTopicPolicies",
     topic="inactiveTopicPolicies",
     field="inactive_topic_policies",

@@ -127,7 +127,7 @@ class BrokerLinks:
             assert isinstance(protocol, BrokerLink)
             before = self._links.get(address)
             if before is not None and not before.lost:
-                protocol.close()  # somebody else was faster
+                protocol.close()  # another client's question was faster
                 return before
             link = self._links[address] = protocol
         return link

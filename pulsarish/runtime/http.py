@@ -146,7 +146,7 @@ class _HttpConnection(ContainedProtocol):
         self._busy = False  # a request is handled
         self._unsent = False  # an answer is not sent
         self._closing = False  # closes once the answer is sent
-        self._discards_bytes = 0  # so much is read and dropped, as the request was refused; 0: it was not
+        self._discards_bytes = 0  # this many bytes are read and dropped, as the request was refused; 0: it was not
         self._peer = ""
         self._deadline: asyncio.TimerHandle | None = None
 

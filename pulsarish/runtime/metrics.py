@@ -5,7 +5,7 @@ Pulsar's and BookKeeper's dashboards use. The text format is Prometheus's. It is
 dozen lines: importing a library for it would cost every process memory and start-up time.
 
 A scrape of many series is made in slices: a source is a generator that pauses, and the loop does
-its work between slices. A scrape that starts while another one runs gets that one's text, so many
+its work between slices. A scrape that starts while another one runs gets that one's text: many
 concurrent scrapes cost as much as one.
 """
 

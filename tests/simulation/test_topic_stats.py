@@ -300,7 +300,7 @@ def test_a_lacking_copy_and_a_ledger_below_policy_are_told() -> None:
         found = await until(world, cluster, lambda found: bool(found["underReplicated"]))
         assert [each["bookie"] for each in found["ledger"]["ensemble"] if each["missing"]] == ["bookie2"]
         assert found["underReplicated"][0]["sinceMs"] > 0
-        assert any("copies of 1 of its ledgers are lacking" in line for line in found["diagnosis"])
+        assert any("copies of 1 of its ledgers are missing" in line for line in found["diagnosis"])
 
     run(scenario)
 

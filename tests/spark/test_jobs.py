@@ -134,7 +134,7 @@ def test_usage_sums_up(spark: SparkSession, stage: Stage, tmp_path: Path) -> Non
     assert found.skew == pytest.approx(1)
     assert {each["bookie"]: each["stored_bytes"] for each in found.bookies} == {f"bookie-{n}": row["bytes"] for n in (1, 2, 3)}
     without = usage(
-        spark, stage.url, LedgerSelection(("measured",)), retention=Retention(), wished=Retention(0, 0), samples=0, topics_max=10
+        spark, stage.url, LedgerSelection(("measured",)), retention=Retention(), wanted=Retention(0, 0), samples=0, topics_max=10
     )
     assert without.topics[0]["freeable_bytes"] == row["stored_bytes"]
     assert without.total["topics"] == 1

@@ -101,7 +101,7 @@ def test_a_topic_that_was_made_anew_is_noticed(spark: SparkSession, cluster: Clu
     admin.topics.delete(topic, force=True)
     publish(cluster, topic, numbers(10, 20))
 
-    with pytest.raises(StreamingQueryException, match=f"{topic} was deleted and made anew since the query's checkpoint was written"):
+    with pytest.raises(StreamingQueryException, match=f"{topic} was deleted and made again since the query's checkpoint was written"):
         sink(spark, cluster, tmp_path, Collected(), topic=topic)
 
 

@@ -309,13 +309,13 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
                 wants_more = True
                 continue
             # Delivery stopped at an entry that must be read. Read the entries behind it together with it.
-            lacking = [
+            unasked = [
                 position
                 for position in islice(line, self._room(consumer))
                 if position not in self._asked and (kept := self._kept.get(position)) is not None and kept.ready is None
             ]
-            self._asked.update(lacking)
-            self.reads.deliver_again(lacking)
+            self._asked.update(unasked)
+            self.reads.deliver_again(unasked)
         return self.reads.plan(end, new_allowed=wants_more and self.has_room and not blocked)
 
     @property

@@ -89,9 +89,9 @@ def new_namespace(body: Mapping[str, Any], cluster: str) -> NewNamespace:
             raw = checked(dict[str, Any], value, name) if policy.by_cluster else value
             if policy.by_cluster and list(raw) != [cluster]:
                 raise InvalidArgument(f"{name} is by cluster, and there is one, {cluster!r}; it names {', '.join(raw)}")
-            wished = policy.value(raw[cluster] if policy.by_cluster else value)
-            if policy.says_nothing is None or wished != policy.says_nothing:
-                policies[policy.name] = msgspec.to_builtins(wished)
+            wanted = policy.value(raw[cluster] if policy.by_cluster else value)
+            if policy.says_nothing is None or wanted != policy.says_nothing:
+                policies[policy.name] = msgspec.to_builtins(wanted)
         elif name not in _NEUTRAL:
             raise Malformed(f"a namespace has no field {name!r}")
         elif not _is_neutral(name, value):

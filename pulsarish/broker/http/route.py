@@ -109,8 +109,8 @@ class Parameter:
         return f"{self.minimum} or more" if self.maximum is None else f"{self.minimum} to {self.maximum}"
 
 
-AUTHORITATIVE: Final = Parameter("authoritative", "The broker that is asked should take what nobody owns.", bool, default=False)
-LIMIT: Final = Parameter("limit", "At most so many items; all without it.", int, minimum=1, maximum=100_000)
+AUTHORITATIVE: Final = Parameter("authoritative", "The broker that is asked should take a bundle without an owner.", bool, default=False)
+LIMIT: Final = Parameter("limit", "Greatest number of items; all without it.", int, minimum=1, maximum=100_000)
 AFTER: Final = Parameter("after", "Only items that come after this one, the last of the page before.")
 
 

@@ -137,7 +137,7 @@ class NonPersistentTopics:
             # Check each one in turn: while another one was closed, a client may have connected to
             # it.
             if topic.closed is None and topic.is_abandoned(self._world.clock.wall_ms()):
-                error = TopicFenced(f"topic {topic.name} was closed, as nobody used it; look it up again")
+                error = TopicFenced(f"topic {topic.name} was closed, as no client used it; look it up again")
                 await self._go(topic, error, for_good=topic.policing.policies[INACTIVE_TOPIC].delete_while_inactive)
 
     async def _go(self, topic: NonPersistentTopic, error: PulsarishError, *, for_good: bool) -> None:

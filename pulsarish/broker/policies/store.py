@@ -171,9 +171,9 @@ class PolicyStore:
         def decide(record: NamespacePolicies | None) -> NamespacePolicies:
             if record is None:
                 raise NotFound(f"namespace {tenant}/{namespace} does not exist")
-            wished = _changed(record.policies, policy, change)
-            self._check_together(Effective(self.defaults, decoded(wished, path)), policy)
-            return msgspec.structs.replace(record, policies=wished)
+            wanted = _changed(record.policies, policy, change)
+            self._check_together(Effective(self.defaults, decoded(wanted, path)), policy)
+            return msgspec.structs.replace(record, policies=wanted)
 
         await self._records.update(path, NamespacePolicies, decide)
         self._written(path)
@@ -239,9 +239,9 @@ class PolicyStore:
         """
 
         def decide(namespace: Values, stored: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-            wished = _changed(stored, policy, change)
-            self._check_together(Effective(self.defaults, namespace, decoded(wished, path)), policy)
-            return wished
+            wanted = _changed(stored, policy, change)
+            self._check_together(Effective(self.defaults, namespace, decoded(wanted, path)), policy)
+            return wanted
 
         await self._change_topic(name, decide)
 
@@ -264,8 +264,8 @@ class PolicyStore:
                 raise NotFound(f"namespace {name.tenant}/{name.namespace} does not exist")
             found = await self._records.get(path, TopicPolicies)
             record, version = (TopicPolicies(), None) if found is None else found
-            wished = decide(decoded(space[0].policies, namespace_path), record.policies, path)
-            if wished == record.policies:
+            wanted = decide(decoded(space[0].policies, namespace_path), record.policies, path)
+            if wanted == record.policies:
                 return
             counted = msgspec.structs.replace(
                 space[0],
@@ -275,7 +275,7 @@ class PolicyStore:
             notice = Op("put", namespace_path, encode_record(counted), space[1])
             try:
                 await self._records.compare_and_set(
-                    path, msgspec.structs.replace(record, policies=wished), version, with_ops=[notice], parents=False
+                    path, msgspec.structs.replace(record, policies=wanted), version, with_ops=[notice], parents=False
                 )
             except Conflict:
                 continue  # another client changed the policies of the topic or namespace, or deleted the topic: try again
@@ -285,6 +285,6 @@ class PolicyStore:
 
 
 def _changed(stored: Mapping[str, Any], policy: Policy[Any], change: Change) -> dict[str, Any]:
-    wished = change(stored.get(policy.name))
+    wanted = change(stored.get(policy.name))
     rest = {name: raw for name, raw in stored.items() if name != policy.name}
-    return rest if wished is None else {**rest, policy.name: wished}
+    return rest if wanted is None else {**rest, policy.name: wanted}

@@ -108,20 +108,20 @@ class TopicLimits:
     def log_options(self) -> ManagedLedgerOptions:
         """Return the log's options: those of the broker, with the values of the persistence policy."""
         base = self._config.managed_ledger
-        wished = self.policies[model.PERSISTENCE]
-        if wished == self.policies.defaults[model.PERSISTENCE]:
+        wanted = self.policies[model.PERSISTENCE]
+        if wanted == self.policies.defaults[model.PERSISTENCE]:
             return base
         return msgspec.structs.replace(
             base,
-            ensemble_size=wished.ensemble_size,
-            write_quorum=wished.write_quorum,
-            ack_quorum=wished.ack_quorum,
-            cursor_flush_interval_ms=max(1, round(1000 / wished.mark_delete_rate)) if wished.mark_delete_rate else 0,
+            ensemble_size=wanted.ensemble_size,
+            write_quorum=wanted.write_quorum,
+            ack_quorum=wanted.ack_quorum,
+            cursor_flush_interval_ms=max(1, round(1000 / wanted.mark_delete_rate)) if wanted.mark_delete_rate else 0,
         )
 
     def retention(self) -> Retention:
-        wished = self.policies[model.RETENTION]
-        return Retention(wished.minutes, wished.mb)
+        wanted = self.policies[model.RETENTION]
+        return Retention(wanted.minutes, wanted.mb)
 
     def hold(self, error: PulsarishError | None) -> None:
         """Block publishing with ``error``; ``None`` unblocks it."""

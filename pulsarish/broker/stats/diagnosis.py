@@ -24,10 +24,10 @@ def diagnose(stats: Mapping[str, Any], now_ms: int) -> list[str]:
     """Return the lines for ``stats`` of ``topic_stats``. One line when nothing is stuck."""
     lines: list[str] = []
     _say(lines, "topic", stats["waiting"], now_ms)
-    lacking = stats.get("underReplicated") or []
-    if lacking:
-        since_ms = min(each["sinceMs"] for each in lacking)
-        lines.append(f"topic: copies of {len(lacking)} of its ledgers are lacking, the first for {duration(now_ms - since_ms)}")
+    missing = stats.get("underReplicated") or []
+    if missing:
+        since_ms = min(each["sinceMs"] for each in missing)
+        lines.append(f"topic: copies of {len(missing)} of its ledgers are missing, the first for {duration(now_ms - since_ms)}")
     failure = stats.get("lastAddFailure")
     if failure:
         lines.append(f"topic: entries were last refused {duration(now_ms - failure['atMs'])} ago: {failure['error']}")

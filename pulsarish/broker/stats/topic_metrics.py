@@ -47,7 +47,7 @@ _TOPIC: Final = (
     Family("pulsar_storage_backlog_size", "gauge", "Bytes that the slowest subscription has not acknowledged, about."),
     Family("pulsar_storage_write_rate", "gauge", "Entries written to the log a second."),
     Family("pulsar_msg_backlog", "gauge", "Entries that subscriptions have not acknowledged, all together."),
-    Family("pulsarish_held_by_backlog_quota", "gauge", "1 while nobody may publish, because the backlog is beyond its quota."),
+    Family("pulsarish_held_by_backlog_quota", "gauge", "1 while no client may publish, because the backlog is beyond its quota."),
     Family("pulsarish_pending_entries", "gauge", "Entries published and not confirmed."),
     Family("pulsarish_stuck_subscriptions", "gauge", "Subscriptions whose reads fail, or that are blocked by what is not acknowledged."),
 )
@@ -134,7 +134,7 @@ _BROKER: Final = {
     "pulsar_storage_size": Family("pulsar_broker_storage_size", "gauge", "Bytes kept, all copies, of all loaded topics."),
     "pulsar_msg_backlog": Family("pulsar_broker_msg_backlog", "gauge", "Entries not acknowledged, of all loaded topics."),
     "pulsarish_held_by_backlog_quota": Family(
-        "pulsarish_broker_held_topics", "gauge", "Topics to which nobody may publish, because the backlog is beyond its quota."
+        "pulsarish_broker_held_topics", "gauge", "Topics to which no client may publish, because the backlog is beyond its quota."
     ),
     "pulsarish_pending_entries": Family("pulsarish_broker_pending_entries", "gauge", "Entries published and not confirmed."),
     "pulsarish_stuck_subscriptions": Family(

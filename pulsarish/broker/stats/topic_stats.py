@@ -80,7 +80,7 @@ class Statistics:
         bookies: dict[int, Sequence[BookieState]] = {}
         read_of = {ledger for each in topic.subscriptions.values() if (ledger := next_ledger(each)) is not None}
         asked = [self._read_bookies(ledger, bookies) for ledger in sorted(read_of)]
-        lacking = await self._read_what_is_not_known([ledger.ledger_id for ledger in topic.log.ledgers], stale, asked)
+        missing = await self._read_what_is_not_known([ledger.ledger_id for ledger in topic.log.ledgers], stale, asked)
         clock, full = self._world.clock, topic.name.full
         now, now_ms = clock.monotonic(), clock.wall_ms()
         condition = topic.log.condition()
@@ -126,7 +126,7 @@ class Statistics:
             "lastAddFailure": None if failure is None else {"error": f"{type(failure[0]).__name__}: {failure[0]}", "atMs": failure[1]},
             "compaction": compaction_stats(topic.log.views.current, topic.compaction),
             "ledger": self._ledger(topic),
-            "underReplicated": None if lacking is None else [_lacking(record) for record in lacking],
+            "underReplicated": None if missing is None else [_lacking(record) for record in missing],
             **self._surroundings(),
             "waiting": waiting_row(log, full),
             "topicEpoch": topic.log.producer_epoch if topic.log.producer_epoch != NO_EPOCH else None,
@@ -171,14 +171,14 @@ class Statistics:
         topic, policies = await asyncio.gather(read_unloaded(name, records), self._topics.policies(name))
         if topic is None:
             return None
-        lacking = await self._read_what_is_not_known(topic.ledger_ids, ())
+        missing = await self._read_what_is_not_known(topic.ledger_ids, ())
         found = topic.stats(deduplication=policies[DEDUPLICATION])
         stats = {
             **found,
             **backlog_stats(found["subscriptions"], policies.quotas()),
             "ownerBroker": self._config.broker_id or self._owner()["address"],
             "owner": {**self._owner(), "loadedSince": None},
-            "underReplicated": None if lacking is None else [_lacking(record) for record in lacking],
+            "underReplicated": None if missing is None else [_lacking(record) for record in missing],
             **self._surroundings(),
             "waiting": waiting_row(IDLE, name.full),
         }
@@ -310,13 +310,13 @@ class Statistics:
         Also reads the oldest messages of the ``stale`` subscriptions, and runs ``more`` at the same
         time.
         """
-        lacking: list[list[UnderReplicated]] = [] if ledger_ids else [[]]
+        missing: list[list[UnderReplicated]] = [] if ledger_ids else [[]]
         works: list[Coroutine[Any, Any, None]] = [_read_oldest(each) for each in stale[: self._config.stats_oldest_messages_max]]
         works.extend(more)
         if self._session.state is SessionState.CONNECTED and ledger_ids:
-            works.append(self._read_lacking(ledger_ids[-_LEDGERS_ASKED_MAX:], lacking))
+            works.append(self._read_lacking(ledger_ids[-_LEDGERS_ASKED_MAX:], missing))
         await self._together(works)
-        return lacking[0] if lacking else None
+        return missing[0] if missing else None
 
     async def _read_lacking(self, ledger_ids: Sequence[int], found: list[list[UnderReplicated]]) -> None:
         try:

@@ -22,12 +22,12 @@ async def settle_deduplication(topic: Topic) -> None:
     halfway.
     """
     while topic.closed is None:
-        wished = topic.policing.policies[DEDUPLICATION]
-        if wished and not topic.deduplication:
+        wanted = topic.policing.policies[DEDUPLICATION]
+        if wanted and not topic.deduplication:
             await _switch_on(topic)
-        elif not wished and topic.deduplication:
+        elif not wanted and topic.deduplication:
             topic.use_dedup(None)
-        elif not wished and DEDUP_CURSOR in topic.log.cursor_names():
+        elif not wanted and DEDUP_CURSOR in topic.log.cursor_names():
             await topic.log.delete_cursor(DEDUP_CURSOR)  # it would hold back trimming forever
         else:
             return

@@ -105,9 +105,9 @@ def _inactivity_due(record: TopicRecord, chain: Chain, subscriptions: Mapping[st
         if policy.mode == "delete_when_no_subscriptions" or Position(cursor.mark_ledger, cursor.mark_entry) < last:
             return ""
     if not record.inactive_since_ms:
-        return "it is not known since when nobody uses it"
+        return "it is not known since when it is unused"
     retention_minutes = policies[model.RETENTION].minutes
     if chain.entries and retention_minutes < 0:
         return ""
     wait_ms = max(policy.seconds * 1000, retention_minutes * 60_000 if chain.entries else 0)
-    return "nobody has used it for as long as its policy says" if now_ms - record.inactive_since_ms >= wait_ms else ""
+    return "no client has used it for as long as its policy says" if now_ms - record.inactive_since_ms >= wait_ms else ""

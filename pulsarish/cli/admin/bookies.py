@@ -51,7 +51,7 @@ def list_bookies(admin: Admin, output: str) -> None:
 
 @bookies.command("under-replicated")
 @click.option("--after", default=-1, show_default=True, type=click.IntRange(-1), help="Only ledgers above this one.")
-@click.option("-n", "--limit", default=1000, show_default=True, type=click.IntRange(1, 1000), help="At most so many.")
+@click.option("-n", "--limit", default=1000, show_default=True, type=click.IntRange(1, 1000), help="Greatest number of items.")
 @admin_option
 @output_option
 def under_replicated(admin: Admin, after: int, limit: int, output: str) -> None:
@@ -93,7 +93,7 @@ def decommission(admin: Admin, bookie: str, wait_seconds: float, yes: bool, outp
     instance = str(asked["instanceId"])
     deadline = time.monotonic() + wait_seconds
     is_over = False
-    with Progress(f"making the copies of {bookie} anew"):
+    with Progress(f"making the copies of {bookie} again"):
         while not is_over and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)
             asked = admin.bookies.decommission_progress(instance)

@@ -87,7 +87,7 @@ subscription_argument: Final = click.argument("subscription", shell_complete=com
 
 def page_options(command: F) -> F:
     """``--after`` and ``--limit``, which the command gets as ``after`` and ``limit``."""
-    limit = click.option("-n", "--limit", type=click.IntRange(1, 100_000), help="At most so many; all without.")
+    limit = click.option("-n", "--limit", type=click.IntRange(1, 100_000), help="Greatest number of items; all without it.")
     return click.option("--after", default="", metavar="NAME", help="Only what comes after this one, the last of the page before.")(
         limit(command)
     )

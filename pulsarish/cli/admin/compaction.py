@@ -17,7 +17,7 @@ __all__ = ["COMPACTION_COMMANDS"]
 @topic_argument
 @admin_option
 def compact(topic: str, admin: Admin) -> None:
-    """Begin to compact a topic: for each key its newest message is kept beside the log, for whoever reads compacted.
+    """Begin to compact a topic: for each key its newest message is kept beside the log, for readers of the compacted view.
 
     \b
     Example:

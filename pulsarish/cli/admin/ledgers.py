@@ -24,7 +24,7 @@ def ledgers() -> None:
 
 @ledgers.command("list")
 @click.option("--after", default=-1, show_default=True, help="Only ids above this.")
-@click.option("-n", "--limit", default=1000, show_default=True, type=click.IntRange(1, 10000), help="At most so many.")
+@click.option("-n", "--limit", default=1000, show_default=True, type=click.IntRange(1, 10000), help="Greatest number of items.")
 @admin_option
 @output_option
 def list_ledgers(after: int, limit: int, admin: Admin, output: str) -> None:

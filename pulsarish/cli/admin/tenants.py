@@ -59,7 +59,9 @@ def get(tenant: str, admin: Admin, output: str) -> None:
 @tenants.command()
 @click.argument("tenant")
 @click.option("--admin-role", "roles", multiple=True, metavar="ROLE", help="Who administers it; may be given many times.")
-@click.option("--allowed-cluster", "clusters", multiple=True, metavar="CLUSTER", help="Where its namespaces may live; likewise.")
+@click.option(
+    "--allowed-cluster", "clusters", multiple=True, metavar="CLUSTER", help="A cluster where its namespaces may live; repeatable."
+)
 @admin_option
 def create(tenant: str, roles: tuple[str, ...], clusters: tuple[str, ...], admin: Admin) -> None:
     """Create a tenant.
@@ -77,7 +79,9 @@ def create(tenant: str, roles: tuple[str, ...], clusters: tuple[str, ...], admin
 @tenants.command()
 @tenant_argument
 @click.option("--admin-role", "roles", multiple=True, metavar="ROLE", help="Who administers it from now on; may be given many times.")
-@click.option("--allowed-cluster", "clusters", multiple=True, metavar="CLUSTER", help="Where its namespaces may live; likewise.")
+@click.option(
+    "--allowed-cluster", "clusters", multiple=True, metavar="CLUSTER", help="A cluster where its namespaces may live; repeatable."
+)
 @admin_option
 def update(tenant: str, roles: tuple[str, ...], clusters: tuple[str, ...], admin: Admin) -> None:
     """Change a tenant. What is not given stays as it is.

@@ -119,7 +119,7 @@ def truncate(topic: str, yes: bool, admin: Admin) -> None:
 @topic_argument
 @admin_option
 def trim(topic: str, admin: Admin) -> None:
-    """Delete now what nobody needs and no retention keeps, instead of in its own time.
+    """Delete now what no subscription needs and no retention keeps, instead of at the next check.
 
     \b
     Example:
@@ -184,7 +184,7 @@ def message(topic: str, position: tuple[int, int], form: str, admin: Admin, outp
 @admin_option
 @output_option
 def examine(topic: str, end: str, number: int, form: str, admin: Admin, output: str) -> None:
-    """Show an entry of a topic by its place from one end, whoever has acknowledged it: a message, or all messages of a batch.
+    """Show an entry of a topic by its place from one end, acknowledged or not: a message, or all messages of a batch.
 
     \b
     Example:

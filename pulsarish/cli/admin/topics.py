@@ -253,7 +253,7 @@ def remove_policies(topic: str, admin: Admin, *, yes: bool) -> None:
     """
     confirm(f"Take back all policies of topic {topic}?", yes=yes)
     admin.topics.remove_policies(topic)
-    say(f"policies of topic {topic} taken back")
+    say(f"policies of topic {topic} removed")
 
 
 @topics.command()

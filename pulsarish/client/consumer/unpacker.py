@@ -95,7 +95,7 @@ class Unpacker:
                 if self._hand_out(entry, messages):
                     return True
             elif self._options.start is None:
-                # All of it lies before the start of a seek: on a durable subscription somebody must say so.
+                # All of it lies before the start of a seek. On a durable subscription it must be acknowledged.
                 self._acknowledge(entry)
                 self._look()
 
@@ -117,7 +117,7 @@ class Unpacker:
         return alive
 
     def _give_up_chunks(self) -> None:
-        """ChunkAssembler of messages that cannot be put together: on a durable subscription somebody must say so."""
+        """Acknowledge chunks of messages that cannot be put together, on a durable subscription; else they would be delivered again."""
         lost = self._chunks.take_lost()
         if self._options.start is not None:
             return

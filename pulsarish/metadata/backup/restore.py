@@ -87,19 +87,19 @@ async def read_tree(reader: TreeReader, progress: Callable[[int], None] = lambda
     return found
 
 
-def _wished(backup: Backup) -> dict[str, bytes]:
+def _wanted_tree(backup: Backup) -> dict[str, bytes]:
     """Return the tree that a restore makes: the backup, with a mark on ledgers that were open.
 
     Such a ledger may have got more entries since, on other bookies.
     """
-    wished: dict[str, bytes] = {}
+    wanted: dict[str, bytes] = {}
     for path, data in backup.nodes.items():
-        wished[path] = data
+        wanted[path] = data
         if paths.ledger_id_of(path) is not None:
             metadata = decode_record(data, LedgerMetadata, path)
             if metadata.state is not LedgerState.CLOSED:
-                wished[path] = encode_record(msgspec.structs.replace(metadata, restored=True))
-    return wished
+                wanted[path] = encode_record(msgspec.structs.replace(metadata, restored=True))
+    return wanted
 
 
 class Restore:
@@ -135,7 +135,7 @@ class Restore:
         Raises ``NotAllowed`` while brokers are registered, ``NotEmpty`` for a target with other data unless ``force``,
         ``CorruptData`` when the tree is not right afterwards, ``MetadataUnavailable``.
         """
-        wished = _wished(self._backup)
+        wanted = _wanted_tree(self._backup)
         await self._refuse_brokers()
         there = await read_tree(self._reader, lambda count: self._progress("looking at the target", count, 0))
         marker = there.pop(paths.RESTORED, None)
@@ -148,19 +148,19 @@ class Restore:
             )
         await self._mark(restored_ms=0)
         await self._refuse_brokers()  # a broker may have come before it could see the mark
-        await self._raise_ledger_ids(wished, there)
-        await self._raise_age(wished)
-        await self._write({path: data for path, data in wished.items() if path not in _ONLY_GROW and there.get(path) != data})
-        await self._delete([path for path in reversed(there) if path not in wished and path not in _ONLY_GROW])
-        after = await read_tree(self._reader, lambda count: self._progress("verifying", count, len(wished)))
-        wrong = next(compare(wished, after), None)
+        await self._raise_ledger_ids(wanted, there)
+        await self._raise_age(wanted)
+        await self._write({path: data for path, data in wanted.items() if path not in _ONLY_GROW and there.get(path) != data})
+        await self._delete([path for path in reversed(there) if path not in wanted and path not in _ONLY_GROW])
+        after = await read_tree(self._reader, lambda count: self._progress("verifying", count, len(wanted)))
+        wrong = next(compare(wanted, after), None)
         if wrong is not None:
             raise CorruptData(
-                f"the restored tree differs from the backup at {wrong.path} ({wrong.change.value}): somebody else wrote it meanwhile. "
+                f"the restored tree differs from the backup at {wrong.path} ({wrong.change.value}): another program wrote it meanwhile. "
                 "Stop that, and give the same command again"
             )
         await self._mark(restored_ms=self._clock.wall_ms())
-        return len(wished)
+        return len(wanted)
 
     def _is_mine(self, found: RestoredTree) -> bool:
         return not found.restored_ms and found.backup_sha256 == self._backup.footer.sha256
@@ -183,13 +183,13 @@ class Restore:
 
         _ = await self._records.update(paths.RESTORED, RestoredTree, marked)
 
-    async def _raise_ledger_ids(self, wished: Mapping[str, bytes], there: Mapping[str, bytes]) -> None:
+    async def _raise_ledger_ids(self, wanted: Mapping[str, bytes], there: Mapping[str, bytes]) -> None:
         """Raise the counter above every id that may ever have been given out.
 
         Never lower it: an id that is used twice mixes two ledgers' entries.
         """
-        given_out = [number + 1 for tree in (wished, there) for path in tree if (number := paths.ledger_id_of(path)) is not None]
-        if (saved := wished.get(paths.LEDGER_IDS)) is not None:
+        given_out = [number + 1 for tree in (wanted, there) for path in tree if (number := paths.ledger_id_of(path)) is not None]
+        if (saved := wanted.get(paths.LEDGER_IDS)) is not None:
             given_out.append(decode_record(saved, LedgerIds, paths.LEDGER_IDS).next_id)
         floor = max(given_out, default=0)
 
@@ -198,9 +198,9 @@ class Restore:
 
         _ = await self._records.update(paths.LEDGER_IDS, LedgerIds, above)
 
-    async def _raise_age(self, wished: Mapping[str, bytes]) -> None:
+    async def _raise_age(self, wanted: Mapping[str, bytes]) -> None:
         """Raise the age to at least that of the backup, so that the confirmation goes beyond it."""
-        if (saved := wished.get(paths.AGE)) is None:
+        if (saved := wanted.get(paths.AGE)) is None:
             return
         saved_age = decode_record(saved, AgeRecord, paths.AGE)
         _ = await self._records.update(

@@ -289,7 +289,7 @@ class MetadataDaemon:
             if woke - before > 2 * tick_seconds + 0.1:
                 # This process was held up (paused, or a busy core), so pings may lie unread in the sockets. To expire a session late is
                 # safe, because its holder counts its own deadline. To expire it early would end the session of a healthy client.
-                _log.warning("the loop was late; session timeouts begin anew", late_seconds=round(woke - before, 3))
+                _log.warning("the loop was late; session timeouts begin again", late_seconds=round(woke - before, 3))
                 engine.tree.restart_timeouts(self.table.now_ms())
                 self.limits.deadlines.restart_all()
                 continue

@@ -197,7 +197,7 @@ class GrpcConnections:
         try:
             _, protocol = await asyncio.get_running_loop().create_connection(factory, host.strip("[]"), port)
         except ConnectionRefusedError as error:
-            raise Unreachable(f"{address}: nobody listens") from error
+            raise Unreachable(f"{address}: no process listens there") from error
         except OSError as error:
             raise StreamBroken(f"{address}: {error}") from error
         return protocol

@@ -134,4 +134,4 @@ async def connect_error(address: str) -> StreamBroken:
             except (OSError, TimeoutError) as error:
                 return StreamBroken(f"{address} cannot be reached: {error}")
             return StreamBroken(f"{address} takes connections but does not speak gRPC")
-    return Unreachable(f"nobody listens at {address}")
+    return Unreachable(f"no process listens at {address}")

@@ -153,7 +153,7 @@ class SimConnections:
         return answer
 
     async def _connect(self, address: str, method: str) -> SimStream:
-        """The client's end of a new connection. ``Unreachable`` when nobody listens, ``StreamBroken`` after a long silence."""
+        """The client's end of a new connection. ``Unreachable`` when no process listens there, ``StreamBroken`` after a long silence."""
         self._process.check()
         network, process = self._network, self._process
         service = network.service(address)
@@ -171,7 +171,7 @@ class SimConnections:
         def arrive() -> None:
             service = network.service(address)
             if service is None or network.refuses(target):
-                back.carry(lambda: fail(Unreachable(f"{address}: nobody listens")))
+                back.carry(lambda: fail(Unreachable(f"{address}: no process listens there")))
             elif method not in service.accept:
                 back.carry(lambda: fail(StreamBroken(f"{address}: nothing here is called {method}")))
             else:

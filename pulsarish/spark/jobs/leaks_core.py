@@ -29,9 +29,9 @@ __all__ = [
     "Evidence",
     "Held",
     "Known",
-    "Lacking",
     "Leak",
     "LeakKind",
+    "MissingCopies",
     "Reference",
     "Rules",
     "Use",
@@ -82,13 +82,13 @@ class Known(NamedTuple):
     metadata: LedgerMetadata
 
 
-class Lacking(NamedTuple):
+class MissingCopies(NamedTuple):
     """The ledger is recorded as under-replicated."""
 
     record: UnderReplicated
 
 
-Evidence = Held | Reference | Known | Lacking
+Evidence = Held | Reference | Known | MissingCopies
 
 
 class Leak(NamedTuple):
@@ -120,15 +120,15 @@ _IN_USE: Final = (Use.CHAIN, Use.VIEW, Use.CURSOR)
 def judge(ledger_id: int, evidence: Iterable[Evidence], rules: Rules) -> list[Leak]:
     """Return the defects of a ledger."""
     metadata: LedgerMetadata | None = None
-    lacking: UnderReplicated | None = None
+    under_replicated: UnderReplicated | None = None
     held: list[str] = []
     references: list[Reference] = []
     for each in evidence:
         match each:
             case Known(record):
                 metadata = record
-            case Lacking(missing):
-                lacking = missing
+            case MissingCopies(record_of_copies):
+                under_replicated = record_of_copies
             case Held(bookie):
                 held.append(bookie)
             case Reference():
@@ -136,7 +136,7 @@ def judge(ledger_id: int, evidence: Iterable[Evidence], rules: Rules) -> list[Le
     held.sort()
     if metadata is None:
         return _without_metadata(ledger_id, held, references)
-    found = _unused(metadata, references, rules) + _copies(metadata, held, lacking, rules)
+    found = _unused(metadata, references, rules) + _copies(metadata, held, under_replicated, rules)
     if any(each.expired for each in references):
         (name, *_) = [each.owner for each in references if each.expired]
         detail = "its retention is over and every subscription has passed it"
@@ -163,7 +163,7 @@ def _without_metadata(ledger_id: int, held: Sequence[str], references: Sequence[
             detail = f"{each.path} names it as its {each.use.value}" + ("; bookies still hold it" if held else "")
             found.append(Leak(LeakKind.DANGLING.value, ledger_id, each.owner, each.size_bytes, tuple(held), 0, detail))
     if held and not found:
-        detail = "bookies delete it at their next collection, unless the metadata are restored ones that nobody has confirmed"
+        detail = "bookies delete it at their next collection, unless the metadata are restored ones that are not confirmed yet"
         found.append(Leak(LeakKind.STRAY.value, ledger_id, "", -1, tuple(held), 0, detail))
     return found
 
@@ -176,20 +176,20 @@ def _unused(metadata: LedgerMetadata, references: Sequence[Reference], rules: Ru
     return [_leak(LeakKind.ORPHAN, metadata, _purpose(metadata), _all_bytes(metadata), tuple(members), detail)]
 
 
-def _copies(metadata: LedgerMetadata, held: Sequence[str], lacking: UnderReplicated | None, rules: Rules) -> list[Leak]:
+def _copies(metadata: LedgerMetadata, held: Sequence[str], under_replicated: UnderReplicated | None, rules: Rules) -> list[Leak]:
     """Compare the bookies that hold a ledger with those in its record.
 
     A striped member may rightly hold nothing of a short ledger.
     """
     found: list[Leak] = []
     members = dict.fromkeys(member for segment in metadata.segments for member in segment.members)
-    missing = list(lacking.missing_members) if lacking is not None else []
+    missing = list(under_replicated.missing_members) if under_replicated is not None else []
     if metadata.state is LedgerState.CLOSED and metadata.last_entry >= 0:
         bound = [member for member in members if _must_hold(metadata, member)]
         missing += [member for member in bound if member in rules.answered and member not in held and member not in missing]
     short = max(0, metadata.wished_write_quorum - metadata.write_quorum) if metadata.wished_write_quorum else 0
-    if missing or short or (lacking is not None and lacking.below_policy):
-        known = "" if lacking is None else lacking.reason or "known: autorecovery is at it"
+    if missing or short or (under_replicated is not None and under_replicated.below_policy):
+        known = "" if under_replicated is None else under_replicated.reason or "known: autorecovery is at it"
         parts = [f"lacks the copies of {len(missing)} members"] if missing else []
         parts += [f"has {metadata.write_quorum} copies of {metadata.wished_write_quorum} that its policy asks for"] if short else []
         size_bytes = metadata.length_bytes * (len(missing) + short) if metadata.state is LedgerState.CLOSED else -1

@@ -23,7 +23,7 @@ from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.model.topic_name import TopicName, decode_segment
 from pulsarish.runtime.seams import Conflict
 from pulsarish.spark.jobs.cluster_access import ClusterAccess, run, site
-from pulsarish.spark.jobs.leaks_core import Evidence, Held, Known, Lacking, Rules, references_of, schema_gaps
+from pulsarish.spark.jobs.leaks_core import Evidence, Held, Known, MissingCopies, Rules, references_of, schema_gaps
 from pulsarish.spark.jobs.ledger_selection import PAGE
 from pulsarish.spark.jobs.policies import retentions_of
 
@@ -176,7 +176,7 @@ def _lacking(url: str, pages: Iterable[list[str]]) -> Iterator[_Row]:
 
 async def _missing(here: ClusterAccess, page: Sequence[str]) -> list[_Row]:
     found = await here.records.get_many(page, UnderReplicated)
-    return [(row[0].ledger_id, Lacking(row[0])) for row in found if row is not None]
+    return [(row[0].ledger_id, MissingCopies(row[0])) for row in found if row is not None]
 
 
 # -- references to ledgers

@@ -117,7 +117,7 @@ def _check_whole(leaks: Leaks, what: str) -> None:
         told = "; ".join(f"{name}: {why}" for name, why in leaks.gaps)
         raise NotAllowed(f"{what} not made of an incomplete view, and this could not be read: {told}")
     if leaks.restored:
-        raise NotAllowed(f"{what} not made while the metadata are restored ones that nobody has confirmed: pulsarish metadata confirm")
+        raise NotAllowed(f"{what} not made while the metadata are restored ones that are not confirmed yet: pulsarish metadata confirm")
 
 
 def write_plan(plan: Plan, file: Path) -> None:

@@ -74,7 +74,7 @@ def usage(
     scope: LedgerSelection,
     *,
     retention: Retention,
-    wished: Retention | None = None,
+    wanted: Retention | None = None,
     samples: int = SAMPLES,
     topics_max: int,
 ) -> Usage:
@@ -82,7 +82,7 @@ def usage(
 
     Args:
         retention: the retention where no policy sets one.
-        wished: replaces all policies, to show what it would free.
+        wanted: replaces all policies, to show what it would free.
         samples: positions in each topic of the answer at which entries are read; 0: none.
         topics_max: topics in the answer, the largest.
 
@@ -93,7 +93,7 @@ def usage(
     now_ms = here.world.clock.wall_ms()
     pages = run(_pages(here, scope))
     slices = max(1, min(len(pages), _TASKS_MAX))
-    used = context.parallelize(pages, slices).flatMap(partial(_used, url, retention, wished, now_ms))
+    used = context.parallelize(pages, slices).flatMap(partial(_used, url, retention, wanted, now_ms))
     ledgers = spark.createDataFrame(used, LEDGER_SCHEMA).persist(StorageLevel.MEMORY_AND_DISK)
     found = Usage()
     try:
@@ -122,12 +122,12 @@ async def _pages(here: ClusterAccess, scope: LedgerSelection) -> list[list[str]]
 # -- ledgers
 
 
-def _used(url: str, retention: Retention, wished: Retention | None, now_ms: int, page: list[str]) -> list[LedgerUse]:
-    return run(_page(site(url), retention, wished, now_ms, [TopicName.parse(name) for name in page]))
+def _used(url: str, retention: Retention, wanted: Retention | None, now_ms: int, page: list[str]) -> list[LedgerUse]:
+    return run(_page(site(url), retention, wanted, now_ms, [TopicName.parse(name) for name in page]))
 
 
 async def _page(
-    here: ClusterAccess, retention: Retention, wished: Retention | None, now_ms: int, topics: list[TopicName]
+    here: ClusterAccess, retention: Retention, wanted: Retention | None, now_ms: int, topics: list[TopicName]
 ) -> list[LedgerUse]:
     retentions = await retentions_of(here.records, topics, retention)
     records = await here.records.get_many([paths.topic(name) for name in topics], TopicRecord)
@@ -136,7 +136,7 @@ async def _page(
         if record is None:
             continue
         cursors = await cursors_of(here, paths.topic(name))
-        over = trimmable_of(record[0], cursors.values(), wished or own, now_ms)
+        over = trimmable_of(record[0], cursors.values(), wanted or own, now_ms)
         freeable = {link.ledger_id for link in record[0].ledgers[:over]}
         closed = {link.ledger_id: link.closed_ms for link in record[0].ledgers}
         ids = named_by_topic(record[0]) + [cursor.cursor_ledger for cursor in cursors.values() if cursor.cursor_ledger >= 0]

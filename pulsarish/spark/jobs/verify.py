@@ -212,7 +212,7 @@ async def _look_again(here: ClusterAccess, findings: list[Finding], report: Repo
         found = await here.ledgers.read_newest(ledger_id)
         if found is not None:
             records[ledger_id] = found[0]
-    lacking = {record.ledger_id: record for record in await here.ledgers.under_replicated(ledger_ids)}
+    under_replicated = {record.ledger_id: record for record in await here.ledgers.under_replicated(ledger_ids)}
     kept: list[Finding] = []
     silences = Silences(here.world.clock)  # a bookie that was silent at the first check may be back
     for start in range(0, len(findings), _LOOK_AGAIN_AT_ONCE):
@@ -224,7 +224,7 @@ async def _look_again(here: ClusterAccess, findings: list[Finding], report: Repo
             kept += still
     report.gone_ledgers += len(ledger_ids) - len(records)
     report.settled = sum(each.entries for each in findings) - sum(each.entries for each in kept)
-    report.findings = [_row(here, each, records[each.ledger_id], lacking.get(each.ledger_id)) for each in merge(kept)]
+    report.findings = [_row(here, each, records[each.ledger_id], under_replicated.get(each.ledger_id)) for each in merge(kept)]
 
 
 async def _still(here: ClusterAccess, silences: Silences, metadata: LedgerMetadata, finding: Finding) -> list[Finding]:
@@ -242,9 +242,9 @@ async def _still(here: ClusterAccess, silences: Silences, metadata: LedgerMetada
     return left
 
 
-def _row(here: ClusterAccess, finding: Finding, metadata: LedgerMetadata, lacking: UnderReplicated | None) -> VerifiedRow:
-    known = lacking is not None and (not finding.bookie or finding.bookie in lacking.missing_members)
-    repair = "" if not known or lacking is None else lacking.reason or "known to lack copies: autorecovery is at it"
+def _row(here: ClusterAccess, finding: Finding, metadata: LedgerMetadata, under_replicated: UnderReplicated | None) -> VerifiedRow:
+    known = under_replicated is not None and (not finding.bookie or finding.bookie in under_replicated.missing_members)
+    repair = "" if not known or under_replicated is None else under_replicated.reason or "known to miss copies: autorecovery is at it"
     return VerifiedRow(
         finding.kind,
         finding.ledger_id,

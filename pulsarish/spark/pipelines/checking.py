@@ -303,7 +303,7 @@ def _check_streams(pipeline: Pipeline, edges: Mapping[str, list[str]], reading: 
 def _check_stream_step(step: Step, streams: frozenset[str], watermarked: set[str], reading: Reading) -> None:
     match step:
         case DeduplicateStep() if step.name not in watermarked:
-            reading.wrong(step.at, f"{step.place}: of a stream this would remember all rows for ever; put a watermark step before it")
+            reading.wrong(step.at, f"{step.place}: of a stream this would remember all rows forever; put a watermark step before it")
         case SortStep():
             reading.wrong(step.at, f"{step.place}: a stream has no end and cannot be sorted; sort its result (a source of type result)")
         case JoinStep() if step.left not in streams:
@@ -325,7 +325,7 @@ def _check_stream_sink(sink: Sink, pipeline: Pipeline, endless: set[str], growin
         text = "windows and sessions of a stream end by a watermark; put a watermark step before"
         reading.wrong(line, f"{sink.place}: {text}, or say output: update")
     if output == "append" and sink.input in growing:
-        reading.wrong(line, f"{sink.place}: groups of a stream grow for ever; only a sink with output: update takes them")
+        reading.wrong(line, f"{sink.place}: groups of a stream grow forever; only a sink with output: update takes them")
     if isinstance(sink, TopicSink) and sink.messages_per_second:
         text = "a stream is bounded where it is read: messages_per_batch of its source, and run.trigger"
         reading.wrong(sink.line("messages_per_second"), f"{sink.place}.messages_per_second: {text}")

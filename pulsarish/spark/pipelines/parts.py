@@ -85,7 +85,9 @@ class Run(Part):
         default="once",
     )
     every: int | None = declared(Duration(), "from the start of one round of `scheduled` to the next", default=None)
-    rounds: int | None = declared(Integer(1), "end after so many rounds of `scheduled`; without it it goes on until stopped", default=None)
+    rounds: int | None = declared(
+        Integer(1), "end after this number of rounds of `scheduled`; without it, go on until stopped", default=None
+    )
     trigger: int = declared(Duration(), "from the start of one batch of `continuous` to the next", default=10)
     refresh: int = declared(Duration(), "how often `continuous` writes sinks that read another sink's result", default=60)
 
@@ -127,7 +129,7 @@ class TopicSource(Source):
     )
     start: str = declared(Text("earliest, latest or a message id"), "where to begin when no checkpoint says so", default="earliest")
     end: str = declared(Text("latest or a message id"), "where to end when not streaming", default="")
-    messages_per_batch: int | None = declared(Integer(1), "so many messages at most in one batch of a stream, about", default=None)
+    messages_per_batch: int | None = declared(Integer(1), "greatest number of messages in one batch of a stream, about", default=None)
     subscription: str = declared(
         Text(), "a durable subscription that follows the checkpoint, so that retention keeps what is unread", default=""
     )
@@ -139,7 +141,7 @@ class FileSource(Source):
     path: str = declared(Text(), "a file or folder; `*` stands for several")
     streaming: bool = declared(Flag(), "take files as they appear; `fields` must be given", default=False)
     fields: str = declared(_FIELDS, "columns and their types; found out from the files without it", default="")
-    files_per_batch: int | None = declared(Integer(1), "at most so many files in one batch of a stream", default=None)
+    files_per_batch: int | None = declared(Integer(1), "greatest number of files in one batch of a stream", default=None)
     options: dict[str, str] = declared(MapOf(Text(), "options"), "more options of Spark's reader, by their names", default={})
 
 
@@ -198,7 +200,7 @@ class TopicSink(Sink):
     READABLE = True
 
     topic: str = declared(Text(), "the topic", default="")
-    partitions: int = declared(Integer(0, 1_000), "when the topic is not there it is made with so many; 0: without partitions", default=0)
+    partitions: int = declared(Integer(0, 1_000), "partitions of a topic that is not there and is made; 0: without partitions", default=0)
     topic_column: str = declared(_COLUMN, "in place of `topic`: a column that names each message's topic", default="")
     value: str = declared(
         Choice(("json", "raw", "schema")),
@@ -233,7 +235,7 @@ class FolderSink(Sink):
     when_there: str = declared(
         Choice(("overwrite", "append", "fail")), "when the folder has something already; a stream always appends", default="overwrite"
     )
-    files: int | None = declared(Integer(1, 10_000), "into so many files, each round or batch", default=None)
+    files: int | None = declared(Integer(1, 10_000), "number of files of each round or batch", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +274,7 @@ class ConsoleSink(Sink):
 
     title: str = declared(Text(), "a line above it", default="")
     columns: list[str] = declared(ListOf(_COLUMN, "columns"), "the columns; all without it", default=[])
-    rows: int = declared(Integer(1, 10_000), "at most so many rows", default=20)
+    rows: int = declared(Integer(1, 10_000), "greatest number of rows", default=20)
     output: str = declared(Choice(("append", "update", "complete")), _OUTPUT + ", or all each time (`complete`)", default="append")
 
 

@@ -168,7 +168,7 @@ class SortStep(OneInput):
     TYPE = "sort"
 
     by: list[str] = declared(ListOf(_EXPRESSION, "expressions of SQL"), "such as `delay DESC`")
-    limit: int | None = declared(Integer(1), "only so many rows", default=None)
+    limit: int | None = declared(Integer(1), "greatest number of rows", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)

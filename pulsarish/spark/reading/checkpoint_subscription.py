@@ -40,7 +40,7 @@ class CheckpointSubscription:
         """Return the advice to show when something was not kept."""
         if self._name is None:
             return "option 'subscription' names one that keeps what the query has not read yet"
-        return f"subscription {self._name!r} (option 'subscription') did not keep it: it was deleted, or moved by somebody else"
+        return f"subscription {self._name!r} (option 'subscription') did not keep it: it was deleted, or moved by another program"
 
     def _make(self, name: str, topic: str, position: str, *, moves: bool = True) -> None:
         try:
@@ -65,7 +65,7 @@ class CheckpointSubscription:
                     self._view.admin.subscriptions.reset_cursor(topic, self._name, position=position)
                 except SubscriptionNotFound:
                     warnings.warn(
-                        f"subscription {self._name!r} (option 'subscription') was not there any more on topic {topic} and is made anew at "
+                        f"subscription {self._name!r} (option 'subscription') was not there any more on topic {topic} and is made again at "
                         f"{position}: what lay before it and was not read yet may have been deleted meanwhile",
                         stacklevel=2,
                     )

@@ -191,7 +191,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 text = f"topic {topic}, which {_CHECKPOINT} has at {each.place}, does not exist any more"
             else:
                 text = (
-                    f"topic {topic} was deleted and made anew since {_CHECKPOINT} was written at {each.place}: its ledgers are others now,"
+                    f"topic {topic} was deleted and made again since {_CHECKPOINT} was written at {each.place}: its ledgers are others now,"
                     f" {', '.join(str(ledger.ledger_id) for ledger in log.ledgers)}"
                 )
             if fails or log is not None:

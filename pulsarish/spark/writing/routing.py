@@ -31,18 +31,18 @@ class Routing:
         mode, scheme = PartitionsRoutingMode.RoundRobinDistribution, HashingScheme.JavaStringHash
         self._route = make_router(mode, scheme, partitions, random.Random(0)).route if partitions else None
 
-    def choose(self, key: str | None, row: int, wished: int | None) -> int:
+    def choose(self, key: str | None, row: int, wanted: int | None) -> int:
         """Return the partition; -1 for a topic without.
 
-        ``wished``: the row's ``partition``; negative or ``None`` where it has none.
+        ``wanted``: the row's ``partition``; negative or ``None`` where it has none.
 
         Raises ``InvalidArgument`` for a missing partition.
         """
-        if wished is not None and wished >= 0:
-            if wished >= self.partitions:
+        if wanted is not None and wanted >= 0:
+            if wanted >= self.partitions:
                 has = f"has {self.partitions} partitions" if self.partitions else "has no partitions"
-                raise InvalidArgument(f"column 'partition' is {wished}, and topic {self.topic} {has}")
-            return wished
+                raise InvalidArgument(f"column 'partition' is {wanted}, and topic {self.topic} {has}")
+            return wanted
         if self._route is None:
             return -1
         if key is not None:

@@ -72,7 +72,7 @@ class Target:
         routed = self.pin.routed(version)
         if routed > self.partitions:
             raise InvalidArgument(
-                f"topic {self.topic} has {self.partitions} partitions and is written to {routed}: it was made anew; start with another"
+                f"topic {self.topic} has {self.partitions} partitions and is written to {routed}: it was made again; start with another"
                 " exactlyOnceName"
             )
         return routed

@@ -129,9 +129,9 @@ class Task:
     def _add(self, rows: Iterator[Row]) -> None:
         only, first_number = self._only, sequence_id(self._attempt.version, 0)
         row, repeated, size_bytes = self._row, 0, 0
-        for payload, extras, key, topic, wished in rows:
+        for payload, extras, key, topic, wanted in rows:
             sink = only or self._sinks.get(topic or "") or self._named_sink(topic, row)
-            partition = sink.routing.choose(key, row, wished)
+            partition = sink.routing.choose(key, row, wanted)
             log = sink.logs.get(partition)
             if log is None:
                 log = sink.logs[partition] = self._open(sink, partition)

@@ -86,21 +86,21 @@ def _target(admin: Admin, options: WriteOptions, *, needs_deduplication: bool) -
 
 def _schema(admin: Admin, options: WriteOptions, plan: Plan) -> Schema | None:
     """Return the schema that encodes records. Raises ``OptionError``, ``IncompatibleSchema``."""
-    wished = options.value_schema
+    wanted = options.value_schema
     if plan.record is None:
-        if wished not in (None, ValueFormat.RAW):
-            raise OptionError("valueSchema", wished.value, "column 'value' is bytes or text and goes as it is; leave the option out")
+        if wanted not in (None, ValueFormat.RAW):
+            raise OptionError("valueSchema", wanted.value, "column 'value' is bytes or text and goes as it is; leave the option out")
         return None
-    if wished is ValueFormat.RAW:
+    if wanted is ValueFormat.RAW:
         raise OptionError("valueSchema", "raw", "the columns are a record: allowed are json, avro and topic, or give a column 'value'")
     # Imported here, since a write of bytes does not need it.
     from pulsarish.spark.writing.records import check_fields, schema_of
 
-    if wished is ValueFormat.TOPIC:
+    if wanted is ValueFormat.TOPIC:
         found = _of_topic(admin, options)
         check_fields(plan.record, found, str(options.topic))
         return found
-    schema = schema_of(plan.record, SchemaType.AVRO if wished is ValueFormat.AVRO else SchemaType.JSON)
+    schema = schema_of(plan.record, SchemaType.AVRO if wanted is ValueFormat.AVRO else SchemaType.JSON)
     if options.topic is not None:
         answer = admin.schemas.compatibility(options.topic, schema.type.name, schema.data.decode())
         if not answer.is_compatible:

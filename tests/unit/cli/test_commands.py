@@ -170,7 +170,7 @@ def test_the_document_of_commands_is_current() -> None:
     done = CliRunner().invoke(pulsarish, ["commands"], prog_name="pulsarish")
     assert done.exit_code == 0, done.output
     document = Path(__file__).resolve().parents[3] / "docs" / "commands.md"
-    assert done.stdout == document.read_text(), "write it anew: python -m pulsarish commands > docs/commands.md"
+    assert done.stdout == document.read_text(), "write it again: python -m pulsarish commands > docs/commands.md"
 
 
 def test_the_document_of_commands_has_them_all() -> None:

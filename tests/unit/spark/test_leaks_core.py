@@ -8,7 +8,7 @@ import pytest
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.metadata.records import CompactedView, CursorRecord, TopicLedger, TopicRecord, UnderReplicated
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind, Segment
-from pulsarish.spark.jobs.leaks_core import Evidence, Held, Known, Lacking, Reference, Rules, Use, judge, references_of, schema_gaps
+from pulsarish.spark.jobs.leaks_core import Evidence, Held, Known, MissingCopies, Reference, Rules, Use, judge, references_of, schema_gaps
 
 HOUR_MS = 3_600_000
 NOW_MS = 100 * HOUR_MS
@@ -46,7 +46,7 @@ RULES = Rules(NOW_MS, HOUR_MS, frozenset("abcd"))
         ([Reference(PATH, Use.DELETING, OWNER), *BOTH], ["stray"]),
         ([*BOTH], ["stray"]),
         ([Known(CLOSED), IN_CHAIN, Held("a")], ["under-replicated"]),
-        ([Known(CLOSED), IN_CHAIN, Lacking(UnderReplicated(7, ("b",))), *BOTH], ["under-replicated"]),
+        ([Known(CLOSED), IN_CHAIN, MissingCopies(UnderReplicated(7, ("b",))), *BOTH], ["under-replicated"]),
         ([Known(msgspec.structs.replace(CLOSED, wished_write_quorum=3)), IN_CHAIN, *BOTH], ["under-replicated"]),
         ([Known(CLOSED), IN_CHAIN, *BOTH, Held("c")], ["over-replicated"]),
         ([Known(CLOSED), IN_CHAIN, Held("a"), Held("c")], ["over-replicated", "under-replicated"]),

@@ -124,7 +124,7 @@ def test_a_pin_routes_a_repeated_version_as_before_the_topic_grew() -> None:
     again = pin.grown(5, version=8)
     assert [again.routed(version) for version in (8, 9)] == [4, 5]
     assert [Target("t", 5, again).routed(version) for version in (8, 9)] == [4, 5]
-    with pytest.raises(InvalidArgument, match="has 3 partitions and is written to 4: it was made anew"):
+    with pytest.raises(InvalidArgument, match="has 3 partitions and is written to 4: it was made again"):
         Target("t", 3, again).routed(8)
 
 

@@ -36,8 +36,8 @@ class NamespaceRoutes:
         return answer({"bundles": {"numBundles": policies.bundles, "boundaries": boundaries}, **namespace_body(policies, self._cluster)})
 
     async def _create(self, call: Call) -> HttpResponse:
-        wished = new_namespace(call.body or {}, self._cluster)
+        wanted = new_namespace(call.body or {}, self._cluster)
         await self._namespaces.create_namespace(
-            call["tenant"], call["namespace"], wished.bundles, policies=wished.policies, properties=wished.properties
+            call["tenant"], call["namespace"], wanted.bundles, policies=wanted.policies, properties=wanted.properties
         )
         return no_content()

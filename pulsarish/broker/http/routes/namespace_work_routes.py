@@ -26,7 +26,7 @@ __all__ = ["NamespaceWorkRoutes"]
 
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _ADMIN: Final = Permission.ADMIN_NAMESPACE
-_FORCE: Final = Parameter("force", "With its topics and their data, although somebody is connected.", bool, default=False)
+_FORCE: Final = Parameter("force", "With its topics and their data, although clients are connected.", bool, default=False)
 _MODE: Final = Parameter(
     "mode", "Topics that are kept, that are not, or both.", choices=("PERSISTENT", "NON_PERSISTENT", "ALL"), default="PERSISTENT"
 )

@@ -30,7 +30,7 @@ class RepairRoutes:
         read, admin = Permission.ADMIN_READ, Permission.ADMIN_TENANT
         page = (
             Parameter("after", "Only ledgers above this one.", int, minimum=-1, default=-1),
-            Parameter("limit", "At most so many.", int, minimum=1, maximum=_PAGE_MAX, default=_PAGE_MAX),
+            Parameter("limit", "Greatest number of items.", int, minimum=1, maximum=_PAGE_MAX, default=_PAGE_MAX),
         )
         return [
             Route("GET", "/admin/v2/bookies/underreplicated", self._lacking, read, "Ledgers that lack copies.", page, answers=list[Json]),

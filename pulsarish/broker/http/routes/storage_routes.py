@@ -38,7 +38,7 @@ class StorageRoutes:
         ledger = (Parameter("ledger", "A ledger's id.", int, minimum=0),)
         page = (
             Parameter("after", "Only ids above this one.", int, minimum=-1, default=-1),
-            Parameter("limit", "At most so many ids.", int, minimum=1, maximum=_LEDGERS_MAX, default=_LEDGERS_MAX),
+            Parameter("limit", "Greatest number of ids.", int, minimum=1, maximum=_LEDGERS_MAX, default=_LEDGERS_MAX),
         )
         group = (Parameter("group", "There is one group, default.", choices=(_GROUP,), default=_GROUP),)
         return [

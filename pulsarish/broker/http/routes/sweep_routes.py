@@ -32,7 +32,7 @@ class SweepRoutes:
         self._owners = owners
 
     def routes(self) -> list[Route]:
-        what = "Open topics that nobody has open, do what their policies say is due, and close them again."
+        what = "Open topics that no broker has open, do what their policies say is due, and close them again."
         return [
             Route("POST", f"{_BUNDLE}/{_WORD}", self._look_after, Permission.ADMIN_TOPIC, what, body=Names, body_required=True, owner=True)
         ]

@@ -31,7 +31,7 @@ _NAMESPACE: Final = "/admin/v2/persistent/{tenant}/{namespace}"
 _READ: Final = Permission.ADMIN_READ
 _ADMIN: Final = Permission.ADMIN_TOPIC
 
-FORCE: Final = Parameter("force", "Although somebody is connected.", bool, default=False)
+FORCE: Final = Parameter("force", "Although clients are connected.", bool, default=False)
 _DELETE_SCHEMA: Final = Parameter("deleteSchema", "Schemas go with their topic anyway.", bool, default=True)
 _SYSTEM: Final = Parameter("includeSystemTopic", "The broker's own topics, too.", bool, default=False)
 _BUNDLE: Final = Parameter("bundle", "Only the topics of this bundle.")
@@ -89,7 +89,14 @@ class TopicRoutes:
                 answers=dict[str, MessageIdBody],
             ),
             Route("DELETE", TOPIC + "/truncate", self._truncate, _ADMIN, "Acknowledge everything everywhere and delete it.", owner=True),
-            Route("POST", TOPIC + "/trim", self._trim, _ADMIN, "Delete the ledgers that nobody needs now.", owner=True),
+            Route(
+                "POST",
+                TOPIC + "/trim",
+                self._trim,
+                _ADMIN,
+                "Delete now the ledgers that no subscription needs and no retention keeps.",
+                owner=True,
+            ),
         ]
 
     async def _list(self, call: Call) -> HttpResponse:
@@ -134,7 +141,7 @@ class TopicRoutes:
     async def _remove_property(self, call: Call) -> HttpResponse:
         return await self._change_properties(call, {}, (call.text("key"),))
 
-    async def _change_properties(self, call: Call, wished: dict[str, str], gone: tuple[str, ...]) -> HttpResponse:
+    async def _change_properties(self, call: Call, wanted: dict[str, str], gone: tuple[str, ...]) -> HttpResponse:
         """Change the properties of a topic.
 
         Those of a partitioned topic are in its record. Those of another topic are changed by its
@@ -143,7 +150,7 @@ class TopicRoutes:
         name = call.topic()
 
         def changed(before: dict[str, str]) -> dict[str, str]:
-            return {key: value for key, value in {**before, **wished}.items() if key not in gone}
+            return {key: value for key, value in {**before, **wanted}.items() if key not in gone}
 
         def change(record: PartitionedTopic | None) -> PartitionedTopic:
             if record is None:
