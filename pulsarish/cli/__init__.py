@@ -1,1 +1,1 @@
-"""The command line. Each group lives in a module of its own that is imported when it is used, so that an answer comes quickly."""
+"""The command line. Each group has a module of its own that is imported when it is used, so that commands start fast."""

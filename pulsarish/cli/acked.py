@@ -1,4 +1,4 @@
-"""A publisher's log of what was acknowledged, for ``pulsarish job verify --acked``: JSON lines, one a message."""
+"""A publisher's log of acknowledged messages, for ``pulsarish job verify --acked``: JSON lines, one for each message."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ acked_option = click.option(
 
 
 class AckedLog:
-    """Written to from the client's thread; without a file it takes nothing."""
+    """The log, written from the client's thread. Without a file it writes nothing."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = None if file is None else file.open("x")
 
     def checksum(self, payload: bytes) -> int:
-        """What ``acked`` wants to know of a payload."""
+        """Return the checksum of a payload that ``acked`` needs."""
         found: int = extend(0, payload) if self._file is not None else 0
         return found
 
@@ -40,6 +40,6 @@ class AckedLog:
             _ = self._file.write(json.dumps(line) + "\n")
 
     def close(self) -> None:
-        """Once the client is closed: nothing comes any more."""
+        """Close the file. The client must be closed before, so that no acknowledgement follows."""
         if self._file is not None:
             self._file.close()

@@ -26,7 +26,7 @@ _ROLES: Final = ("metadata", "zookeeper", "bookie", "broker")
 
 
 _WINDOW_MAX: Final = 10_000
-"""Unacknowledged messages, unless chosen. In a short run a greater window would be sent whole before the fault comes."""
+"""Unacknowledged messages, unless chosen. In a short run a larger window would be sent whole before the fault comes."""
 
 
 @click.group(cls=Group)
@@ -132,9 +132,9 @@ def run(scenarios: tuple[str, ...], runs: int, directory: Path | None, output: s
     from pulsarish.chaos.report import COLUMNS, last_run, table_row, write_files
     from pulsarish.runtime.log import configure_logs
 
-    configure_logs(level="error")  # connections are meant to break
-    for ending in (signal.SIGTERM, signal.SIGHUP):  # however it ends, no process is left behind
-        if signal.getsignal(ending) is not signal.SIG_IGN:  # as nohup wishes
+    configure_logs(level="error")  # broken connections are the purpose of the test
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # leave no process behind, however the command ends
+        if signal.getsignal(ending) is not signal.SIG_IGN:  # as under nohup
             signal.signal(ending, signal.default_int_handler)
     if bool(given["url"]) != bool(given["admin_url"]):
         raise click.UsageError("--url and --admin-url belong together")
@@ -143,7 +143,7 @@ def run(scenarios: tuple[str, ...], runs: int, directory: Path | None, output: s
     found = [each for name in scenarios for each in _find(name, in_hand=not given["url"], dedup=given["dedup"])]
     chosen = list(dict.fromkeys(found))  # --runs repeats: each run has files of its own
     outcomes: list[Outcome] = []
-    judged = [(scenario, _options(scenario, given)) for scenario in chosen]  # all of them before the first one runs
+    judged = [(scenario, _options(scenario, given)) for scenario in chosen]  # check all of them before the first one runs
     if directory is not None:
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -167,13 +167,16 @@ def run(scenarios: tuple[str, ...], runs: int, directory: Path | None, output: s
 
 
 def _of_our_clusters(given: dict[str, Any]) -> list[tuple[str, Any]]:
-    """What says how a cluster is made, with what the user wishes."""
+    """Return the options that say how a cluster is made, as the user set them."""
     chosen = [(f"--{name}", given[name]) for name in ("quorums", "brokers", "bookies")]
     return [*chosen, ("--metadata", given["metadata"] != "embedded"), ("--set", given["settings"])]
 
 
 def _find(name: str, *, in_hand: bool, dedup: bool | None) -> list[Scenario]:
-    """Of all, those that are possible. ``in_hand``: the cluster is one that we start, so that everything can be done to it."""
+    """Return the scenarios of a name, for "all" those that are possible.
+
+    ``in_hand``: this command starts the cluster, so that everything can be done to it.
+    """
     from pulsarish.chaos.scenarios import SCENARIOS
 
     if name == "all":

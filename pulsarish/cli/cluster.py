@@ -119,7 +119,7 @@ def up(
 
 
 def _check_plan(target: Cluster, wanted: dict[str, Any]) -> None:
-    """Refuse options that contradict the plan of a cluster that is there: they would be ignored."""
+    """Refuse options that contradict the plan of an existing cluster: they would be ignored."""
     nodes = target.nodes()
     planned = {
         "bookies": sum(node.role == "bookie" for node in nodes),
@@ -143,7 +143,7 @@ def _command(target: Cluster, name: str) -> str:
 
 
 def _without_interruption() -> None:
-    """From now on Ctrl-C and SIGTERM do nothing: the cluster is being stopped, and no node may be left behind."""
+    """Ignore Ctrl-C and SIGTERM from now on: the cluster is being stopped, and no node may be left behind."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
@@ -292,7 +292,7 @@ def _print_status(target: Cluster, output: str) -> None:
     for kind, url in {**urls, "http": target.admin_url()}.items():
         say(f"{kind:>10}: {url}")
     if urls["pulsarish"] != SERVICE_URL:
-        # The commands' default is one broker on the well-known port: the others are to be known when it is killed.
+        # The commands' default is one broker on the well-known port. The other brokers must be known when that one is killed.
         say(f"for the other commands: export PULSARISH_URL={urls['pulsarish']} PULSARISH_ADMIN_URL={target.admin_url()}")
 
 
@@ -309,7 +309,7 @@ def _row(state: NodeState) -> dict[str, object]:
 
 
 def _supervise(target: Cluster) -> None:
-    """Start again what ends, until Ctrl-C or SIGTERM."""
+    """Restart nodes that end, until Ctrl-C or SIGTERM."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     while True:
         for node in target.nodes():

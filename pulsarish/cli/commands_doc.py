@@ -1,4 +1,4 @@
-"""``pulsarish commands``: docs/commands.md, written from the tree of commands, so that the two cannot say different things."""
+"""``pulsarish commands``: writes docs/commands.md from the tree of commands, so that the two always agree."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _command(parent: click.Context, command: click.Command, path: str, name: str
 
 
 def _help(text: str) -> Iterator[str]:
-    """Paragraphs as they are, what is kept line by line as a block."""
+    """Yield paragraphs as they are, and line-by-line text as a block."""
     for paragraph in inspect.cleandoc(text).split("\n\n"):
         lines = paragraph.strip("\n").splitlines()
         if lines and lines[0].strip() == "\b":
@@ -117,7 +117,7 @@ def _option(context: click.Context, parameter: click.Parameter) -> str:
 
 
 def _policies(group: PolicyGroup, path: str) -> Iterator[str]:
-    """A line for each three commands, and what setting takes."""
+    """Yield one line for each policy's three commands, with the values that it takes."""
     resource = group.level.upper()
     yield from [f"### Policies: `{path} set-NAME`, `get-NAME`, `remove-NAME`", ""]
     if group.level == NAMESPACE:

@@ -1,4 +1,4 @@
-"""``pulsarish completion``: the script that lets a shell complete commands, options, and the names of what is in the cluster."""
+"""``pulsarish completion``: the script with which a shell completes commands, options, and names of the cluster."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ def completion(shell: str) -> None:
     found = get_completion_class(shell)
     assert found is not None
     script = found(root.command, {}, "pulsarish", "_PULSARISH_COMPLETE").source()
-    # What ends in a slash goes on: bash would put a space behind it.
+    # A name that ends in a slash continues: bash would put a space after it.
     click.echo(script.replace(_BASH_TAKES, f"{_BASH_TAKES}\n            [[ $value == */ ]] && compopt -o nospace"))

@@ -1,4 +1,4 @@
-"""Groups of commands that suggest what may have been meant."""
+"""Groups of commands that suggest what the user may have meant."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ LINE_MAX: Final = 200
 
 
 class Group(click.Group):
-    """``words``: what other systems call a command, so that the error for ``create-partitioned-topic`` names the command to use instead."""
+    """A group that knows other names of its commands.
+
+    ``words`` has them: for ``create-partitioned-topic`` the error names the command to use.
+    """
 
     words: ClassVar[Mapping[str, str]] = {}
 

@@ -1,6 +1,6 @@
 """``pulsarish health``: whether the servers on this machine can serve, for health checks of containers and for scripts.
 
-It is run every few seconds beside each server, so it imports nothing but sockets: an HTTP library would cost more than the answer.
+It runs every few seconds for each server, so it imports only sockets: an HTTP library would cost more than the answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ANSWER_BYTES_MAX: Final = 64 << 10
 
 
 def _probe(url: str, timeout_seconds: float) -> tuple[int, str]:
-    """The status of the answer, and the reason that its body gives when it is not 200. Raises ``OSError``, ``ValueError``."""
+    """Return the status, and the reason that the body gives when it is not 200. Raises ``OSError``, ``ValueError``."""
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname, parts.port or 80), timeout=timeout_seconds) as connection:
         request = f"GET {parts.path or '/health'} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n\r\n"

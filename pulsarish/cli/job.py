@@ -77,7 +77,7 @@ def _session(name: str, master: str, settings: Sequence[str]) -> Iterator[Any]:
 
 @contextmanager
 def _spark(name: str, metadata_url: str, master: str, settings: Sequence[str]) -> Iterator[Any]:
-    """A session beside this process's way to the metadata and the bookies."""
+    """Yield a Spark session, in a process that can reach the metadata and the bookies."""
     with _session(name, master, settings) as spark:
         from pulsarish.spark.jobs.cluster_access import check_url, leave, site
 
@@ -157,7 +157,7 @@ def verify(
 
 
 def _verified(report: Report) -> str:
-    """What was read and how much of it is wrong."""
+    """Return what was read and how much of it is wrong."""
     read = ", ".join(
         (
             counted(report.ledgers, "ledger", "ledgers"),
@@ -171,7 +171,7 @@ def _verified(report: Report) -> str:
 
 
 def _broker_defaults(command: F) -> F:
-    """What brokers are configured with where no policy says anything: no metadata say that."""
+    """Add options for the brokers' configuration, which applies where no policy is set and which the metadata do not have."""
     minutes = click.option(
         "--default-retention",
         metavar="DURATION",
@@ -186,7 +186,7 @@ def _broker_defaults(command: F) -> F:
 
 
 def _retention(minutes: str | None, size: str | None) -> Any:
-    """Of two limits one that is not given is none; where neither is, nothing is kept."""
+    """Return retention limits. If only one is given, the other is unlimited; if neither is, nothing is retained."""
     from pulsarish.managed_ledger.options import Retention
 
     try:
@@ -389,7 +389,7 @@ def usage(
 
 
 def _usage_row(row: dict[str, Any]) -> dict[str, Any]:
-    """With numbers as people read them."""
+    """Return a row with numbers as people read them."""
     shown = dict(row)
     for name, size in (("bytes", "bytes"), ("stored", "stored_bytes"), ("freeable", "freeable_bytes"), ("message_bytes", "message_bytes")):
         if row.get(size) is not None:

@@ -65,7 +65,7 @@ class _LazyGroup(Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """From the table: not one of the commands is imported."""
+        """Complete from the table: no command is imported."""
         from click.shell_completion import CompletionItem
 
         commands = [CompletionItem(name, help=line) for name, (_, line) in _COMMANDS.items() if name.startswith(incomplete)]
@@ -87,14 +87,14 @@ class _LazyGroup(Group):
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), help="How to print, for the commands that take --output.")
 def pulsarish(admin_url: str | None, url: str | None, output: str | None) -> None:
     """A durable, replicated publish/subscribe log and queue: the design of Apache Pulsar, in Python."""
-    # Commands read their defaults from the environment, so an option before the command is one more place to set them.
+    # Commands read their defaults from the environment, so an option before the command sets them there, too.
     for name, value in (("PULSARISH_ADMIN_URL", admin_url), ("PULSARISH_URL", url), ("PULSARISH_OUTPUT", output)):
         if value is not None:
             os.environ[name] = value
 
 
 def main() -> None:
-    """Entry point. Exit status: 0 done, 1 failed, 2 bad usage, 130 interrupted."""
+    """Run the command line. Exit status: 0 done, 1 failed, 2 bad usage, 130 interrupted."""
     with report_errors():
         try:
             raise SystemExit(pulsarish.main(prog_name="pulsarish", standalone_mode=False))

@@ -34,7 +34,7 @@ _ACKNOWLEDGED_MAX: Final = 1_000
 _IDLE_MS: Final = 2000
 _SHOWN_BYTES: Final = 80
 _OPERATION_TIMEOUT_SECONDS: Final = 10
-"""Longer than the brokers need to replace a dead one; a person who mistyped an address waits no longer."""
+"""Longer than the brokers need to replace a dead one, and short for a person who mistyped an address."""
 
 
 @click.command()
@@ -153,7 +153,7 @@ def consume(topic: str, subscription: str, kind: str, start: str, count: int | N
             subscription,
             consumer_type=pulsarish.ConsumerType[kinds[kind]],
             initial_position=pulsarish.InitialPosition[start.capitalize()],
-            ack_receipt_enabled=True,  # what was printed is not delivered again, also after a crash of the broker
+            ack_receipt_enabled=True,  # printed messages are not delivered again, even after a crash of the broker
             schema=pulsarish.AutoConsumeSchema(),
         )
         printed = _Printed(consumer)
@@ -202,7 +202,7 @@ def read(topic: str, start: str, end: str | None, count: int | None, follow: boo
     client = pulsarish.Client(url, operation_timeout_seconds=_OPERATION_TIMEOUT_SECONDS)
     try:
         begin = _message_id(first) if first is not None else pulsarish.MessageId.earliest
-        # LEDGER:ENTRY is the first to be printed; for latest, "inclusive" would be the last message that is there.
+        # LEDGER:ENTRY is the first to be printed; for latest, "inclusive" would print the last existing message.
         reader = client.create_reader(topic, begin, start_message_id_inclusive=start != "latest", schema=pulsarish.AutoConsumeSchema())
         if first_ms is not None:
             reader.seek(first_ms)
@@ -223,7 +223,7 @@ def read(topic: str, start: str, end: str | None, count: int | None, follow: boo
 
 
 def _until(receive: Callable[[int], pulsarish.Message], count: int | None, follow: bool) -> Iterator[pulsarish.Message]:
-    """Messages until the count, or until none has come for the idle time."""
+    """Yield messages up to the count, or until none has come for the idle time."""
     import pulsarish
 
     seen = idle_ms = 0
@@ -241,14 +241,14 @@ def _until(receive: Callable[[int], pulsarish.Message], count: int | None, follo
 
 
 class _Printed:
-    """Printed messages, acknowledged together and with a receipt: before a wait, and at ``_ACKNOWLEDGED_MAX``."""
+    """Printed messages. They are acknowledged together, with a receipt: before a wait, and at ``_ACKNOWLEDGED_MAX``."""
 
     def __init__(self, consumer: pulsarish.Consumer) -> None:
         self._consumer = consumer
         self._messages: list[pulsarish.Message] = []
 
     def receive(self, wait_ms: int) -> pulsarish.Message:
-        """The next message. Raises ``Timeout`` when none came in time."""
+        """Return the next message. Raises ``Timeout`` when none came in time."""
         import pulsarish
 
         try:
@@ -270,7 +270,7 @@ class _Printed:
 
 @contextmanager
 def _whole() -> Iterator[None]:
-    """An interruption waits for the end of this: what was printed is acknowledged, too."""
+    """Delay an interruption until this ends, so that printed messages are acknowledged, too."""
     interruptions: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _frame: interruptions.append(number))
     try:
@@ -300,14 +300,14 @@ def _paced(payloads: Iterable[bytes], rate: float | None) -> Iterator[bytes]:
 
 
 def _before(producer: pulsarish.Producer, count: int, failures: Sequence[pulsarish.Result], topic: str) -> str:
-    """What became of the messages that were sent before an error ended the sending: a user who gives the command again has to know."""
-    with suppress(PulsarishError):  # what does not come any more is among the failures
+    """Return what became of the messages that were sent before an error, for a user who runs the command again."""
+    with suppress(PulsarishError):  # a message without an acknowledgement is among the failures
         producer.flush()
     return f"of the {count} messages before it {count - len(failures)} were acknowledged by {topic}"
 
 
 def _key(payload: bytes, field: str | None, number: int) -> str | None:
-    """``number``: of the message, from 1."""
+    """Return the key of a message. ``number`` counts messages from 1."""
     if field is None:
         return None
     try:
@@ -319,9 +319,9 @@ def _key(payload: bytes, field: str | None, number: int) -> str | None:
 
 
 def _position(text: str, *, missing_index: int) -> tuple[_Position | None, int | None]:
-    """A position or a time (milliseconds): earliest, latest, LEDGER:ENTRY[:INDEX], milliseconds since the epoch, or an ISO date and time.
+    """Return a position or a time (ms): earliest, latest, LEDGER:ENTRY[:INDEX], milliseconds since the epoch, or an ISO time.
 
-    ``missing_index`` stands for the index in the batch when none is given.
+    ``missing_index`` is used for the index in the batch when none is given.
     """
     if text == "earliest":
         return (-1, -1, -1), None
@@ -350,7 +350,7 @@ def _message_id(position: _Position) -> pulsarish.MessageId:
 
 
 def _text(message_id: pulsarish.MessageId) -> str:
-    """LEDGER:ENTRY, with the index in a batch behind it; --from and --to take it."""
+    """Return LEDGER:ENTRY, followed by the index in a batch; --from and --to accept it."""
     index = message_id.batch_index()
     return f"{message_id.ledger_id()}:{message_id.entry_id()}" + (f":{index}" if index >= 0 else "")
 
@@ -376,7 +376,7 @@ def _print(message: pulsarish.Message, form: str) -> None:
 
 
 def _value(message: pulsarish.Message) -> Any:
-    """What the message holds by its schema; its bytes where it has none, or where they are no such value."""
+    """Return the value of a message by its schema, or its bytes without a schema and when they do not match it."""
     try:
         return message.value()
     except InvalidArgument as error:
@@ -388,7 +388,7 @@ _said: set[str] = set()
 
 
 def _say_once(text: str) -> None:
-    """Of many messages with the same trouble only the first is spoken of."""
+    """Print a problem only for the first of many messages that have it."""
     reason = text.partition(": ")[2]
     if reason not in _said:
         _said.add(reason)
@@ -400,5 +400,5 @@ def _json(value: Any) -> bytes:
 
 
 def _plain(value: Any) -> str:
-    """Bytes, dates and decimals within a record."""
+    """Return bytes, dates and decimals within a record as text."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -1,4 +1,4 @@
-"""``pulsarish metadata backup|restore|diff|audit|accept|confirm|cut``: the whole tree as a file, a restored tree and bookies, damage."""
+"""``pulsarish metadata backup|restore|diff|audit|accept|confirm|cut``: back up, restore, compare and repair a whole tree."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def _check_directory(directory: str) -> None:
 
 @asynccontextmanager
 async def _tree(url: str, *, must_exist: bool = True) -> AsyncIterator[World]:
-    """A world whose metadata store is the tree at ``url``."""
+    """Yield a world whose metadata store is the tree at ``url``."""
     parsed = parse_metadata_url(url)
     if parsed.kind == "memory":
         raise InvalidArgument("memory: is a tree inside another process; give zk://HOST:PORT/CHROOT or embedded:DIR")
     if parsed.kind == "embedded" and must_exist:
         _check_directory(parsed.directory)
     outside = OutsideWork()
-    # A task that dies is this command's failure, not the end of a server.
+    # A task that fails is this command's failure, not the end of a server.
     parts = production(outside=outside, supervisor=Supervisor(died=lambda _name, _error: None))
     try:
         store = await open_store(url, parts, outside, connect_timeout_seconds=_CONNECT_SECONDS)
@@ -89,7 +89,7 @@ def _records(world: World) -> Records:
 
 
 class _Progress:
-    """One line on the terminal, drawn again now and then; nothing elsewhere."""
+    """One line on the terminal that is redrawn from time to time; nothing elsewhere."""
 
     def __init__(self) -> None:
         self._shown = sys.stderr.isatty()
@@ -210,7 +210,7 @@ def restore(file: Path, url: str, force: bool, ledger_id_gap: int) -> None:
 
 
 async def _registered_bookies(world: World, records: Records) -> tuple[BookieControl, list[str]]:
-    """Those that are registered now, by instance id, and the way to call them."""
+    """Return the control of the bookies, and the instance ids of those that are registered now."""
     book = AddressBook()
     bookies: list[str] = []
     names = [f"{paths.BOOKIES}/{name}" for name in await records.children(paths.BOOKIES)]
@@ -265,7 +265,7 @@ def _difference_row(each: Difference) -> dict[str, object]:
 
 
 def _shown(data: bytes | None) -> object:
-    """A record as what it says, anything else as text."""
+    """Return a record as JSON, anything else as text."""
     if not data:
         return None if data is None else ""
     try:
@@ -323,7 +323,7 @@ def _print_stock(stock: Inventory) -> None:
 
 
 async def _stock(url: str) -> Inventory:
-    """Of all bookies that the cluster ever had: one that is not registered is among the silent."""
+    """Return the ledgers of all bookies that the cluster ever had. A bookie that is not registered counts as silent."""
     async with _tree(url) as world:
         records = _records(world)
         control, _ = await _registered_bookies(world, records)
@@ -451,7 +451,7 @@ def cut(directory: str, last_write: int | None) -> None:
                 raise InvalidArgument(
                     f"--last-write {last_write}: the tree in {directory} ends at write {look.last_write}; nothing was changed"
                 )
-            # While this file is there no process serves the tree, which looks complete before it is marked.
+            # While this file exists no process serves the tree, which looks complete before it is marked.
             await parts.files.replace(cut_path(directory), b"")
             if look.missing:
                 accept_index_loss(index_directory(directory))

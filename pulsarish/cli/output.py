@@ -1,4 +1,4 @@
-"""What commands print: data to stdout as a table or JSON, talk and errors to stderr, never a traceback for a user's mistake."""
+"""What commands print: data to stdout as a table or JSON, messages and errors to stderr, never a traceback for a user's mistake."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 ADMIN_URL: Final = "http://127.0.0.1:8080"
 SERVICE_URL: Final = "pulsarish://127.0.0.1:6660"
 
-# Of fields in answers of the administration, as Apache Pulsar and Pulsarish name them.
+# Fields in answers of the administration, as Apache Pulsar and Pulsarish name them.
 _INSTANTS: Final = re.compile(
     r"\w*[tT]imestamp|earliestMsgPublishTimeInBacklogs?|(?:since|at|retryAt|closed|skipped)Ms|(?:since|closed|created|started)_ms"
 )
 _DURATIONS: Final = re.compile(r"\w*(?:AgeMs|LagMs|tookMs)")
 _INSTANT_MAX: Final = 253_402_300_799_999
-"""The last millisecond of the year 9999: what is greater is no time."""
+"""The last millisecond of the year 9999: a greater number is not a time."""
 
 
 def output_option(command: F) -> F:
@@ -71,26 +71,26 @@ def say(text: str) -> None:
 
 
 def print_line(text: str) -> None:
-    """Print a line to stdout, with what a terminal must not get escaped."""
+    """Print a line to stdout; characters that could harm a terminal are escaped."""
     click.echo(printable(text))
 
 
 def print_payload(payload: bytes) -> None:
-    """Print a message's content to stdout: escaped on a terminal, as it is anywhere else."""
+    """Print a message's content to stdout: escaped on a terminal, unchanged anywhere else."""
     out = sys.stdout.buffer
     out.write((printable(payload.decode(errors="replace"), keep="\n\t").encode() if sys.stdout.isatty() else payload) + b"\n")
     out.flush()
 
 
 def fail(text: str) -> None:
-    """Say what went wrong and end with status 1."""
+    """Print what went wrong and end with status 1."""
     say(f"error: {text}")
     raise SystemExit(1)
 
 
 @contextmanager
 def report_errors() -> Iterator[None]:
-    """Turn the errors of the one tree, and a closed pipe, into an exit status and a sentence."""
+    """Turn errors of this project, and a closed pipe, into an exit status and a sentence."""
     try:
         yield
     except PulsarishError as error:
@@ -100,11 +100,11 @@ def report_errors() -> Iterator[None]:
             say(f"  {hint}")
         raise SystemExit(1) from None
     except BrokenPipeError:
-        # The reader of our output has gone (head, less): not an error, and nothing may be flushed to it at exit.
+        # The reader of the output has gone (head, less): not an error, and nothing may be flushed to it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
     except OSError as error:
-        # Files and directories that the user named; a defect of ours would rather be an error of another kind.
+        # Files and directories that the user named. Defects of this project usually raise other errors.
         where = f": {error.filename}" if error.filename else ""
         say(f"error: {error.strerror or error}{where}")
         raise SystemExit(1) from None
@@ -113,7 +113,7 @@ def report_errors() -> Iterator[None]:
 
 
 def counted(count: int, one: str, many: str) -> str:
-    """How many there are, with the word for one or for any other number."""
+    """Return a count with its word, which differs for one."""
     return f"{count:,} {one if count == 1 else many}"
 
 
@@ -122,7 +122,7 @@ def print_json(value: object) -> None:
 
 
 def print_table(rows: Sequence[Mapping[str, object]], columns: Sequence[str], output: str) -> None:
-    """Rows as a table with the given columns, or as a JSON list of the whole rows."""
+    """Print rows as a table with the given columns, or as a JSON list of the whole rows."""
     if output == "json":
         print_json(list(rows))
         return
@@ -136,7 +136,7 @@ def print_table(rows: Sequence[Mapping[str, object]], columns: Sequence[str], ou
 
 
 def print_record(record: object, output: str) -> None:
-    """One record: JSON, or a line a field with nested records indented, and times and durations in the words of people."""
+    """Print one record: JSON, or one line for each field, with nested records indented and times in readable form."""
     if output == "json":
         print_json(record)
     else:
@@ -145,9 +145,9 @@ def print_record(record: object, output: str) -> None:
 
 
 def _for_people(value: object, now_ms: int, name: str = "") -> object:
-    """``value`` with what is counted in milliseconds said otherwise. What that is, the names of the fields tell."""
+    """Return ``value`` with milliseconds as readable times and durations. The names of the fields say which they are."""
     if isinstance(value, dict):
-        # What users have chosen the names of is theirs.
+        # Users have chosen these names.
         return {key: item if "roperties" in str(key) else _for_people(item, now_ms, str(key)) for key, item in value.items()}
     if isinstance(value, list):
         return [_for_people(item, now_ms) for item in value]

@@ -1,4 +1,4 @@
-"""``pulsarish perf``: rates and latencies of publishing and consuming, the first thing that evaluators run."""
+"""``pulsarish perf``: measure rates and latencies of publishing and consuming."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PLOT_WIDTH: Final = 50
 _SAMPLES_MAX: Final = 2_000_000
 _STAMP_BYTES: Final = 8
 _AGE_SECONDS_MAX: Final = 366 * 86_400
-"""What begins with another time than one of the last year was not made by `perf produce`. Clocks of two machines may differ a little."""
+"""A message that begins with a time older than this was not made by `perf produce`. Clocks of two machines may differ a little."""
 
 
 @dataclass(slots=True)
@@ -224,6 +224,6 @@ def _report(count: int, size_bytes: int, seconds: float, latencies: _Latencies, 
 
 
 def _plot(percentiles: dict[str, float]) -> list[str]:
-    """Latency by percentile as bars, the longest as wide as the plot."""
+    """Return latency by percentile as bars; the longest is as wide as the plot."""
     top = max(percentiles.values(), default=0) or 1
     return [f"{name:>7}  {value:>10.3f} ms  {'#' * round(value / top * _PLOT_WIDTH)}" for name, value in percentiles.items()]

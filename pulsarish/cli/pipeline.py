@@ -97,11 +97,11 @@ def run(file: str, settings: dict[str, str], explain: bool, sample_rows: int | N
     from pulsarish.spark.pipelines.running import Runner
     from pulsarish.spark.pipelines.session import cluster_options, session_of
 
-    # Not about anything that pipelines use.
+    # These do not concern anything that pipelines use.
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     stop = threading.Event()
     with session_of(found, master) as spark:
-        # A first signal ends the run in order: what is under way is finished or left for the next run. A second one ends it at once.
+        # A first signal ends the run in order: the work in progress is finished or left for the next run. A second one ends it at once.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _stopping(stop))
         runner = Runner(spark, found, cluster_options(found, url, admin_url), click.echo, stop)
@@ -125,7 +125,7 @@ def _stopping(stop: threading.Event) -> Callable[[int, object], None]:
 
 
 def _read(file: str, settings: dict[str, str]) -> Pipeline:
-    """The checked pipeline; its mistakes go to stderr, a line each, and end the command."""
+    """Return the checked pipeline. Its mistakes go to stderr, one per line, and end the command."""
     _need_yaml()
     from pulsarish.spark.pipelines.nodes import InvalidPipeline
     from pulsarish.spark.pipelines.reading import read_pipeline

@@ -1,4 +1,4 @@
-"""How far long work has come: a line on the terminal, from the second second on. Where stderr is no terminal nothing is written."""
+"""The progress of long work: a line on the terminal, after the first second. Without a terminal at stderr nothing is written."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ class Progress:
     """``with Progress("creating partitions", total=5000) as progress: ... progress.done(500)``.
 
     Args:
-        total: without one it shows for how long it has been at it, also while the work itself blocks.
-        measure: how many are done in all, asked from time to time on a thread of its own, for work that cannot say so itself.
+        total: without one it shows the elapsed time, also while the work itself blocks.
+        measure: returns how many are done in all; called from time to time on a thread of its own, for work that
+            cannot report it.
     """
 
     def __init__(self, label: str, *, total: int | None = None, measure: Callable[[], int] | None = None) -> None:
@@ -49,11 +50,11 @@ class Progress:
                 click.echo("\r" + " " * len(self._shown) + "\r", err=True, nl=False)
 
     def done(self, count: int) -> None:
-        """Note how many are done in all."""
+        """Set how many are done in all."""
         self._count = count
 
     def line(self, seconds: float) -> str:
-        """Return what is shown after this many seconds."""
+        """Return the line to show after this time."""
         if self._total is None:
             return f"{self._label}  {seconds:.0f} s"
         share = 100 * self._count // self._total if self._total else 100

@@ -1,4 +1,4 @@
-"""The commands that run a server: each loads its configuration and runs one node until it is told to stop."""
+"""The commands that run a server: each loads its configuration and runs one node until it is stopped."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def config_options(command: F) -> F:
 
 
 def load_config(cls: type[C], role: str, toml_path: str | None, overrides: tuple[str, ...], *, show: bool) -> C:
-    """The configuration, from file, environment and flags; ends the program when only its options were asked for."""
+    """Return the configuration from file, environment and flags. End the program when only its options were requested."""
     if show:
         click.echo(print_config(cls))
         raise SystemExit(0)

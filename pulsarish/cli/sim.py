@@ -1,4 +1,4 @@
-"""``pulsarish sim``: whole clusters under virtual time, faults by the seed, and every promise held against what clients saw."""
+"""``pulsarish sim``: whole clusters in virtual time, with faults drawn from the seed, checked against every promise to clients."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ __all__ = ["sim"]
 
 _SEEDS_DEFAULT: Final = "0-99"
 _SAID_CHARS_MAX: Final = 200
-# Processor time, which a busy machine does not use up: a seed takes a few seconds. One that does not end goes round in one callback.
+# Processor time, so that a busy machine does not matter: a seed takes a few seconds. A stuck seed loops in one callback.
 _SEED_SECONDS_MAX: Final = 300
 
 
@@ -72,7 +72,7 @@ def sim() -> None:
     Example:  pulsarish sim run --seeds 0-99
               pulsarish sim replay 17
     """
-    # What simulated nodes warn of belongs into the story of a failed seed, not between the lines of progress.
+    # Warnings of simulated nodes belong to the report of a failed seed, not between the lines of progress.
     configure_logs(level="error")
 
 
@@ -248,10 +248,10 @@ def _run(seed: int, faults: Sequence[Fault] | None = None) -> Trial:
 
 
 class _Outcome(NamedTuple):
-    """What is kept of a seed that was run: its trace may be large."""
+    """The result of a seed without its trace, which may be large."""
 
     seed: int
-    counts: Counts | None  # what it has reached, unless the run itself raised
+    counts: Counts | None  # the goals that it reached, unless the run itself raised
     failed: bool
     story: str
 
@@ -262,7 +262,10 @@ def _outcome(seed: int) -> _Outcome:
 
 
 def _outcomes(seeds: Iterable[int], jobs: int) -> Iterator[_Outcome]:
-    """In the order of the seeds; the next one is taken when a process is free. A user who interrupts it waits for those that run."""
+    """Yield outcomes in the order of the seeds. The next seed starts when a process is free.
+
+    An interruption waits for the seeds that run.
+    """
     if jobs == 1:
         yield from map(_outcome, seeds)
         return
@@ -279,12 +282,12 @@ def _outcomes(seeds: Iterable[int], jobs: int) -> Iterator[_Outcome]:
 
 
 def _begin_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a seed that runs is run to its end
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a running seed is run to its end
     configure_logs(level="error")
 
 
 def _nowhere(_line: str) -> None:
-    """What nodes say whose safeguards are gone is of no interest."""
+    """Drop a line: what nodes without their safeguards log does not matter."""
 
 
 @contextmanager
@@ -302,6 +305,6 @@ def _watched() -> Iterator[None]:
 
 
 def _progress(text: str) -> None:
-    """One line that is written over, for a person who waits; an empty one wipes it."""
+    """Write a line of progress over the last one; an empty text clears it."""
     if sys.stderr.isatty():
         click.echo(f"\r\x1b[K{text}", err=True, nl=False)

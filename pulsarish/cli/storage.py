@@ -1,4 +1,4 @@
-"""``pulsarish storage``: commands for the directories of a bookie that is stopped."""
+"""``pulsarish storage``: commands for the directories of a stopped bookie."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def storage() -> None:
 
 
 class _Progress:
-    """One line on the terminal, drawn again now and then; nothing elsewhere."""
+    """One line on the terminal that is redrawn from time to time; nothing elsewhere."""
 
     def __init__(self) -> None:
         self._shown = sys.stderr.isatty()
@@ -92,7 +92,7 @@ def rebuild(toml_path: str | None, overrides: tuple[str, ...], print_config: boo
 
 async def _rebuild(config: BookieConfig) -> tuple[Rebuilt, str]:
     outside = OutsideWork()
-    # A task that dies is this command's failure, not the end of a server.
+    # A task that fails is this command's failure, not the end of a server.
     parts = production(outside=outside, supervisor=Supervisor(died=lambda _name, _error: None))
     try:
         for directory in (config.journal_path, config.ledger_path, config.index_path):
@@ -124,7 +124,10 @@ def _remove(path: str) -> None:
 
 
 async def _ledgers_given_out(config: BookieConfig, parts: Production, outside: OutsideWork) -> int:
-    """Ledgers with an id below this may have entries or fences here. Raises ``MetadataUnavailable`` for a tree that came back older."""
+    """Return an id that is above all ledgers with entries or fences here.
+
+    Raises ``MetadataUnavailable`` for a tree that came back older.
+    """
     store = await open_store(config.metadata_url, parts, outside)
     try:
         age = await remembered_age(Records(store, parts.clock, parts.random), parts.clock, parts.files, config)

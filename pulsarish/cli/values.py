@@ -16,7 +16,7 @@ __all__ = ["FiniteRange", "properties", "time_ms"]
 
 
 class FiniteRange(click.FloatRange):
-    """A number within bounds; nan, which no bound refuses, and infinity are none."""
+    """A number within bounds. Infinity is refused, and nan, which no bound refuses."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
@@ -26,7 +26,7 @@ class FiniteRange(click.FloatRange):
 
 
 def time_ms(text: str) -> int:
-    """Milliseconds since the epoch: these themselves, an ISO date and time of this machine's zone, or for how long ago (``2h``).
+    """Return milliseconds since the epoch, from milliseconds, an ISO date and time in this machine's zone, or an age (``2h``).
 
     Raises ``click.BadParameter`` saying so.
     """
@@ -43,7 +43,7 @@ def time_ms(text: str) -> int:
 
 
 def properties(context: click.Context, parameter: click.Parameter, pairs: Iterable[str]) -> dict[str, str]:
-    """The callback of an option that is given many times as ``NAME=VALUE``."""
+    """Return a record from the values of a repeatable option ``NAME=VALUE``."""
     found = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")

@@ -1,1 +1,1 @@
-"""A relay for clients that can reach one address only: lookups are answered here, and connections passed on to the brokers they name."""
+"""A relay for clients that can reach only one address. It answers lookups and passes connections on to brokers."""

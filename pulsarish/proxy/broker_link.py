@@ -1,4 +1,4 @@
-"""A connection of the proxy's own to a broker, on which it asks for its clients."""
+"""The proxy's own connection to a broker, on which it asks questions for its clients."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _PROTOCOL_VERSION = 20
 
 
 class BrokerLink(ContainedProtocol):
-    """Questions of many clients under request ids of its own."""
+    """A connection that carries questions of many clients, under request ids of its own."""
 
     def __init__(self, tasks: Tasks, config: ProxyConfig) -> None:
         super().__init__(tasks)
         self.lost = False
         self._writable = asyncio.Event()
-        self._turns = asyncio.Lock()  # of questions, while the broker receives no more
+        self._turns = asyncio.Lock()  # of questions, while the broker does not receive them
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(config.max_message_size_bytes + ENVELOPE_BYTES_MAX)
         self._waiting: dict[int, asyncio.Future[pb.Command]] = {}
@@ -72,7 +72,7 @@ class BrokerLink(ContainedProtocol):
             future.set_result(command)
 
     async def ask(self, question: pb.Command) -> pb.Command:
-        """The answer, under the question's own request id. Raises ``ServiceNotReady`` when the broker goes away."""
+        """Return the answer, under the question's own request id. Raises ``ServiceNotReady`` when the broker goes away."""
         body = command_body(question)
         assert body is not None
         async with self._turns:
@@ -104,7 +104,7 @@ class BrokerLink(ContainedProtocol):
 
 
 class BrokerLinks:
-    """One link a broker, made when it is needed."""
+    """One link for each broker, made when it is needed."""
 
     def __init__(self, world: World, config: ProxyConfig) -> None:
         self._world = world
@@ -112,7 +112,7 @@ class BrokerLinks:
         self._links: dict[str, BrokerLink] = {}
 
     async def ask(self, address: str, question: pb.Command) -> pb.Command:
-        """Raises ``ServiceNotReady`` when there is no answer in time."""
+        """Return the answer of the broker at an address. Raises ``ServiceNotReady`` when there is no answer in time."""
         try:
             async with self._world.clock.timeout(self._config.broker_answer_timeout_seconds):
                 return await (await self._link(address)).ask(question)
@@ -127,7 +127,7 @@ class BrokerLinks:
             assert isinstance(protocol, BrokerLink)
             before = self._links.get(address)
             if before is not None and not before.lost:
-                protocol.close()  # another client's question was faster
+                protocol.close()  # another task made the link first
                 return before
             link = self._links[address] = protocol
         return link

@@ -1,4 +1,4 @@
-"""Which brokers there are, and which of them a client may be relayed to."""
+"""The registered brokers, and those of them that a client may be relayed to."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _RELAYED_TO = "{} of a registered broker that this proxy may relay to (option al
 
 
 class KnownBrokers:
-    """Follows the registrations. What was known stays so while the metadata are away (rule 19)."""
+    """Follow the registrations of brokers. While the metadata are away the last known ones stay (rule 19)."""
 
     def __init__(self, world: World, config: ProxyConfig) -> None:
         self.names: tuple[str, ...] = ()
-        """Of the brokers that may be relayed to."""
+        """The names of the brokers that clients may be relayed to."""
         self._binary: tuple[str, ...] = ()
         self._grpc_ports: frozenset[str] = frozenset()
         self._binary_ports: frozenset[str] = frozenset()
@@ -47,14 +47,14 @@ class KnownBrokers:
         self._changed.set()
 
     def check_binary(self, address: str) -> None:
-        """Raise ``NotAllowed`` unless this is where a broker that may be relayed to serves the binary protocol."""
+        """Raise ``NotAllowed`` unless an allowed broker serves the binary protocol at this address."""
         if address not in self._binary_ports:
             raise NotAllowed(f"{address} is no {_RELAYED_TO.format('address of the binary protocol')}")
 
     def check(self, address: str) -> None:
-        """Raise ``NotAllowed`` unless this is where a broker that may be relayed to serves clients, by any of its listeners.
+        """Raise ``NotAllowed`` unless an allowed broker serves clients at this address, by any of its listeners.
 
-        HTTP is for administration: its ports are relayed to with ``relay_administration`` only.
+        HTTP is for administration: its ports are allowed with ``relay_administration`` only.
         """
         if address in self._grpc_ports or address in self._binary_ports:
             return
@@ -66,7 +66,7 @@ class KnownBrokers:
             )
 
     def any(self) -> str:
-        """The address of some broker's binary face. Raises ``ServiceNotReady``."""
+        """Return the address of some broker's binary listener. Raises ``ServiceNotReady``."""
         if not self._binary:
             raise ServiceNotReady("no broker is registered with an address of the binary protocol that this proxy may use; try again")
         return self._world.random.choice(self._binary)
@@ -97,7 +97,7 @@ class KnownBrokers:
         return found
 
     def _use(self, brokers: Sequence[BrokerRegistration]) -> None:
-        """Others are registered now. A broker is allowed with all its faces if one of its addresses is."""
+        """Use these registrations. A broker is allowed with all its ports if one of its addresses is."""
         names: list[str] = []
         binary: list[str] = []
         ports: list[ListenerAddresses] = []

@@ -16,7 +16,7 @@ _MIB = 1 << 20
 
 
 class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Every option of a proxy process."""
+    """The options of a proxy process."""
 
     pulsar_address: Annotated[str, Meta(description="host:port of Apache Pulsar's binary protocol; port 0 picks a free one.")] = (
         "127.0.0.1:6650"
@@ -92,7 +92,7 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = REPEATS_MAX
 
     def validate(self) -> None:
-        """Raises ``ConfigError`` for settings that do not fit together."""
+        """Raise ``ConfigError`` for settings that do not fit together."""
         for address in self.allowed_brokers:
             host, colon, port = address.rpartition(":")
             if not (host and colon and port.isdecimal()):

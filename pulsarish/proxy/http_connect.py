@@ -1,6 +1,6 @@
-"""CONNECT of HTTP: how gRPC clients, ours among them, and tools of HTTP pass through a proxy (RFC 9110, section 9.3.6).
+"""HTTP's CONNECT, with which gRPC clients, this project's own included, and HTTP tools pass a proxy (RFC 9110, section 9.3.6).
 
-Such clients know the brokers' own addresses, from lookups; all that they cannot do is reach them.
+Such clients know the brokers' own addresses from lookups, but cannot reach them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _REQUEST: Final = re.compile(rb"CONNECT ([A-Za-z0-9._\-\[\]:]+:[0-9]{1,5}) HTTP/
 
 
 class HttpConnectConnection(RelayedConnection):
-    """Made for each connection that is accepted."""
+    """One accepted connection of an HTTP client."""
 
     def begun(self) -> None:
         self._head = bytearray()
 
     def received(self, data: bytes) -> None:
         if self._started:
-            return  # it was refused
+            return  # the connection was refused
         self._head += data
         self.input_waits(len(self._head))
         end = self._head.find(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""The proxy as a process."""
+"""Start of the proxy's process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _GRACE_SECONDS = 1.0
 
 
 class Proxy:
-    """One proxy; ``Counts`` of its connections."""
+    """One proxy, which counts its connections (``Counts``)."""
 
     def __init__(self, world: World, config: ProxyConfig, lags: Histogram | None = None) -> None:
         self.pulsar_address = ""
@@ -37,7 +37,7 @@ class Proxy:
         self._links = BrokerLinks(world, config)
         self._connections: dict[RelayedConnection, None] = {}
         self._opened_count = self._relayed_bytes = 0
-        # Each connection of a client takes another one, to its broker.
+        # Each connection of a client needs a second one, to its broker.
         connections_max = connections_limit(2 * config.connections_max) // 2
         self.limits = limits = PeerLimits(
             ConnectionSlots(connections_max, config.connections_per_ip_max),
@@ -58,7 +58,7 @@ class Proxy:
         self._session.export(metrics)
 
     async def start(self) -> None:
-        """Raises ``OSError`` (a port in use)."""
+        """Begin to listen. Raises ``OSError`` (a port in use)."""
         self._brokers.start()
         connections = self._world.connections
         binary = await connections.serve_bytes(self._config.pulsar_address, self._connection)
@@ -101,7 +101,7 @@ class Proxy:
         return await answer_watcher(request, self._health, self._metrics)
 
     def _health(self) -> HttpResponse:
-        """200 while it knows a broker."""
+        """Return 200 while the proxy knows a broker."""
         reason = "" if self._brokers.names else "no broker is registered that may be relayed to"
         body = {"status": "unhealthy" if reason else "ok", "reason": reason, "brokers": list(self._brokers.names)}
         return HttpResponse(503 if reason else 200, msgspec.json.encode(body))

@@ -1,10 +1,11 @@
 """A client's connection to the proxy.
 
-It begins with CONNECT. One that names a broker is passed on to it, byte for byte from then on, if the broker may be relayed to. Any other
-one asks questions: lookups are followed to their end, so that the answer names the owner, with the word that it is reached through here.
+It begins with CONNECT. If CONNECT names a broker, and clients may be relayed to it, the connection is passed on
+to that broker, byte for byte from then on. Any other connection asks questions. The proxy follows lookups to
+their end, so that the answer names the owner, and says that the owner is reached through the proxy.
 
-All clients that ask share one connection to each broker. So a client has few questions open at a time, which are small, and none of its
-next ones is begun while it does not receive answers.
+All clients that ask share one connection to each broker. So a client may have few open questions at a time,
+and they must be small. The proxy does not begin its next ones while it does not receive answers.
 """
 
 from __future__ import annotations
@@ -31,20 +32,21 @@ _REDIRECTS_MAX: Final = 10
 _FIRST_FRAME_BYTES_MAX: Final = 64 << 10
 """The largest frame before CONNECTED: CONNECT has at most a token and a few names."""
 _QUESTIONS_MAX: Final = 20
-"""Questions of one connection that wait for a broker's answer; the next ones wait until one of them is answered. A broker answers 100
-questions of a connection at a time, and all clients of the proxy share that one."""
+"""Questions of one connection that wait for a broker's answer. The next ones wait until one of them is answered.
+A broker answers 100 questions of a connection at a time, and all clients of the proxy share that connection.
+"""
 _QUESTION_BYTES_MAX: Final = 1 << 20
 """The largest question: one with a schema, which has to fit into a node of the metadata."""
 _QUESTION_COST_BYTES: Final = 4 << 10
-"""What an open question takes in memory, besides its bytes."""
+"""The memory of an open question besides its bytes."""
 _COMMAND_COST_BYTES: Final = 64
-"""The same of a command that is not begun."""
+"""The memory of a received command that is not begun, besides its bytes."""
 _ASKED_OF_BROKERS: Final = frozenset({21, 32, 34, 39})
 _NEED_A_BROKER: Final = "this connection is for lookups; connect to the broker that a lookup names, through this proxy"
 
 
 class ClientConnection(RelayedConnection):
-    """Made for each connection that is accepted."""
+    """One accepted connection of a client of the binary protocol."""
 
     def __init__(self, world: World, config: ProxyConfig, brokers: KnownBrokers, links: BrokerLinks, counts: Counts) -> None:
         super().__init__(world, config, brokers, counts)
@@ -69,7 +71,7 @@ class ClientConnection(RelayedConnection):
         self.pace()
 
     def pace(self) -> None:
-        """Begin what was received as far as the limits allow, and read on or not."""
+        """Begin received questions as far as the limits allow, and read on or pause."""
         try:
             while self._commands and self._may_begin():
                 encoded = self._commands.popleft()
@@ -92,15 +94,13 @@ class ClientConnection(RelayedConnection):
     def _may_begin(self) -> bool:
         return self.alive and not self._passed_on and not self._unsent and self._questions < _QUESTIONS_MAX
 
-    # -- what comes in
-
     def _handle(self, command: pb.Command, size_bytes: int) -> None:
         if not self._connected:
             if command.type != 2:
                 raise Malformed(f"a connection begins with CONNECT, not with a command of type {command.type}")
             self._connected = True
             self.started()
-            # A broker takes frames a little larger than the greatest message, so that a question may grow on its way.
+            # A broker accepts frames a little larger than the largest message, so that a question may grow on its way.
             self._reader.frame_bytes_max = min(self._config.max_message_size_bytes, _QUESTION_BYTES_MAX)
             if command.connect.proxy_to_broker_url:
                 self._passed_on = True
@@ -126,7 +126,7 @@ class ClientConnection(RelayedConnection):
             self._say(_refusal(command.type, request_id, NotAllowed(_NEED_A_BROKER)))
 
     async def _connect(self, address: str) -> None:
-        """Give the broker that the client names the client's CONNECT as if it had come straight."""
+        """Send the client's CONNECT to the broker that it names, as if the client had connected directly."""
         try:
             self._brokers.check_binary(address)
             await self.pass_on(address)
@@ -146,7 +146,7 @@ class ClientConnection(RelayedConnection):
         self._say(answer)
         self._questions -= 1
         self._questions_bytes -= size_bytes + _QUESTION_COST_BYTES
-        self.input_waits(0)  # it made progress, and begins to wait again
+        self.input_waits(0)  # it made progress, and its waiting time starts again
         self.pace()
 
     async def _look_up(self, question: pb.Command) -> pb.Command:
@@ -177,7 +177,7 @@ class ClientConnection(RelayedConnection):
         self.write(command_frame(command))
 
     async def _keep_alive(self) -> None:
-        """End silent connections for lookups. On relayed ones broker and client see to that themselves."""
+        """Close silent connections that ask questions. On relayed ones broker and client do that themselves."""
         interval, limit = self._config.keep_alive_interval_seconds, self._config.keep_alive_timeout_seconds
         while not self._not_for_lookups():
             await self._world.clock.sleep(interval)

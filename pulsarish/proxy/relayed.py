@@ -1,8 +1,8 @@
-"""A client's connection that is passed on to a broker, byte for byte: what all faces of the proxy share.
+"""A client's connection that is passed on to a broker, byte for byte. All listeners of the proxy share this code.
 
-Memory is bounded whatever a client does: a connection must begin in time, and each end is read no faster than the other one receives.
-What waits in between is counted. A connection whose input waits, or that does not receive, is ended when all of them together hold too
-much (``runtime/peer_limits.py``).
+Memory is bounded whatever a client does: a connection must begin in time, and each end is read no faster than
+the other one receives. The bytes that wait in between are counted. When all connections together hold too many
+bytes, one whose input waits, or that does not receive, is closed (``runtime/peer_limits.py``).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _BrokerEnd(ContainedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
-        self.transport.set_write_buffer_limits(high=0)  # all that waits is counted
+        self.transport.set_write_buffer_limits(high=0)  # all bytes that wait are counted
         self._client.write(self._greeting)
 
     def data_received(self, data: bytes) -> None:
@@ -69,8 +69,11 @@ class _BrokerEnd(ContainedProtocol):
 
 
 class RelayedConnection(ContainedProtocol):
-    """Until ``hold`` what the client says goes to ``received``; after ``pass_on`` it goes to the broker. Each end is read no faster than
-    the other takes it."""
+    """A connection that can be passed on to a broker.
+
+    Until ``hold`` the client's bytes go to ``received``; after ``pass_on`` they go to the broker. Each end is read no
+    faster than the other one receives.
+    """
 
     def __init__(self, world: World, config: ProxyConfig, brokers: KnownBrokers, counts: Counts) -> None:
         super().__init__(world.tasks)
@@ -81,7 +84,7 @@ class RelayedConnection(ContainedProtocol):
         self._counts = counts
         self._transport: asyncio.Transport | None = None
         self._broker: _BrokerEnd | None = None
-        self._held: list[bytes] | None = None  # received while the broker is being connected to
+        self._held: list[bytes] | None = None  # received while the connection to the broker is made
         self._admitted = False
         self._started = False
         self._watches: dict[asyncio.Task[None], None] = {}
@@ -99,22 +102,22 @@ class RelayedConnection(ContainedProtocol):
             self._transport.abort()
             return
         self._admitted = True
-        self._transport.set_write_buffer_limits(high=0)  # all that waits is counted
+        self._transport.set_write_buffer_limits(high=0)  # all bytes that wait are counted
         self._world = contained(self._world, self.scope)
         self._counts.opened(self)
         self.watch(self._end_unless_started(), "start")
         self.begun()
 
     def begun(self) -> None:
-        """Called when the connection has a slot."""
+        """Begin to serve the connection: it has a slot."""
 
     def started(self) -> None:
-        """Note that the client has said what it wants: the connection does not make room for new ones any more."""
+        """Note that the client has sent its request: the connection does not make room for new ones any more."""
         self._started = True
         self._counts.limits.slots.mark_active(self)
 
     def watch(self, work: Coroutine[object, object, None], what: str) -> None:
-        """Start a task that ends with the connection: one of each connection that is gone would fill memory."""
+        """Start a task that ends with the connection, because tasks of closed connections would fill the memory."""
         task = self._world.tasks.spawn(work, name=f"{what} {self.peer}")
         self._watches[task] = None
         task.add_done_callback(lambda done: self._watches.pop(done, None))
@@ -162,11 +165,11 @@ class RelayedConnection(ContainedProtocol):
             self._counts.limits.partial_input.set(self, size_bytes)
 
     def pace(self) -> None:
-        """Read on from a client that is not passed on, or not."""
+        """Read on from a client that is not passed on, or pause."""
         self.read(wanted=not self._unsent and self._held is None)
 
     def _take_in(self, *, wanted: bool) -> None:
-        """Read on or not from the end whose bytes the client gets."""
+        """Read on or pause at the end whose bytes go to the client."""
         end = self._broker
         if end is None:
             self.pace()
@@ -188,20 +191,20 @@ class RelayedConnection(ContainedProtocol):
         self.write(data)
 
     def write(self, data: bytes) -> None:
-        # uvloop's transports refuse to be written to after an abort.
+        # uvloop's transports refuse writes after an abort.
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
             if self._unsent:
                 self._note_unsent()
 
     def read(self, *, wanted: bool) -> None:
-        """Read on from the client or not."""
+        """Read on from the client, or pause."""
         if self._transport is not None and not self._transport.is_closing() and wanted != self._reading:
             self._reading = wanted
             (self._transport.resume_reading if wanted else self._transport.pause_reading)()
 
     def close(self) -> None:
-        """Close after what was written is sent; a client that does not receive it is disconnected."""
+        """Close after the written bytes are sent; a client that does not receive them is disconnected."""
         transport = self._transport
         if transport is not None and not transport.is_closing():
             transport.close()
@@ -221,7 +224,7 @@ class RelayedConnection(ContainedProtocol):
             self._transport.abort()
 
     def hold(self, first: bytes) -> None:
-        """Keep ``first``, and what still comes, for the broker that ``pass_on`` will connect to. Read no more until then."""
+        """Keep ``first``, and later bytes, for the broker that ``pass_on`` will connect to. Do not read further until then."""
         self._held = [first]
         self.input_waits(len(first))
         self.pace()
@@ -231,9 +234,9 @@ class RelayedConnection(ContainedProtocol):
         return self._transport is not None and not self._transport.is_closing()
 
     async def pass_on(self, address: str, *, greeting: bytes = b"") -> None:
-        """Connect to a broker, and give it what was held. The client gets ``greeting`` before anything of the broker's.
+        """Connect to a broker, and send it the kept bytes. The client gets ``greeting`` before any byte of the broker.
 
-        ``address`` is one that ``KnownBrokers`` allows. Raises ``ServiceNotReady``.
+        ``address`` must be one that ``KnownBrokers`` allows. Raises ``ServiceNotReady``.
         """
         end = _BrokerEnd(self._world.tasks, self, greeting)
         try:

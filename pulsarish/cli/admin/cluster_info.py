@@ -26,7 +26,7 @@ def cluster_info(admin: Admin, output: str) -> None:
     try:
         leader = admin.brokers.leader()["brokerId"]
     except NotFound:
-        leader = None  # one is being elected
+        leader = None  # a leader is being elected
     found = {
         "cluster": admin.clusters.list()[0],
         "version": admin.brokers.version(),

@@ -1,4 +1,4 @@
-"""What all commands of the administration share: their options and arguments, the question before something is lost, lists of names."""
+"""What the commands of the administration share: options and arguments, the question before data are lost, lists of names."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _admin(context: click.Context, parameter: click.Parameter, url: str) -> Admi
 
 
 def admin_option(command: F) -> F:
-    """``--admin-url``, which the command gets as ``admin``, ready to be asked."""
+    """Add ``--admin-url``. The command gets the client as ``admin``, ready for use."""
     return click.option(
         "--admin-url",
         "admin",
@@ -86,7 +86,7 @@ subscription_argument: Final = click.argument("subscription", shell_complete=com
 
 
 def page_options(command: F) -> F:
-    """``--after`` and ``--limit``, which the command gets as ``after`` and ``limit``."""
+    """Add ``--after`` and ``--limit``. The command gets them as ``after`` and ``limit``."""
     limit = click.option("-n", "--limit", type=click.IntRange(1, 100_000), help="Greatest number of items; all without it.")
     return click.option("--after", default="", metavar="NAME", help="Only what comes after this one, the last of the page before.")(
         limit(command)
@@ -94,12 +94,12 @@ def page_options(command: F) -> F:
 
 
 def property_option(help_text: str) -> Callable[[F], F]:
-    """``--property NAME=VALUE``, many times, which the command gets as the record ``properties``."""
+    """Add a repeatable ``--property NAME=VALUE``. The command gets the record ``properties``."""
     return click.option("-p", "--property", "properties", multiple=True, metavar="NAME=VALUE", callback=values.properties, help=help_text)
 
 
 def finish(label: str, work: Callable[[], None], *, total: int | None = None, measure: Callable[[], int] | None = None) -> None:
-    """Do what a broker may be too slow for in the time of one request: it is asked again, and goes on where it stopped.
+    """Do work that may take a broker longer than one request: repeat the request, which continues where it stopped.
 
     ``total`` and ``measure`` are those of ``Progress``. Raises what ``work`` raises; ``Timeout`` when it is still not done.
     """
@@ -113,13 +113,13 @@ def finish(label: str, work: Callable[[], None], *, total: int | None = None, me
             except NotFound:
                 if attempt == 1:
                     raise
-                return  # the attempt before was done in the end
+                return  # the earlier attempt was finished after all
             else:
                 return
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask the person at a terminal. In a script the command itself is the answer, and nothing waits for one that never comes."""
+    """Ask a person at a terminal. In a script the command itself is the answer, and it waits for no input."""
     if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     if not click.confirm(question, err=True):

@@ -1,4 +1,4 @@
-"""Commands of ``pulsarish topics`` for compaction: the newest message of each key, beside the log."""
+"""Commands of ``pulsarish topics`` for compaction, which keeps the newest message of each key in a separate ledger."""
 
 from __future__ import annotations
 

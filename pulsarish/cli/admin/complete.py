@@ -1,4 +1,4 @@
-"""Names for the shell to complete, asked of a broker with little patience: without an answer there is nothing to complete."""
+"""Names for the shell to complete. A broker has a short time to answer; without an answer there is nothing to complete."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _namespaces(admin: Admin, context: click.Context, begun: str) -> list[str]:
 
 
 def _topics(admin: Admin, context: click.Context, begun: str) -> list[str]:
-    """In the form in which it was begun: full, ``tenant/namespace/topic``, or bare."""
+    """Return topics in the form that the user began: full, ``tenant/namespace/topic``, or bare."""
     full = begun if begun.startswith(_SCHEME) else _SCHEME + (begun if "/" in begun else f"public/default/{begun}")
     untyped = full[: len(full) - len(begun)]
     tenant, *rest = full.removeprefix(_SCHEME).split("/", 2)
@@ -52,7 +52,7 @@ def _topics(admin: Admin, context: click.Context, begun: str) -> list[str]:
     elif len(rest) == 1:
         names = [f"{_SCHEME}{name}/" for name in admin.namespaces.list(tenant)]
     else:
-        # Whatever begins with this comes after it.
+        # All names with this beginning sort after it.
         names = admin.topics.list(f"{tenant}/{rest[0]}", after=full if rest[1] else "", limit=_ITEMS_MAX)
     return [name.removeprefix(untyped) for name in names]
 

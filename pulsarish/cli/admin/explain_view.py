@@ -1,4 +1,4 @@
-"""Why a topic or a subscription does not move, for a person: who waits, since when, the sentence of its broker, the command that helps."""
+"""Print why a topic or a subscription does not progress: who waits, since when, the broker's sentence, the command that helps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["print_explanation"]
 
 
 def print_explanation(report: Mapping[str, Any], output: str) -> None:
-    """``report``: of a topic or a subscription; of a partitioned topic with ``partitions``."""
+    """Print a report of a topic or a subscription; that of a partitioned topic has ``partitions``."""
     if output == "json":
         print_json(report)
         return

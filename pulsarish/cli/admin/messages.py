@@ -1,4 +1,4 @@
-"""Messages that the administration shows: one after the other as they come, or as JSON; a batch is taken apart."""
+"""Print messages of the administration: one after the other as they come, or as JSON. Batches are split into messages."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _Row = dict[str, Any]
 
 
 def form_option(command: F) -> F:
-    """How payloads are shown."""
+    """Add ``--format``, which says how payloads are shown."""
     return click.option("--format", "form", type=click.Choice(["text", "hex"]), default="text", show_default=True, help="Of the payloads.")(
         command
     )
 
 
 def print_messages(messages: Iterable[Answer], output: str, form: str) -> None:
-    """Ids, keys and properties are talk, payloads are data: what goes into a pipe is what was sent."""
+    """Print messages. Ids, keys and properties go to stderr and payloads to stdout, so a pipe gets what was sent."""
     rows: list[_Row] = []
     for answer in messages:
         for row in _messages_of(answer):
@@ -57,7 +57,7 @@ def _messages_of(answer: Answer) -> Iterator[_Row]:
     headers, payload = answer
     published = headers.get("x-pulsar-publish-time")
     whole: _Row = {
-        "id": headers.get("x-pulsar-message-id", "").removesuffix(":-1"),  # as `read` prints and takes it
+        "id": headers.get("x-pulsar-message-id", "").removesuffix(":-1"),  # as `read` prints and accepts it
         "key": headers.get("x-pulsar-partition-key"),
         "publish_time": int(datetime.fromisoformat(published).timestamp() * 1000) if published else None,
         "properties": _properties(headers),
@@ -71,7 +71,7 @@ def _messages_of(answer: Answer) -> Iterator[_Row]:
     if count is None:
         yield whole
         return
-    # Here, because most commands need neither and both take their time to load.
+    # Imported here: most commands need neither, and both load slowly.
     from pulsarish.wire._pb.message_pb2 import SingleMessageMetadata
     from pulsarish.wire.payload import split_batch
 
@@ -92,7 +92,7 @@ def _properties(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def parse_position(context: click.Context, parameter: click.Parameter, text: str) -> tuple[int, int]:
-    """``LEDGER:ENTRY``; what is printed for a message of a batch has its index behind, which is not asked for here."""
+    """Return the position in ``LEDGER:ENTRY``. The index that follows in a printed message of a batch is ignored."""
     parts = text.split(":")
     if len(parts) not in (2, 3) or not all(part.isdecimal() for part in parts[:2]):
         raise click.BadParameter(f"{text!r} must be LEDGER:ENTRY")

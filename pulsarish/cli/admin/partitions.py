@@ -18,7 +18,7 @@ from pulsarish.model.topic_name import TopicName
 __all__ = ["create_with_partitions", "delete_topic", "gone_partitions", "partitions"]
 
 _STEP: Final = 500
-"""Partitions that one request makes: a broker takes 30 s at the most for one."""
+"""Partitions that one request makes: a broker takes at most 30 s for one request."""
 _LIST_SECONDS: Final = 5.0
 
 
@@ -98,7 +98,7 @@ def _grow(admin: Admin, topic: str, before: int, count: int) -> None:
 
 
 def delete_topic(admin: Admin, topic: str, *, force: bool) -> None:
-    """Delete a topic; with very many partitions, saying how many are gone."""
+    """Delete a topic; with very many partitions, show how many are deleted."""
     count = admin.topics.partitions(topic)
     measure = gone_partitions(admin, TopicName.parse(topic), count) if count > _STEP else None
     work = partial(admin.topics.delete, topic, force=force)
@@ -106,7 +106,7 @@ def delete_topic(admin: Admin, topic: str, *, force: bool) -> None:
 
 
 def gone_partitions(admin: Admin, name: TopicName, count: int) -> Callable[[], int]:
-    """How many of a topic's partitions do not exist any more, as far as could be found out."""
+    """Return a function that counts the deleted partitions of a topic, as far as they can be found."""
     prefix = f"{name.full}-partition-"
     patient = admin.with_timeout(_LIST_SECONDS)
     seen = 0
@@ -116,7 +116,7 @@ def gone_partitions(admin: Admin, name: TopicName, count: int) -> Callable[[], i
         try:
             names = patient.topics.list(name.namespace_name, after=prefix, limit=count)
         except PulsarishError:
-            return seen  # the work itself says what is wrong
+            return seen  # the request itself reports what is wrong
         seen = max(seen, count - sum(each.startswith(prefix) for each in names))
         return seen
 

@@ -1,4 +1,4 @@
-"""The ``set-``, ``get-`` and ``remove-`` commands of single policies, made of the table in ``pulsarish.admin.policies``.
+"""The ``set-``, ``get-`` and ``remove-`` commands of single policies, made from the table in ``pulsarish.admin.policies``.
 
 People write units (``7d``, ``10GB``, ``on``) and read them in tables; JSON has Apache Pulsar's plain numbers.
 """
@@ -34,7 +34,7 @@ PLACEHOLDERS: Final[Mapping[str, str]] = {
     "count": "NUMBER",
     "rate": "NUMBER",
 }
-"""What stands in help for a value that is no choice, by the field's unit."""
+"""The placeholder in help for a value that is not a choice, by the field's unit."""
 _WORD: Final = re.compile(r"\w+")
 _VERBS: Final = ("set", "get", "remove")
 
@@ -42,7 +42,7 @@ _Run = Callable[..., None]
 
 
 class PolicyGroup(AdminGroup):
-    """A group that also has three commands for each policy of its level; they are made when they are asked for."""
+    """A group with three more commands for each policy of its level, which are made on demand."""
 
     level: ClassVar[Level]
 
@@ -60,7 +60,7 @@ class PolicyGroup(AdminGroup):
         return {"set": _set_command, "get": _get_command, "remove": _remove_command}[verb](self.level, policy)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands, and a line a policy instead of one for each of its three."""
+        """Write the commands, and one line for each policy instead of one for each of its three commands."""
         with formatter.section("Commands"):
             commands = [(name, self.commands[name]) for name in super().list_commands(ctx)]
             formatter.write_dl([(name, command.get_short_help_str(LINE_MAX)) for name, command in commands if not command.hidden])
@@ -69,7 +69,7 @@ class PolicyGroup(AdminGroup):
 
 
 def _parse(text: str, field: Field) -> int | float:
-    """A field of a policy from what people write. Raises ``ValueError`` that says how to write it."""
+    """Return a field of a policy from what people write. Raises ``ValueError`` that says how to write it."""
     match field.unit:
         case "minutes" | "seconds":
             return parse_duration(text, unit_seconds=_UNIT_SECONDS[field.unit], unlimited=field.unlimited)
@@ -94,7 +94,7 @@ def _number(text: str, field: Field) -> int | float:
 
 
 def format_value(value: Any, field: Field) -> str:
-    """As people write it; what is not there is ``-``."""
+    """Return a value as people write it; a missing one is ``-``."""
     if value is None:
         return "-"
     match field.unit:
@@ -111,7 +111,7 @@ def format_value(value: Any, field: Field) -> str:
 
 
 def _parameter(field: Field) -> Callable[[_Run], _Run]:
-    """The argument or option that a field is on the command line."""
+    """Return the argument or option that a field has on the command line."""
 
     def parsed(context: click.Context, parameter: click.Parameter, text: str | None) -> int | float | None:
         try:
@@ -138,7 +138,7 @@ def _name(field: Field) -> str:
 def _command(
     level: Level, verb: str, policy: Policy, run: _Run, what: str, parameters: Sequence[Callable[[_Run], _Run]] = (), arguments: str = ""
 ) -> click.Command:
-    """The command of a function. ``parameters`` are its own; ``arguments`` are those of the example."""
+    """Return the command of a function. ``parameters`` are its own; ``arguments`` are those of the example."""
     example = " ".join(["pulsarish", f"{level}s", f"{verb}-{policy.name}", _EXAMPLE_RESOURCE[level], *arguments.split()])
     run = admin_option(run)
     for parameter in reversed(parameters):
@@ -169,7 +169,7 @@ def _set_command(level: Level, policy: Policy) -> click.Command:
 
 
 def _in_options(text: str, level: Level, policy: Policy) -> list[str]:
-    """What the fields that a broker names, which are those of the JSON, are on the command line."""
+    """Replace field names of a broker's error, which are those of the JSON, by their options."""
     words = set(_WORD.findall(text))
     own = {field.key for field in policy.fields}
     notes = [f"{field.key} is --{field.option}" for field in policy.fields if field.key in words]
@@ -179,7 +179,7 @@ def _in_options(text: str, level: Level, policy: Policy) -> list[str]:
 
 
 def _sent(policy: Policy, values: Mapping[str, Any]) -> Any:
-    """The policy's JSON form from the command's values."""
+    """Return the policy's JSON form from the command's values."""
     if policy.plain is not None:
         return _json(values["value"], policy.plain)
     given = {field.key: _json(values[_name(field)], field) for field in policy.fields if values[_name(field)] is not None}
@@ -191,7 +191,7 @@ def _sent(policy: Policy, values: Mapping[str, Any]) -> Any:
 
 
 def _check_limit(policy: Policy, given: Mapping[str, Any]) -> None:
-    """A limit of another kind would be kept and never looked at."""
+    """Refuse a limit of a kind that the policy does not use: it would be stored and never applied."""
     fields = {field.key: field for field in policy.fields}
     kinds = fields[policy.kind]
     kind = given.get(policy.kind, kinds.choices[0])
@@ -222,7 +222,7 @@ _FORMS: Final = {
 
 
 def _note(policy: Policy) -> str:
-    """What the one argument means, which has no line of its own in the help."""
+    """Return what the single argument means, because arguments have no line of their own in the help."""
     field = policy.plain
     if field is None or not field.what:
         return ""

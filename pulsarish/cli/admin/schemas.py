@@ -63,7 +63,7 @@ def schemas() -> None:
 
 
 def _definition(command: F) -> F:
-    """The type and the definition of a schema."""
+    """Add the type and the definition of a schema."""
     kind = click.option(
         "--type",
         "kind",

@@ -1,4 +1,4 @@
-"""A topic's statistics for a person: what stands still first, then what flows, then who produces and who consumes. All of it is JSON's."""
+"""Print a topic's statistics: first what is blocked, then rates, then producers and consumers. JSON has all of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PARTITIONS: Final = ["partition", "msg/s in", "msg/s out", "stored", "backlog",
 
 
 def print_stats(topic: str, stats: Mapping[str, Any]) -> None:
-    """``stats``: of a topic, or summed up over the partitions of one, which then may come one by one in ``partitions``."""
+    """Print statistics of a topic, or sums over its partitions, which may then follow one by one in ``partitions``."""
     print_record(_head(topic, stats), "table")
     for line in _stuck(stats):
         print_line(f"  {line}")
@@ -50,7 +50,7 @@ def _head(topic: str, stats: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _stuck(stats: Mapping[str, Any]) -> list[str]:
-    """The broker's own words, each once: partitions have many of them in common."""
+    """Return the broker's sentences, each once: partitions have many of them in common."""
     lines = list(dict.fromkeys(line for line in stats.get("diagnosis", ()) if line != _NOTHING_STUCK))
     return [*lines[:_LINES_MAX], *([f"and {len(lines) - _LINES_MAX} more"] if len(lines) > _LINES_MAX else [])]
 

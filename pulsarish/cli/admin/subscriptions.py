@@ -300,7 +300,7 @@ def _peeked(admin: Admin, topic: str, subscription: str, count: int) -> Iterator
         except NotFound:
             if number == 1:
                 raise
-            return  # there are fewer than were asked for
+            return  # the backlog has fewer than were requested
 
 
 @subscriptions.command()

@@ -1,6 +1,7 @@
-"""What to do next, for errors of the administration: notes that are printed below them.
+"""Hints for errors of the administration: what to do next, printed below the error.
 
-Names that are near the one that was not found are asked for with a short patience: an error must not take longer than what failed.
+To suggest names near the one that was not found, the command asks a broker with a short timeout: an error must
+not take longer than the request that failed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _LOOKED_AT_MAX: Final = 2_000
 
 
 def add_hints(error: PulsarishError, values: Mapping[str, Any]) -> None:
-    """``values``: the command's arguments and options by name."""
+    """Add hints to an error. ``values`` has the command's arguments and options by name."""
     for hint in _hints(error, values):
         error.add_note(hint)
 
@@ -34,7 +35,7 @@ def _hints(error: PulsarishError, values: Mapping[str, Any]) -> Iterable[str]:
             name = TopicName.parse(values["topic"])
             known = _known(values, lambda admin: admin.topics.list(name.namespace_name, limit=_LOOKED_AT_MAX))
             yield from _near(str(name), known)
-            # Who wants it deleted does not want it made, and a partition is made by its topic.
+            # A user who deletes it does not want to create it, and a partition is created with its topic.
             if "force" not in values and name.partition < 0 and str(name) not in known:
                 yield f"make it with: pulsarish topics create {values['topic']}"
         case NotFound() if "namespace" in values and "/" in values["namespace"]:
@@ -53,7 +54,7 @@ def _hints(error: PulsarishError, values: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _known(values: Mapping[str, Any], names: Callable[[Admin], Iterable[str]]) -> list[str]:
-    """Names that there are; none when they cannot be had: the error itself is what matters."""
+    """Return existing names; none when they cannot be read, because the error itself is what matters."""
     admin = values["admin"]
     assert isinstance(admin, Admin)
     try:
@@ -63,10 +64,10 @@ def _known(values: Mapping[str, Any], names: Callable[[Admin], Iterable[str]]) -
 
 
 def _near(wanted: str, known: Sequence[str]) -> Iterable[str]:
-    """Names that are near what was asked for; nothing when that is there: then something of it was not found."""
+    """Return names near the wanted one; none when that exists, because then another part of it was not found."""
     if wanted in known:
         return
-    # The last part decides: that the rest is alike says nothing.
+    # Compare the last part only: equal first parts mean nothing.
     by_last = {name.rpartition("/")[2]: name for name in known}
     near = [by_last[last] for last in difflib.get_close_matches(wanted.rpartition("/")[2], by_last, _NEAR_MAX)]
     if near:

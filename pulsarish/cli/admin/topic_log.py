@@ -1,4 +1,4 @@
-"""Commands of ``pulsarish topics`` for what is in a topic's log: its ledgers, its messages, its end, and how it is emptied."""
+"""Commands of ``pulsarish topics`` for a topic's log: its ledgers, its messages, its end, and how to empty it."""
 
 from __future__ import annotations
 
