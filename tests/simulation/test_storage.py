@@ -61,7 +61,7 @@ def test_an_index_that_lacks_what_was_synced_is_refused(scenario: str) -> None:
 def test_a_journal_that_was_given_up_makes_limbo_and_no_negatives() -> None:
     counts = played("limbo")
     assert counts.limbo > 0
-    assert counts.mended > 0
+    assert counts.repaired > 0
     assert counts.unreadable > 0
 
 

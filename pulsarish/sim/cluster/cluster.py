@@ -68,7 +68,7 @@ class ClusterSettings:
     """Bookies host auto-recovery, with delays so short that it works while everything fails."""
     limits: Limits = USUAL
     racks: int = 1
-    """Bookies stand in so many racks, in turn."""
+    """Number of racks in which bookies stand, in turn."""
     binary_face: bool = False
     """Brokers serve Apache Pulsar's protocol, too."""
 

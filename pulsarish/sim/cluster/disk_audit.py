@@ -57,13 +57,13 @@ async def look_at_disks(
     destroyed: Iterable[str],
     report: Callable[[str, str], None],
     *,
-    mended: bool = False,
+    repaired: bool = False,
 ) -> int:
     """Compare closed ledgers with what their members hold; how many entries there are.
 
     Args:
         ledgers: their records; the last entry of an open one is what is known to be confirmed.
-        destroyed: names of machines that lost what was durable; their earlier identities are those that nobody has now.
+        destroyed: names of machines that lost what was durable; their earlier identities belong to no bookie now.
         repaired: closed ledgers must have all their copies.
         report: is told the name of what does not hold, and what was found.
     """
@@ -88,10 +88,10 @@ async def look_at_disks(
             held = sum(bookies[member][0] not in gone for member in write_set if member in bookies and member in found.good)
             what = f"entry {entry_id} of ledger {record.ledger_id} ({record.purpose.owner}), members {', '.join(write_set)}"
             if not found.good:
-                report("AllAckedEntriesAreReadable", f"{what}: nobody can read it")
+                report("AllAckedEntriesAreReadable", f"{what}: no bookie can give it")
             elif held + excused < record.ack_quorum:
                 report("AllCommittedEntriesReachAckQuorum", f"{what}: only {', '.join(found.good)} hold it")
-            elif mended and record.state is LedgerState.CLOSED and held + excused < record.write_quorum:
+            elif repaired and record.state is LedgerState.CLOSED and held + excused < record.write_quorum:
                 report("lacking-copies", f"{what}: only {', '.join(found.good)} hold it")
             if len(found.contents) > 1:
                 report("NoOutOfOrderEntries", f"{what}: {' and '.join(found.contents.values())} hold different entries")

@@ -42,9 +42,9 @@ async def wait_until_repaired(cluster: SimCluster, operator: Operator, invariant
     gone = cluster.gone_for_good()
     await operator.give_up(gone)
     deadline = loop.time() + _PATIENCE_SECONDS
-    while lacking := invariants.lacking(gone):
+    while missing := invariants.missing_copies(gone):
         if loop.time() > deadline:
-            operator.stage.oracle.report("not-live", f"{', '.join(lacking)} still lack copies although all bookies are well")
+            operator.stage.oracle.report("not-live", f"{', '.join(missing)} still miss copies although all bookies are well")
             return
         await asyncio.sleep(1.0)
     while doubtful := await _in_limbo(cluster, invariants):
@@ -60,20 +60,20 @@ async def wait_until_copied(look: Callable[[Callable[[str, str], None]], Awaitab
     Return how many entries lacked one before. What still lacks one when the time is over is left to the last look.
     """
     deadline = sim.loop.time() + _PATIENCE_SECONDS
-    lacking: list[str] = []
+    missing: list[str] = []
     most = 0
 
     def report(name: str, what: str) -> None:
         if name == "lacking-copies":
-            lacking.append(what)
+            missing.append(what)
 
     while True:
-        lacking.clear()
+        missing.clear()
         await look(report)
-        most = max(most, len(lacking))
-        if not lacking or sim.loop.time() > deadline:
+        most = max(most, len(missing))
+        if not missing or sim.loop.time() > deadline:
             return most
-        sim.trace(f"lacking copies: {'; '.join(lacking)}")
+        sim.trace(f"lacking copies: {'; '.join(missing)}")
         await asyncio.sleep(_AUDIT_SECONDS)
 
 

@@ -8,7 +8,7 @@ nodes shows. ``disks.py`` reads, once all is quiet, what bookies really hold.
 * ``EntryOrderMaintained``: along a topic's list ids grow, and a ledger joins it at the end only.
 * ``OnlyOneLedgerOpenAtATime``: all ledgers of a topic's list but the last are closed.
 
-``above-LAC`` (somebody was shown an entry that nothing has confirmed) and the owners are looked at whenever a client sees a message.
+``above-LAC`` (a reader was shown an entry that nothing has confirmed) and the owners are looked at whenever a client sees a message.
 
 Beside them: ``segment-changed`` (of what earlier segments say of confirmed entries nothing changes but, where lost copies are repaired, one
 member at a time), ``two-owners`` (one broker at a time holds a topic's record), ``two-active`` (an exclusive or failover subscription has
@@ -167,7 +167,7 @@ class Invariants:
     # -- whenever a client gets the receipt of an acknowledgement
 
     def acknowledged(self, topic_name: str, subscription: str, position: Position, in_batch: int) -> None:
-        """Whoever holds the topic knows of it: no owner that was replaced before has accepted it."""
+        """The broker that holds the topic knows of it: no owner that was replaced before has accepted it."""
         for name, topic in self._cluster.loaded_topics():
             if topic.name.full != topic_name or self._held_at(topic) is None or subscription not in topic.subscriptions:
                 continue
@@ -217,7 +217,7 @@ class Invariants:
             self._report("limit", what)
 
     def _one_owner(self) -> None:
-        """Whoever holds the newest version of a topic's record is its owner; only what that one confirms counts."""
+        """The broker that holds the newest version of a topic's record is its owner; only what that one confirms counts."""
         owners: dict[str, str] = {}
         active: dict[tuple[str, str], str] = {}
         for name, topic in self._cluster.loaded_topics():
@@ -264,9 +264,9 @@ class Invariants:
             parts = path.split("/")
             is_cursor = path.startswith(paths.TOPICS + "/") and parts[5:6] == ["cursors"] and len(parts) == 7
             if is_cursor and parts[6] not in subscriptions and not parts[4].startswith(tuple(besides)):
-                self._report("leaked-node", f"{path} is nobody's subscription")
+                self._report("leaked-node", f"{path} belongs to no subscription")
             elif node.session_id and node.session_id not in self._cluster.sessions():
-                self._report("leaked-node", f"{path} is of session {node.session_id}, which nobody has")
+                self._report("leaked-node", f"{path} is of session {node.session_id}, which no process has")
 
     def left_of(self, topic: TopicName) -> list[str]:
         """Of a topic that is deleted: its nodes, and ledgers that were in its list."""
@@ -286,7 +286,7 @@ class Invariants:
         path = paths.topic(topic)
         return [ledger_id for ledger_id, owner in self._listed.items() if owner == path]
 
-    def lacking(self, gone: Sequence[str]) -> list[str]:
+    def missing_copies(self, gone: Sequence[str]) -> list[str]:
         """The nodes of ledgers that are known to lack copies and can be repaired: closed ones that are read from a member that is there;
         the end of one that is still written is repaired once it is closed. ``gone`` are ids of bookies that will never come back.
         """

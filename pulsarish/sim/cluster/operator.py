@@ -70,7 +70,7 @@ async def ask(world: World, broker: str, method: str, target: str, body: object 
 
 
 async def administer(stage: Stage, world: World, broker: str, method: str, target: str, body: object = None) -> HttpResponse:
-    """The same of whoever it concerns: redirects are followed. An answer with status 500 is a defect."""
+    """The same of the broker that it concerns: redirects are followed. An answer with status 500 is a defect."""
     response = await ask(world, broker, method, target, body)
     for _ in range(_MOVES_MAX):
         if response.status != 307:
@@ -119,7 +119,7 @@ class Operator:
             self.stage.trace(f"unload at {broker} failed: {error!r}")
 
     async def change_policies(self, rng: random.Random) -> None:
-        """Policies of the namespace, taken up by topics that are loaded; in the end all are taken back."""
+        """Policies of the namespace, taken up by topics that are loaded; in the end all are removed."""
         changed: dict[str, None] = {}
         while not self.stage.over:
             await asyncio.sleep(rng.expovariate(1 / _POLICY_PAUSE_SECONDS))
@@ -137,7 +137,7 @@ class Operator:
         await self._set_policy(self.cluster.brokers[0], DEDUPLICATION, None)
 
     async def take_policies_back(self) -> None:
-        """Once all is well; one that nobody set may be taken back, too."""
+        """Once all is well; one that was never set may be removed, too."""
         for name, _ in _POLICIES:
             await self._set_policy(self.cluster.brokers[0], name, None)
 

@@ -1,7 +1,7 @@
 """What clients saw of a cluster, and whether it may have been so: the anomalies of Jepsen's Kafka workload under their names.
 
 An attempt to send has three outcomes: ok, failed for good, and unknown. What is unknown may be in the log or not; what failed must not
-be; what is ok must be. The final read of everything decides. Beside Jepsen's names: ``phantom`` (a value that nobody sent), ``skipped``
+be; what is ok must be. The final read of everything decides. Beside Jepsen's names: ``phantom`` (a value never sent), ``skipped``
 (a subscription was never given a message that it had to get), ``ack-lost`` (a message came again after the receipt of its
 acknowledgement) and ``disagreement`` (two final reads differ).
 """
@@ -200,7 +200,7 @@ class Oracle:
                 continue
             for subscription in self.subscriptions.values():
                 if not subscription.may_be_acknowledged(place):
-                    what = f"{self.values[place]} at {place} was trimmed, and nobody acknowledged it for {subscription.name}"
+                    what = f"{self.values[place]} at {place} was trimmed, and no consumer acknowledged it for {subscription.name}"
                     self.report("skipped", what, self.values[place])
         return left
 

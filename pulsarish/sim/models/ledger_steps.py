@@ -208,7 +208,7 @@ def _alike(places: tuple[int, ...]) -> tuple[int, ...]:
 
 def _column(ledger: Ledger, bookie: Bookie, *, fencing_over: bool) -> Bookie:
     stopped = ledger.writer == STOPPED
-    nobody = len(ledger.recoverers)
+    recoverers = len(ledger.recoverers)
     if ledger.quorums.write == ledger.quorums.ensemble:
         # Each member holds every entry, so it does not matter which place it has.
         local = tuple(_alike(places) for places in bookie.local)
@@ -221,7 +221,7 @@ def _column(ledger: Ledger, bookie: Bookie, *, fencing_over: bool) -> Bookie:
     if fencing_over:
         bookie = bookie._replace(lac=-1)
     if ledger.state == CLOSED:
-        return bookie._replace(heard=(False,) * nobody, negative=(0,) * nobody, wrote=(0,) * nobody, local=((),) * nobody)
+        return bookie._replace(heard=(False,) * recoverers, negative=(0,) * recoverers, wrote=(0,) * recoverers, local=((),) * recoverers)
     negative = tuple(bits >> each.entry << each.entry for bits, each in zip(bookie.negative, ledger.recoverers, strict=True))
     wrote = tuple(bits >> (each.written + 1) << (each.written + 1) for bits, each in zip(bookie.wrote, ledger.recoverers, strict=True))
     return bookie._replace(negative=negative, wrote=wrote)

@@ -56,12 +56,12 @@ class LedgerView:
         """A bookie's number; one that was not met before has nothing."""
         if member not in self._names:
             self._names[member] = len(self._names)
-            nobody = len(self.state.recoverers)
+            recoverers = len(self.state.recoverers)
             places = (NOWHERE,) * len(self.state.firsts)
             locals_ = tuple(
                 (NOWHERE,) * (1 + len(recoverer.firsts)) if recoverer.phase == model.READING else () for recoverer in self.state.recoverers
             )
-            new = Bookie(places, heard=(False,) * nobody, negative=(0,) * nobody, wrote=(0,) * nobody, local=locals_)
+            new = Bookie(places, heard=(False,) * recoverers, negative=(0,) * recoverers, wrote=(0,) * recoverers, local=locals_)
             self.state = self.state._replace(bookies=(*self.state.bookies, new))
         return self._names[member]
 

@@ -51,7 +51,7 @@ class Chain(NamedTuple):
 
 
 def new_chain(*, brokers: int, takeovers: int, ledgers: int, appends: int) -> Chain:
-    """An empty topic that nobody owns."""
+    """An empty topic that no broker owns."""
     return Chain((Broker(),) * brokers, takeovers_left=takeovers, ledgers_left=ledgers, appends_left=appends)
 
 

@@ -132,7 +132,7 @@ def _resends_the_newest_first(was: Any) -> object:
 
 
 class _Unfenced:
-    """Opens ledgers as they are, and leaves whoever writes them alone."""
+    """Opens ledgers as they are, and leaves their writers alone."""
 
     def __init__(self, ledgers: LedgerClient) -> None:
         self._ledgers = ledgers
@@ -239,7 +239,7 @@ def _stuck_appends(seed: int) -> list[Fault]:
 
 
 def _failed_appends(seed: int) -> list[Fault]:
-    """Nothing reaches the bookies for longer than appends are held; nobody dies."""
+    """Nothing reaches the bookies for longer than appends are held; no process dies."""
     rng = random.Random(f"{seed}:failed")
     at = rng.uniform(1.0, 2.0)
     return [Fault(at, "cut", broker, f"bookie{number}", 6.0, 0.0) for broker in ("broker0", "broker1") for number in range(3)]
@@ -375,7 +375,7 @@ CLUSTER_MUTANTS: Final = (
     ),
     _mutant(
         "lease_not_checked",
-        "what an owner commits holds only as long as its bundle is its own: a topic that was made anew may have the version of the former",
+        "what an owner commits holds only as long as its bundle is its own: a topic that was made again may have the version of the former",
         (14,),
         replacing(Ownership, "lease", _no_lease),
         _check_evicted,
@@ -471,7 +471,7 @@ CLUSTER_MUTANTS: Final = (
     ),
     _mutant(
         "kept_until_somebody_takes_it",
-        "what nobody takes of a non-persistent topic is dropped at once",
+        "what no consumer takes of a non-persistent topic is dropped at once",
         (),
         all_replaced(
             replacing(NonPersistentSubscription, "push", _waits_for_permits),

@@ -147,7 +147,7 @@ HOSTILE_MUTANTS: Final = (
     ),
     Mutant(
         "limit_taken_away",
-        "a connection may open so many producers and consumers and no more",
+        "a connection may open a limited number of producers and consumers",
         (20,),
         _LIMITS_TAKEN_AWAY,
         partial(check_hostile, attacks=("open_many",)),

@@ -210,14 +210,14 @@ def _other_place(_was: object) -> object:
 def _ensemble_before_it_is_stored(_was: object) -> object:
     """The new members are written to and counted at once, and the compare-and-set follows."""
 
-    async def change(replicator: Replicator, wished: Change) -> None:
-        places = replicator.core.change_stored(wished.planned)
+    async def change(replicator: Replicator, wanted: Change) -> None:
+        places = replicator.core.change_stored(wanted.planned)
         replicator._attach()
         for index in places:
             replicator._resend(index)
         replicator._settle()
         try:
-            await replicator._owner.store_change(wished)
+            await replicator._owner.store_change(wanted)
         except PulsarishError as error:
             replicator.stop(error)
 
@@ -353,7 +353,7 @@ LEDGER_MUTANTS: Final = (
     ),
     _mutant(
         "lac_of_what_is_sent",
-        "an entry carries the last confirmed entry, and nobody but recovery reads above that",
+        "an entry carries the last confirmed entry, and only recovery reads above that",
         (3,),
         replacing(writer, "encode_record_head", _lac_of_what_is_sent),
         "links",

@@ -41,12 +41,12 @@ _RANGES_MAX: Final = 2
 def _list_without_version(was: object) -> object:
     write: Any = was
 
-    async def blind(cell: Any, wished: Any, *, guards: Callable[[], Sequence[Op]] = tuple) -> None:
-        if isinstance(wished, TopicRecord) and cell.version is not None:
-            cell.version = await cell._records.compare_and_set(cell.path, wished, -1)
-            cell.record = wished
+    async def blind(cell: Any, wanted: Any, *, guards: Callable[[], Sequence[Op]] = tuple) -> None:
+        if isinstance(wanted, TopicRecord) and cell.version is not None:
+            cell.version = await cell._records.compare_and_set(cell.path, wanted, -1)
+            cell.record = wanted
         else:
-            await write(cell, wished, guards=guards)
+            await write(cell, wanted, guards=guards)
 
     return blind
 

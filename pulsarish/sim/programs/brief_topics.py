@@ -53,7 +53,7 @@ class BriefTopic:
     sent_before_end: int = 0
     deleted: bool = False
     uncertain: bool = False
-    """A request had no answer, and may still be carried out by whoever owns the topic then."""
+    """A request had no answer, and may still be carried out by the broker that owns the topic then."""
     followed: bool = False
     """There is a later one of its name."""
 

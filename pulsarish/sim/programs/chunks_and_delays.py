@@ -126,7 +126,7 @@ class Parcels:
         self.stage.counts.parcels += 1
         self.stage.trace(f"delivered {value} at {message.message_id()} to {who} of {SUBSCRIPTION}")
         if value not in self.sizes or message.data() != _content(value, self.sizes[value]):
-            self.report("torn", f"{who} got {len(message.data())} bytes at {message.message_id()} that nobody sent so", value)
+            self.report("torn", f"{who} got {len(message.data())} bytes at {message.message_id()} that no producer sent so", value)
         self.came.add(value)
 
     # -- when all is well

@@ -165,7 +165,7 @@ class Compacting:
         self.stage.counts.compacted += 1
         sent = self.sent.get(value)
         if value not in ("", "first") and (sent is None or sent.key != key or sent.failed):
-            self.report("phantom", f"{who} got {value} of {key} at {place}, which nobody sent so", value)
+            self.report("phantom", f"{who} got {value} of {key} at {place}, which no producer sent so", value)
         return place
 
     def _known(self) -> dict[str, _Sent]:

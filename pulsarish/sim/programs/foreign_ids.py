@@ -90,7 +90,7 @@ class Stranger:
                 self.stage.oracle.report("foreign-id", f"to {what} {message_id}, whose ledger is not the topic's, was done")
             return False
         if not self.invariants.is_there(ledger_id):
-            # Once a ledger is deleted nobody can tell whose it was: it has moved the subscription, somewhere.
+            # Once a ledger is deleted it is not known whose it was: it has moved the subscription, somewhere.
             self.reading.subscription.moved(partition)
             return True
         if done:

@@ -1,6 +1,6 @@
 """A peer that sends what no client sends, to brokers and bookies, by every way in that the simulated network has.
 
-It may harm nobody else: every process lives on, what a connection makes it hold stays below the limits (``sim/cluster/peer_limits.py``),
+It harms no other client: every process lives on, what a connection makes it hold stays below the limits (``sim/cluster/peer_limits.py``),
 and the promises to all others hold. As there is no login yet, a peer may do what any client may; so whatever it does that is in order, it
 does to topics of its own and to ledger ids that are not given out, and it adds no entries to bookies.
 """

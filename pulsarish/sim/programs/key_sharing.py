@@ -1,6 +1,6 @@
 """Programs that share the keys of a topic of its own through a key-shared subscription, and come and go while everything fails.
 
-What must hold at any time: of each key messages come for the first time in the order of the log, whoever gets them (``key-order``). And
+What must hold at any time: of each key messages come for the first time in the order of the log, at any consumer (``key-order``). And
 when all is well: a consumer gets nothing of a key of which another holds a message that it has not acknowledged (``key-shared``).
 A consumer no longer holds what it received before it had to subscribe again: the owner gives that to any consumer again.
 """
@@ -171,7 +171,7 @@ class KeySharers:
             place = place_of(message.message_id())
             assert place is not None
             for held in self._held.get(message.partition_key(), {}).values():
-                held.pop(place, None)  # whoever got it once more: it is acknowledged
+                held.pop(place, None)  # a consumer may have got it once more: it is acknowledged
             await consumer.acknowledge(message)
 
     def _holds(self, message: Message, who: str, place: Place) -> None:

@@ -4,11 +4,11 @@ Most of it may get lost. What must hold at any time, of each message that went o
 (``duplicate``), as it was sent and where its receipt says, and not at all when that says that it was dropped (``phantom``,
 ``inconsistent-offsets``); to each consumer in the order in which the owner took it (``reorder``, ``nonmonotonic-send``); and never to one
 that subscribed when the receipt was there already (``kept``). A client that loses its connection sends again what has no receipt, as to any
-topic: of what went out more than once it holds only that somebody sent it.
+topic: of what went out more than once it holds only that a producer sent it.
 
 When all is well: what is published slowly comes to one consumer of each subscription (``skipped``), of a failover subscription and of a key
 always to the same (``two-active``, ``key-shared``). And when all is quiet: nothing was ever stored for it, one broker at most has it, and
-nobody counts as connected (``garbage``, ``two-owners``).
+no client counts as connected (``garbage``, ``two-owners``).
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ class Fleeting:
                 if holders.setdefault(full, name) != name:
                     self.report("two-owners", f"{full} is open on {holders[full]} and on {name}", "")
                 if topic.connected:
-                    self.report("garbage", f"{full} on {name} counts somebody as connected, and everybody has left", "")
+                    self.report("garbage", f"{full} on {name} counts a client as connected, and all have left", "")
 
     # -- judgement
 
@@ -276,7 +276,7 @@ class Fleeting:
             for value, place in listening.came:
                 sent = self.sent.get(value)
                 if sent is None or sent.failed:
-                    self.report("phantom", f"{value} at {place} came to {listening.subscription}, and nobody sent it", value)
+                    self.report("phantom", f"{value} at {place} came to {listening.subscription}, and no producer sent it", value)
                 elif sent.once >= 0:
                     self._judge_place(sent, listening, place)
                     before = came.setdefault((listening.subscription, value), place)

@@ -29,7 +29,7 @@ _KEPT_MAX: Final = 40
 _SESSION_SECONDS: Final = 5.0
 _SEEK_PAUSE_SECONDS: Final = 0.1
 _SHARED_MAX: Final = 20
-"""So many messages a consumer that acknowledges nothing is given under each policy that operators set (``operating``)."""
+"""Messages that a consumer without acknowledgements gets, under each policy that operators set (``operating``)."""
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Seek:
     last_known: Place | None = None
     """The last place that anybody had seen when it began."""
     attempts_before_end: int | None = None
-    """So many sends had begun when it was answered; ``None``: it was not."""
+    """Sends that had begun when it was answered; ``None``: it was not."""
 
 
 @dataclass(slots=True)
@@ -239,7 +239,7 @@ def judge_seeks(oracle: Oracle, seeker: Seeker, log: Sequence[Place]) -> None:
                 continue
             follows = at is not None and index == at + 1
             if stretch.shares:
-                # Who let go may be noticed late, and what it had comes to nobody until then.
+                # A consumer's leaving may be noticed late. What it had is delivered to no other consumer until then.
                 follows = any(
                     _began_before(oracle, seek, log[0])
                     or any(_explains(oracle, seeker, seek, log, earlier) for earlier in range(index + 1))

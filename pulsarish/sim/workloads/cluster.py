@@ -296,7 +296,7 @@ class _Run:
         return extra_stream(self.sim.seed, name)
 
     def _hasten(self) -> None:
-        """Whatever is to happen at a time that somebody has named is due: calendars were wrong by less."""
+        """Everything that is to happen at a time of the calendar is due: calendars were wrong by less."""
         for name in self.cluster.brokers:
             self.sim.nodes[name].clock.wall_offset_ms += _HASTE_MS
 
@@ -451,7 +451,7 @@ class _Run:
             await Operator(self._stage, self.cluster, self.sim.nodes["toggler"]).take_deduplication_back()
 
     async def _look_inside(self) -> None:
-        """At what nodes and disks hold, now that nobody works with them."""
+        """At what nodes and disks hold, now that no process works with them."""
         invariants = self.invariants
         if self.settings.repair:
             await wait_until_repaired(self.cluster, Operator(self._stage, self.cluster, self.sim.nodes["final"]), invariants)
@@ -474,7 +474,7 @@ class _Run:
 
     async def _look_at_disks(self, report: Callable[[str, str], None]) -> int:
         destroyed = [*self.plan.emptied, *self.cluster.unread] if self.plan is not None else []
-        return await look_at_disks(self.cluster, self.invariants.known(), destroyed, report, mended=self.settings.repair)
+        return await look_at_disks(self.cluster, self.invariants.known(), destroyed, report, repaired=self.settings.repair)
 
     async def _well(self, what: str, name: str, work: Callable[[World], Awaitable[T]]) -> T | None:
         """Something that must be possible now; one that is not is an anomaly."""
@@ -508,7 +508,7 @@ def run_seed(
         attacks: what a hostile peer does, which then takes part whatever the seed draws; empty: anything, where it is drawn.
         planned: is told the plan before it begins, so that it is known of a run that raises, too.
 
-    Raises what the simulation raises (``SimulationFailed`` when a node's task died of what nobody expects, ``Deadlock``, ``TimeLimit``).
+    Raises what the simulation raises (``SimulationFailed`` when a node's task died of an unexpected error, ``Deadlock``, ``TimeLimit``).
     """
     sim = Simulation(seed)
     drawn = draw_cluster(random.Random(f"{seed}:cluster"))

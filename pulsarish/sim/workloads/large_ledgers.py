@@ -184,7 +184,7 @@ class _Run:
         invariants, counts, tree = self._invariants, self.counts, self.sim.metadata.tree
         invariants.look()
         invariants.look_at_lists()
-        counts.copies = await look_at_disks(self._cluster, invariants.known(), [lost], self._oracle.report, mended=True)
+        counts.copies = await look_at_disks(self._cluster, invariants.known(), [lost], self._oracle.report, repaired=True)
         counts.trimmed = sum(tree.get(paths.ledger(ledger_id)) is None for ledger_id in invariants.ledgers)
         counts.longest_entries = max(record.last_entry + 1 for record in invariants.ledgers.values())
         counts.changes = sum(len(record.segments) - 1 for record in invariants.ledgers.values())

@@ -62,7 +62,7 @@ class LedgerHistory:
         self.stopped_by = error
 
     def closed(self, metadata: LedgerMetadata) -> None:
-        """Somebody learned the end."""
+        """Note that a process learned the end."""
         assert metadata.state is LedgerState.CLOSED
         metadata.check()
         assert metadata.last_entry < len(self.payloads), f"ledger {self.ledger_id} ends beyond what was written"

@@ -93,7 +93,7 @@ class LedgerSettings:
     recovery_pause_seconds: float = 0.6
     """The longest pause between two recoveries."""
     recovery_lag_ledgers: int = 0
-    """So many of the newest ledgers are left alone, so that those recovered have left the bookies' memory."""
+    """Number of the newest ledgers that are left alone, so that those recovered have left the bookies' memory."""
     deletion_chance: float = 0.08
     """That a ledger is deleted where it would be recovered."""
     seconds: float = 12.0

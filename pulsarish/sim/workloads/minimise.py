@@ -55,7 +55,7 @@ def minimise(failed: Trial, again: Callable[[Sequence[Fault]], Trial], runs_max:
 
     Args:
         again: runs the same seed with these faults.
-        runs_max: after so many runs the smallest failure so far is the answer.
+        runs_max: after this number of runs the smallest failure so far is the answer.
     """
     smallest, runs = failed, 0
     part = max(1, len(failed.faults))  # all of them at first: it may take none

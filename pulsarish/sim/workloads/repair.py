@@ -2,7 +2,7 @@
 
 What must hold, while bookies crash in the middle of the repair (rules 3, 19 and 20):
 
-* when a closed ledger is not published as lacking copies any more, all Qw members that metadata name for an entry have it, and none of
+* when a closed ledger is not published as under-replicated any more, all Qw members that metadata name for an entry have it, and none of
   them is gone; of an open ledger Qa members have each confirmed entry;
 * that comes about by itself, within a bounded time after everything else has healed (liveness);
 * a writer that lives deals with a lost bookie itself: it is not stopped by the repair;
@@ -207,13 +207,13 @@ class _Workload:
         sim.at(_FAULTS_SECONDS, self._heal)
         self._crash_soon([other for other in self._names if other != name])
         await asyncio.sleep(_FAULTS_SECONDS + 1.0)
-        lacking: list[str] = []
+        missing: list[str] = []
         for _ in range(_LOOKS_MAX):
-            lacking = self._lacking(lost)
-            if not lacking and len(list(self.bookies_up())) == len(self._names):
+            missing = self._missing(lost)
+            if not missing and len(list(self.bookies_up())) == len(self._names):
                 break
             await asyncio.sleep(_LOOK_SECONDS)
-        assert not lacking, f"{lost} is gone, all else is well, and copies are still lacking: {'; '.join(lacking[:3])}"
+        assert not missing, f"{lost} is gone, all else is well, and copies are still missing: {'; '.join(missing[:3])}"
         await self._count_copies()
 
     async def _lose_entries(self) -> None:
@@ -254,7 +254,7 @@ class _Workload:
             await look_at_disks(self, self._records(), (), lambda kind, what: problems.append(f"{kind}: {what}"))
             if not problems:
                 break
-        assert not problems, f"a writer died, all else is well, and copies are still lacking: {'; '.join(problems[:3])}"
+        assert not problems, f"a writer died, all else is well, and copies are still missing: {'; '.join(problems[:3])}"
 
     async def _leave_behind(self, name: str, world: World, client: LedgerClient) -> LedgerHistory:
         """Write to a ledger of which one member gets less than the others, for less time than a bookie has to answer."""
@@ -312,17 +312,17 @@ class _Workload:
             found.append(record)
         return found
 
-    def _lacking(self, lost: str) -> list[str]:
+    def _missing(self, lost: str) -> list[str]:
         """What is still to be done, as metadata have it."""
         tree = self.sim.metadata.tree
-        lacking: list[str] = []
+        missing: list[str] = []
         for record in self._records():
             # What lacks at the end of an open ledger is repaired once that is closed.
             if record.state is LedgerState.CLOSED and tree.get(paths.underreplicated(record.ledger_id)) is not None:
-                lacking.append(f"ledger {record.ledger_id} is published as lacking copies")
+                missing.append(f"ledger {record.ledger_id} is published as under-replicated")
             elif any(lost in segment.members for segment in record.segments):
-                lacking.append(f"ledger {record.ledger_id} names {lost}")
-        return lacking
+                missing.append(f"ledger {record.ledger_id} names {lost}")
+        return missing
 
     async def _count_copies(self) -> None:
         problems = await self._missing_copies()

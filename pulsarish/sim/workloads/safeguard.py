@@ -1,6 +1,6 @@
 """Mutants: the proof that the simulator finds mistakes. Each removes one safeguard; a seed must notice.
 
-A mutant that survives its seeds means that the safeguard is not tested, so that it may vanish one day and nobody is told.
+A mutant that survives its seeds means that the safeguard is not tested, so that it may vanish one day without notice.
 """
 
 from __future__ import annotations

@@ -339,14 +339,14 @@ class _Workload:
             return
 
         times = bookie.store.limbo.times
-        mended = await self._send(ledger, sorted(ledger.stored), recovery=True)
-        # Whoever verified it may say so late, when the bookie has lost something else since.
+        written = await self._send(ledger, sorted(ledger.stored), recovery=True)
+        # The worker that verified it may say so late, when the bookie has lost something else since.
         await asyncio.sleep(self._rng.choice((0.0, 0.5)))
-        if mended and await self._on(lambda store: store.clear_limbo(ledger.ledger_id, times)) == 0:
-            # An explicit LAC may be lost for good; of a closed ledger nobody asks for it.
+        if written and await self._on(lambda store: store.clear_limbo(ledger.ledger_id, times)) == 0:
+            # An explicit LAC may be lost for good; of a closed ledger no client asks for it.
             ledger.lac = max(ledger.stored, default=0) - 1
             ledger.fenced = True  # with the end of its limbo
-            self.counts.mended += 1
+            self.counts.repaired += 1
 
     async def _send(self, ledger: StoredLedger, entry_ids: list[int], *, recovery: bool) -> bool:
         """Whether all of them were answered as stored."""

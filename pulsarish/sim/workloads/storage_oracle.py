@@ -28,7 +28,7 @@ class StorageCounts:
     verified: int = 0
     unreadable: int = 0
     limbo: int = 0
-    mended: int = 0
+    repaired: int = 0
     deleted: int = 0
     collected: int = 0
     compacted: int = 0

@@ -62,7 +62,7 @@ class StorageSettings:
     full: bool = False
     """The disk fills up, and is made greater when the load is over."""
     full_after_bytes: int = 40_000
-    """So much is written before the bookie is read-only then."""
+    """Bytes written before the bookie is read-only then."""
     deleted_share: float = 0.0
     """Of the ledgers, which are deleted when they are left; what is dead is collected and compacted all the time."""
     slow_metadata: bool = False

@@ -4,7 +4,7 @@ What must hold, whatever fails (rules 4, 14, 16, 17):
 
 * an entry that was confirmed is in the log at its position with its bytes, unless it was trimmed, and then the subscription had it;
 * no entry is in the log twice; the entries of one owner are in the order in which it appended them;
-* an acknowledgement that was answered as durable is there for every later owner; nothing is acknowledged that nobody acknowledged;
+* an acknowledgement that was answered as durable is there for every later owner; nothing is acknowledged that no client acknowledged;
 * an owner that was replaced makes no acknowledgement durable of which its successor does not know;
 * after everything has healed, the topic can be opened, read to its end and appended to (liveness).
 """
@@ -173,7 +173,7 @@ class LogOracle:
             self.counts.unknown_kept += position not in self.confirmed
             if cursor.is_acknowledged(position):
                 unheard = position not in self.confirmed and position <= self.cumulative
-                assert unheard or position in self.maybe_acknowledged, f"{position} was skipped: nobody acknowledged it"
+                assert unheard or position in self.maybe_acknowledged, f"{position} was skipped: no client acknowledged it"
             else:
                 assert position not in self.acknowledged, f"{position} was acknowledged durably and comes again"
 
@@ -269,7 +269,7 @@ class _Workload:
     # -- owners
 
     async def _move_about(self, brokers: list[Node]) -> None:
-        """The topic moves from broker to broker; mostly nobody tells the one before, and now and then two take it at once."""
+        """The topic moves from broker to broker; mostly the one before is not told, and now and then two take it at once."""
         rng = self._rng
         running: list[asyncio.Task[None]] = []
         loop = asyncio.get_running_loop()

@@ -38,7 +38,7 @@ class SimTransport(asyncio.Transport):
         self._closing = False
 
     def begin(self) -> SimTransport:
-        """The protocol has its transport before whoever connected goes on, as with asyncio's own."""
+        """The protocol has its transport before the client that connected goes on, as with asyncio's own."""
         self._protocol.connection_made(self)
         return self
 

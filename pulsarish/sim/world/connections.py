@@ -190,7 +190,7 @@ class SimConnections:
 
         def answer(client: SimStream) -> None:
             if connected.done():
-                client.abort("nobody waits for this connection any more")
+                client.abort("the client waits for this connection no longer")
             else:
                 connected.set_result(client)
 

@@ -328,7 +328,7 @@ class SimDisk:
         return DiskImage(files, self.snapshot_index(), self.wipes_count)
 
     def put_back(self, image: DiskImage) -> None:
-        """The whole disk is as it was; nobody may run on the machine."""
+        """The whole disk is as it was; no process may run on the machine."""
         self._durable_names = {path: Inode(content.copy()) for path, content in image.files.items()}
         self.names = dict(self._durable_names)
         self._unsynced_names.clear()
@@ -336,7 +336,7 @@ class SimDisk:
         self.trace(f"disk {self.name} is as it was before")
 
     def wipe(self, keep: str = "") -> None:
-        """Everything is gone, but for the files whose name is ``keep``; nobody may run on the machine."""
+        """Everything is gone, but for the files whose name is ``keep``; no process may run on the machine."""
         kept = {path: inode for path, inode in self._durable_names.items() if keep and path.rpartition("/")[2] == keep}
         self.names, self._durable_names = dict(kept), kept
         self._unsynced_names.clear()

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 __all__ = ["OLDER_SECONDS", "DiskFaults", "DiskOperator"]
 
 OLDER_SECONDS: Final = 1.5
-"""About so much is lost by a metadata service, an index or a disk that comes back older."""
+"""About this many seconds of writes are lost by a metadata service, an index or a disk that comes back older."""
 _LOOK_AGAIN_SECONDS: Final = 0.5
 
 
 class DiskOperator(Protocol):
-    """Somebody who looks after the disks of bookies."""
+    """An operator who looks after the disks of bookies."""
 
     def rebuild_index(self, name: str) -> None:
         """Rebuild the index of this bookie from its entry logs, and start it."""

@@ -47,7 +47,7 @@ class IndexState:
         self._tables: dict[bytes, bytes] = {}
         self._tables_number = 0
         self._log: list[Batch] = []  # durable
-        self._readable = LOG_BATCHES_MAX + 1  # so many batches of the log can be read
+        self._readable = LOG_BATCHES_MAX + 1  # batches of the log that can be read
         self._bad: tuple[bytes, bytes] | None = None  # first and last row of a block that cannot be read
         self._evidence_lost = False
 

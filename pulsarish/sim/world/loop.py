@@ -96,7 +96,7 @@ class SimTask(asyncio.Task[Any]):
     number: int
     owner: Owner | None
     born: float  # in virtual seconds
-    reported = False  # somebody watches this task's end
+    reported = False  # another task watches this task's end
 
     def __hash__(self) -> int:
         return self.number
@@ -119,7 +119,7 @@ def _refuse(what: str) -> Any:
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """Virtual time. ``failures`` gathers what callbacks and tasks raised and nobody took."""
+    """Virtual time. ``failures`` gathers what callbacks and tasks raised and no caller took."""
 
     def __init__(self, order: random.Random) -> None:
         super().__init__()
@@ -255,7 +255,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._prune_at = 2 * len(self._tasks) + 1024
 
     def gather_failures(self) -> None:
-        """At the end of a run, while processes still live: a task that died and whose exception nobody took is a failure."""
+        """At the end of a run, while processes still live: a task that died and whose exception no caller took is a failure."""
         for task in self._tasks:
             alive = task.owner is None or task.owner.alive
             if task.done() and alive and task._log_traceback and not task.reported:

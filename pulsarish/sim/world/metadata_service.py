@@ -289,7 +289,7 @@ class MetadataService:
         return None if node is None else versioned(node)
 
     def _look_at(self, paths: Iterable[str]) -> dict[str, tuple[Versioned | None, list[str] | None]]:
-        """What these are now, when somebody will go on seeing it."""
+        """What these are now, when a reader will go on seeing it."""
         return {path: (self._versioned(path), self.tree.children(path)) for path in paths} if self._lagging else {}
 
     def _remember(self, outcome: Committed, before: dict[str, tuple[Versioned | None, list[str] | None]]) -> None:

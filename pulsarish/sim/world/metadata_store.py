@@ -57,7 +57,7 @@ class SimMetadata:
             # Booting has included the first connection, so that a test need not wait for it.
             connection = Connection(self._network, self)
             attached = service.attach(connection, 0)
-            assert attached, "whoever is reachable opens sessions"
+            assert attached, "a reachable process opens sessions"
             self._attached(connection, attached)
         else:
             self._reconnect()

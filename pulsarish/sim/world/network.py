@@ -43,7 +43,7 @@ class Service:
         self.process = process
         self.accept = accept
         self.streams: dict[int, SimStream] = {}
-        self.idle: asyncio.Event | None = None  # set when the last stream ends, once somebody waits for that
+        self.idle: asyncio.Event | None = None  # set when the last stream ends, once a task waits for that
 
     def add(self, stream: SimStream) -> None:
         self.streams[stream.number] = stream
@@ -272,6 +272,6 @@ class Network:
         return client is not None and client.is_open
 
     def process_died(self, process: Process) -> None:
-        """Its machine resets what it had open; whoever is behind a cut link hears it when the link heals."""
+        """Its machine resets what it had open; a peer behind a cut link hears it when the link heals."""
         for stream in list(self._streams.values()):
             stream.process_died(process)

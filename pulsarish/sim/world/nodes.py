@@ -283,7 +283,7 @@ class Node:
         return injected and name in self.disk_tasks
 
     def report(self, what: str, error: BaseException) -> None:
-        """Something of the program raised what nobody took: a failure of the seed unless it was expected."""
+        """Something of the program raised what no caller took: a failure of the seed unless it was expected."""
         if not isinstance(error, self.expected_errors):
             self._loop.failures.append((f"{self.process}: {what}", error))
 

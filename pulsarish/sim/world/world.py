@@ -38,7 +38,7 @@ STORY_LINES = 200_000
 
 
 class SimulationFailed(AssertionError):
-    """The scenario ended well, but something in a node raised what nobody took."""
+    """The scenario ended well, but something in a node raised what no caller took."""
 
 
 class Simulation:
@@ -99,7 +99,7 @@ class Simulation:
     def run(self, scenario: Callable[[], Coroutine[Any, Any, T]], max_virtual_seconds: float = 600.0) -> T:
         """Run the scenario to its end; its result.
 
-        Raises what it raises, ``Deadlock``, ``TimeLimit``, or ``SimulationFailed`` when a node's task or callback raised and nobody
+        Raises what it raises, ``Deadlock``, ``TimeLimit``, or ``SimulationFailed`` when a node's task or callback raised and no caller
         took it. Each carries the seed and the end of the story as a note.
         """
         assert not self._ran, "a simulation runs once"

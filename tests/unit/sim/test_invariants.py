@@ -168,7 +168,7 @@ def test_a_ledger_that_lacks_copies_is_to_be_mended_once_it_is_closed_unless_nob
 ) -> None:
     found: list[str] = []
     lacking = (paths.underreplicated(1), UnderReplicated(1, ("a",)))
-    verdicts(ledger(1, state, 4), lacking, look=lambda invariants: found.extend(invariants.lacking(gone)))
+    verdicts(ledger(1, state, 4), lacking, look=lambda invariants: found.extend(invariants.missing_copies(gone)))
     assert found == ([paths.underreplicated(1)] if lacks else [])
 
 
@@ -240,10 +240,10 @@ def test_where_lost_copies_are_mended_every_copy_counts() -> None:
     async def look(cluster: SimCluster, record: LedgerMetadata, report: Callable[[str, str], None]) -> None:
         moved = msgspec.structs.replace(_with_stranger(record, cluster), ack_quorum=2)
         await look_at_disks(cluster, [moved], [], report)
-        await look_at_disks(cluster, [record], [], report, mended=True)
-        await look_at_disks(cluster, [moved], [], lambda name, what: report("mended " + name, what), mended=True)
+        await look_at_disks(cluster, [record], [], report, repaired=True)
+        await look_at_disks(cluster, [moved], [], lambda name, what: report("repaired " + name, what), repaired=True)
 
-    assert after_writing(look) == ["mended lacking-copies"]
+    assert after_writing(look) == ["repaired lacking-copies"]
 
 
 def test_an_entry_that_nobody_has_is_found() -> None:
