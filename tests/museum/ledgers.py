@@ -212,7 +212,7 @@ EXHIBITS: Final = (
     from_mutant(
         MUTANTS["ensemble_used_before_it_is_stored"],
         ("apache/bookkeeper#1591",),
-        "While metadata do not answer, new bookies are written to and counted; whoever recovers the ledger does not know of them.",
+        "While metadata do not answer, new bookies are written to and counted; the process that recovers the ledger does not know of them.",
         seed=1,
     ),
     Exhibit(

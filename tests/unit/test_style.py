@@ -47,9 +47,9 @@ LEFT: Final = {
     "pulsarish/sim": 12,
     "pulsarish/spark": 0,
     "pulsarish/wire": 0,
-    "docs": 58,
+    "docs": 5,
     "README.md": 0,
-    "CHANGELOG.md": 9,
+    "CHANGELOG.md": 0,
 }
 """How many are left in each place. Lower a number when you have replaced some; none may grow."""
 
