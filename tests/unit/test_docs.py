@@ -32,7 +32,7 @@ from pulsarish.wire._pb import bookie_pb2, broker_pb2
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "pulsarish"
-DOCS = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
+DOCS = sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md"))])
 CONFIGS = {
     "broker": BrokerConfig,
     "bookie": BookieConfig,
