@@ -18,7 +18,7 @@ __all__ = ["AckedLog", "acked_option"]
 acked_option = click.option(
     "--acked",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write what is acknowledged to this new file, for `pulsarish job verify --acked`.",
+    help="Log acknowledged messages to this new file, for `pulsarish job verify --acked`.",
 )
 
 

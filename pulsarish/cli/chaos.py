@@ -31,7 +31,7 @@ _WINDOW_MAX: Final = 10_000
 
 @click.group(cls=Group)
 def chaos() -> None:
-    """Break real processes while numbered messages are published: what was acknowledged must be there, in order.
+    """Break real processes while numbered messages are published: acknowledged messages must be there, in order.
 
     \b
     Examples:
@@ -43,7 +43,7 @@ def chaos() -> None:
 @chaos.command("list")
 @output_option
 def list_scenarios(output: str) -> None:
-    """The scenarios. Those with a number are of the published test of Apache Pulsar, with its quorums.
+    """List the scenarios. Those with a number are from the published test of Apache Pulsar, with its quorums.
 
     \b
     Example:
@@ -70,7 +70,7 @@ def _setting(_context: click.Context, _parameter: click.Parameter, values: tuple
     for value in values:
         role, dot, setting = value.partition(".")
         if not dot or role not in _ROLES or "=" not in setting:
-            raise click.BadParameter(f"{value!r} is no ROLE.KEY=VALUE with a role of {', '.join(_ROLES)}")
+            raise click.BadParameter(f"{value!r} is not ROLE.KEY=VALUE with a role of {', '.join(_ROLES)}")
         found.append((role, setting))
     return tuple(found)
 
@@ -80,46 +80,57 @@ def _groups(_context: click.Context, _parameter: click.Parameter, value: str | N
         return ()
     groups = tuple(tuple(name.strip() for name in group.split(",")) for group in value.split("|"))
     if len(groups) < 2 or not all(name for group in groups for name in group):
-        raise click.BadParameter(f"{value!r} is no two or more groups of names, as broker-1,zk|bookie-2")
+        raise click.BadParameter(f"{value!r} must be two or more groups of names, like broker-1,zk|bookie-2")
     return groups
 
 
 @chaos.command()
 @click.argument("scenarios", nargs=-1, required=True, metavar="SCENARIO...|all")
-@click.option("-n", "--messages", default=100_000, show_default=True, type=click.IntRange(1), help="More are sent until a fault is over.")
-@click.option("--runs", default=1, show_default=True, type=click.IntRange(1), help="Of each scenario, each on a fresh cluster.")
-@click.option("--quorums", metavar="E-QW-QA", help="As 3-3-2; without it the published ones.")
-@click.option("--brokers", type=click.IntRange(2, 20), help="Instead of the scenario's own number.")
-@click.option("--bookies", type=click.IntRange(1, 20), help="Instead of the scenario's own number.")
-@click.option("--fault-at", type=click.IntRange(1), help="The acknowledgement at which the fault comes; a quarter of the messages.")
-@click.option("--dedup/--no-dedup", default=None, help="Deduplication; off, unless the scenario is one with it. Of all, those it suits.")
-@click.option("--window", type=click.IntRange(1), help="Most unacknowledged messages; a tenth of the messages, 10,000 at most.")
-@click.option("--rate", type=FiniteRange(min=0, min_open=True), help="Messages a second; as fast as possible without it.")
-@click.option("--partitions", default=0, show_default=True, type=click.IntRange(0, 100), help="A partitioned topic, messages with keys.")
-@click.option("--send-timeout", default=30.0, show_default=True, type=FiniteRange(min=0), help="Seconds; 0: never given up.")
+@click.option(
+    "-n",
+    "--messages",
+    default=100_000,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Messages to send; more are sent until the fault is over.",
+)
+@click.option("--runs", default=1, show_default=True, type=click.IntRange(1), help="Runs of each scenario, each on a new cluster.")
+@click.option("--quorums", metavar="E-QW-QA", help="Quorums, like 3-3-2; default: the published ones.")
+@click.option("--brokers", type=click.IntRange(2, 20), help="Number of brokers; default: the scenario's.")
+@click.option("--bookies", type=click.IntRange(1, 20), help="Number of bookies; default: the scenario's.")
+@click.option("--fault-at", type=click.IntRange(1), help="Acknowledgements before the fault; default: a quarter of the messages.")
+@click.option("--dedup/--no-dedup", default=None, help="Deduplication; default: the scenario's. `all` runs those that allow it.")
+@click.option("--window", type=click.IntRange(1), help="Maximum of unacknowledged messages; default: a tenth, at most 10,000.")
+@click.option("--rate", type=FiniteRange(min=0, min_open=True), help="Messages per second; default: as fast as possible.")
+@click.option(
+    "--partitions", default=0, show_default=True, type=click.IntRange(0, 100), help="Partitions of the topic; messages then have keys."
+)
+@click.option("--send-timeout", default=30.0, show_default=True, type=FiniteRange(min=0), help="Seconds until a send fails; 0: never.")
 @click.option(
     "--metadata",
     type=click.Choice(["embedded", "zookeeper"]),
     default="embedded",
     show_default=True,
-    help="The daemon, or the real ZooKeeper, which needs Java 17; zookeeper-ensemble always has three of these.",
+    help="The daemon, or the real ZooKeeper, which needs Java 17; zookeeper-ensemble always has three servers.",
 )
 @click.option("--isolate", metavar="A,B|C", callback=_groups, help="Groups for the isolate scenarios: nodes, zk, client, owner, member.")
-@click.option("--duration", default=3600.0, show_default=True, type=FiniteRange(1), help="Seconds, of slow-producer.")
-@click.option("--cuts", default=5, show_default=True, type=click.IntRange(1), help="Power cuts of one run.")
-@click.option("--seed", default=1, show_default=True, type=click.IntRange(0), help="Of what power cuts destroy; each run adds its number.")
-@click.option("--url", help="gRPC address of a cluster of yours, with --admin-url; only scenarios that need no access to its hosts.")
-@click.option("--admin-url", help="HTTP address of its brokers.")
+@click.option("--duration", default=3600.0, show_default=True, type=FiniteRange(1), help="Seconds that slow-producer takes.")
+@click.option("--cuts", default=5, show_default=True, type=click.IntRange(1), help="Power cuts in one run.")
+@click.option(
+    "--seed", default=1, show_default=True, type=click.IntRange(0), help="Decides what power cuts destroy; each run adds its number."
+)
+@click.option("--url", help="gRPC address of an existing cluster, with --admin-url; only for scenarios that need no access to its hosts.")
+@click.option("--admin-url", help="HTTP address of that cluster's brokers.")
 @click.option("--set", "settings", multiple=True, callback=_setting, metavar="ROLE.KEY=VALUE", help="An option of all nodes of a role.")
 @click.option(
     "--results",
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="For JSON, plots, misplaced messages; earlier runs stay.",
+    help="Directory for JSON, plots, misplaced messages; earlier runs stay.",
 )
 @output_option
 def run(scenarios: tuple[str, ...], runs: int, directory: Path | None, output: str, **given: Any) -> None:
-    """Run scenarios by name or number. Exit status 1 when a message is lost, out of order, doubled where none may be, or a run is void.
+    """Run scenarios by name or number. Exit status 1 when a message is lost, out of order or wrongly doubled, or a run is void.
 
     \b
     Examples:
@@ -148,7 +159,7 @@ def run(scenarios: tuple[str, ...], runs: int, directory: Path | None, output: s
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise click.BadParameter(f"{directory} cannot be made: {error.strerror}", param_hint="--results") from None
+            raise click.BadParameter(f"{directory} cannot be created: {error.strerror}", param_hint="--results") from None
     for scenario, options in judged:
         before = 0 if directory is None else last_run(directory, scenario.name)
         for number in range(1, runs + 1):
@@ -199,13 +210,15 @@ def _options(scenario: Scenario, given: dict[str, Any]) -> Options:
     try:
         quorums = Quorums.parse(given["quorums"]) if given["quorums"] else scenario.quorums
     except ValueError:
-        raise click.BadParameter(f"{given['quorums']!r} is not E-QW-QA with E >= QW >= QA >= 1, as 3-3-2", param_hint="--quorums") from None
+        raise click.BadParameter(
+            f"{given['quorums']!r} is not E-QW-QA with E >= QW >= QA >= 1, like 3-3-2", param_hint="--quorums"
+        ) from None
     bookies = given["bookies"] or max(scenario.bookies, quorums.ensemble)
     if bookies < quorums.ensemble:
         raise click.BadParameter(f"{bookies} bookies are fewer than the ensemble {quorums.ensemble}", param_hint="--bookies")
     if scenario.dedup is not None and given["dedup"] not in (None, scenario.dedup):
         is_on, given_as = ("on", "--no-dedup") if scenario.dedup else ("off", "--dedup")
-        raise click.UsageError(f"{scenario.name} is with deduplication {is_on}: leave {given_as} out")
+        raise click.UsageError(f"{scenario.name} has deduplication {is_on}: leave {given_as} out")
     messages = given["messages"]
     return Options(
         quorums=quorums,

@@ -34,18 +34,18 @@ def _directory_option(command: F) -> F:
         envvar="PULSARISH_CLUSTER_DIR",
         default=Path("pulsarish-cluster"),
         show_default=True,
-        help="Where the cluster's plan, data and logs are.",
+        help="Directory of the cluster's plan, data and logs.",
     )(command)
 
 
 @click.group(cls=Group)
 def cluster() -> None:
-    """Start, look at, break and stop a cluster of processes on this machine.
+    """Start, show, break and stop a cluster of processes on this machine.
 
     \b
     Example:
       pulsarish cluster up --bookies 3 --brokers 2
-      pulsarish cluster kill broker-1      # kill -9: clients go on with broker-2
+      pulsarish cluster kill broker-1      # kill -9: clients continue with broker-2
       pulsarish cluster start broker-1
       pulsarish cluster down
     """
@@ -60,7 +60,7 @@ def cluster() -> None:
     type=click.Choice(["embedded", "zookeeper"]),
     default="embedded",
     show_default=True,
-    help="embedded: the daemon that speaks ZooKeeper's protocol; zookeeper: the real one, which needs Java 17.",
+    help="embedded: the daemon that speaks ZooKeeper's protocol; zookeeper: the real ZooKeeper, which needs Java 17.",
 )
 @click.option(
     "--metadata-servers",
@@ -69,8 +69,10 @@ def cluster() -> None:
     type=click.IntRange(1, 7),
     help="Servers of the real ZooKeeper: one, or an ensemble of at least three.",
 )
-@click.option("--base-port", type=click.IntRange(0, 60000), help="First of a row of ports; 0: free ones; absent: the well-known.")
-@click.option("--supervise", is_flag=True, help="Stay in the foreground and start again what ends; Ctrl-C stops the cluster.")
+@click.option(
+    "--base-port", type=click.IntRange(0, 60000), help="First of consecutive ports; 0: free ports; default: the well-known ports."
+)
+@click.option("--supervise", is_flag=True, help="Stay in the foreground and restart nodes that end; Ctrl-C stops the cluster.")
 @output_option
 def up(
     directory: Path,
@@ -82,7 +84,7 @@ def up(
     supervise: bool,
     output: str,
 ) -> None:
-    """Start a cluster, or the nodes of one that are down; returns when all are ready.
+    """Start a cluster, or the stopped nodes of one, and wait until all are ready.
 
     \b
     Examples:
@@ -108,13 +110,13 @@ def up(
             _supervise(target)
     except KeyboardInterrupt:
         if not supervise:
-            say(f"interrupted; what was started goes on: {_command(target, 'down')}")
+            say(f"interrupted; started nodes keep running; stop them with: {_command(target, 'down')}")
             raise
         say("stopping the cluster")
         _without_interruption()
         target.down(say)
     except ServiceNotReady:
-        say(f"not everything could be started; stop the rest with: {_command(target, 'down')}")
+        say(f"not all nodes could be started; stop the others with: {_command(target, 'down')}")
         raise
 
 
@@ -152,7 +154,7 @@ def _without_interruption() -> None:
 @_directory_option
 @output_option
 def status(directory: Path, output: str) -> None:
-    """Each node with its process, ports, health and memory, and the addresses that clients use.
+    """Show each node with its process, ports, health and memory, and the addresses for clients.
 
     \b
     Example:
@@ -164,7 +166,7 @@ def status(directory: Path, output: str) -> None:
 @cluster.command()
 @_directory_option
 def down(directory: Path) -> None:
-    """Stop every node gracefully; data stays, `cluster up` goes on with it.
+    """Stop every node gracefully. The data stays, and `cluster up` continues with it.
 
     \b
     Example:
@@ -181,13 +183,13 @@ def down(directory: Path) -> None:
 @click.argument("node")
 @_directory_option
 def kill(node: str, directory: Path) -> None:
-    """SIGKILL a node: what a crash is like.
+    """Kill a node with SIGKILL, like a crash.
 
     \b
     Example:
       pulsarish cluster kill bookie-2
     """
-    say(f"{node} is killed" if Cluster(directory).kill(node) else f"{node} did not run")
+    say(f"{node} is killed" if Cluster(directory).kill(node) else f"{node} was not running")
 
 
 @cluster.command()
@@ -200,14 +202,14 @@ def stop(node: str, directory: Path) -> None:
     Example:
       pulsarish cluster stop broker-1
     """
-    say(f"{node} is stopped" if Cluster(directory).stop(node) else f"{node} did not run")
+    say(f"{node} is stopped" if Cluster(directory).stop(node) else f"{node} was not running")
 
 
 @cluster.command()
 @click.argument("node")
 @_directory_option
 def start(node: str, directory: Path) -> None:
-    """Start a node that is down; returns when it is ready.
+    """Start a stopped node, and wait until it is ready.
 
     \b
     Example:
@@ -224,19 +226,19 @@ def start(node: str, directory: Path) -> None:
 @cluster.command()
 @click.argument("nodes", nargs=-1)
 @_directory_option
-@click.option("--rolling", is_flag=True, help="One after another, each only once the others serve and no ledger lacks a bookie.")
+@click.option("--rolling", is_flag=True, help="One after another, each only when the others serve and no ledger is under-replicated.")
 @click.option(
     "--wait-seconds",
     default=WAIT_SECONDS,
     show_default=True,
     type=FiniteRange(1),
-    help="With --rolling: how long to wait for the cluster to be whole before the next node; then nothing more is stopped.",
+    help="With --rolling: how long to wait for a complete cluster before the next node; after that no further node is stopped.",
 )
 @output_option
 def restart(nodes: tuple[str, ...], directory: Path, rolling: bool, wait_seconds: float, output: str) -> None:
-    """Stop nodes gracefully and start them again: those named, or all bookies, then all brokers.
+    """Stop nodes gracefully and start them again: the named ones, or all bookies and then all brokers.
 
-    With --rolling clients notice pauses and no failures, given two brokers and more bookies than ack_quorum.
+    With --rolling, two brokers and more bookies than ack_quorum, clients see pauses but no failures.
 
     \b
     Examples:
@@ -253,10 +255,10 @@ def restart(nodes: tuple[str, ...], directory: Path, rolling: bool, wait_seconds
 @cluster.command()
 @click.argument("node")
 @_directory_option
-@click.option("-n", "--lines", default=40, show_default=True, type=click.IntRange(1), help="How many lines from the end.")
-@click.option("-f", "--follow", is_flag=True, help="Go on printing what comes.")
+@click.option("-n", "--lines", default=40, show_default=True, type=click.IntRange(1), help="Number of lines from the end.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new lines.")
 def logs(node: str, directory: Path, lines: int, follow: bool) -> None:
-    """The end of a node's log.
+    """Print the end of a node's log.
 
     \b
     Example:
@@ -293,7 +295,7 @@ def _print_status(target: Cluster, output: str) -> None:
         say(f"{kind:>10}: {url}")
     if urls["pulsarish"] != SERVICE_URL:
         # The commands' default is one broker on the well-known port. The other brokers must be known when that one is killed.
-        say(f"for the other commands: export PULSARISH_URL={urls['pulsarish']} PULSARISH_ADMIN_URL={target.admin_url()}")
+        say(f"to use the other commands: export PULSARISH_URL={urls['pulsarish']} PULSARISH_ADMIN_URL={target.admin_url()}")
 
 
 def _row(state: NodeState) -> dict[str, object]:
@@ -314,6 +316,6 @@ def _supervise(target: Cluster) -> None:
     while True:
         for node in target.nodes():
             if target.pid(node.name) is None:
-                say(f"{node.name} has ended and is started again")
+                say(f"{node.name} has ended; starting it again")
                 target.start(node)
         time.sleep(_SUPERVISE_SECONDS)

@@ -17,24 +17,24 @@ __all__ = ["commands"]
 _HEAD: Final = """\
 # Commands
 
-Written by `pulsarish commands` from the commands themselves; `--help` behind any of them says the same.
+`pulsarish commands` writes this page from the commands themselves; `--help` after any command prints the same.
 
-* **Where.** `--admin-url` (`PULSARISH_ADMIN_URL`) names the HTTP address of any broker, or of several with commas: the next is asked when
-  one cannot be reached. `--url` (`PULSARISH_URL`) does so for messages. Defaults are this machine's well-known ports. These two and `-o`
-  (`PULSARISH_OUTPUT`) may also stand before the command.
-* **What is printed.** Data goes to stdout, talk, questions and progress to stderr. Exit status: 0 done, 1 failed, 2 bad usage, 130
+* **Where.** `--admin-url` (`PULSARISH_ADMIN_URL`) names the HTTP address of any broker, or of several, separated by commas: when
+  one cannot be reached, the next is asked. `--url` (`PULSARISH_URL`) does the same for messages. Defaults are this machine's well-known
+  ports. These two and `-o` (`PULSARISH_OUTPUT`) may also come before the command.
+* **Output.** Data goes to stdout; messages, questions and progress go to stderr. Exit status: 0 done, 1 failed, 2 bad usage, 130
   interrupted.
-* **JSON.** `-o json`, wherever something is printed, is for scripts, and only ever gains fields. A list is an array of objects, also where
-  a name is all there is to an item: `[{"topic": "persistent://public/default/orders"}]`, and so are `tenant`, `namespace`, `subscription`,
-  `bundle`, `ledger`. Brokers, bookies and ledgers are as metadata has them, with names in snake case. Statistics and policies are Apache
+* **JSON.** `-o json` is for scripts. Later versions add fields and remove none. A list is an array of objects, even when
+  an item has only a name: `[{"topic": "persistent://public/default/orders"}]`; the same holds for `tenant`, `namespace`, `subscription`,
+  `bundle`, `ledger`. Brokers, bookies and ledgers are as in the metadata, with names in snake case. Statistics and policies are Apache
   Pulsar's JSON with its names and plain numbers (minutes, seconds, megabytes of 1,048,576 bytes); a policy that is not set is `null` or
   empty. `topics lookup`: `{"topic", "bundle", "node", "service_urls"}`; `cluster-info`: `{"cluster", "version", "brokers", "leader",
   "bookies", "read_only_bookies", "tenants", "service_urls"}`; messages: `[{"id", "key", "publish_time", "properties", "value"}]`.
 * **Units.** Durations are `90s`, `10m`, `1h30m`, `7d`, sizes `4096`, `100KB`, `512MB`, `10GB` (powers of 1,024); `forever`, `unlimited` or
-  `-1` where there may be no limit. Times are `2026-11-21T08:00` in this machine's zone, milliseconds since the epoch, or how long ago:
-  `2h`. Sizes are printed in KiB, MiB and GiB (powers of 1,024); what says MB or MB/s counts in powers of 1,000.
-* **Completion.** `eval "$(pulsarish completion bash)"` (or `zsh`, `fish`) completes commands, options, and names of what is in the cluster.
-* **Questions.** What loses data asks first when a person is at a terminal, unless with `--yes`. In a script the command is the answer.
+  `-1` where a value may be unlimited. Times are `2026-11-21T08:00` in this machine's zone, milliseconds since the epoch, or an age:
+  `2h`. Sizes are printed in KiB, MiB and GiB (powers of 1,024); MB and MB/s are powers of 1,000.
+* **Completion.** `eval "$(pulsarish completion bash)"` (or `zsh`, `fish`) completes commands, options, and names of the cluster.
+* **Questions.** A command that deletes data asks first at a terminal, unless `--yes` is given. In a script it does not ask.
 """
 
 
@@ -121,10 +121,10 @@ def _policies(group: PolicyGroup, path: str) -> Iterator[str]:
     resource = group.level.upper()
     yield from [f"### Policies: `{path} set-NAME`, `get-NAME`, `remove-NAME`", ""]
     if group.level == NAMESPACE:
-        yield from ["What is not set for a namespace is as the broker's configuration says.", ""]
+        yield from ["Without a policy of the namespace, the broker's configuration applies.", ""]
     else:
-        yield from ["What is not set for a topic is as its namespace says; `get-NAME --applied` shows what is in force.", ""]
-    yield from ["| name | it says | set with |", "| --- | --- | --- |"]
+        yield from ["Without a policy of the topic, its namespace's applies; `get-NAME --applied` shows the value in force.", ""]
+    yield from ["| name | meaning | set with |", "| --- | --- | --- |"]
     for policy in policies_of(group.level):
         yield f"| {policy.name} | {policy.what} | `set-{policy.name} {resource} {_arguments(policy)}` |"
     yield ""

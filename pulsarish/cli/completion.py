@@ -15,9 +15,9 @@ _BASH_TAKES: Final = "COMPREPLY+=($value)"
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script that lets SHELL complete commands, options, and names of tenants, namespaces, topics and subscriptions.
+    """Print the script with which SHELL completes commands, options, and names of tenants, namespaces, topics and subscriptions.
 
-    Names are asked of the broker at --admin-url (PULSARISH_ADMIN_URL), which has half a second to answer.
+    The script asks the broker at --admin-url (PULSARISH_ADMIN_URL) for names, and waits at most half a second.
 
     \b
     Examples, for this shell, for every new one of bash, and for fish:

@@ -37,7 +37,7 @@ class Group(click.Group):
 
     def _hint(self, ctx: click.Context, name: str) -> str:
         if name in self.words:
-            return f"Here it is: {self.words[name]}"
+            return f"Use instead: {self.words[name]}"
         near = difflib.get_close_matches(name, self.list_commands(ctx), 3)
         if near:
             return f"Did you mean {' or '.join(near)}?"

@@ -59,10 +59,10 @@ def _addresses(_context: click.Context, _parameter: click.Parameter, urls: tuple
 @click.option("--timeout", "timeout_seconds", default=3.0, show_default=True, type=FiniteRange(0.1, 60), help="Seconds for each answer.")
 @click.argument("urls", nargs=-1, metavar="[URL]...", callback=_addresses)
 def health(urls: tuple[str, ...], timeout_seconds: float) -> None:
-    """Ask servers whether they can serve. Exit status: 0 all can, 1 one cannot.
+    """Check whether servers can serve. Exit status: 0 all can, 1 one cannot.
 
-    Without a URL: the brokers of PULSARISH_ADMIN_URL where it is set, otherwise the broker, bookie and metadata daemon that listen on this
-    machine's well-known ports, at least one.
+    Without a URL it checks the brokers of PULSARISH_ADMIN_URL if that is set. Otherwise it checks the broker, bookie and metadata daemon
+    on this machine's well-known ports; at least one must listen.
 
     \b
     Examples:

@@ -30,9 +30,9 @@ _METADATA_URL: Final = "zk://127.0.0.1:2181/pulsarish"
 
 @click.group(cls=Group)
 def job() -> None:
-    """Offline jobs over ledgers, run by Spark: from this machine alone to a Spark cluster.
+    """Run offline jobs over ledgers with Spark, on this machine or a Spark cluster.
 
-    They need the extra pulsarish[spark] and Java 17. All but export and import reach the metadata and the bookies, and no broker.
+    They need the extra pulsarish[spark] and Java 17. Export and import connect to brokers, the others to the metadata and the bookies.
 
     \b
     Examples:
@@ -44,8 +44,8 @@ def job() -> None:
 
 def _spark_options(command: F) -> F:
     options = (
-        click.option("--master", default="local[*]", show_default=True, help="Where Spark runs, as spark-submit takes it."),
-        click.option("--conf", "settings", multiple=True, metavar="KEY=VALUE", help="Spark's configuration; may be given many times."),
+        click.option("--master", default="local[*]", show_default=True, help="Spark's master, as for spark-submit."),
+        click.option("--conf", "settings", multiple=True, metavar="KEY=VALUE", help="An option of Spark's configuration; repeatable."),
         output_option,
     )
     for option in reversed(options):
@@ -55,13 +55,13 @@ def _spark_options(command: F) -> F:
 
 def _job_options(command: F) -> F:
     metadata = click.option(
-        "--metadata-url", envvar="PULSARISH_METADATA_URL", default=_METADATA_URL, show_default=True, help="As the servers have it."
+        "--metadata-url", envvar="PULSARISH_METADATA_URL", default=_METADATA_URL, show_default=True, help="The metadata_url of the servers."
     )
     return metadata(_spark_options(command))
 
 
 def _scope_options(command: F) -> F:
-    namespace = click.option("--namespace", default="", metavar="TENANT/NAMESPACE", help="All topics of a namespace.")
+    namespace = click.option("--namespace", default="", metavar="TENANT/NAMESPACE", help="Select all topics of a namespace.")
     return click.argument("topics", nargs=-1)(namespace(command))
 
 
@@ -93,7 +93,7 @@ def _check_new(path: str | None) -> None:
     if path is None:
         return
     if Path(path).exists():
-        raise AlreadyExists(f"{path} exists already: give a new name")
+        raise AlreadyExists(f"{path} exists already: use a new name")
     if importlib.util.find_spec("pyspark") is not None:
         from pulsarish.spark.jobs.session import format_of
 
@@ -103,10 +103,10 @@ def _check_new(path: str | None) -> None:
 @job.command()
 @_scope_options
 @click.option(
-    "--save", "save_to", metavar="PATH", help="Also write the findings to this folder: its name ends with .parquet, .json or .csv."
+    "--save", "save_to", metavar="PATH", help="Also write the findings to this folder; its name must end with .parquet, .json or .csv."
 )
 @click.option(
-    "--acked", type=click.Path(exists=True, dir_okay=False), help="Also audit what this log of `produce --acked` says was acknowledged."
+    "--acked", type=click.Path(exists=True, dir_okay=False), help="Also check the messages that this log of `produce --acked` names."
 )
 @_job_options
 def verify(
@@ -121,8 +121,8 @@ def verify(
 ) -> None:
     """Read every copy of every entry from every bookie that should have it, check it, and compare the copies.
 
-    Without TOPICS and --namespace: all ledgers of the cluster, those of cursors, schemas and compacted views too. Of open ledgers what is
-    confirmed. Exit status 1 when anything is wrong.
+    Without TOPICS and --namespace it reads all ledgers of the cluster, those of cursors, schemas and compacted views, too. Of open
+    ledgers it reads the confirmed entries. Exit status 1 when anything is wrong.
 
     \b
     Examples:
@@ -151,7 +151,7 @@ def verify(
         say(_verified(report))
         if acked is not None:
             looked_for = counted(report.acked, "acknowledged message", "acknowledged messages")
-            say(f"{looked_for} looked for, {report.acked_trimmed:,} of them in ledgers that were let go since")
+            say(f"{looked_for} looked for, {report.acked_trimmed:,} of them in ledgers that were trimmed since")
     if rows:
         raise SystemExit(1)
 
@@ -167,7 +167,7 @@ def _verified(report: Report) -> str:
         )
     )
     wrong = sum(finding.entries for finding in report.findings)
-    return f"{read}: {counted(wrong, 'is not as it should be', 'are not as they should be') if report.findings else 'nothing wrong'}"
+    return f"{read}: {counted(wrong, 'is wrong', 'are wrong') if report.findings else 'nothing wrong'}"
 
 
 def _broker_defaults(command: F) -> F:
@@ -175,12 +175,12 @@ def _broker_defaults(command: F) -> F:
     minutes = click.option(
         "--default-retention",
         metavar="DURATION",
-        help="default_retention_time_minutes of the brokers, like 3h or forever, where it is not 0.",
+        help="default_retention_time_minutes of the brokers, like 3h or forever, unless it is 0.",
     )
     size = click.option(
         "--default-retention-size",
         metavar="SIZE",
-        help="default_retention_size_mb of the brokers, like 500MB or unlimited, where it is not 0.",
+        help="default_retention_size_mb of the brokers, like 500MB or unlimited, unless it is 0.",
     )
     return minutes(size(command))
 
@@ -216,13 +216,15 @@ def _milliseconds(_context: click.Context, _parameter: click.Parameter, text: st
     "--remove", "plan_from", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Remove the orphans of this plan."
 )
 @click.option(
-    "--restore", "restore_from", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Bring back what is in this backup."
+    "--restore", "restore_from", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Restore the ledgers of this backup."
 )
-@click.option("--backup", type=click.Path(path_type=Path), help="With --remove: the new folder into which goes what is removed.")
-@click.option("--min-age", default="1h", show_default=True, callback=_milliseconds, help="What is younger may be on its way into a list.")
-@click.option("--grace", default="1h", show_default=True, callback=_milliseconds, help="With --remove: how old the plan must be.")
+@click.option("--backup", type=click.Path(path_type=Path), help="With --remove: a new folder for a backup of the removed ledgers.")
+@click.option(
+    "--min-age", default="1h", show_default=True, callback=_milliseconds, help="Ignore younger ledgers: their topic may not list them yet."
+)
+@click.option("--grace", default="1h", show_default=True, callback=_milliseconds, help="With --remove: minimum age of the plan.")
 @_broker_defaults
-@click.option("--save", "save_to", metavar="PATH", help="Also write the findings to this folder: its name ends with .parquet or .json.")
+@click.option("--save", "save_to", metavar="PATH", help="Also write the findings to this folder; its name must end with .parquet or .json.")
 @yes_option
 @_job_options
 def leaks(
@@ -241,10 +243,11 @@ def leaks(
     settings: tuple[str, ...],
     output: str,
 ) -> None:
-    """Find ledgers that no topic needs, that are missing, that have too few or too many copies or are older than policies allow.
+    """Find ledgers that no topic needs, are missing, have too few or too many copies, or are older than policies allow.
 
-    Orphans are removed in two phases. --plan writes them down. --remove looks again after a grace time, backs up and deletes those that are
-    still orphans. Refused on an incomplete view. --restore brings a backup back. Exit status 1 when anything was found, or kept.
+    Orphans are removed in two phases. --plan writes them to a file. --remove checks them again after a grace period, then backs up and
+    deletes those that are still orphans. It refuses when it cannot read everything. --restore restores a backup. Exit status 1 when
+    anything was found, or kept.
 
     \b
     Examples:
@@ -257,10 +260,10 @@ def leaks(
         raise click.UsageError("--remove PLAN and --backup FOLDER go together")
     _check_new(save_to)
     if plan_to is not None and plan_to.exists():
-        raise AlreadyExists(f"{plan_to} exists already: give a new name")
+        raise AlreadyExists(f"{plan_to} exists already: use a new name")
     retention = _retention(default_retention, default_retention_size)
     if plan_from is not None:
-        confirm(f"Remove the ledgers that {plan_from} names and that are orphans still?", yes=yes)
+        confirm(f"Remove the ledgers of {plan_from} that are still orphans?", yes=yes)
     with _spark("leaks", metadata_url, master, settings) as spark:
         from pulsarish.spark.jobs import removal
         from pulsarish.spark.jobs.leaks import LEAK_SCHEMA, find_leaks
@@ -313,7 +316,7 @@ def _print_leaks(rows: Sequence[dict[str, Any]]) -> None:
     for kind, sizes in kinds.items():
         say(f"{len(sizes):,} {kind}, {human_bytes(sum(sizes))}")
     if not rows:
-        say("nothing leaks")
+        say("no leaks found")
 
 
 def _print_removal(done: Any, verb: str, output: str) -> None:
@@ -321,7 +324,7 @@ def _print_removal(done: Any, verb: str, output: str) -> None:
         print_json({verb.replace(" ", "_"): done.removed, "kept": done.kept, "entries": done.entries, "size_bytes": done.size_bytes})
     else:
         rows = [{"ledger": ledger, "outcome": verb, "why": ""} for ledger in done.removed]
-        rows += [{"ledger": ledger, "outcome": "left as it is", "why": why} for ledger, why in done.kept.items()]
+        rows += [{"ledger": ledger, "outcome": "kept", "why": why} for ledger, why in done.kept.items()]
         print_table(rows, ["ledger", "outcome", "why"], output)
         say(f"{len(done.removed):,} ledgers {verb}, {done.entries:,} entries, {human_bytes(done.size_bytes)} on all bookies")
     if done.kept:
@@ -331,11 +334,11 @@ def _print_removal(done: Any, verb: str, output: str) -> None:
 @job.command()
 @_scope_options
 @click.option(
-    "--sample", default=20, show_default=True, type=click.IntRange(0, 1000), help="Places in each shown topic to read entries from."
+    "--sample", default=20, show_default=True, type=click.IntRange(0, 1000), help="Places to read entries from, in each shown topic."
 )
-@click.option("--top", default=50, show_default=True, type=click.IntRange(1, 10_000), help="Topics shown, the greatest.")
-@click.option("--if-retention", metavar="DURATION", help="See what this retention would free, in place of all policies.")
-@click.option("--plot", type=click.Path(dir_okay=False), help="Also draw a picture (PNG).")
+@click.option("--top", default=50, show_default=True, type=click.IntRange(1, 10_000), help="Number of topics to show, the largest first.")
+@click.option("--if-retention", metavar="DURATION", help="Show what this retention would free, instead of all policies.")
+@click.option("--plot", type=click.Path(dir_okay=False), help="Also draw a plot (PNG).")
 @_broker_defaults
 @_job_options
 def usage(
@@ -352,9 +355,9 @@ def usage(
     settings: tuple[str, ...],
     output: str,
 ) -> None:
-    """Show what lies on the bookies by tenant, namespace, topic and bookie: bytes, entries, rates, ages, what retention lets go.
+    """Show the usage of the bookies by tenant, namespace, topic and bookie: bytes, entries, rates, ages, freeable space.
 
-    A sample of entries tells the commonest keys and how well messages compress. Without TOPICS and --namespace: the whole cluster.
+    A sample of entries shows the most frequent keys and how well messages compress. Without TOPICS and --namespace: the whole cluster.
 
     \b
     Examples:
@@ -372,7 +375,7 @@ def usage(
         )
     if plot is not None:
         draw(found, plot)
-        say(f"a picture is in {plot}")
+        say(f"plot written to {plot}")
     if output == "json":
         print_json(found.record())
         return
@@ -385,7 +388,7 @@ def usage(
     ):
         print_table([_usage_row(row) for row in rows], columns, output)
         click.echo()
-    say(f"the fullest bookie has {found.skew:.2f} times what bookies have on average")
+    say(f"the fullest bookie holds {found.skew:.2f} times the average of all bookies")
 
 
 def _usage_row(row: dict[str, Any]) -> dict[str, Any]:
@@ -418,7 +421,7 @@ def _url_options(command: F) -> F:
 @_url_options
 @_spark_options
 def export_(topics: tuple[str, ...], folder: Path, url: str, admin_url: str, master: str, settings: tuple[str, ...], output: str) -> None:
-    """Write TOPICS to a folder as Parquet, with ids, keys, properties, times, sequence ids and producers of their messages.
+    """Write TOPICS to a folder as Parquet, with ids, keys, properties, times, sequence ids and producers of the messages.
 
     \b
     Example:
@@ -435,8 +438,8 @@ def export_(topics: tuple[str, ...], folder: Path, url: str, admin_url: str, mas
 
 @job.command("import")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--namespace", default="", metavar="TENANT/NAMESPACE", help="For all topics, in place of their own.")
-@click.option("--enable-deduplication", is_flag=True, help="Switch it on for the topics where it is off.")
+@click.option("--namespace", default="", metavar="TENANT/NAMESPACE", help="Namespace for all topics, instead of their own.")
+@click.option("--enable-deduplication", is_flag=True, help="Enable deduplication for the topics where it is off.")
 @click.option("--keep-origin", is_flag=True, help="Add old ids, publish times, producers and sequence ids as properties.")
 @_url_options
 @_spark_options
@@ -451,8 +454,7 @@ def import_(
     settings: tuple[str, ...],
     output: str,
 ) -> None:
-    """Publish what an export holds, each partition's messages in their order. What is there already is passed over: give it again after a
-    break.
+    """Publish the messages of an export, each partition in order. Published messages are skipped: run it again after an interruption.
 
     \b
     Example:
@@ -479,4 +481,4 @@ def import_(
 
 def _say_more(count: int, where: str) -> None:
     if count > _ROWS_SHOWN:
-        say(f"and {count - _ROWS_SHOWN:,} rows more: {where} all")
+        say(f"and {count - _ROWS_SHOWN:,} more rows: {where} all")

@@ -20,32 +20,32 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     # name: (module:attribute, one line of help, kept here so that --help imports nothing)
     "standalone": ("servers:standalone", "run everything in one process"),
     "metadata": ("servers:metadata", "run the metadata daemon (ZooKeeper's protocol, no Java); back up, restore, compare metadata"),
-    "zookeeper": ("servers:zookeeper", "run the real ZooKeeper that PySpark brings"),
+    "zookeeper": ("servers:zookeeper", "run the real ZooKeeper, from PySpark's jars"),
     "bookie": ("servers:bookie", "run a bookie"),
     "broker": ("servers:broker", "run a broker"),
-    "proxy": ("servers:proxy", "run a relay for clients that can reach one address only"),
+    "proxy": ("servers:proxy", "run a relay for clients that can reach only one address"),
     "autorecovery": ("servers:autorecovery", "run a process that repairs lost copies (bookies can host it)"),
-    "health": ("health:health", "ask servers whether they can serve"),
-    "cluster": ("cluster:cluster", "start, look at, break and stop a cluster of processes on this machine"),
+    "health": ("health:health", "check whether servers can serve"),
+    "cluster": ("cluster:cluster", "start, show, break and stop a cluster of processes on this machine"),
     "produce": ("messages:produce", "send messages"),
     "consume": ("messages:consume", "receive and acknowledge messages of a subscription"),
     "read": ("messages:read", "read a topic without a subscription"),
     "perf": ("perf:perf", "measure rates and latencies"),
-    "cluster-info": ("admin.cluster_info:cluster_info", "what a cluster consists of"),
+    "cluster-info": ("admin.cluster_info:cluster_info", "show the brokers, bookies, tenants and addresses of a cluster"),
     "tenants": ("admin.tenants:tenants", "list, get, create, update and delete tenants"),
     "namespaces": ("admin.namespaces:namespaces", "list, create, delete, unload namespaces; their policies"),
-    "topics": ("admin.topics:topics", "list, create, delete, look up, unload, end topics; partitions, statistics, policies"),
+    "topics": ("admin.topics:topics", "list, create, delete, look up, unload, terminate topics; partitions, statistics, policies"),
     "subscriptions": ("admin.subscriptions:subscriptions", "list, create, delete, move subscriptions; peek into their backlogs"),
     "schemas": ("admin.schemas:schemas", "get, list, upload, delete, compare schemas of topics"),
     "brokers": ("admin.brokers:brokers", "list brokers; the leader, health, bundles, load, options in force"),
-    "bookies": ("admin.bookies:bookies", "list bookies; ledgers that lack copies; give a dead bookie up"),
+    "bookies": ("admin.bookies:bookies", "list bookies and under-replicated ledgers; decommission a bookie"),
     "ledgers": ("admin.ledgers:ledgers", "list and get ledgers"),
-    "storage": ("storage:storage", "repair the storage of a bookie that is stopped"),
-    "job": ("job:job", "offline jobs over ledgers, run by Spark: verify copies, find leaks, sum up usage, export, import"),
+    "storage": ("storage:storage", "repair the storage of a stopped bookie"),
+    "job": ("job:job", "run offline jobs over ledgers with Spark: verify copies, find leaks, sum up usage, export, import"),
     "pipeline": ("pipeline:pipeline", "run pipelines on Spark that are described in a file"),
-    "chaos": ("chaos:chaos", "break real processes while messages are published, and count what became of them"),
+    "chaos": ("chaos:chaos", "break real processes while messages are published, and check every message"),
     "sim": ("sim:sim", "run the cluster in simulation: seeds, replay, mutants, models"),
-    "completion": ("completion:completion", "let bash, zsh or fish complete commands, options and names"),
+    "completion": ("completion:completion", "print the script with which bash, zsh or fish complete commands, options and names"),
 }
 
 _HIDDEN: Final = {"commands": ("commands_doc:commands", "print docs/commands.md")}
@@ -82,9 +82,9 @@ class _LazyGroup(Group):
     epilog="Start with:  pulsarish standalone   then   pulsarish produce greetings -m hello   and   pulsarish consume greetings -s me",
 )
 @click.version_option(package_name="pulsarish", prog_name="pulsarish")
-@click.option("--admin-url", metavar="URL", help="HTTP address of any broker, for the commands that take --admin-url.")
-@click.option("--url", metavar="URL", help="gRPC address of any broker, for the commands that take --url.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), help="How to print, for the commands that take --output.")
+@click.option("--admin-url", metavar="URL", help="HTTP address of any broker, for commands with --admin-url.")
+@click.option("--url", metavar="URL", help="gRPC address of any broker, for commands with --url.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), help="How to print, for commands with --output.")
 def pulsarish(admin_url: str | None, url: str | None, output: str | None) -> None:
     """A durable, replicated publish/subscribe log and queue: the design of Apache Pulsar, in Python."""
     # Commands read their defaults from the environment, so an option before the command sets them there, too.

@@ -39,20 +39,20 @@ _OPERATION_TIMEOUT_SECONDS: Final = 10
 
 @click.command()
 @click.argument("topic")
-@click.option("-m", "--message", "texts", multiple=True, help="A message; may be given many times.")
-@click.option("-f", "--file", "source", type=click.File("rb"), help="A message a line of this file, or of stdin with -.")
+@click.option("-m", "--message", "texts", multiple=True, help="A message; repeatable.")
+@click.option("-f", "--file", "source", type=click.File("rb"), help="Send each line of this file as a message; -: stdin.")
 @click.option("--key-from", metavar="FIELD", help="Take each message's key from this field of its JSON.")
-@click.option("--key", help="One key for all messages.")
-@click.option("--rate", type=FiniteRange(min=0, min_open=True), help="Greatest number of messages a second.")
+@click.option("--key", help="The key of all messages.")
+@click.option("--rate", type=FiniteRange(min=0, min_open=True), help="Maximum number of messages per second.")
 @click.option(
     "--properties",
     "-p",
     multiple=True,
     metavar="K=V",
     callback=values.properties,
-    help="A property of every message; may be given many times.",
+    help="A property of every message; repeatable.",
 )
-@click.option("--producer-name", help="Keep the name and sequence ids, for deduplication.")
+@click.option("--producer-name", help="Name of the producer, which keeps its sequence ids for deduplication.")
 @click.option("--compression", type=click.Choice(["none", "lz4", "zlib", "zstd", "snappy"]), default="none", show_default=True)
 @acked_option
 @url_option
@@ -115,7 +115,7 @@ def produce(
             raise
         if failures:
             if pulsarish.Result.Timeout in failures:
-                say(f"what timed out may still be stored, now or later; what {topic} waits for: pulsarish topics stats {topic}")
+                say(f"messages that timed out may still be stored later; to see what {topic} waits for: pulsarish topics stats {topic}")
             fail(f"{len(failures)} of {count} messages were not acknowledged by {topic}, the first because of {failures[0].name}")
         say(f"{count} {'message' if count == 1 else 'messages'} acknowledged by {topic}")
     finally:
@@ -125,19 +125,24 @@ def produce(
 
 @click.command()
 @click.argument("topic")
-@click.option("-s", "--subscription", required=True, help="The subscription's name; it is made when it does not exist.")
+@click.option("-s", "--subscription", required=True, help="Name of the subscription, which is created if it does not exist.")
 @click.option(
     "--type", "kind", type=click.Choice(["exclusive", "failover", "shared", "key-shared"]), default="exclusive", show_default=True
 )
 @click.option(
-    "--from", "start", type=click.Choice(["earliest", "latest"]), default="latest", show_default=True, help="Where a new one starts."
+    "--from",
+    "start",
+    type=click.Choice(["earliest", "latest"]),
+    default="latest",
+    show_default=True,
+    help="Where a new subscription starts.",
 )
 @click.option("-n", "--count", type=click.IntRange(1), help="Stop after this number of messages.")
 @click.option("--follow", is_flag=True, help="Wait for more until interrupted; otherwise stop when none came for 2 seconds.")
 @click.option("--format", "form", type=click.Choice(["text", "json", "hex"]), default="text", show_default=True)
 @url_option
 def consume(topic: str, subscription: str, kind: str, start: str, count: int | None, follow: bool, form: str, url: str) -> None:
-    """Receive the messages of a subscription of TOPIC, print and acknowledge each. What has a schema is printed as its value in JSON.
+    """Receive the messages of a subscription of TOPIC, print and acknowledge each. Messages with a schema are printed as JSON.
 
     \b
     Example:
@@ -167,7 +172,7 @@ def consume(topic: str, subscription: str, kind: str, start: str, count: int | N
         finally:
             printed.acknowledge()
         if not received:
-            hint = "; a new subscription starts at the end of the topic, unless with --from earliest" if start == "latest" else ""
+            hint = "; a new subscription starts at the end of the topic, or with --from earliest at its start" if start == "latest" else ""
             say(f"no message came within {_IDLE_MS // 1000} s{hint}")
     finally:
         client.close()
@@ -176,7 +181,12 @@ def consume(topic: str, subscription: str, kind: str, start: str, count: int | N
 @click.command()
 @click.argument("topic")
 @click.option(
-    "--from", "start", default="earliest", show_default=True, metavar="POSITION", help="earliest, latest, LEDGER:ENTRY[:INDEX] or a time."
+    "--from",
+    "start",
+    default="earliest",
+    show_default=True,
+    metavar="POSITION",
+    help="First message: earliest, latest, LEDGER:ENTRY[:INDEX] or a time.",
 )
 @click.option(
     "--to", "end", metavar="POSITION", help="Stop after this LEDGER:ENTRY[:INDEX], or at the first message published after this time."
@@ -186,8 +196,7 @@ def consume(topic: str, subscription: str, kind: str, start: str, count: int | N
 @click.option("--format", "form", type=click.Choice(["text", "json", "hex"]), default="text", show_default=True)
 @url_option
 def read(topic: str, start: str, end: str | None, count: int | None, follow: bool, form: str, url: str) -> None:
-    """Read TOPIC from a position on, without a subscription and without acknowledging anything. What has a schema is printed as its value
-    in JSON.
+    """Read TOPIC from a position, without a subscription and without acknowledgements. Messages with a schema are printed as JSON.
 
     \b
     Examples:
@@ -314,7 +323,7 @@ def _key(payload: bytes, field: str | None, number: int) -> str | None:
         value = json.loads(payload)[field]
     except (ValueError, KeyError, TypeError):
         shown = payload[:_SHOWN_BYTES].decode(errors="replace")
-        raise InvalidArgument(f"--key-from {field}: message {number} is no JSON object with that field: {shown!r}") from None
+        raise InvalidArgument(f"--key-from {field}: message {number} is not a JSON object with that field: {shown!r}") from None
     return None if value is None else str(value)
 
 
@@ -335,7 +344,7 @@ def _position(text: str, *, missing_index: int) -> tuple[_Position | None, int |
         return None, values.time_ms(text)
     except click.BadParameter:
         raise click.UsageError(
-            f"position {text!r} must be earliest, latest, LEDGER:ENTRY[:INDEX], milliseconds, a time like 2026-11-21T08:00, or how long ago"
+            f"position {text!r} is not earliest, latest, LEDGER:ENTRY[:INDEX], milliseconds, a time like 2026-11-21T08:00 or an age like 2h"
         ) from None
 
 
@@ -380,7 +389,7 @@ def _value(message: pulsarish.Message) -> Any:
     try:
         return message.value()
     except InvalidArgument as error:
-        _say_once(f"{_text(message.message_id())} is printed as it came: {error}")
+        _say_once(f"{_text(message.message_id())} is printed without decoding: {error}")
         return message.data()
 
 

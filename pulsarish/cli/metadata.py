@@ -51,7 +51,9 @@ _PROGRESS_EVERY: Final = 1_000
 _DIFFERENCES_SHOWN: Final = 200
 _CONNECT_SECONDS: Final = 10.0
 
-_URL_HELP: Final = "URL is a metadata URL as servers take it: zk://HOST:PORT/CHROOT (a daemon or ZooKeeper) or embedded:DIR (not in use)."
+_URL_HELP: Final = (
+    "URL is the servers' metadata URL: zk://HOST:PORT/CHROOT (a daemon or ZooKeeper), or embedded:DIR when no process uses it."
+)
 
 
 def _check_directory(directory: str) -> None:
@@ -119,7 +121,7 @@ def backup(url: str, file: Path, output: str) -> None:
       pulsarish metadata backup zk://127.0.0.1:2181/pulsarish metadata-backup.jsonl.gz
     """
     if file.exists():
-        raise AlreadyExists(f"{file} exists already; a backup never replaces another: give a new name")
+        raise AlreadyExists(f"{file} exists already; a backup never replaces another: use a new name")
     progress = _Progress()
     part = file.with_name(file.name + ".part")
 
@@ -162,25 +164,25 @@ def _read_file(file: Path) -> Backup:
         with gzip.open(file) as lines:
             return read_backup(lines, str(file))
     except (gzip.BadGzipFile, EOFError) as error:
-        raise CorruptData(f"{file} is no backup, or not all of one: {error}") from None
+        raise CorruptData(f"{file} is not a complete backup: {error}") from None
 
 
 @click.command(epilog=_URL_HELP)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("url")
-@click.option("--force", is_flag=True, help="Replace what is there: nodes that the backup does not have are deleted.")
+@click.option("--force", is_flag=True, help="Replace an existing tree: nodes that the backup does not have are deleted.")
 @click.option(
     "--ledger-id-gap",
     type=click.IntRange(0, ID_GAP_MAX // 2),
     default=LEDGER_ID_GAP,
     show_default=True,
-    help="Ledger ids left out above all known ones, for ledgers made after the backup.",
+    help="Ledger ids to leave out above all known ones, for ledgers made after the backup.",
 )
 def restore(file: Path, url: str, force: bool, ledger_id_gap: int) -> None:
-    """Make the tree at URL what a backup says. Stop all brokers first.
+    """Make the tree at URL equal to a backup. Stop all brokers first.
 
-    Refused where other data are, unless --force. Interrupted, it is given again with the same file and goes on. Afterwards the tree is
-    compared with the file. Bookies delete nothing until `pulsarish metadata confirm`.
+    Refused when the target has other data, unless --force. After an interruption run it again with the same file. At the end it compares
+    the tree with the file. Bookies delete nothing until `pulsarish metadata confirm`.
 
     \b
     Example:
@@ -196,7 +198,7 @@ def restore(file: Path, url: str, force: bool, ledger_id_gap: int) -> None:
             try:
                 held = await ids_held(control, bookies)
             except NoAnswer as error:
-                raise ServiceNotReady(f"a registered bookie does not say which ledgers it holds: {error}; nothing was changed") from None
+                raise ServiceNotReady(f"a registered bookie did not list its ledgers: {error}; nothing was changed") from None
             task = Restore(records, world.clock, saved, ids_held=held, ledger_id_gap=ledger_id_gap, progress=progress)
             return await task.run(force=force)
 
@@ -205,7 +207,7 @@ def restore(file: Path, url: str, force: bool, ledger_id_gap: int) -> None:
     finally:
         progress.end()
     say(f"{count} nodes restored and verified. Bookies delete nothing yet; next, with all bookies up:")
-    say(f"  pulsarish metadata audit {url}      what bookies hold that this tree does not name")
+    say(f"  pulsarish metadata audit {url}      list ledgers that bookies hold and this tree does not name")
     say(f"  pulsarish metadata confirm {url}    let bookies delete again")
 
 
@@ -226,7 +228,7 @@ async def _registered_bookies(world: World, records: Records) -> tuple[BookieCon
 @click.argument("right")
 @output_option
 def diff(left: str, right: str, output: str) -> None:
-    """Print what differs between two trees, each a backup or a URL; exit status 1 when anything does.
+    """Print the differences of two trees, each a backup or a URL. Exit status 1 when there are any.
 
     \b
     Example:
@@ -241,7 +243,7 @@ def diff(left: str, right: str, output: str) -> None:
             for line in _changed_fields(each):
                 print_line(f"{'':12}{line}")
         if len(differences) > _DIFFERENCES_SHOWN:
-            say(f"and {len(differences) - _DIFFERENCES_SHOWN} more: -o json prints all")
+            say(f"and {len(differences) - _DIFFERENCES_SHOWN} more; -o json prints all")
         say(f"{len(differences)} nodes differ" if differences else "the trees are equal")
     if differences:
         raise SystemExit(1)
@@ -286,10 +288,10 @@ def _changed_fields(each: Difference) -> list[str]:
 @click.argument("url")
 @output_option
 def audit(url: str, output: str) -> None:
-    """Compare the ledgers that bookies hold with those that the metadata name; exit status 1 when they differ. Changes nothing.
+    """Compare the ledgers on the bookies with those in the metadata. Exit status 1 when they differ. Changes nothing.
 
-    After a restore this is the repair list: "unknown" ledgers were made after the backup, "unheld" ones deleted after it, and those
-    "elsewhere" were open in the backup and are also held by bookies that their record does not name.
+    After a restore it lists what to repair. "unknown" ledgers were made after the backup, "unheld" ones were deleted after it. Those
+    "elsewhere" were open in the backup, and bookies that their record does not name hold them, too.
 
     \b
     Example:
@@ -313,7 +315,7 @@ def audit(url: str, output: str) -> None:
 
 def _print_stock(stock: Inventory) -> None:
     if stock.is_clean:
-        say("every ledger that bookies hold is in the metadata, and the other way round")
+        say("bookies and metadata have the same ledgers")
         return
     rows: list[dict[str, object]] = [{"finding": "silent", "bookies": name, "why": why} for name, why in stock.silent.items()]
     rows += [{"finding": "unknown", "ledger": ledger, "bookies": by} for ledger, by in stock.unknown.items()]
@@ -340,13 +342,13 @@ async def _stock(url: str) -> Inventory:
     show_default=True,
     type=click.IntRange(0, ID_GAP_MAX // 2),
     metavar="N",
-    help="Ledger ids left out above all known ones, for ledgers that this tree has lost.",
+    help="Ledger ids to leave out above all known ones, for ledgers that this tree has lost.",
 )
 def accept(url: str, ledger_id_gap: int) -> None:
-    """Go on with a tree that came back older than nodes had seen it. Put the newer one back instead wherever that can be done.
+    """Continue with a tree that came back older than nodes had seen it. If possible, put the newer tree back instead.
 
-    From then on it is treated like a tree that was restored from a backup: topics are served again, and bookies delete nothing until
-    "pulsarish metadata confirm". What was published to ledgers that this tree does not name cannot be read.
+    From then on the tree counts as restored from a backup: topics are served again, and bookies delete nothing until
+    "pulsarish metadata confirm". Messages in ledgers that this tree does not name cannot be read.
 
     \b
     Example:
@@ -360,22 +362,24 @@ def accept(url: str, ledger_id_gap: int) -> None:
             try:
                 held = await ids_held(control, bookies)
             except NoAnswer as error:
-                raise ServiceNotReady(f"a registered bookie does not say which ledgers it holds: {error}; nothing was changed") from None
+                raise ServiceNotReady(f"a registered bookie did not list its ledgers: {error}; nothing was changed") from None
             return await accept_older_tree(records, ids_held=held, ledger_id_gap=ledger_id_gap)
 
     count = _run(work())
     say(f"accepted, with {count} ledgers that may continue on other bookies. Bookies delete nothing yet; next, with all bookies up:")
-    say(f"  pulsarish metadata audit {url}      what bookies hold that this tree does not name")
+    say(f"  pulsarish metadata audit {url}      list ledgers that bookies hold and this tree does not name")
     say(f"  pulsarish metadata confirm {url}    let bookies delete again")
 
 
 @click.command(epilog=_URL_HELP)
 @click.argument("url")
-@click.option("--delete-unknown", is_flag=True, help="Also when there are ledgers that this tree does not name: bookies will delete them.")
+@click.option(
+    "--delete-unknown", is_flag=True, help="Confirm although this tree does not name all ledgers: bookies will delete the others."
+)
 def confirm(url: str, delete_unknown: bool) -> None:
-    """Take a restored tree for the truth: bookies delete again what it does not name.
+    """Confirm a restored tree: bookies delete ledgers again that it does not name.
 
-    Refused while the audit finds ledgers that would be lost by it, or bookies that do not answer, unless --delete-unknown.
+    Refused while the audit finds ledgers that would be lost, or bookies that do not answer, unless --delete-unknown.
 
     \b
     Example:
@@ -393,33 +397,33 @@ def confirm(url: str, delete_unknown: bool) -> None:
 
     found = _run(restored())
     if found is None:
-        say("this tree is not a restored one, or was confirmed already: nothing to do")
+        say("this tree was not restored, or is confirmed already: nothing to do")
         return
     if found.older:
         raise NotAllowed(
-            f"{why_older(found)} {url}, then look at pulsarish metadata audit {url}, then give this command again: it gives up what the "
+            f"{why_older(found)} {url}, then run pulsarish metadata audit {url}, then run this command again: it gives up ledgers that the "
             "tree does not name"
         )
     if not found.restored_ms:
-        raise NotAllowed("the restore has not finished: give it again with the same file before confirming it")
+        raise NotAllowed("the restore has not finished: run it again with the same file before confirming it")
     stock = _run(_stock(url))
     if (stock.silent or stock.unknown or stock.elsewhere) and not delete_unknown:
         _print_stock(stock)
         raise NotAllowed(
             f"{len(stock.unknown)} ledgers are not named by this tree, {len(stock.elsewhere)} may continue on other bookies, "
-            f"{len(stock.silent)} bookies did not answer: --delete-unknown gives all that up, for good"
+            f"{len(stock.silent)} bookies did not answer: --delete-unknown gives all of that up forever"
         )
     _run(forget())
-    say("confirmed: bookies delete what this tree does not name from their next round of garbage collection on")
+    say("confirmed: from the next garbage collection on, bookies delete ledgers that this tree does not name")
 
 
 @click.command()
 @click.argument("directory")
-@click.option("--last-write", type=int, help="The last write that is left, as printed without this option; later ones are given up.")
+@click.option("--last-write", type=int, help="The last write to keep, as printed without this option; later writes are given up.")
 def cut(directory: str, last_write: int | None) -> None:
-    """Go on with what is left of a damaged tree in DIRECTORY. Restoring a backup is better when there is a newer one.
+    """Continue with the rest of a damaged tree in DIRECTORY. If a newer backup exists, restore it instead.
 
-    DIRECTORY is the data directory of a stopped metadata daemon, or that of embedded:DIRECTORY. Sessions in it end. Afterwards the tree
+    DIRECTORY is the data directory of a stopped metadata daemon, or that of embedded:DIRECTORY. Its sessions end. Afterwards the tree
     counts as restored from a backup: bookies delete nothing until `pulsarish metadata confirm`.
 
     \b
@@ -441,7 +445,7 @@ def cut(directory: str, last_write: int | None) -> None:
                 if not look.missing:
                     raise NotAllowed(f"the tree in {directory} is complete: nothing was changed")
             except CutNotFinished:
-                say(f"an earlier cut of {directory} was interrupted and is finished now")
+                say(f"finished an earlier, interrupted cut of {directory}")
             if look.missing and last_write is None:
                 raise NotAllowed(
                     f"in the tree in {directory} {look.missing}. Nothing was changed; to give up what is missing: pulsarish metadata cut "
@@ -470,7 +474,7 @@ def cut(directory: str, last_write: int | None) -> None:
     roots = _run(work())
     say(f"what was missing is given up; the tree in {directory} can be served again. Next, with it and all bookies up:")
     for root in roots:
-        say(f"  pulsarish metadata audit zk://HOST:PORT{root}      what bookies hold that this tree does not name")
+        say(f"  pulsarish metadata audit zk://HOST:PORT{root}      list ledgers that bookies hold and this tree does not name")
         say(f"  pulsarish metadata confirm zk://HOST:PORT{root}    let bookies delete again")
     if "" in roots:
-        say("a standalone server is reached there when it is started with --metadata-address HOST:PORT")
+        say("for a standalone server, start it with --metadata-address HOST:PORT")

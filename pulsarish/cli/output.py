@@ -60,9 +60,13 @@ def output_option(command: F) -> F:
 
 
 def url_option(command: F) -> F:
-    return click.option("--url", envvar="PULSARISH_URL", default=SERVICE_URL, show_default=True, help="gRPC address of any brokers.")(
-        command
-    )
+    return click.option(
+        "--url",
+        envvar="PULSARISH_URL",
+        default=SERVICE_URL,
+        show_default=True,
+        help="gRPC address of any broker; separate several by commas.",
+    )(command)
 
 
 def say(text: str) -> None:

@@ -49,7 +49,7 @@ def perf() -> None:
     \b
     Examples:
       pulsarish perf produce bench --size 1024 -n 200000
-      pulsarish perf produce bench --rate 5000 --no-batching     # open loop: latency is counted from when a send was due
+      pulsarish perf produce bench --rate 5000 --no-batching     # open loop: latency counts from the time when a send was due
       pulsarish perf consume bench -s meter --from earliest
     """
 
@@ -57,11 +57,11 @@ def perf() -> None:
 @perf.command()
 @click.argument("topic")
 @click.option("-n", "--messages", default=100_000, show_default=True, type=click.IntRange(1))
-@click.option("--size", "size_bytes", default=1024, show_default=True, type=click.IntRange(_STAMP_BYTES), help="Bytes a message.")
-@click.option("--rate", type=FiniteRange(min=0, min_open=True), help="Messages a second, open loop; as fast as possible without it.")
+@click.option("--size", "size_bytes", default=1024, show_default=True, type=click.IntRange(_STAMP_BYTES), help="Bytes of a message.")
+@click.option("--rate", type=FiniteRange(min=0, min_open=True), help="Messages per second, open loop; default: as fast as possible.")
 @click.option("--batching/--no-batching", default=True, show_default=True)
 @click.option(
-    "--window", default=2000, show_default=True, type=click.IntRange(1), help="Unacknowledged messages at most (1: one at a time)."
+    "--window", default=2000, show_default=True, type=click.IntRange(1), help="Maximum of unacknowledged messages (1: one at a time)."
 )
 @acked_option
 @url_option
@@ -133,7 +133,7 @@ def produce(
     "-n", "--messages", type=click.IntRange(1), help="Stop after this number of messages; otherwise when none came for 2 seconds."
 )
 @click.option("--from", "start", type=click.Choice(["earliest", "latest"]), default="earliest", show_default=True)
-@click.option("--queue", default=1000, show_default=True, type=click.IntRange(1), help="Receiver queue size.")
+@click.option("--queue", default=1000, show_default=True, type=click.IntRange(1), help="Size of the receive queue, in messages.")
 @url_option
 @output_option
 def consume(topic: str, subscription: str, messages: int | None, start: str, queue: int, url: str, output: str) -> None:
@@ -165,7 +165,7 @@ def consume(topic: str, subscription: str, messages: int | None, start: str, que
             if messages is None:
                 break
             if not told:
-                say(f"received {count:,} of {messages:,}; waiting for more, Ctrl-C ends that")
+                say(f"received {count:,} of {messages:,}; waiting for more; stop with Ctrl-C")
             told = True
             continue
         told = False

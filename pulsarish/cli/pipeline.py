@@ -24,13 +24,13 @@ __all__ = ["pipeline"]
 
 _file = click.argument("file", type=click.Path(dir_okay=False))
 _set = click.option(
-    "--set", "settings", multiple=True, metavar="NAME=VALUE", callback=properties, help="The value of a parameter; may be given again."
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", callback=properties, help="The value of a parameter; repeatable."
 )
 
 
 @click.group(cls=Group)
 def pipeline() -> None:
-    """Run pipelines on Spark that are described in a file.
+    """Run Spark pipelines that a file describes.
 
     \b
     Examples:
@@ -43,7 +43,7 @@ def pipeline() -> None:
 @_file
 @_set
 def check(file: str, settings: dict[str, str]) -> None:
-    """Check FILE without starting Spark: every mistake with its line. Exit status 1 when there is one.
+    """Check FILE without starting Spark, and print every mistake with its line. Exit status 1 when there is one.
 
     \b
     Examples:
@@ -52,12 +52,12 @@ def check(file: str, settings: dict[str, str]) -> None:
     """
     found = _read(file, settings)
     count = f"{len(found.sources)} sources, {len(found.steps)} steps, {len(found.sinks)} sinks"
-    click.echo(f"{file}: pipeline {found.name} is in order: {count}")
+    click.echo(f"{file}: pipeline {found.name} is valid: {count}")
 
 
 @pipeline.command()
 def keys() -> None:
-    """Print all keys of a pipeline's file with their meaning, as Markdown.
+    """Print all keys of a pipeline file with their meaning, as Markdown.
 
     \b
     Example:
@@ -76,13 +76,13 @@ def keys() -> None:
 @click.option(
     "--sample", "sample_rows", type=click.IntRange(1, 1000), metavar="N", help="Print N rows of each source and step; write nothing."
 )
-@click.option("--master", help="Spark's master, before the one of the file: local[2], spark://host:7077.")
+@click.option("--master", help="Spark's master, instead of the file's: local[2], spark://host:7077.")
 @click.option("--url", envvar="PULSARISH_URL", default=SERVICE_URL, show_default=True, help="gRPC address of brokers, if FILE names none.")
 @click.option(
     "--admin-url", envvar="PULSARISH_ADMIN_URL", default=ADMIN_URL, show_default=True, help="HTTP address of brokers, if FILE names none."
 )
 def run(file: str, settings: dict[str, str], explain: bool, sample_rows: int | None, master: str | None, url: str, admin_url: str) -> None:
-    """Run the pipeline of FILE on Spark. It is checked first, as by `check`.
+    """Run the pipeline of FILE on Spark, after the same checks as `check`.
 
     \b
     Examples:
@@ -91,7 +91,7 @@ def run(file: str, settings: dict[str, str], explain: bool, sample_rows: int | N
       pulsarish pipeline run replay.yaml --set month=2 --master 'local[4]'
     """
     if explain and sample_rows is not None:
-        raise click.UsageError("--explain and --sample are asked for one at a time")
+        raise click.UsageError("give either --explain or --sample")
     found = _read(file, settings)
     _need_spark()
     from pulsarish.spark.pipelines.running import Runner

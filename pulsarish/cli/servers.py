@@ -32,8 +32,8 @@ ENVIRONMENT_PREFIXES: Final = {
 
 def config_options(command: F) -> F:
     for option in (
-        click.option("--print-config", is_flag=True, help="Print every option with its default and meaning, and end."),
-        click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set an option; may be given many times."),
+        click.option("--print-config", is_flag=True, help="Print every option with its default and meaning, and exit."),
+        click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set an option; repeatable."),
         click.option("--config", "toml_path", type=click.Path(dir_okay=False), metavar="FILE", help="A TOML file with options."),
     ):
         command = option(command)
@@ -68,7 +68,7 @@ def _serve(start: Callable[[NodeProcess], Awaitable[RunningNode]], config: _Logs
     except Locked as error:
         fail(str(error))
     except OSError as error:
-        hint = "; stop that one, or listen elsewhere (listen_address, http_address; port 0 is any free one)"
+        hint = "; stop that process, or listen on another address (listen_address, http_address; port 0 is any free port)"
         where = f": {error.filename}" if error.filename else ""
         fail(f"{error.strerror or error}{where}{hint if error.errno == errno.EADDRINUSE else ''}")
     except PulsarishError as error:
@@ -80,12 +80,12 @@ class _MetadataGroup(click.Group):
 
     _NAMES: Final = {
         "backup": "write the whole tree to a file",
-        "restore": "make a tree what a backup says",
-        "diff": "what differs between two trees",
-        "audit": "ledgers that bookies hold against those that the metadata name",
-        "accept": "go on with a tree that came back older",
+        "restore": "make a tree equal to a backup",
+        "diff": "print the differences of two trees",
+        "audit": "compare the ledgers on bookies with those in the metadata",
+        "accept": "continue with a tree that came back older",
         "confirm": "let bookies delete again after a restore",
-        "cut": "go on with what is left of a damaged tree",
+        "cut": "continue with the rest of a damaged tree",
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -107,9 +107,9 @@ class _MetadataGroup(click.Group):
 @config_options
 @click.pass_context
 def metadata(context: click.Context, toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
-    """Run the metadata daemon: ZooKeeper's wire protocol over an embedded, synced store. One node; for production run an ensemble.
+    """Run the metadata daemon: ZooKeeper's wire protocol over an embedded, synced store. One node; production needs an ensemble.
 
-    With a command, do that with a tree of metadata instead: back it up, restore it, compare it.
+    With a command, back up, restore, compare or repair a tree of metadata instead.
 
     \b
     Examples:
@@ -118,7 +118,9 @@ def metadata(context: click.Context, toml_path: str | None, overrides: tuple[str
     """
     if context.invoked_subcommand is not None:
         if toml_path or overrides or print_config:
-            raise click.UsageError(f"--config, --set and --print-config are the daemon's; {context.invoked_subcommand} takes none of them")
+            raise click.UsageError(
+                f"--config, --set and --print-config are options of the daemon; {context.invoked_subcommand} has none of them"
+            )
         return
     from pulsarish.metadata.daemon.daemon import MetadataConfig
     from pulsarish.metadata.daemon.main import start_metadata
@@ -130,7 +132,7 @@ def metadata(context: click.Context, toml_path: str | None, overrides: tuple[str
 @click.command()
 @config_options
 def zookeeper(toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
-    """Become the real ZooKeeper 3.9 that PySpark brings; needs Java 17 and PySpark (`make setup` installs it).
+    """Run the real ZooKeeper 3.9 from the jars of PySpark; needs Java 17 and PySpark (`make setup` installs it).
 
     \b
     Example:
@@ -170,7 +172,7 @@ def bookie(toml_path: str | None, overrides: tuple[str, ...], print_config: bool
 @click.command()
 @config_options
 def autorecovery(toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
-    """Find ledgers that lack copies and copy them again. Any number may run; bookies can host it: auto_recovery_daemon_enabled.
+    """Find under-replicated ledgers and repair them. Any number may run; bookies can host it: auto_recovery_daemon_enabled.
 
     \b
     Example:
@@ -205,7 +207,7 @@ def broker(toml_path: str | None, overrides: tuple[str, ...], print_config: bool
 @click.command()
 @config_options
 def proxy(toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
-    """Relay clients of the binary protocol that can reach this address only to the brokers that serve their topics.
+    """Relay clients of the binary protocol that can reach only this address to the brokers that serve their topics.
 
     \b
     Example:
@@ -220,13 +222,13 @@ def proxy(toml_path: str | None, overrides: tuple[str, ...], print_config: bool)
 
 @click.command()
 @click.option(
-    "--data", "data_directory", default="pulsarish-data", show_default=True, type=click.Path(file_okay=False), help="Where data is kept."
+    "--data", "data_directory", default="pulsarish-data", show_default=True, type=click.Path(file_okay=False), help="Directory of the data."
 )
-@click.option("--in-memory", is_flag=True, help="Keep metadata in memory and entries in a temporary directory: gone at the end.")
+@click.option("--in-memory", is_flag=True, help="Keep metadata in memory and entries in a temporary directory; deleted at the end.")
 @click.option(
     "--metadata-address",
     metavar="HOST:PORT",
-    help="Also serve the metadata here, as `pulsarish metadata` does: `pulsarish job` needs that.",
+    help="Also serve the metadata at this address, as `pulsarish metadata` does; `pulsarish job` needs it.",
 )
 @click.option("--broker-set", "broker_overrides", multiple=True, metavar="KEY=VALUE", help="An option of the broker.")
 @click.option("--bookie-set", "bookie_overrides", multiple=True, metavar="KEY=VALUE", help="An option of the bookie.")

@@ -66,7 +66,7 @@ def _seeds(_context: click.Context, _option: click.Parameter, value: str) -> tup
 
 @click.group(cls=Group)
 def sim() -> None:
-    """Run whole clusters in simulation. One seed decides everything, so a failure can be run again.
+    """Run whole clusters in simulation. One seed decides everything, so a failure can be repeated.
 
     \b
     Example:  pulsarish sim run --seeds 0-99
@@ -77,8 +77,10 @@ def sim() -> None:
 
 
 @sim.command()
-@click.option("--seeds", callback=_seeds, default=_SEEDS_DEFAULT, show_default=True, metavar="A-B", help="Both ends included.")
-@click.option("--seconds", type=FiniteRange(min=0.1), help="Begin no further seed after this much real time.")
+@click.option(
+    "--seeds", callback=_seeds, default=_SEEDS_DEFAULT, show_default=True, metavar="A-B", help="Seeds to run, both ends included."
+)
+@click.option("--seconds", type=FiniteRange(min=0.1), help="Start no further seed after this much real time.")
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 1_000), help="Processes that run seeds side by side.")
 def run(seeds: tuple[int, int], seconds: float | None, jobs: int) -> None:
     """Run seeds; exit status 1 when one of them breaks a promise.
@@ -102,11 +104,11 @@ def run(seeds: tuple[int, int], seconds: float | None, jobs: int) -> None:
                 failed += 1
                 _progress("")
                 click.echo(outcome.story)
-                click.echo(f"again:  pulsarish sim replay {outcome.seed} --minimise\n")
+                click.echo(f"run it again:  pulsarish sim replay {outcome.seed} --minimise\n")
             _progress(f"after seed {outcome.seed}: {done} done, {failed} failed")
     except BrokenProcessPool:
         left = f"{first + done}-{last}"
-        fail(f"a process that ran seeds has died, of memory perhaps; go on with: pulsarish sim run --seeds {left} --jobs 1")
+        fail(f"a process that ran seeds has died, perhaps out of memory; continue with: pulsarish sim run --seeds {left} --jobs 1")
     _progress("")
     spent = clock.monotonic() - began
     click.echo(f"{done} seeds, {failed} failed, {spent:.0f} s")
@@ -117,11 +119,11 @@ def run(seeds: tuple[int, int], seconds: float | None, jobs: int) -> None:
 
 @sim.command()
 @click.argument("seed", type=click.IntRange(min=0))
-@click.option("--trace", type=click.File("w"), help="Write everything that happened to this file, - for standard output.")
-@click.option("--minimise", "smallest", is_flag=True, help="When it fails: drop the faults without which it still fails.")
-@click.option("--runs", default=RUNS_MAX, show_default=True, type=click.IntRange(min=1), help="Greatest number of runs for --minimise.")
+@click.option("--trace", type=click.File("w"), help="Write the trace to this file; -: standard output.")
+@click.option("--minimise", "smallest", is_flag=True, help="If the seed fails: drop the faults without which it still fails.")
+@click.option("--runs", default=RUNS_MAX, show_default=True, type=click.IntRange(min=1), help="Maximum number of runs for --minimise.")
 def replay(seed: int, trace: TextIO | None, smallest: bool, runs: int) -> None:
-    """Run one seed and tell what happened in it.
+    """Run one seed and print what happened.
 
     \b
     Example:
@@ -153,7 +155,7 @@ def _minimised(seed: int, failed: Trial, runs: int) -> Trial:
 
     trial = minimise(failed, again, runs)
     _progress("")
-    click.echo(f"{len(trial.faults)} of {len(failed.faults)} faults are left after {done} runs")
+    click.echo(f"{len(trial.faults)} of {len(failed.faults)} faults remain after {done} runs")
     return trial
 
 
@@ -168,9 +170,9 @@ def _mutants(_context: click.Context, _argument: click.Parameter, value: tuple[s
 
 @sim.command()
 @click.argument("names", nargs=-1, callback=_mutants, metavar="[NAME]...")
-@click.option("--seeds", type=click.IntRange(min=1), help="Seeds that a mutant may survive. Default: as many as it states.")
+@click.option("--seeds", type=click.IntRange(min=1), help="Seeds that a mutant may survive; default: the mutant's own number.")
 def mutants(names: list[Mutant], seeds: int | None) -> None:
-    """Take safeguards away, one at a time: each must be noticed; exit status 1 when one is not. Without names, all of them.
+    """Remove safeguards, one at a time. The simulation must notice each; exit status 1 if it does not. Without names: all of them.
 
     \b
     Example:
@@ -196,17 +198,17 @@ def mutants(names: list[Mutant], seeds: int | None) -> None:
 
 
 @sim.command()
-@click.option("--bookies", default=3, show_default=True, type=click.IntRange(2, 5), help="The first ones are the ensemble.")
+@click.option(
+    "--bookies", default=3, show_default=True, type=click.IntRange(2, 5), help="Number of bookies; the first ones are the ensemble."
+)
 @click.option("--quorums", default=(3, 3, 2), show_default=True, type=(int, int, int), help="Ensemble, write and acknowledgement quorum.")
-@click.option("--entries", default=2, show_default=True, type=click.IntRange(1, 4), help="Entries that the writer pushes.")
+@click.option("--entries", default=2, show_default=True, type=click.IntRange(1, 4), help="Entries that the writer adds.")
 @click.option("--recoverers", default=2, show_default=True, type=click.IntRange(0, 2))
 @click.option("--changes", default=0, show_default=True, type=click.IntRange(0, 2), help="Ensemble changes of the writer.")
-@click.option(
-    "--losses", default=0, show_default=True, type=click.IntRange(0, 1), help="Bookies that return with nothing of what they had."
-)
-@click.option("--states", "states_max", default=STATES_MAX, show_default=True, type=click.IntRange(min=1), help="Give up beyond these.")
+@click.option("--losses", default=0, show_default=True, type=click.IntRange(0, 1), help="Bookies that return without their data.")
+@click.option("--states", "states_max", default=STATES_MAX, show_default=True, type=click.IntRange(min=1), help="Maximum number of states.")
 def model(bookies: int, quorums: tuple[int, int, int], entries: int, recoverers: int, changes: int, losses: int, states_max: int) -> None:
-    """Look at every state of the ledger protocol and of ownership, as small models; exit status 1 when an invariant breaks.
+    """Check every state of small models of the ledger protocol and of ownership. Exit status 1 when an invariant breaks.
 
     \b
     Example:
@@ -219,7 +221,7 @@ def model(bookies: int, quorums: tuple[int, int, int], entries: int, recoverers:
             f"{bookies} bookies and quorums {ensemble_size}, {write_quorum}, {ack_quorum} do not fit: each must be at least the next one"
         )
     if losses >= ack_quorum:
-        raise click.BadParameter(f"with an acknowledgement quorum of {ack_quorum} the loss of {losses} bookies loses entries in any case")
+        raise click.BadParameter(f"with an acknowledgement quorum of {ack_quorum} the loss of {losses} bookies always loses entries")
     bounds = Bounds(entries, changes=changes, losses=losses)
     ledger = new_ledger(bookies=bookies, recoverers=recoverers, bounds=bounds, quorums=Quorums(*quorums))
     chain = new_chain(brokers=2, takeovers=4, ledgers=5, appends=4)

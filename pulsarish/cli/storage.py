@@ -32,7 +32,7 @@ _PROGRESS_EVERY = 10_000
 
 @click.group(cls=Group)
 def storage() -> None:
-    """Repair the storage of a bookie that is stopped.
+    """Repair the storage of a stopped bookie.
 
     \b
     Example:
@@ -57,11 +57,11 @@ class _Progress:
 @config_options
 @output_option
 def rebuild(toml_path: str | None, overrides: tuple[str, ...], print_config: bool, output: str) -> None:
-    """Rebuild the index of a bookie from its entry logs, and put the damaged one aside.
+    """Rebuild the index of a stopped bookie from its entry logs. The damaged index is moved aside.
 
-    The options are those of the bookie, which is stopped; the metadata must be reachable. Afterwards the bookie answers "unknown", not "not
-    there", for every ledger that existed: the logs do not say which ledgers were fenced, nor what is missing at their end. Auto-recovery
-    makes them whole, one after the other. If the command was interrupted, give it again.
+    Use the options of the bookie. The metadata must be reachable. Afterwards the bookie answers "unknown" instead of "not there" for every
+    ledger that existed, because the logs do not say which ledgers were fenced, nor what is missing at their end. Auto-recovery repairs
+    one ledger after the other. After an interruption run the command again.
 
     \b
     Example:
@@ -86,7 +86,7 @@ def rebuild(toml_path: str | None, overrides: tuple[str, ...], print_config: boo
     if found.unreadable_records:
         say(f"{found.unreadable_records} records do not match their CRC32C and were left out")
     for why in found.ends.values():
-        say(f"not read to the end, which is usual for the last log before a crash, and kept: {why}")
+        say(f"log kept, but not read to its end, as is usual for the last log before a crash: {why}")
     say("start the bookie and let auto-recovery work: the ledgers that existed are in limbo until it has repaired them")
 
 
@@ -97,7 +97,7 @@ async def _rebuild(config: BookieConfig) -> tuple[Rebuilt, str]:
     try:
         for directory in (config.journal_path, config.ledger_path, config.index_path):
             if not Path(directory).is_dir():  # noqa: ASYNC240  # nothing else runs in this loop
-                raise NotFound(f"there is no directory {directory}: give the options of the bookie")
+                raise NotFound(f"there is no directory {directory}: use the options of the bookie")
         return await rebuild_bookie(
             parts.files,
             parts.open_index,

@@ -39,7 +39,7 @@ def time_ms(text: str) -> int:
     try:
         return int(time.time() * 1000) - 1000 * parse_duration(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r} must be a time like 2026-11-21T08:00, how long ago like 2h, or milliseconds") from None
+        raise click.BadParameter(f"{text!r} must be a time like 2026-11-21T08:00, an age like 2h, or milliseconds") from None
 
 
 def properties(context: click.Context, parameter: click.Parameter, pairs: Iterable[str]) -> dict[str, str]:

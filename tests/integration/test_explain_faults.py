@@ -160,7 +160,7 @@ def test_without_metadata_for_longer_than_the_session(tmp_path: Path) -> None:
         for words in (("topics", "explain", "t"), ("subscriptions", "explain", "t", "s"), ("topics", "explain", "never-used")):
             shown = asked.run(*words).splitlines()
             assert shown[0].endswith(": waiting (metadata_away)")
-            assert shown[-1] == f"  look with: {found['help']}"
+            assert shown[-1] == f"  see: {found['help']}"
         looked = run_command(asked.environment, *found["help"].split()[1:])
         assert "the metadata session is lost" in looked.stdout + looked.stderr
         start(asked, "metadata")

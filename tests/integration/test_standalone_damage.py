@@ -132,7 +132,7 @@ def test_it_is_refused_and_starts_when_the_loss_is_accepted(killed: Path, tmp_pa
     assert f"pulsarish metadata cut {data}/metadata" in text
     assert refused(data) == text, "a refused start changes nothing"
     status, text = pulsarish_command("metadata", "cut", f"{data}/metadata", "--last-write", str(last))
-    assert (status, "standalone server is reached there when it is started with --metadata-address" in text) == (0, True), text
+    assert (status, "for a standalone server, start it with --metadata-address" in text) == (0, True), text
     with serving(data) as server:
         assert read_all(server.url, "early") == [b"%d" % number for number in range(20)]
         client = pulsarish.Client(server.url)

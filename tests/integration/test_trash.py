@@ -38,7 +38,7 @@ def test_deleted_ledgers_are_listed_restored_and_emptied(start_cluster: StartClu
     ledgers = sorted({int(str(row["ledgerId"])) for row in rows})
     assert ledgers
     assert all(int(str(row["sinceMs"])) > 0 for row in rows)
-    assert "taken out of the trash" in trash(admin, "restore", str(ledgers[0]))
+    assert "restored from the trash" in trash(admin, "restore", str(ledgers[0]))
     assert "name the ledgers" in trash(admin, "restore", status=2)
     trash(admin, "empty", "--yes")
     assert not [row for row in json.loads(trash(admin, "list", "-o", "json")) if row["ledgerId"] in ledgers[1:]]

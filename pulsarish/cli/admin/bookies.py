@@ -23,7 +23,7 @@ _LOOK_SECONDS: Final = 0.5
 
 @click.group(cls=AdminGroup)
 def bookies() -> None:
-    """Bookies: they store the entries of ledgers.
+    """Bookies, which store the entries of ledgers.
 
     \b
     Example:
@@ -55,7 +55,7 @@ def list_bookies(admin: Admin, output: str) -> None:
 @admin_option
 @output_option
 def under_replicated(admin: Admin, after: int, limit: int, output: str) -> None:
-    """Ledgers that lack copies, the bookies that lack them, and why that could not be repaired so far.
+    """List under-replicated ledgers, the bookies that miss copies, and why these are not repaired yet.
 
     \b
     Example:
@@ -73,22 +73,22 @@ def under_replicated(admin: Admin, after: int, limit: int, output: str) -> None:
     default=3_600.0,
     show_default=True,
     type=FiniteRange(0),
-    help="How long to wait for the end; exit status 1 without it. 0: not at all.",
+    help="How long to wait until it is done; exit status 1 if it is not. 0: do not wait.",
 )
 @yes_option
 @admin_option
 @output_option
 def decommission(admin: Admin, bookie: str, wait_seconds: float, yes: bool, output: str) -> None:
-    """Give up a bookie that is stopped, for good: all its copies are created again on other bookies, and then it is forgotten.
+    """Give up a stopped bookie forever: auto-recovery creates all its copies again on other bookies, and then forgets it.
 
-    Auto-recovery does the work. BOOKIE is the bookie's id. Stop it first; it must not be started again with its old directories.
+    BOOKIE is the bookie's id. Stop the bookie first. It must not be started again with its old directories.
 
     \b
     Examples:
       pulsarish bookies decommission bookie-2
-      pulsarish bookies decommission bookie-2 --wait-seconds 0     # only ask for it
+      pulsarish bookies decommission bookie-2 --wait-seconds 0     # do not wait
     """
-    confirm(f"Give up bookie {bookie} and whatever only it has?", yes=yes)
+    confirm(f"Give up bookie {bookie} and all entries that only this bookie has?", yes=yes)
     asked = admin.bookies.decommission(bookie)
     instance = str(asked["instanceId"])
     deadline = time.monotonic() + wait_seconds
@@ -103,9 +103,9 @@ def decommission(admin: Admin, bookie: str, wait_seconds: float, yes: bool, outp
     elif is_over:
         say(f"bookie {bookie} is decommissioned: no ledger names {instance} any more")
     else:
-        say(f"bookie {bookie} is given up; {asked['underReplicatedLedgers']} ledgers lack copies: pulsarish bookies under-replicated")
+        say(f"bookie {bookie} is given up; {asked['underReplicatedLedgers']} ledgers miss copies: pulsarish bookies under-replicated")
     if wait_seconds and not is_over:
-        say(f"that has no end after {wait_seconds:g} s; auto-recovery goes on with it, and this command, given again, waits again")
+        say(f"{bookie} is not replaced after {wait_seconds:g} s; auto-recovery continues. Run the command again to wait longer")
         raise SystemExit(1)
 
 
@@ -126,7 +126,7 @@ def trash() -> None:
 @admin_option
 @output_option
 def list_trash(after: int, limit: int, admin: Admin, output: str) -> None:
-    """List what is in the trash of the bookies that are alive, and since when.
+    """List the ledgers in the trash of the bookies that are alive, and since when they are there.
 
     \b
     Example:
@@ -155,17 +155,17 @@ def _trash_row(row: dict[str, Any]) -> dict[str, Any]:
 @admin_option
 @output_option
 def restore_trash(admin: Admin, ledgers: tuple[int, ...], output: str) -> None:
-    """Take ledgers out of the trash of all bookies, as they were.
+    """Restore ledgers from the trash of all bookies, unchanged.
 
-    A ledger that the metadata do not name goes into the trash again after two looks (gc_second_look_seconds): put its record back first.
+    Restore the metadata record of a ledger first: without it the bookies put the ledger into the trash again (gc_second_look_seconds).
 
     \b
     Example:
       pulsarish bookies trash restore 4711 4712
     """
     if not ledgers:
-        raise click.UsageError("name the ledgers to take out of the trash: pulsarish bookies trash list")
-    _say_changed(admin.bookies.restore_trash(ledgers), "taken out of the trash", output)
+        raise click.UsageError("name the ledgers to restore from the trash: pulsarish bookies trash list")
+    _say_changed(admin.bookies.restore_trash(ledgers), "restored from the trash", output)
 
 
 @trash.command("empty")
@@ -174,7 +174,7 @@ def restore_trash(admin: Admin, ledgers: tuple[int, ...], output: str) -> None:
 @admin_option
 @output_option
 def empty_trash(admin: Admin, ledgers: tuple[int, ...], yes: bool, output: str) -> None:
-    """Delete ledgers in the trash for good, now; all of them when none is named. Their space comes back with the next garbage collection.
+    """Delete ledgers in the trash now and forever; all of them when none is named. The next garbage collection frees their space.
 
     \b
     Examples:
@@ -182,8 +182,8 @@ def empty_trash(admin: Admin, ledgers: tuple[int, ...], yes: bool, output: str) 
       pulsarish bookies trash empty 4711 --yes
     """
     what = f"ledgers {', '.join(map(str, ledgers))}" if ledgers else "everything in the trash"
-    confirm(f"Delete {what} on all bookies for good?", yes=yes)
-    _say_changed(admin.bookies.empty_trash(ledgers), "deleted for good", output)
+    confirm(f"Delete {what} on all bookies forever?", yes=yes)
+    _say_changed(admin.bookies.empty_trash(ledgers), "deleted forever", output)
 
 
 def _say_changed(result: dict[str, Any], done: str, output: str) -> None:

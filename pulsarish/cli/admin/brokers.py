@@ -13,7 +13,7 @@ __all__ = ["brokers"]
 
 @click.group(cls=AdminGroup)
 def brokers() -> None:
-    """Brokers: they serve topics and keep nothing.
+    """Brokers, which serve topics and store nothing.
 
     \b
     Example:
@@ -38,7 +38,7 @@ def list_brokers(admin: Admin, output: str) -> None:
 @admin_option
 @output_option
 def leader(admin: Admin, output: str) -> None:
-    """Show the leader broker, which sweeps up what is left of topics.
+    """Show the leader broker, which removes the remains of deleted topics.
 
     \b
     Example:
@@ -51,7 +51,7 @@ def leader(admin: Admin, output: str) -> None:
 @admin_option
 @output_option
 def health(admin: Admin, output: str) -> None:
-    """Whether the broker at --admin-url can serve; exit status 1 when it cannot, and why.
+    """Check whether the broker at --admin-url can serve. If it cannot, print why and exit with status 1.
 
     \b
     Example:
@@ -79,7 +79,7 @@ def bundles(broker: str, admin: Admin, output: str) -> None:
 @admin_option
 @output_option
 def stats(admin: Admin, output: str) -> None:
-    """What the broker at --admin-url has to do: bundles, topics, producers, consumers, rates a second.
+    """Show the load of the broker at --admin-url: bundles, topics, producers, consumers, rates per second.
 
     \b
     Example:
@@ -89,7 +89,7 @@ def stats(admin: Admin, output: str) -> None:
 
 
 @brokers.command()
-@click.option("--name", metavar="TEXT", help="Only options whose names have this in them.")
+@click.option("--name", metavar="TEXT", help="Only options whose names contain this text.")
 @admin_option
 @output_option
 def config(name: str | None, admin: Admin, output: str) -> None:
@@ -101,5 +101,5 @@ def config(name: str | None, admin: Admin, output: str) -> None:
     """
     found = {option: value for option, value in admin.brokers.configuration().items() if name is None or name in option}
     if name is not None and not found:
-        say(f"no option has {name!r} in its name")
+        say(f"no option's name contains {name!r}")
     print_record(found, output)

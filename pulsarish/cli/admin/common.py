@@ -72,11 +72,11 @@ def admin_option(command: F) -> F:
         envvar="PULSARISH_ADMIN_URL",
         default=ADMIN_URL,
         show_default=True,
-        help="HTTP address of any broker; several with commas.",
+        help="HTTP address of any broker; separate several by commas.",
     )(command)
 
 
-yes_option: Final = click.option("-y", "--yes", is_flag=True, help="Do not ask, also at a terminal.")
+yes_option: Final = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 
 tenant_argument: Final = click.argument("tenant", shell_complete=complete.tenants)
 namespace_argument: Final = click.argument("namespace", shell_complete=complete.namespaces)
@@ -87,8 +87,8 @@ subscription_argument: Final = click.argument("subscription", shell_complete=com
 
 def page_options(command: F) -> F:
     """Add ``--after`` and ``--limit``. The command gets them as ``after`` and ``limit``."""
-    limit = click.option("-n", "--limit", type=click.IntRange(1, 100_000), help="Greatest number of items; all without it.")
-    return click.option("--after", default="", metavar="NAME", help="Only what comes after this one, the last of the page before.")(
+    limit = click.option("-n", "--limit", type=click.IntRange(1, 100_000), help="Maximum number of items; default: all.")
+    return click.option("--after", default="", metavar="NAME", help="Only items after this one: the last item of the previous page.")(
         limit(command)
     )
 

@@ -17,14 +17,14 @@ __all__ = ["COMPACTION_COMMANDS"]
 @topic_argument
 @admin_option
 def compact(topic: str, admin: Admin) -> None:
-    """Begin to compact a topic: for each key its newest message is kept beside the log, for readers of the compacted view.
+    """Start to compact a topic: the newest message of each key is kept in addition to the log, for readers of the compacted view.
 
     \b
     Example:
       pulsarish topics compact prices
     """
     admin.topics.compact(topic)
-    say(f"compaction of {topic} has begun; see: pulsarish topics compaction-status {topic}")
+    say(f"compaction of {topic} started; see: pulsarish topics compaction-status {topic}")
 
 
 @click.command(cls=AdminCommand)
@@ -32,7 +32,7 @@ def compact(topic: str, admin: Admin) -> None:
 @admin_option
 @output_option
 def compaction_status(topic: str, admin: Admin, output: str) -> None:
-    """Show what became of a topic's last compaction since its broker loaded it.
+    """Show the result of a topic's last compaction since its broker loaded it.
 
     \b
     Example:
@@ -46,15 +46,15 @@ def compaction_status(topic: str, admin: Admin, output: str) -> None:
 @yes_option
 @admin_option
 def drop_compacted(topic: str, yes: bool, admin: Admin) -> None:
-    """Give a topic's compacted view up: what only the view still holds is gone, and nothing is held back from trimming for it.
+    """Delete a topic's compacted view. Messages that only the view has are lost, and the view no longer delays trimming.
 
     \b
     Example:
       pulsarish topics drop-compacted prices --yes
     """
-    confirm(f"Delete the compacted view of {topic}, with all that its log holds no more?", yes=yes)
+    confirm(f"Delete the compacted view of {topic}, with all messages that the log no longer has?", yes=yes)
     admin.topics.drop_compacted(topic)
-    say(f"the compacted view of {topic} was given up")
+    say(f"compacted view of {topic} deleted")
 
 
 COMPACTION_COMMANDS: Final = (compact, compaction_status, drop_compacted)

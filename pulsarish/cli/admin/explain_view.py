@@ -45,4 +45,4 @@ def _said(who: str, waiting: Mapping[str, Any], now_ms: int) -> Iterator[str]:
     if waiting.get("retryAtMs", 0) > now_ms:
         yield f"  next attempt: in {format_millis(waiting['retryAtMs'] - now_ms)}"
     if waiting["help"]:
-        yield f"  look with: {waiting['help']}"
+        yield f"  see: {waiting['help']}"

@@ -14,7 +14,7 @@ __all__ = ["ledgers"]
 
 @click.group(cls=AdminGroup)
 def ledgers() -> None:
-    """Ledgers: the segments of topics' logs.
+    """Ledgers, the segments of topics' logs.
 
     \b
     Example:
@@ -24,7 +24,7 @@ def ledgers() -> None:
 
 @ledgers.command("list")
 @click.option("--after", default=-1, show_default=True, help="Only ids above this.")
-@click.option("-n", "--limit", default=1000, show_default=True, type=click.IntRange(1, 10000), help="Greatest number of items.")
+@click.option("-n", "--limit", default=1000, show_default=True, type=click.IntRange(1, 10000), help="Maximum number of ledgers.")
 @admin_option
 @output_option
 def list_ledgers(after: int, limit: int, admin: Admin, output: str) -> None:
@@ -57,21 +57,26 @@ def get(ledger_id: int, admin: Admin, output: str) -> None:
 @ledgers.command()
 @click.argument("ledger_id", type=int)
 @click.option(
-    "--force", "given_up", multiple=True, required=True, metavar="BOOKIE", help="A bookie's instance id: its disks are gone for good."
+    "--force",
+    "given_up",
+    multiple=True,
+    required=True,
+    metavar="BOOKIE",
+    help="Instance id of a bookie whose disks are lost forever; repeatable.",
 )
 @yes_option
 @admin_option
 @output_option
 def recover(ledger_id: int, given_up: tuple[str, ...], yes: bool, admin: Admin, output: str) -> None:
-    """Close an open ledger whose bookies are gone for good, so that its topic goes on.
+    """Close an open ledger whose bookies are lost forever, so that its topic can continue.
 
-    The bookies that are left say where it ends; what only those given up had after that is lost. Refused for a bookie that is there.
+    The other bookies decide where the ledger ends. Later entries that only the given-up bookies had are lost. Refused for a live bookie.
 
     \b
     Example:
       pulsarish ledgers recover 105 --force bookie-2~0aa4c3f9 --force bookie-3~77b01d2e
     """
-    confirm(f"Close ledger {ledger_id} without what only {', '.join(given_up)} may have?", yes=yes)
+    confirm(f"Close ledger {ledger_id} without the entries that only {', '.join(given_up)} may have?", yes=yes)
     found = admin.ledgers.recover(ledger_id, given_up)
     print_record(found, output)
     say(f"ledger {ledger_id} is closed with {found['last_entry'] + 1} entries")

@@ -23,9 +23,9 @@ _Row = dict[str, Any]
 
 def form_option(command: F) -> F:
     """Add ``--format``, which says how payloads are shown."""
-    return click.option("--format", "form", type=click.Choice(["text", "hex"]), default="text", show_default=True, help="Of the payloads.")(
-        command
-    )
+    return click.option(
+        "--format", "form", type=click.Choice(["text", "hex"]), default="text", show_default=True, help="How to show payloads."
+    )(command)
 
 
 def print_messages(messages: Iterable[Answer], output: str, form: str) -> None:
@@ -49,7 +49,7 @@ def _told(row: _Row) -> str:
         words.append(f"published={format_instant(row['publish_time'])}")
     words += [f"{name}={value}" for name, value in row["properties"].items()]
     if row.get("encrypted"):
-        words.append("encrypted: shown as it is stored")
+        words.append("encrypted: shown as stored")
     return "  ".join(words)
 
 

@@ -71,7 +71,7 @@ def list_namespaces(tenant: str, after: str, limit: int | None, admin: Admin, ou
 @admin_option
 @output_option
 def get_policies(namespace: str, admin: Admin, output: str) -> None:
-    """Show a namespace: its bundles, and all that is set for it.
+    """Show a namespace: its bundles and all its settings.
 
     \b
     Example:
@@ -82,7 +82,7 @@ def get_policies(namespace: str, admin: Admin, output: str) -> None:
 
 @namespaces.command()
 @click.argument("namespace")
-@click.option("--bundles", type=click.IntRange(1, 1024), help="How many bundles its topics hash to; brokers own them one by one.")
+@click.option("--bundles", type=click.IntRange(1, 1024), help="Number of bundles, the units that brokers own.")
 @admin_option
 def create(namespace: str, bundles: int | None, admin: Admin) -> None:
     """Create a namespace.
@@ -97,7 +97,7 @@ def create(namespace: str, bundles: int | None, admin: Admin) -> None:
 
 @namespaces.command()
 @namespace_argument
-@click.option("--force", is_flag=True, help="Delete its topics too, and disconnect who uses them.")
+@click.option("--force", is_flag=True, help="Delete its topics, too, and disconnect their clients.")
 @yes_option
 @admin_option
 def delete(namespace: str, force: bool, yes: bool, admin: Admin) -> None:
@@ -118,7 +118,7 @@ def delete(namespace: str, force: bool, yes: bool, admin: Admin) -> None:
 @admin_option
 @output_option
 def bundles(namespace: str, admin: Admin, output: str) -> None:
-    """List the bundles of a namespace: the parts that brokers own.
+    """List the bundles of a namespace, the parts that brokers own.
 
     \b
     Example:
@@ -133,7 +133,7 @@ def bundles(namespace: str, admin: Admin, output: str) -> None:
 @_bundle_option
 @admin_option
 def unload(namespace: str, bundle: str, admin: Admin) -> None:
-    """Close the topics of a namespace on their brokers; their users reconnect by themselves, and other brokers may take them.
+    """Unload the topics of a namespace. Their clients reconnect, and other brokers may serve the topics.
 
     \b
     Examples:
@@ -151,7 +151,7 @@ def unload(namespace: str, bundle: str, admin: Admin) -> None:
 @yes_option
 @admin_option
 def clear_backlog(namespace: str, subscription: str, bundle: str, yes: bool, admin: Admin) -> None:
-    """Skip the whole backlogs of all topics of a namespace.
+    """Skip the whole backlog of every subscription of all topics of a namespace.
 
     \b
     Example:
@@ -160,7 +160,7 @@ def clear_backlog(namespace: str, subscription: str, bundle: str, yes: bool, adm
     whose = f"subscription {subscription}" if subscription else "every subscription"
     confirm(f"Skip the whole backlog of {whose} of all topics of {namespace}?", yes=yes)
     finish(f"skipping backlogs of {namespace}", lambda: admin.namespaces.clear_backlog(namespace, subscription=subscription, bundle=bundle))
-    say(f"the backlogs of {whose} of {namespace} are skipped")
+    say(f"backlogs of {whose} of {namespace} skipped")
 
 
 @namespaces.command()
@@ -178,16 +178,16 @@ def unsubscribe(namespace: str, subscription: str, bundle: str, yes: bool, admin
     """
     confirm(f"Delete subscription {subscription} of all topics of {namespace} with its backlogs?", yes=yes)
     finish(f"deleting {subscription}", lambda: admin.namespaces.unsubscribe(namespace, subscription, bundle=bundle))
-    say(f"subscription {subscription} is deleted from the topics of {namespace}")
+    say(f"subscription {subscription} deleted from the topics of {namespace}")
 
 
 @namespaces.command()
 @namespace_argument
-@property_option("Note this; may be given many times.")
-@click.option("--remove-property", "removed", multiple=True, metavar="NAME", help="Forget this; may be given many times.")
+@property_option("Set this property; repeatable.")
+@click.option("--remove-property", "removed", multiple=True, metavar="NAME", help="Remove this property; repeatable.")
 @admin_option
 def update(namespace: str, properties: dict[str, str], removed: tuple[str, ...], admin: Admin) -> None:
-    """Note something about a namespace, for people and scripts. get-policies shows it.
+    """Set or remove properties of a namespace, for people and scripts. get-policies shows them.
 
     \b
     Examples:

@@ -41,7 +41,7 @@ def partitions() -> None:
 @admin_option
 @output_option
 def get(topic: str, admin: Admin, output: str) -> None:
-    """Show how many partitions a topic has; 0: it is not partitioned.
+    """Show the number of a topic's partitions; 0: the topic is not partitioned.
 
     \b
     Example:
@@ -55,7 +55,7 @@ def get(topic: str, admin: Admin, output: str) -> None:
 @click.argument("count", type=click.IntRange(1, 10000))
 @admin_option
 def grow(topic: str, count: int, admin: Admin) -> None:
-    """Let a partitioned topic have COUNT partitions. It can be interrupted, and given again.
+    """Grow a partitioned topic to COUNT partitions. After an interruption run the command again.
 
     \b
     Example:
@@ -72,7 +72,7 @@ def grow(topic: str, count: int, admin: Admin) -> None:
 @topic_argument
 @admin_option
 def create(topic: str, admin: Admin) -> None:
-    """Make the partitions that should be there and are not, since making or growing the topic was interrupted.
+    """Create missing partitions, after the creation or the growth of a topic was interrupted.
 
     \b
     Example:

@@ -64,7 +64,7 @@ class PolicyGroup(AdminGroup):
         with formatter.section("Commands"):
             commands = [(name, self.commands[name]) for name in super().list_commands(ctx)]
             formatter.write_dl([(name, command.get_short_help_str(LINE_MAX)) for name, command in commands if not command.hidden])
-        with formatter.section("Policies, each with set-NAME, get-NAME and remove-NAME"):
+        with formatter.section("Policies, each with the commands set-NAME, get-NAME and remove-NAME"):
             formatter.write_dl([(policy.name, policy.what) for policy in policies_of(self.level)])
 
 
@@ -199,7 +199,7 @@ def _check_limit(policy: Policy, given: Mapping[str, Any]) -> None:
     strange = next((key for key in policy.kind_limits if key in given and key != limit), None)
     if strange is not None:
         belongs = kinds.choices[policy.kind_limits.index(strange)]
-        raise click.UsageError(f"--{fields[strange].option} limits nothing with --{kinds.option} {kind}; add --{kinds.option} {belongs}")
+        raise click.UsageError(f"--{fields[strange].option} has no effect with --{kinds.option} {kind}; add --{kinds.option} {belongs}")
     if limit not in given:
         raise click.UsageError(f"give --{fields[limit].option}, the limit of --{kinds.option} {kind}")
 
@@ -235,7 +235,9 @@ def _get_command(level: Level, policy: Policy) -> click.Command:
         if output == "json":
             print_json(found)
         elif found is None or found in ({}, []):
-            say(f"{policy.name} is not set for {level} {values[level]}" + ("; --applied shows what is in force" if level == TOPIC else ""))
+            say(
+                f"{policy.name} is not set for {level} {values[level]}" + ("; --applied shows the value in force" if level == TOPIC else "")
+            )
         elif policy.plain is not None:
             click.echo(format_value(found, policy.plain))
         elif policy.kind:
@@ -243,7 +245,7 @@ def _get_command(level: Level, policy: Policy) -> click.Command:
         else:
             print_record(_shown(found, policy), output)
 
-    applied = click.option("--applied", is_flag=True, help="What is in force, from whichever level it comes.")
+    applied = click.option("--applied", is_flag=True, help="Show the value in force, from any level.")
     return _command(level, "get", policy, run, f"Show {policy.what}.", [*([applied] if level == TOPIC else []), output_option])
 
 
@@ -259,6 +261,6 @@ def _remove_command(level: Level, policy: Policy) -> click.Command:
         say(f"{policy.name}{which} of {level} {values[level]} removed")
 
     kinds = next((field for field in policy.fields if policy.kind and field.key == policy.kind), None)
-    source = "the broker's configuration says" if level == NAMESPACE else "its namespace says"
-    what = f"No longer set {policy.what}: then it is as {source}."
+    source = "the broker's configuration" if level == NAMESPACE else "the policy of its namespace"
+    what = f"Remove the policy of {policy.what}: {source} applies again."
     return _command(level, "remove", policy, run, what, [_parameter(kinds)] if kinds is not None else [])

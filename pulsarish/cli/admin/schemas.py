@@ -54,7 +54,7 @@ class _Schemas(AdminGroup):
 
 @click.group(cls=_Schemas)
 def schemas() -> None:
-    """Schemas: what the messages of a topic hold.
+    """Schemas, which describe the messages of a topic.
 
     \b
     Example:
@@ -69,10 +69,10 @@ def _definition(command: F) -> F:
         "kind",
         required=True,
         type=click.Choice(_TYPES, case_sensitive=False),
-        help="AVRO and JSON are defined by an Avro schema.",
+        help="Type of the schema; an Avro schema defines AVRO and JSON.",
     )
     file = click.argument("file", type=click.File("r", encoding="utf-8"), required=False)
-    properties = property_option("Of the schema, such as key.schema.type of KEY_VALUE; may be given many times.")
+    properties = property_option("Property of the schema, such as key.schema.type of KEY_VALUE; repeatable.")
     return file(kind(properties(command)))
 
 
@@ -82,7 +82,7 @@ def _read(file: TextIO | None) -> str:
 
 @schemas.command()
 @topic_argument
-@click.option("--version", type=click.IntRange(0), help="Which; the newest without.")
+@click.option("--version", type=click.IntRange(0), help="Version to show; default: the newest.")
 @admin_option
 @output_option
 def get(topic: str, version: int | None, admin: Admin, output: str) -> None:
@@ -143,7 +143,7 @@ def _short(definition: str) -> str:
 @admin_option
 @output_option
 def upload(topic: str, kind: str, file: TextIO | None, properties: dict[str, str], admin: Admin, output: str) -> None:
-    """Give a topic a schema, if it is compatible with those that it has. FILE holds its definition; - is standard input.
+    """Add a schema to a topic, if it is compatible with the existing ones. FILE has the definition; - is standard input.
 
     \b
     Examples:
@@ -160,7 +160,7 @@ def upload(topic: str, kind: str, file: TextIO | None, properties: dict[str, str
 @admin_option
 @output_option
 def compatibility(topic: str, kind: str, file: TextIO | None, properties: dict[str, str], admin: Admin, output: str) -> None:
-    """Ask whether a schema could be uploaded, and why not. Exit status 1: it could not.
+    """Check whether a schema could be uploaded, and why not. Exit status 1: it could not.
 
     \b
     Example:
@@ -174,7 +174,7 @@ def compatibility(topic: str, kind: str, file: TextIO | None, properties: dict[s
 
 @schemas.command()
 @topic_argument
-@click.option("--force", is_flag=True, help="Forget that there were any: versions begin at 0 again, and old messages are not decoded.")
+@click.option("--force", is_flag=True, help="Delete the history, too: versions begin at 0 again, and old messages cannot be decoded.")
 @yes_option
 @admin_option
 def delete(topic: str, force: bool, yes: bool, admin: Admin) -> None:
@@ -184,6 +184,6 @@ def delete(topic: str, force: bool, yes: bool, admin: Admin) -> None:
     Example:
       pulsarish schemas delete orders
     """
-    confirm(f"Delete the schemas of {topic}? Messages stay, and consumers that decode by their versions cannot read them.", yes=yes)
+    confirm(f"Delete the schemas of {topic}? Messages stay, but consumers that need these versions cannot decode them.", yes=yes)
     admin.schemas.delete(topic, force=force)
     say(f"schemas of {topic} deleted")

@@ -93,7 +93,7 @@ def get(topic: str, subscription: str, admin: Admin, output: str) -> None:
 @admin_option
 @output_option
 def explain(topic: str, subscription: str, admin: Admin, output: str) -> None:
-    """Say why a subscription does not move, and the command that helps; of a partitioned topic for each partition.
+    """Explain why a subscription does not progress, and which command helps; for each partition of a partitioned topic.
 
     \b
     Example:
@@ -121,11 +121,11 @@ def create(topic: str, subscription: str, position: str, admin: Admin) -> None:
 @subscriptions.command()
 @topic_argument
 @subscription_argument
-@property_option("Note this; may be given many times.")
-@click.option("--remove-property", "removed", multiple=True, metavar="NAME", help="Forget this; may be given many times.")
+@property_option("Set this property; repeatable.")
+@click.option("--remove-property", "removed", multiple=True, metavar="NAME", help="Remove this property; repeatable.")
 @admin_option
 def update(topic: str, subscription: str, properties: dict[str, str], removed: tuple[str, ...], admin: Admin) -> None:
-    """Note something about a subscription, for people and scripts.
+    """Set or remove properties of a subscription, for people and scripts.
 
     \b
     Examples:
@@ -146,7 +146,7 @@ def update(topic: str, subscription: str, properties: dict[str, str], removed: t
 @yes_option
 @admin_option
 def delete(topic: str, subscription: str, force: bool, yes: bool, admin: Admin) -> None:
-    """Delete a subscription; what it has not consumed is no longer kept for it.
+    """Delete a subscription. The messages in its backlog are no longer kept for it.
 
     \b
     Example:
@@ -160,7 +160,7 @@ def delete(topic: str, subscription: str, force: bool, yes: bool, admin: Admin) 
 @subscriptions.command()
 @topic_argument
 @subscription_argument
-@click.option("-n", "--count", required=True, type=click.IntRange(1), help="How many messages.")
+@click.option("-n", "--count", required=True, type=click.IntRange(1), help="Number of messages.")
 @admin_option
 def skip(topic: str, subscription: str, count: int, admin: Admin) -> None:
     """Acknowledge the next messages of the backlog without consuming them.
@@ -170,7 +170,7 @@ def skip(topic: str, subscription: str, count: int, admin: Admin) -> None:
       pulsarish subscriptions skip greetings me -n 10
     """
     admin.subscriptions.skip_messages(topic, subscription, count)
-    which = "message" if count == 1 else f"{count} messages, or all if they are fewer"
+    which = "message" if count == 1 else f"{count} messages, or all if there are fewer"
     say(f"subscription {subscription} of {topic} skipped its next {which}")
 
 
@@ -180,7 +180,7 @@ def skip(topic: str, subscription: str, count: int, admin: Admin) -> None:
 @yes_option
 @admin_option
 def skip_all(topic: str, subscription: str, yes: bool, admin: Admin) -> None:
-    """Acknowledge the whole backlog: the next message delivered is one that is published after this.
+    """Acknowledge the whole backlog. The next delivered message is one that is published later.
 
     \b
     Example:
@@ -188,7 +188,7 @@ def skip_all(topic: str, subscription: str, yes: bool, admin: Admin) -> None:
     """
     confirm(f"Skip the whole backlog of subscription {subscription} of {topic}?", yes=yes)
     admin.subscriptions.skip_all_messages(topic, subscription)
-    say(f"the backlog of subscription {subscription} of {topic} is skipped")
+    say(f"backlog of subscription {subscription} of {topic} skipped")
 
 
 def _age(context: click.Context, parameter: click.Parameter, text: str) -> int:
@@ -201,11 +201,11 @@ def _age(context: click.Context, parameter: click.Parameter, text: str) -> int:
 @subscriptions.command()
 @topic_argument
 @click.argument("subscription", required=False, shell_complete=complete.subscriptions)
-@click.option("--all", "every", is_flag=True, help="Every subscription of the topic.")
-@click.option("--older-than", "age_seconds", required=True, callback=_age, metavar="TIME", help="As 90s, 10m, 12h or 7d.")
+@click.option("--all", "every", is_flag=True, help="Expire messages of every subscription of the topic.")
+@click.option("--older-than", "age_seconds", required=True, callback=_age, metavar="TIME", help="Age limit, like 90s, 10m, 12h or 7d.")
 @admin_option
 def expire(topic: str, subscription: str | None, every: bool, age_seconds: int, admin: Admin) -> None:
-    """Acknowledge the messages of a backlog that were published longer ago.
+    """Acknowledge the messages of a backlog that are older than a limit.
 
     \b
     Examples:
@@ -218,15 +218,15 @@ def expire(topic: str, subscription: str | None, every: bool, age_seconds: int, 
         admin.subscriptions.expire_all_messages(topic, age_seconds)
     else:
         admin.subscriptions.expire_messages(topic, subscription, age_seconds)
-    say(f"old messages of {'all subscriptions' if subscription is None else f'subscription {subscription}'} of {topic} are expired")
+    say(f"old messages of {'all subscriptions' if subscription is None else f'subscription {subscription}'} of {topic} expired")
 
 
 @subscriptions.command()
 @topic_argument
 @subscription_argument
 @click.option("--to", "position", help="earliest, latest or LEDGER:ENTRY.")
-@click.option("--time", "time_text", metavar="TIME", help="The first message published at or after this date and time, or 2h ago.")
-@click.option("--time-ms", type=click.IntRange(0), help="The same, in milliseconds since the epoch.")
+@click.option("--time", "time_text", metavar="TIME", help="Move to the first message published at or after this time, or 2h ago.")
+@click.option("--time-ms", type=click.IntRange(0), help="As --time, in milliseconds since the epoch.")
 @admin_option
 def seek(topic: str, subscription: str, position: str | None, time_text: str | None, time_ms: int | None, admin: Admin) -> None:
     """Move a subscription to a position or a publish time.
@@ -253,36 +253,36 @@ def seek(topic: str, subscription: str, position: str | None, time_text: str | N
     "given_up",
     multiple=True,
     metavar="BOOKIE",
-    help="A bookie's instance id: it is given up for good, although it does not answer.",
+    help="Instance id of a bookie that does not answer and is given up forever; repeatable.",
 )
 @yes_option
 @admin_option
 @output_option
 def recover(topic: str, subscription: str, given_up: tuple[str, ...], yes: bool, admin: Admin, output: str) -> None:
-    """Let a subscription go on whose ledger of acknowledgements is gone for good.
+    """Let a subscription continue whose ledger of acknowledgements is lost forever.
 
-    It goes back to what metadata has of it: messages are delivered again, none is passed over. Refused while the ledger can be read, or a
-    bookie may have it and does not say so: bring such a bookie back, or give it up by name.
+    It returns to its position in the metadata: it redelivers messages and skips none. Refused while the ledger is readable, or
+    while a bookie that may have it does not answer: start that bookie again, or give it up by name.
 
     \b
     Example:
       pulsarish subscriptions recover greetings me --force bookie-2~0aa4c3f9
     """
-    confirm(f"Let {subscription} of {topic} deliver again what its lost ledger says was acknowledged?", yes=yes)
+    confirm(f"Let {subscription} of {topic} redeliver the messages whose acknowledgements are lost?", yes=yes)
     found = admin.subscriptions.recover(topic, subscription, given_up)
     print_record(found, output)
-    say(f"subscription {subscription} of {topic} delivers again from after {found['ledgerId']}:{found['entryId']}")
+    say(f"subscription {subscription} of {topic} redelivers all messages after {found['ledgerId']}:{found['entryId']}")
 
 
 @subscriptions.command()
 @topic_argument
 @subscription_argument
-@click.option("-n", "--count", default=1, show_default=True, type=click.IntRange(1, 1000), help="How many.")
+@click.option("-n", "--count", default=1, show_default=True, type=click.IntRange(1, 1000), help="Number of messages.")
 @form_option
 @admin_option
 @output_option
 def peek(topic: str, subscription: str, count: int, form: str, admin: Admin, output: str) -> None:
-    """Show the next messages of the backlog without taking them.
+    """Show the next messages of the backlog without acknowledging them.
 
     \b
     Example:
@@ -309,7 +309,7 @@ def _peeked(admin: Admin, topic: str, subscription: str, count: int) -> Iterator
 @admin_option
 @output_option
 def analyze_backlog(topic: str, subscription: str, admin: Admin, output: str) -> None:
-    """Count the messages of a backlog by reading it: numbers in statistics are of entries where messages come in batches.
+    """Count the messages of a backlog by reading it. Statistics count entries, and a batch of messages is one entry.
 
     \b
     Example:

@@ -37,18 +37,18 @@ def _hints(error: PulsarishError, values: Mapping[str, Any]) -> Iterable[str]:
             yield from _near(str(name), known)
             # A user who deletes it does not want to create it, and a partition is created with its topic.
             if "force" not in values and name.partition < 0 and str(name) not in known:
-                yield f"make it with: pulsarish topics create {values['topic']}"
+                yield f"create it with: pulsarish topics create {values['topic']}"
         case NotFound() if "namespace" in values and "/" in values["namespace"]:
             tenant = values["namespace"].partition("/")[0]
             yield from _near(values["namespace"], _known(values, lambda admin: admin.namespaces.list(tenant)))
         case NotFound() if "tenant" in values:
             yield from _near(values["tenant"], _known(values, lambda admin: admin.tenants.list()))
         case NotEmpty() if values.get("force") is False:
-            yield "--force deletes what is in it too"
+            yield "--force also deletes its content"
         case SubscriptionBusy() if values.get("force") is False:
-            yield "--force disconnects who uses it"
+            yield "--force disconnects its clients"
         case Timeout():
-            yield "it may still be done: look, and give the command again if it was not"
+            yield "the broker may still finish it: check, and run the command again if it did not"
         case _:
             pass
 

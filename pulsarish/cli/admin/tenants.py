@@ -15,7 +15,7 @@ __all__ = ["tenants"]
 
 @click.group(cls=AdminGroup)
 def tenants() -> None:
-    """Tenants: the first part of a topic's name.
+    """Tenants, the first part of a topic's name.
 
     \b
     Example:
@@ -25,7 +25,7 @@ def tenants() -> None:
 
 def _warn_of_roles(roles: tuple[str, ...]) -> None:
     if roles:
-        say("warning: admin roles are kept and not checked, because there is no authentication yet: every client can administer the tenant")
+        say("warning: admin roles are stored but not checked: there is no authentication yet, and every client can administer the tenant")
 
 
 @tenants.command("list")
@@ -47,7 +47,7 @@ def list_tenants(after: str, limit: int | None, admin: Admin, output: str) -> No
 @admin_option
 @output_option
 def get(tenant: str, admin: Admin, output: str) -> None:
-    """Show a tenant: who administers it, and where its namespaces may live.
+    """Show a tenant: its admin roles, and the clusters where its namespaces may be.
 
     \b
     Example:
@@ -58,7 +58,7 @@ def get(tenant: str, admin: Admin, output: str) -> None:
 
 @tenants.command()
 @click.argument("tenant")
-@click.option("--admin-role", "roles", multiple=True, metavar="ROLE", help="Who administers it; may be given many times.")
+@click.option("--admin-role", "roles", multiple=True, metavar="ROLE", help="A role that administers it; repeatable.")
 @click.option(
     "--allowed-cluster", "clusters", multiple=True, metavar="CLUSTER", help="A cluster where its namespaces may live; repeatable."
 )
@@ -78,20 +78,20 @@ def create(tenant: str, roles: tuple[str, ...], clusters: tuple[str, ...], admin
 
 @tenants.command()
 @tenant_argument
-@click.option("--admin-role", "roles", multiple=True, metavar="ROLE", help="Who administers it from now on; may be given many times.")
+@click.option("--admin-role", "roles", multiple=True, metavar="ROLE", help="A role that administers it from now on; repeatable.")
 @click.option(
     "--allowed-cluster", "clusters", multiple=True, metavar="CLUSTER", help="A cluster where its namespaces may live; repeatable."
 )
 @admin_option
 def update(tenant: str, roles: tuple[str, ...], clusters: tuple[str, ...], admin: Admin) -> None:
-    """Change a tenant. What is not given stays as it is.
+    """Change a tenant. Settings that are not given stay as they are.
 
     \b
     Example:
       pulsarish tenants update acme --admin-role carol
     """
     if not roles and not clusters:
-        raise click.UsageError("give what is to change: --admin-role ROLE or --allowed-cluster CLUSTER")
+        raise click.UsageError("give a change: --admin-role ROLE or --allowed-cluster CLUSTER")
     found = admin.tenants.get(tenant)
     admin.tenants.update(tenant, admin_roles=roles or found["adminRoles"], allowed_clusters=clusters or found["allowedClusters"])
     _warn_of_roles(roles)
@@ -100,7 +100,7 @@ def update(tenant: str, roles: tuple[str, ...], clusters: tuple[str, ...], admin
 
 @tenants.command()
 @tenant_argument
-@click.option("--force", is_flag=True, help="Delete its namespaces and their topics too.")
+@click.option("--force", is_flag=True, help="Delete its namespaces and their topics, too.")
 @yes_option
 @admin_option
 def delete(tenant: str, force: bool, yes: bool, admin: Admin) -> None:

@@ -37,7 +37,7 @@ def internal_stats(topic: str, admin: Admin, output: str) -> None:
 @admin_option
 @output_option
 def internal_info(topic: str, admin: Admin, output: str) -> None:
-    """Show a topic's ledgers and cursors as metadata has them, whether or not a broker has it open.
+    """Show a topic's ledgers and cursors from the metadata, whether or not a broker has loaded the topic.
 
     \b
     Example:
@@ -48,15 +48,15 @@ def internal_info(topic: str, admin: Admin, output: str) -> None:
 
 @click.command(cls=AdminCommand)
 @topic_argument
-@click.option("--ledger", "ledger_id", type=click.IntRange(0), required=True, help="A closed ledger of the topic: see internal-stats.")
-@click.option("--from-entry", "first_entry", type=click.IntRange(0), default=0, show_default=True, help="The first entry to move past.")
-@click.option("--to-entry", "last_entry", type=click.IntRange(0), help="The last one; without it, the ledger's last.")
+@click.option("--ledger", "ledger_id", type=click.IntRange(0), required=True, help="A closed ledger of the topic; see internal-stats.")
+@click.option("--from-entry", "first_entry", type=click.IntRange(0), default=0, show_default=True, help="The first entry to skip.")
+@click.option("--to-entry", "last_entry", type=click.IntRange(0), help="The last entry to skip; default: the ledger's last.")
 @click.option(
     "--force",
     "given_up",
     multiple=True,
     metavar="BOOKIE",
-    help="A bookie's instance id: it is given up for good, although it does not answer.",
+    help="Instance id of a bookie that does not answer and is given up forever; repeatable.",
 )
 @yes_option
 @admin_option
@@ -64,19 +64,19 @@ def internal_info(topic: str, admin: Admin, output: str) -> None:
 def skip_lost(
     topic: str, ledger_id: int, first_entry: int, last_entry: int | None, given_up: tuple[str, ...], yes: bool, admin: Admin, output: str
 ) -> None:
-    """Move a topic past entries that are gone for good, and keep that on record.
+    """Skip entries of a topic that are lost forever, and record them as lost.
 
-    Refused while any bookie has one of them, or may have one and does not say so: bring such a bookie back, or give it up by name.
+    Refused while a bookie has one of them, or may have one and does not answer: start that bookie again, or give it up by name.
 
     \b
     Example:
       pulsarish topics skip-lost greetings --ledger 105 --from-entry 20 --to-entry 31
     """
     what = f"entries {first_entry} to {'the end' if last_entry is None else last_entry} of ledger {ledger_id}"
-    confirm(f"Let {topic} go on without {what}, for good?", yes=yes)
+    confirm(f"Let {topic} continue without {what}, forever?", yes=yes)
     found = admin.topics.skip_lost(topic, ledger_id, first_entry=first_entry, last_entry=last_entry, given_up_bookies=given_up)
     print_record(found, output)
-    say(f"topic {topic} goes on past {what}")
+    say(f"topic {topic} continues after {what}")
 
 
 @click.command(cls=AdminCommand)
@@ -85,13 +85,13 @@ def skip_lost(
 @admin_option
 @output_option
 def terminate(topic: str, yes: bool, admin: Admin, output: str) -> None:
-    """Let nothing more be published to a topic, for good; what is in it can be read. Shows the last message's id.
+    """Terminate a topic: reject further messages forever; stored messages stay readable. Prints the last message's id.
 
     \b
     Example:
       pulsarish topics terminate greetings
     """
-    confirm(f"End {topic} for good? Nothing can ever be published to it again.", yes=yes)
+    confirm(f"Terminate {topic} forever? No message can be published to it again.", yes=yes)
     if admin.topics.partitions(topic):
         print_record(admin.topics.terminate_partitions(topic), output)
     else:
@@ -119,7 +119,7 @@ def truncate(topic: str, yes: bool, admin: Admin) -> None:
 @topic_argument
 @admin_option
 def trim(topic: str, admin: Admin) -> None:
-    """Delete now what no subscription needs and no retention keeps, instead of at the next check.
+    """Delete messages now that no subscription needs and no retention keeps, instead of at the next check.
 
     \b
     Example:
@@ -145,7 +145,7 @@ def last_message_id(topic: str, admin: Admin, output: str) -> None:
 
 @click.command(cls=AdminCommand)
 @topic_argument
-@click.option("--time", "time_text", required=True, metavar="TIME", help="A date and time, milliseconds, or how long ago, as 2h.")
+@click.option("--time", "time_text", required=True, metavar="TIME", help="A date and time, milliseconds, or an age like 2h.")
 @admin_option
 @output_option
 def message_id(topic: str, time_text: str, admin: Admin, output: str) -> None:
@@ -178,13 +178,15 @@ def message(topic: str, position: tuple[int, int], form: str, admin: Admin, outp
 
 @click.command(cls=AdminCommand)
 @topic_argument
-@click.option("--from", "end", type=click.Choice(["latest", "earliest"]), default="latest", show_default=True, help="From which end.")
-@click.option("-n", "--number", default=1, show_default=True, type=click.IntRange(1), help="Which one from there, from 1.")
+@click.option(
+    "--from", "end", type=click.Choice(["latest", "earliest"]), default="latest", show_default=True, help="The end to count from."
+)
+@click.option("-n", "--number", default=1, show_default=True, type=click.IntRange(1), help="Position of the entry from that end, from 1.")
 @form_option
 @admin_option
 @output_option
 def examine(topic: str, end: str, number: int, form: str, admin: Admin, output: str) -> None:
-    """Show an entry of a topic by its place from one end, acknowledged or not: a message, or all messages of a batch.
+    """Show an entry of a topic by its position from one end, acknowledged or not: a message, or all messages of a batch.
 
     \b
     Example:

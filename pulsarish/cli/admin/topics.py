@@ -82,9 +82,9 @@ for _command in (partitions, *LOG_COMMANDS, *COMPACTION_COMMANDS):
 
 @topics.command("list")
 @namespace_default
-@click.option("--partitioned", is_flag=True, help="The partitioned topics, not their partitions.")
-@click.option("--bundle", default="", metavar="RANGE", help="Only those of this bundle; see: pulsarish namespaces bundles.")
-@click.option("--non-persistent", is_flag=True, help="Those that keep no messages and are in use now.")
+@click.option("--partitioned", is_flag=True, help="List partitioned topics, not their partitions.")
+@click.option("--bundle", default="", metavar="RANGE", help="Only topics of this bundle; see: pulsarish namespaces bundles.")
+@click.option("--non-persistent", is_flag=True, help="List the non-persistent topics that are in use now.")
 @page_options
 @admin_option
 @output_option
@@ -99,7 +99,7 @@ def list_topics(
       pulsarish topics list acme/orders --partitioned -o json
     """
     if partitioned and bundle:
-        raise click.UsageError("a partitioned topic lies in as many bundles as its partitions; give --partitioned or --bundle")
+        raise click.UsageError("the partitions of a partitioned topic are in several bundles; give either --partitioned or --bundle")
     if partitioned:
         names = admin.topics.list_partitioned(namespace, after=after, limit=limit, persistent=not non_persistent)
     else:
@@ -109,8 +109,10 @@ def list_topics(
 
 @topics.command()
 @click.argument("topic")
-@click.option("--partitions", "count", type=click.IntRange(0, 10000), default=0, help="Make a partitioned topic.")
-@property_option("Note this about it; may be given many times.")
+@click.option(
+    "--partitions", "count", type=click.IntRange(0, 10000), default=0, help="Create a partitioned topic with this number of partitions."
+)
+@property_option("Set this property; repeatable.")
 @admin_option
 def create(topic: str, count: int, properties: dict[str, str], admin: Admin) -> None:
     """Create a topic.
@@ -132,7 +134,7 @@ def create(topic: str, count: int, properties: dict[str, str], admin: Admin) -> 
 @admin_option
 @output_option
 def get(topic: str, admin: Admin, output: str) -> None:
-    """Show what is fixed about a topic: how many partitions it has (0: not partitioned), and what is noted about it.
+    """Show the number of a topic's partitions (0: not partitioned) and its properties.
 
     \b
     Example:
@@ -144,11 +146,11 @@ def get(topic: str, admin: Admin, output: str) -> None:
 
 @topics.command()
 @topic_argument
-@property_option("Note this; may be given many times.")
-@click.option("--remove-property", "removed", multiple=True, metavar="NAME", help="Forget this; may be given many times.")
+@property_option("Set this property; repeatable.")
+@click.option("--remove-property", "removed", multiple=True, metavar="NAME", help="Remove this property; repeatable.")
 @admin_option
 def update(topic: str, properties: dict[str, str], removed: tuple[str, ...], admin: Admin) -> None:
-    """Note something about a topic, for people and scripts.
+    """Set or remove properties of a topic, for people and scripts.
 
     \b
     Examples:
@@ -184,11 +186,11 @@ def delete(topic: str, force: bool, yes: bool, admin: Admin) -> None:
 
 @topics.command()
 @topic_argument
-@click.option("--per-partition", is_flag=True, help="Of a partitioned topic: those of each partition, too.")
+@click.option("--per-partition", is_flag=True, help="Show each partition of a partitioned topic, too.")
 @admin_option
 @output_option
 def stats(topic: str, per_partition: bool, admin: Admin, output: str) -> None:
-    """Rates, producers, subscriptions, backlogs, and who waits for what since when. JSON has much more of it than the table.
+    """Show rates, producers, subscriptions, backlogs, and what is blocked since when. JSON has more fields than the table.
 
     \b
     Example:
@@ -209,7 +211,7 @@ def stats(topic: str, per_partition: bool, admin: Admin, output: str) -> None:
 @admin_option
 @output_option
 def explain(topic: str, admin: Admin, output: str) -> None:
-    """Say why publishing to a topic does not move, for each producer and subscription, too, and the command that helps.
+    """Explain why publishing to a topic is blocked, also for each producer and subscription, and which command helps.
 
     \b
     Example:
@@ -223,7 +225,7 @@ def explain(topic: str, admin: Admin, output: str) -> None:
 @admin_option
 @output_option
 def lookup(topic: str, admin: Admin, output: str) -> None:
-    """Which broker serves a topic.
+    """Show which broker serves a topic.
 
     \b
     Example:
@@ -245,13 +247,13 @@ def lookup(topic: str, admin: Admin, output: str) -> None:
 @yes_option
 @admin_option
 def remove_policies(topic: str, admin: Admin, *, yes: bool) -> None:
-    """Take all policies back that are set for a topic: it has its namespace's again.
+    """Remove all policies of a topic: the policies of its namespace apply again.
 
     \b
     Example:
       pulsarish topics remove-policies orders
     """
-    confirm(f"Take back all policies of topic {topic}?", yes=yes)
+    confirm(f"Remove all policies of topic {topic}?", yes=yes)
     admin.topics.remove_policies(topic)
     say(f"policies of topic {topic} removed")
 
@@ -260,7 +262,7 @@ def remove_policies(topic: str, admin: Admin, *, yes: bool) -> None:
 @topic_argument
 @admin_option
 def unload(topic: str, admin: Admin) -> None:
-    """Close a topic on its broker; its users reconnect by themselves.
+    """Unload a topic from its broker. Its clients reconnect.
 
     \b
     Example:

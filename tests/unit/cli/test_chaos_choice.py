@@ -38,8 +38,8 @@ def chosen(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[list[str], str
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("no-fault", "cut-clients", "--dedup"), "cut-clients is with deduplication off: leave --dedup out"),
-        (("0", "isolate-broker-from-zk-dedup", "--no-dedup"), "is with deduplication on: leave --no-dedup out"),
+        (("no-fault", "cut-clients", "--dedup"), "cut-clients has deduplication off: leave --dedup out"),
+        (("0", "isolate-broker-from-zk-dedup", "--no-dedup"), "has deduplication on: leave --no-dedup out"),
         (("0", "1", "no-such"), "there is no scenario 'no-such'"),
         (("0", "isolate", "--quorums", "3-4-2"), "'3-4-2' is not E-QW-QA"),
         (("0", "killbroker"), "did you mean kill-broker"),
@@ -49,7 +49,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[list[str], str
             ("0", *THEIRS, "--metadata", "zookeeper", "--set", "broker.a=1"),
             "--metadata and --set cannot be chosen for the cluster at --url",
         ),
-        (("0", "--results", "/dev/null/results"), "/dev/null/results cannot be made: Not a directory"),
+        (("0", "--results", "/dev/null/results"), "/dev/null/results cannot be created: Not a directory"),
     ],
 )
 def test_nothing_runs_when_one_of_them_cannot(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], reason: str) -> None:

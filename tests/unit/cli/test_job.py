@@ -74,5 +74,5 @@ def test_what_was_verified_is_said_in_the_right_number() -> None:
 
     assert _verified(Report(1, entries=1, copies=1)) == "1 ledger, 1 entry, 1 copy, 0 B read: nothing wrong"
     assert _verified(Report(2, entries=1_000, copies=3_000, findings=[found(1)])).startswith("2 ledgers, 1,000 entries, 3,000 copies, ")
-    assert _verified(Report(1, findings=[found(1)])).endswith(": 1 is not as it should be")
-    assert _verified(Report(1, findings=[found(1), found(1_000)])).endswith(": 1,001 are not as they should be")
+    assert _verified(Report(1, findings=[found(1)])).endswith(": 1 is wrong")
+    assert _verified(Report(1, findings=[found(1), found(1_000)])).endswith(": 1,001 are wrong")

@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples/pipelines"
 def test_the_shipped_pipelines_are_in_order(file: Path) -> None:
     done = CliRunner().invoke(pulsarish, ["pipeline", "check", str(file)])
     assert done.exit_code == 0, done.stderr
-    assert f"pipeline {file.stem} is in order" in done.stdout
+    assert f"pipeline {file.stem} is valid" in done.stdout
     assert not done.stderr, "a warning"
 
 
