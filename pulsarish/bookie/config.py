@@ -25,31 +25,31 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
         10_000
     )
     listen_address: Annotated[str, Meta(description="host:port of the gRPC server; port 0 picks a free one.")] = "127.0.0.1:3181"
-    advertised_address: Annotated[str, Meta(description="Host, or host:port, that others are told; empty: what is listened on.")] = ""
+    advertised_address: Annotated[str, Meta(description="Host, or host:port, that clients connect to; empty: the listen address.")] = ""
     http_address: Annotated[str, Meta(description="host:port of /health and /metrics; empty: none.")] = "127.0.0.1:8000"
-    host: Annotated[
-        str, Meta(description="The machine this bookie runs on, the smallest failure domain; empty: the host that others are told.")
-    ] = ""
-    rack: Annotated[str, Meta(description="The rack the machine stands in.")] = ""
+    host: Annotated[str, Meta(description="The machine of this bookie, the smallest failure domain; empty: the advertised host.")] = ""
+    rack: Annotated[str, Meta(description="The rack of the machine.")] = ""
 
     data_directory: Annotated[str, Meta(min_length=1, description="The default place of the three directories below.")] = "data/bookie"
-    journal_directory: Annotated[str, Meta(description="Of the journal; empty: DATA/journal. A device of its own is fastest.")] = ""
+    journal_directory: Annotated[str, Meta(description="Of the journal; empty: DATA/journal. A separate device is fastest.")] = ""
     ledger_directory: Annotated[str, Meta(description="Of the entry logs; empty: DATA/ledgers.")] = ""
     index_directory: Annotated[str, Meta(description="Of the index; empty: DATA/index.")] = ""
 
-    journal_file_size_bytes: Annotated[int, Meta(ge=4096, description="A journal file, preallocated, one ahead.")] = 64 << 20
+    journal_file_size_bytes: Annotated[int, Meta(ge=4096, description="Size of a journal file; the next one is preallocated.")] = 64 << 20
     journal_prepare_slice_bytes: Annotated[
-        int, Meta(ge=4096, description="Bytes of the next journal file that are preallocated at a time, as the current one fills.")
+        int, Meta(ge=4096, description="Bytes of the next journal file that are preallocated at a time, while the current one fills.")
     ] = 1 << 20
     journal_group_size_bytes: Annotated[
-        int, Meta(ge=4096, description="At most this much is written and synced together; one larger request goes alone.")
+        int, Meta(ge=4096, description="Bytes that are written and synced together, at most; one larger request goes alone.")
     ] = 16 << 20
-    journal_queue_size_bytes: Annotated[int, Meta(ge=4096, description="Above this much unsynced, nothing more is received.")] = 64 << 20
+    journal_queue_size_bytes: Annotated[int, Meta(ge=4096, description="Above this many unsynced bytes, nothing more is received.")] = (
+        64 << 20
+    )
     journal_slow_sync_ms: Annotated[int, Meta(ge=1, description="A write and sync of the journal that took longer is logged.")] = 1_000
     journal_corruption: Annotated[
         Literal["refuse", "limbo"],
         Meta(
-            description="A damaged journal: refuse to start, or (an operator's decision) give up what is unreadable and answer"
+            description="A damaged journal: refuse to start, or (an operator's decision) give up the unreadable part and answer"
             ' "unknown" for every ledger that existed by then.'
         ),
     ] = "refuse"
@@ -63,14 +63,21 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 10.0
 
-    write_cache_size_bytes: Annotated[int, Meta(ge=1024, description="Of both generations; half full starts a checkpoint.")] = 64 << 20
-    entry_log_size_bytes: Annotated[int, Meta(ge=4096, description="A new entry log is begun above this.")] = 512 << 20
-    checkpoint_interval_seconds: Annotated[float, Meta(gt=0, description="At the latest so often the write cache goes to the logs.")] = 10.0
+    write_cache_size_bytes: Annotated[int, Meta(ge=1024, description="Size of both generations; a checkpoint starts at half of it.")] = (
+        64 << 20
+    )
+    entry_log_size_bytes: Annotated[int, Meta(ge=4096, description="Above this size a new entry log begins.")] = 512 << 20
+    checkpoint_interval_seconds: Annotated[float, Meta(gt=0, description="Longest time between two checkpoints of the write cache.")] = 10.0
     checkpoint_spread: Annotated[
-        float, Meta(ge=0, le=1, description="The share of that interval over which a checkpoint is spread; it hurries as the cache fills.")
+        float,
+        Meta(ge=0, le=1, description="The share of that interval over which a checkpoint is spread; it is faster when the cache fills."),
     ] = 0.5
-    checkpoint_slice_entries: Annotated[int, Meta(ge=1, description="Entries that a checkpoint moves at once; adds go in between.")] = 500
-    checkpoint_slice_bytes: Annotated[int, Meta(ge=1024, description="The same in bytes; one larger entry goes alone.")] = 512 << 10
+    checkpoint_slice_entries: Annotated[
+        int, Meta(ge=1, description="Entries that a checkpoint moves at once; adds are served in between.")
+    ] = 500
+    checkpoint_slice_bytes: Annotated[
+        int, Meta(ge=1024, description="Bytes that a checkpoint moves at once; one larger entry goes alone.")
+    ] = 512 << 10
     checkpoint_sync_bytes: Annotated[
         int, Meta(ge=1024, description="Bytes of an entry log that are synced and then indexed at a time.")
     ] = 4 << 20
@@ -81,22 +88,24 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
         float,
         Meta(gt=0, description="How often the bookie checks that the metadata are not older than before, and stores how new they are."),
     ] = 10.0
-    gc_interval_seconds: Annotated[float, Meta(gt=0, description="How often ledgers without metadata are looked for.")] = 900.0
+    gc_interval_seconds: Annotated[float, Meta(gt=0, description="How often the bookie searches for ledgers without metadata.")] = 900.0
     gc_second_look_seconds: Annotated[
-        float, Meta(ge=0, description="A ledger counts as deleted when the metadata do not have it at two looks this long apart.")
+        float, Meta(ge=0, description="A ledger counts as deleted when the metadata do not have it at two checks this far apart.")
     ] = 600.0
     trash_grace_seconds: Annotated[
         float, Meta(ge=0, description="How long a deleted ledger stays in the trash before its space is freed; shorter on a full disk.")
     ] = 3_600.0
     deleted_ledger_fence_seconds: Annotated[
-        float, Meta(gt=0, description="So long a deleted ledger stays fenced here, for a writer that slept through its deletion.")
+        float, Meta(gt=0, description="How long a deleted ledger stays fenced here, against a writer that missed its deletion.")
     ] = 604_800.0
     compaction_threshold: Annotated[float, Meta(ge=0, lt=1, description="A log with a smaller share of live bytes is rewritten.")] = 0.5
-    compaction_rate_bytes: Annotated[int, Meta(ge=1024, description="Compaction reads at most this much a second.")] = 32 << 20
+    compaction_rate_bytes: Annotated[int, Meta(ge=1024, description="Compaction reads at most this many bytes per second.")] = 32 << 20
 
     read_only_free_bytes: Annotated[int, Meta(ge=0, description="Below this much free space the bookie is read-only.")] = 1 << 30
-    reserved_bytes: Annotated[int, Meta(ge=0, description="Below this recovery writes stop too: it is for checkpoints.")] = 512 << 20
-    disk_check_interval_seconds: Annotated[float, Meta(gt=0, description="How often free space is looked at.")] = 5.0
+    reserved_bytes: Annotated[int, Meta(ge=0, description="Below this, recovery writes stop, too: the rest is for checkpoints.")] = (
+        512 << 20
+    )
+    disk_check_interval_seconds: Annotated[float, Meta(gt=0, description="How often free space is checked.")] = 5.0
 
     add_probe_interval_seconds: Annotated[
         float, Meta(gt=0, description="After this time without an add, a writable bookie adds and syncs a record without entries.")
@@ -105,23 +114,25 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
         float, Meta(gt=0, description="A writable bookie that has synced no add for this long, from a client or its own, is not healthy.")
     ] = 20.0
 
-    connection_size_bytes: Annotated[int, Meta(ge=4096, description="Unanswered adds of one connection before it is not read.")] = 16 << 20
+    connection_size_bytes: Annotated[int, Meta(ge=4096, description="Unanswered adds of one connection above which it is not read.")] = (
+        16 << 20
+    )
     read_answer_size_bytes: Annotated[int, Meta(ge=1024, description="Answers to reads are gathered to about this size.")] = 1 << 20
     read_answers_size_bytes: Annotated[
         int,
         Meta(
             ge=1 << 20,
-            description="Answers to reads that all clients together have not taken yet. Above this much a read waits, and then the stream"
-            " whose client has not taken its answer for the longest time is ended.",
+            description="Answers to reads that all clients together have not received yet. Above this a read waits, and then the stream"
+            " whose client has not received its answer for the longest time is ended.",
         ),
     ] = 32 << 20
-    control_answer_size_bytes: Annotated[int, Meta(ge=1024, description="The most that one recovery read answers.")] = 4 << 20
+    control_answer_size_bytes: Annotated[int, Meta(ge=1024, description="Bytes that one recovery read answers, at most.")] = 4 << 20
     max_frame_size_bytes: Annotated[
         int,
         Meta(
             ge=1 << 20,
             le=64 << 20,
-            description="The greatest gRPC message that the bookie receives: more than a quarter of the brokers'"
+            description="The largest gRPC message that the bookie receives: more than a quarter of the brokers'"
             " ledger.bookie_queue_bytes, and more than their max_message_size_bytes.",
         ),
     ] = 24 << 20
@@ -129,9 +140,9 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
     stop_grace_seconds: Annotated[float, Meta(ge=0, description="How long a graceful stop waits for connections.")] = 1.0
 
     local_scrub_interval_seconds: Annotated[
-        float, Meta(ge=0, description="So long after one round of reading all entries at rest the next begins; 0: none is made.")
+        float, Meta(ge=0, description="Pause between two rounds that read all entries on disk; 0: no rounds.")
     ] = 604_800.0
-    local_scrub_rate_bytes: Annotated[int, Meta(ge=1024, description="Bytes a second that such a round reads.")] = 4 << 20
+    local_scrub_rate_bytes: Annotated[int, Meta(ge=1024, description="Bytes per second that such a round reads.")] = 4 << 20
     auto_recovery_daemon_enabled: Annotated[
         bool, Meta(description="Host an auditor and a replication worker, as `pulsarish autorecovery` does in a process of its own.")
     ] = False

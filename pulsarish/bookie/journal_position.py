@@ -72,7 +72,7 @@ class JournalPosition:
             try:
                 await self.store()
             except MetadataUnavailable as error:
-                _log.debug("the position of the journal is stored later", reason=error)
+                _log.debug("journal position not stored yet", reason=error)
 
     async def store_last(self) -> None:
         """Store the position after the last add, if the metadata answer soon."""

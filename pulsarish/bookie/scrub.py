@@ -116,7 +116,7 @@ class Scrubber:
                         return
         except (CorruptData, OSError) as error:
             # Usually torn by a crash, or collected in the meantime. The entries of it that the index has were read before.
-            _log.debug("the comparison of an entry log with the index ended early", log=log_id, reason=error)
+            _log.debug("comparison of an entry log with the index ended early", log=log_id, reason=error)
         await self._publish()
 
     async def _scrub_chunk(self, chunk: Chunk, lac: int) -> None:

@@ -34,7 +34,7 @@ async def accept_older_tree(records: Records, *, ids_held: Sequence[int], ledger
     """
     found = await records.get(paths.RESTORED, RestoredTree)
     if found is None or not found[0].older:
-        raise NotAllowed("no node has said that this tree came back older: there is nothing to accept")
+        raise NotAllowed("no node has found that this tree came back older: there is nothing to accept")
 
     def above(ids: LedgerIds | None) -> LedgerIds:
         return LedgerIds(next_id_above(ids.next_id if ids is not None else 0, ids_held) + ledger_id_gap)

@@ -49,7 +49,7 @@ def parse_metadata_url(url: str) -> MetadataUrl:
             hosts, slash, path = rest[2:].partition("/")
             root = slash + path.rstrip("/") if path.rstrip("/") else "/"
             if not path_is_valid(root):
-                raise ConfigError(f"metadata_url {url!r}: {root!r} is no path of ZooKeeper's")
+                raise ConfigError(f"metadata_url {url!r}: {root!r} is not a valid ZooKeeper path")
             for host in hosts.split(","):
                 found = _HOST.fullmatch(host)
                 if found is None or not 0 < int(found[3] or 2181) < 65536:

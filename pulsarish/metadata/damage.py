@@ -59,8 +59,8 @@ async def open_tree(open_index: Callable[[str], Awaitable[KeyValueIndex]], direc
 
 def _remedy(directory: str) -> str:
     return (
-        f"Put back a copy of {directory} that is as new, or move it aside, start with an empty one and restore a backup (pulsarish "
-        f"metadata restore), or give up what is missing: pulsarish metadata cut {directory}"
+        f"Put back an equally new copy of {directory}; or move it aside, start with an empty one and restore a backup (pulsarish "
+        f"metadata restore); or give up what is missing: pulsarish metadata cut {directory}"
     )
 
 
@@ -74,9 +74,9 @@ def what_may_be_lost(mark: RestoredTree, url: str) -> str:
         return f"{why_older(mark)} {url}"
     origin = "come from a backup" if mark.backup_sha256 else "were cut after damage"
     return (
-        f"the metadata {origin} and lack what was written to them after that: topics, subscriptions, acknowledgements and the messages of"
-        " newer ledgers may be lost. The bookies delete nothing. See what they hold that the metadata do not name: pulsarish metadata audit"
-        f" {url}; let them delete again: pulsarish metadata confirm {url}"
+        f"the metadata {origin} and do not have later changes: topics, subscriptions, acknowledgements and the messages of"
+        " newer ledgers may be lost. Bookies delete nothing. To list what they hold and the metadata do not name: pulsarish metadata audit"
+        f" {url}; to let them delete again: pulsarish metadata confirm {url}"
     )
 
 

@@ -56,7 +56,7 @@ class Election:
             try:
                 await self._world.metadata.commit([Op("delete", self._path)])
             except (Conflict, OutcomeUnknown, SessionLost) as error:
-                _log.debug("the node of an election is left to its session's end", path=self._path, reason=error)
+                _log.debug("election node stays until its session ends", path=self._path, reason=error)
 
     async def _run(self) -> None:
         while not self._stopped:
@@ -64,7 +64,7 @@ class Election:
             try:
                 await self._look()
             except (OutcomeUnknown, SessionLost, MetadataUnavailable) as error:
-                _log.debug("an election waits for metadata", path=self._path, reason=error)
+                _log.debug("election waits for the metadata", path=self._path, reason=error)
                 await self._world.clock.sleep(_RETRY_SECONDS)
                 continue
             await self._changed.wait()

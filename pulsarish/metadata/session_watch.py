@@ -34,12 +34,12 @@ class SessionWatch:
         """Register the metrics of the session, and of contained errors of this process."""
         export_contained(metrics, self._world.tasks)
         metrics.read_each(
-            "pulsarish_metadata_session_state", "gauge", "1 for the state that the metadata session is in.", "state", self._states
+            "pulsarish_metadata_session_state", "gauge", "1 for the present state of the metadata session.", "state", self._states
         )
         metrics.read_each(
             "pulsarish_metadata_session_changes_total",
             "counter",
-            "How often the metadata session came into a state.",
+            "How often the metadata session entered a state.",
             "state",
             lambda: self.changes,
         )

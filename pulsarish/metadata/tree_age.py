@@ -84,7 +84,7 @@ class TreeAge:
         metrics.read(
             "pulsarish_metadata_older",
             "gauge",
-            "1 while the metadata are older than nodes have seen them: nothing is written to them.",
+            "1 while the metadata are older than nodes have seen them and nothing is written to them.",
             lambda: int(self.is_older),
         )
 
@@ -164,7 +164,7 @@ class TreeAge:
                         await self._count(before)
                         settled = self._found.zxid
             except MetadataUnavailable as error:
-                _log.debug("the age of the metadata is not known now", reason=error)
+                _log.debug("age of the metadata not known now", reason=error)
             except CorruptData as error:
                 _log.error("the age of the metadata cannot be read", reason=error)
             if self._keep is not None and self.seen != self._kept:

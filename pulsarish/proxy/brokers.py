@@ -49,7 +49,7 @@ class KnownBrokers:
     def check_binary(self, address: str) -> None:
         """Raise ``NotAllowed`` unless an allowed broker serves the binary protocol at this address."""
         if address not in self._binary_ports:
-            raise NotAllowed(f"{address} is no {_RELAYED_TO.format('address of the binary protocol')}")
+            raise NotAllowed(f"{address} is not an {_RELAYED_TO.format('address of the binary protocol')}")
 
     def check(self, address: str) -> None:
         """Raise ``NotAllowed`` unless an allowed broker serves clients at this address, by any of its listeners.
@@ -59,7 +59,7 @@ class KnownBrokers:
         if address in self._grpc_ports or address in self._binary_ports:
             return
         if address not in self._http_ports:
-            raise NotAllowed(f"{address} is no {_RELAYED_TO.format('address for clients')}")
+            raise NotAllowed(f"{address} is not an {_RELAYED_TO.format('address for clients')}")
         if not self._config.relay_administration:
             raise NotAllowed(
                 f"{address} is a broker's address for administration, which this proxy relays to only with relay_administration=true"
@@ -93,7 +93,7 @@ class KnownBrokers:
             try:
                 found.append(decode_record(node.data, BrokerRegistration, f"{paths.BROKERS}/{name}"))
             except CorruptData as error:
-                _log.warning("registration left out", reason=error)
+                _log.warning("broker registration ignored", reason=error)
         return found
 
     def _use(self, brokers: Sequence[BrokerRegistration]) -> None:

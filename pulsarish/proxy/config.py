@@ -33,11 +33,13 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
         int, Meta(ge=1_000, le=300_000, description="After this long without an answer the session is lost.")
     ] = 10_000
     broker_listener_name: Annotated[
-        str, Meta(description="The listener at which the proxy reaches brokers; empty: the one they use among themselves.")
+        str, Meta(description="The listener at which the proxy connects to brokers; empty: the internal one.")
     ] = ""
     allowed_brokers: Annotated[
         tuple[str, ...],
-        Meta(description="host:port of brokers that may be relayed to; empty: all that are registered. Nothing else is ever connected to."),
+        Meta(
+            description="host:port of brokers that clients may be relayed to; empty: all registered ones. The proxy connects to no other."
+        ),
     ] = ()
     relay_administration: Annotated[
         bool, Meta(description="CONNECT also reaches the brokers' HTTP ports: clients of the proxy can administer the cluster.")
@@ -49,33 +51,31 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
             description="Connections of clients; more are refused. Those before CONNECT make room for new ones.",
         ),
     ] = 10_000
-    connections_per_ip_max: Annotated[int, Meta(ge=0, description="The same of one IP address; 0: no limit.")] = 0
-    connect_timeout_seconds: Annotated[float, Meta(gt=0, description="A connection on which no CONNECT comes in this time is ended.")] = (
-        10.0
-    )
+    connections_per_ip_max: Annotated[int, Meta(ge=0, description="Connections of one IP address; 0: no limit.")] = 0
+    connect_timeout_seconds: Annotated[float, Meta(gt=0, description="A connection that sends no CONNECT in this time is ended.")] = 10.0
     max_partial_input_bytes: Annotated[
         int,
         Meta(
             ge=_MIB,
             description="Bytes received that wait, of all connections: incomplete frames, questions that brokers have not answered,"
-            " and what brokers do not receive. Beyond it the connection that has waited the longest without progress is ended.",
+            " and what brokers do not receive. Above it the connection that has waited longest without progress is ended.",
         ),
     ] = 128 * _MIB
     max_unsent_bytes: Annotated[
         int,
         Meta(
             ge=_MIB,
-            description="Bytes sent to clients that do not receive them, of all connections; beyond it the connection that has received"
+            description="Bytes sent to clients that do not receive them, of all connections; above it the connection that has received"
             " nothing for the longest is ended.",
         ),
     ] = 256 * _MIB
     broker_connect_timeout_seconds: Annotated[
-        float, Meta(gt=0, description="A broker that does not take a connection in time is away.")
+        float, Meta(gt=0, description="A broker that does not accept a connection in this time is unavailable.")
     ] = 5.0
     broker_answer_timeout_seconds: Annotated[
-        float, Meta(gt=0, description="A question that a broker does not answer in time has failed.")
+        float, Meta(gt=0, description="A question that a broker does not answer in this time fails.")
     ] = 30.0
-    max_message_size_bytes: Annotated[int, Meta(ge=1_024, le=60 * _MIB, description="The brokers' limit, of which clients are told.")] = (
+    max_message_size_bytes: Annotated[int, Meta(ge=1_024, le=60 * _MIB, description="The brokers' limit, which clients receive.")] = (
         5 * _MIB
     )
     keep_alive_interval_seconds: Annotated[float, Meta(gt=0, description="A silent connection for lookups is pinged after this.")] = 10.0

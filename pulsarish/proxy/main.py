@@ -42,7 +42,7 @@ class Proxy:
         self.limits = limits = PeerLimits(
             ConnectionSlots(connections_max, config.connections_per_ip_max),
             HeldBytes(config.max_partial_input_bytes, "input that waits"),
-            HeldBytes(config.max_unsent_bytes, "what their clients do not receive"),
+            HeldBytes(config.max_unsent_bytes, "data that clients do not receive"),
         )
         self._listeners: list[Listener] = []
         self._session = SessionWatch(world)
@@ -50,10 +50,10 @@ class Proxy:
         metrics.read("pulsar_proxy_active_connections", "gauge", "Connections of clients.", lambda: len(self._connections))
         metrics.read("pulsar_proxy_new_connections", "counter", "Connections of clients since the start.", lambda: self._opened_count)
         metrics.read(
-            "pulsar_proxy_rejected_connections", "counter", "Connections beyond connections_max.", lambda: limits.slots.refused_count
+            "pulsar_proxy_rejected_connections", "counter", "Connections refused above connections_max.", lambda: limits.slots.refused_count
         )
-        metrics.read("pulsar_proxy_binary_bytes", "counter", "Bytes relayed, both ways together.", lambda: self._relayed_bytes)
-        metrics.read("pulsarish_proxy_brokers", "gauge", "Brokers that may be relayed to.", lambda: len(self._brokers.names))
+        metrics.read("pulsar_proxy_binary_bytes", "counter", "Bytes relayed, in both directions.", lambda: self._relayed_bytes)
+        metrics.read("pulsarish_proxy_brokers", "gauge", "Brokers that clients may be relayed to.", lambda: len(self._brokers.names))
         limits.export(metrics)
         self._session.export(metrics)
 
@@ -102,7 +102,7 @@ class Proxy:
 
     def _health(self) -> HttpResponse:
         """Return 200 while the proxy knows a broker."""
-        reason = "" if self._brokers.names else "no broker is registered that may be relayed to"
+        reason = "" if self._brokers.names else "no broker is registered that clients may be relayed to"
         body = {"status": "unhealthy" if reason else "ok", "reason": reason, "brokers": list(self._brokers.names)}
         return HttpResponse(503 if reason else 200, msgspec.json.encode(body))
 

@@ -186,7 +186,7 @@ class ClientConnection(RelayedConnection):
             if self._not_for_lookups():
                 return
             if self._unsent and now - self._held_since > limit:
-                self.abort(f"nothing that was sent was taken for {limit:g} s")
+                self.abort(f"the client received nothing for {limit:g} s")
             elif self._reading and silent > limit:
                 self.abort(f"nothing was received for {limit:g} s")
             elif self._connected and silent >= interval / 2:
@@ -200,7 +200,7 @@ def _check_required(command: pb.Command) -> None:
     """Raise ``Malformed`` for a command without a required field: it could not be encoded again for a broker."""
     body = command_body(command)
     if not command.IsInitialized() or (body is not None and not body.IsInitialized()):
-        raise Malformed(f"a command of type {command.type} is without a required field")
+        raise Malformed(f"a command of type {command.type} misses a required field")
 
 
 def _refusal(kind: int, request_id: int, error: PulsarishError) -> pb.Command:

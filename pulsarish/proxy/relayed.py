@@ -243,7 +243,7 @@ class RelayedConnection(ContainedProtocol):
             async with self._world.clock.timeout(self._config.broker_connect_timeout_seconds):
                 await self._world.connections.open_bytes(address, lambda: end)
         except (StreamBroken, TimeoutError) as error:
-            raise ServiceNotReady(f"broker {address} is away: {error or 'no connection in time'}") from None
+            raise ServiceNotReady(f"broker {address} is unavailable: {error or 'no connection in time'}") from None
         if end.transport is None or not self.alive:
             if end.transport is not None:
                 end.transport.abort()

@@ -49,7 +49,7 @@ async def check_not_being_restored(records: Records) -> None:
     found = await records.get(paths.RESTORED, RestoredTree)
     if found is not None and not found[0].restored_ms:
         raise ServiceNotReady(
-            "a restore of the metadata has begun and is not finished; finish it by giving the same command and file again: "
+            "a restore of the metadata has begun and is not finished; to finish it, run it again with the same file: "
             "pulsarish metadata restore FILE URL"
         )
 

@@ -115,7 +115,7 @@ def read_backup(lines: Iterable[bytes], name: str) -> Backup:
             _take(nodes, _decode(held[1], BackupNode, name, held[0]), name, held[0])
         held = (number, line)
     if header is None or held is None:
-        raise CorruptData(f"{name} is no complete backup: it has no last line with a checksum")
+        raise CorruptData(f"{name} is not a complete backup: it has no last line with a checksum")
     footer = _decode(held[1], BackupFooter, name, held[0])
     if footer.sha256 != checksum.hexdigest() or footer.lines != held[0] - 2:
         raise CorruptData(f"{name} is damaged: its {held[0] - 2} lines do not have the number and checksum that its last line says")
@@ -124,18 +124,18 @@ def read_backup(lines: Iterable[bytes], name: str) -> Backup:
 
 def _take(nodes: dict[str, bytes], node: BackupNode, name: str, number: int) -> None:
     if node.path != "/" and not path_is_valid(node.path):
-        raise CorruptData(f"{name}, line {number}: {node.path!r} is no path")
+        raise CorruptData(f"{name}, line {number}: {node.path!r} is not a path")
     if node.gone:
         nodes.pop(node.path, None)
         return
     try:
         nodes[node.path] = base64.b64decode(node.base64, validate=True) if node.base64 else node.text.encode()
     except ValueError as error:
-        raise CorruptData(f"{name}, line {number}: the data of {node.path} are no base64: {error}") from None
+        raise CorruptData(f"{name}, line {number}: the data of {node.path} are not base64: {error}") from None
 
 
 def _decode(line: bytes, kind: type[T], name: str, number: int) -> T:
     try:
         return msgspec.json.decode(line, type=kind)
     except msgspec.MsgspecError as error:
-        raise CorruptData(f"{name}, line {number}: no {kind.__name__}: {error}") from None
+        raise CorruptData(f"{name}, line {number}: not a {kind.__name__}: {error}") from None

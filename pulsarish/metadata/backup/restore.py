@@ -137,14 +137,14 @@ class Restore:
         """
         wanted = _wanted_tree(self._backup)
         await self._refuse_brokers()
-        there = await read_tree(self._reader, lambda count: self._progress("looking at the target", count, 0))
+        there = await read_tree(self._reader, lambda count: self._progress("reading the target", count, 0))
         marker = there.pop(paths.RESTORED, None)
         begun = marker is not None and self._is_mine(decode_record(marker, RestoredTree, paths.RESTORED))
         with_data = [path for path, data in there.items() if data]
         if with_data and not begun and not force:
             raise NotEmpty(
-                f"the target has {len(with_data)} nodes with data already ({with_data[0]}, ...): nothing was changed. Give an empty "
-                "chroot, or --force to replace everything there by the backup"
+                f"the target has {len(with_data)} nodes with data already ({with_data[0]}, ...): nothing was changed. Use an empty "
+                "chroot, or --force to replace everything there with the backup"
             )
         await self._mark(restored_ms=0)
         await self._refuse_brokers()  # a broker may have come before it could see the mark
@@ -156,8 +156,8 @@ class Restore:
         wrong = next(compare(wanted, after), None)
         if wrong is not None:
             raise CorruptData(
-                f"the restored tree differs from the backup at {wrong.path} ({wrong.change.value}): another program wrote it meanwhile. "
-                "Stop that, and give the same command again"
+                f"the restored tree differs from the backup at {wrong.path} ({wrong.change.value}): another program changed it. "
+                "Stop that program, and run the same command again"
             )
         await self._mark(restored_ms=self._clock.wall_ms())
         return len(wanted)
@@ -170,7 +170,7 @@ class Restore:
         if brokers:
             names = ", ".join(path.rpartition("/")[2] for path in brokers)
             raise NotAllowed(
-                f"brokers are registered in the target ({names}): they know versions of nodes that a restore changes under them. Stop all "
+                f"brokers are registered in the target ({names}): they remember versions of nodes, which a restore changes. Stop all "
                 "brokers, then restore"
             )
 

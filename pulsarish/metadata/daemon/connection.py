@@ -164,7 +164,7 @@ class Connection(ContainedProtocol):
             limit = self._server.request_bytes_max if self._shaken_hands else CONNECT_MAX_BYTES
             if not 0 <= size <= limit:
                 what = "a request" if self._shaken_hands else "a handshake"
-                self.abort(f"{what} of {size} bytes; at most {limit} are taken")
+                self.abort(f"{what} of {size} bytes; at most {limit} are accepted")
                 return
             if len(received) - at - 4 < size:
                 break
@@ -335,7 +335,7 @@ class Connection(ContainedProtocol):
 
     def _what_the_peer_owes(self) -> str:
         if self._paused_by_client or self._ending:
-            return "it to take its answers"
+            return "it to receive its answers"
         if not self.session_id:
             return "" if self._outstanding else "the handshake"
         return "the rest of a request" if self._received and self._may_ask() else ""

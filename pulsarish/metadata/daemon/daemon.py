@@ -55,7 +55,7 @@ _MEANINGS: Final = {
     "zk_znode_count": "Nodes of the tree.",
     "zk_watch_count": "Watches that clients have set.",
     "zk_ephemerals_count": "Ephemeral nodes.",
-    "zk_approximate_data_size": "Bytes that all nodes take in memory, about.",
+    "zk_approximate_data_size": "Approximate memory of all nodes, in bytes.",
     "zk_global_sessions": "Sessions.",
     "zk_commit_batches": "Groups of commits synced.",
 }
@@ -67,49 +67,55 @@ class MetadataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     listen_address: Annotated[str, Meta(description="host:port for clients; port 0 picks a free one")] = "127.0.0.1:2181"
     http_address: Annotated[str, Meta(description="host:port for /health and /metrics; empty: none")] = "127.0.0.1:8100"
     data_directory: Annotated[str, Meta(min_length=1, description="where the tree is kept")] = "data/metadata"
-    tick_ms: Annotated[int, Meta(ge=10, le=60_000, description="how often expired sessions are looked for")] = 500
+    tick_ms: Annotated[int, Meta(ge=10, le=60_000, description="how often the daemon searches for expired sessions")] = 500
     session_timeout_min_ms: Annotated[int, Meta(ge=100, description="the shortest session timeout a client gets")] = 1_000
     session_timeout_max_ms: Annotated[int, Meta(ge=1_000, description="the longest session timeout a client gets")] = 60_000
     connections_max: Annotated[
         int,
-        Meta(ge=1, description="connections; beyond this the one that has waited the longest for its session is closed, or the new one"),
+        Meta(ge=1, description="connections; above this the one that has waited longest for its session is closed, or the new one"),
     ] = 2_000
-    connections_per_address_max: Annotated[int, Meta(ge=0, description="the same for each address; 0: no limit")] = 1_000
+    connections_per_address_max: Annotated[int, Meta(ge=0, description="connections of one address; 0: no limit")] = 1_000
     sessions_max: Annotated[
         int,
         Meta(
-            ge=1, description="sessions; beyond this the oldest one without connection and ephemeral nodes ends, or the new one is refused"
+            ge=1, description="sessions; above this the oldest one without connection and ephemeral nodes ends, or the new one is refused"
         ),
     ] = 10_000
-    sessions_per_address_max: Annotated[int, Meta(ge=0, description="the same for each address; 0: no limit")] = 5_000
+    sessions_per_address_max: Annotated[int, Meta(ge=0, description="sessions of one address; 0: no limit")] = 5_000
     peer_timeout_ms: Annotated[
-        int, Meta(ge=100, description="how long a connection may be without session, amid a request, or without taking its answers")
+        int,
+        Meta(ge=100, description="how long a connection may have no session, an unfinished request, or answers that it does not receive"),
     ] = 30_000
     held_request_bytes_max: Annotated[
         int,
-        Meta(ge=1 << 20, description="requests, whole or in part, of all connections; the longest holder's connection is closed beyond it"),
+        Meta(
+            ge=1 << 20,
+            description="requests, whole or in part, of all connections; above it the connection that held some longest is closed",
+        ),
     ] = 128 << 20
     held_answer_bytes_max: Annotated[
-        int, Meta(ge=1 << 20, description="answers that clients do not take; the longest holder's connection is closed beyond it")
+        int, Meta(ge=1 << 20, description="answers that clients do not receive; above it the connection that held some longest is closed")
     ] = 128 << 20
     watch_bytes_max: Annotated[
         int,
         Meta(
             ge=1 << 20,
-            description="memory for watches of all sessions, about 400 bytes and the path each; one session gets at most a tenth",
+            description="memory for the watches of all sessions, each about 400 bytes and its path; one session gets at most a tenth",
         ),
     ] = 512 << 20
     tree_bytes_max: Annotated[
-        int, Meta(ge=0, description="memory for all nodes, about; creating more is refused with ZooKeeper's quota error; 0: no limit")
+        int, Meta(ge=0, description="approximate memory for all nodes; creating more is refused with ZooKeeper's quota error; 0: no limit")
     ] = 1 << 30
-    ephemeral_nodes_per_session_max: Annotated[int, Meta(ge=1, description="more are refused with ZooKeeper's quota error")] = 10_000
+    ephemeral_nodes_per_session_max: Annotated[int, Meta(ge=1, description="above this, ZooKeeper's quota error refuses more")] = 10_000
     request_bytes_max: Annotated[
-        int, Meta(ge=1_024, le=64 << 20, description="a greater request ends its connection (ZooKeeper's jute.maxbuffer)")
+        int, Meta(ge=1_024, le=64 << 20, description="a larger request ends its connection (ZooKeeper's jute.maxbuffer)")
     ] = FRAME_MAX_BYTES
     outstanding_requests_max: Annotated[
-        int, Meta(ge=1, description="unanswered requests of one connection at which its socket is not read any more")
+        int, Meta(ge=1, description="unanswered requests of one connection; at this number its socket is no longer read")
     ] = 1_000
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="the least severe event that is logged")] = "info"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="events of this level and above are logged")] = (
+        "info"
+    )
     log_form: Annotated[LogForm, Meta(description="text for people, json or logfmt for machines")] = "text"
     log_repeats_max: Annotated[
         int, Meta(ge=0, description="how often one event is written in ten seconds; what is held back is counted; 0: always")
@@ -137,7 +143,7 @@ def _peer_limits(config: MetadataConfig, clock: Clock) -> PeerLimits:
     return PeerLimits(
         slots=ConnectionSlots(connections_limit(config.connections_max), config.connections_per_address_max),
         requests=HeldBytes(config.held_request_bytes_max, "requests"),
-        answers=HeldBytes(config.held_answer_bytes_max, "answers that are not taken"),
+        answers=HeldBytes(config.held_answer_bytes_max, "answers that are not received"),
         deadlines=Deadlines(clock, config.peer_timeout_ms / 1000),
     )
 
@@ -230,7 +236,7 @@ class MetadataDaemon:
         return Connection(self, self._numbers)
 
     def admit(self, connection: Connection) -> str:
-        refused = "the daemon stops" if self._stopping else self.limits.slots.take(connection, connection.address)
+        refused = "the daemon is stopping" if self._stopping else self.limits.slots.take(connection, connection.address)
         if not refused:
             self._connections[connection.number] = connection
         return refused
@@ -289,7 +295,7 @@ class MetadataDaemon:
             if woke - before > 2 * tick_seconds + 0.1:
                 # This process was held up (paused, or a busy core), so pings may lie unread in the sockets. To expire a session late is
                 # safe, because its holder counts its own deadline. To expire it early would end the session of a healthy client.
-                _log.warning("the loop was late; session timeouts begin again", late_seconds=round(woke - before, 3))
+                _log.warning("event loop was late; session timeouts restart", late_seconds=round(woke - before, 3))
                 engine.tree.restart_timeouts(self.table.now_ms())
                 self.limits.deadlines.restart_all()
                 continue
@@ -299,7 +305,7 @@ class MetadataDaemon:
                 except Exception as error:  # noqa: BLE001  # of one connection: sessions must end all the same
                     connection.contain("time-out", error)
             for session_id in engine.tree.expired(self.table.now_ms()):
-                _log.info("session expires", session=f"{session_id:#x}")
+                _log.info("session expired", session=f"{session_id:#x}")
                 self.submit(ExpireJob(self.table, session_id))
 
     def _end_idle_session(self, session_id: int) -> None:

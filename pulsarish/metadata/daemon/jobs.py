@@ -66,7 +66,7 @@ class ConnectJob(_PeerJob):
             return None
         if request.last_zxid > tree.zxid:
             # The client has seen transactions that this store does not have: an older tree would contradict what it knows.
-            self._refused = f"the client has seen transaction {request.last_zxid}, and this tree has come to {tree.zxid}"
+            self._refused = f"the client has seen transaction {request.last_zxid}, and this tree has only reached {tree.zxid}"
             return None
         if request.session_id == 0:
             return self._open(tree)

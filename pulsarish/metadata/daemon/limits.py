@@ -79,9 +79,9 @@ class PeerLimits:
         )
         for limit, why, count in (
             ("slots", "before they had a session, to make room for others", lambda: slots.ended_count),
-            ("held_requests", "for requests that are not whole or not answered", lambda: requests.ended_count),
-            ("unsent", "because their clients did not receive", lambda: answers.ended_count),
-            ("silence", "because their clients did not go on in time", lambda: deadlines.late_count),
+            ("held_requests", "to limit requests that are incomplete or unanswered", lambda: requests.ended_count),
+            ("unsent", "because their clients did not receive answers", lambda: answers.ended_count),
+            ("silence", "because their clients did not continue in time", lambda: deadlines.late_count),
         ):
             metrics.read(f"pulsarish_connections_ended_for_{limit}_total", "counter", f"Connections ended {why}.", count)
         metrics.read("pulsarish_held_request_bytes", "gauge", "Bytes of requests that are not answered.", lambda: requests.used_bytes)

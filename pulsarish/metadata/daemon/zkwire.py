@@ -247,7 +247,7 @@ class _Reader:
     def path(self) -> str:
         content = self.buffer()
         if len(content) > PATH_MAX_BYTES:
-            raise _Excessive(f"a path of {len(content)} bytes; at most {PATH_MAX_BYTES} are taken")
+            raise _Excessive(f"a path of {len(content)} bytes; at most {PATH_MAX_BYTES} are accepted")
         return _text(content)
 
     def string(self) -> str:
@@ -259,7 +259,7 @@ class _Reader:
             raise Malformed(f"a list of {count} in a frame of {len(self._frame)}")
         self._listed += count
         if self._listed > STRINGS_MAX:
-            raise _Excessive(f"lists of {self._listed} in a request; at most {STRINGS_MAX} are taken")
+            raise _Excessive(f"lists of {self._listed} in a request; at most {STRINGS_MAX} are accepted")
         return count
 
     def paths(self) -> list[str]:

@@ -40,15 +40,15 @@ class ZooKeeperServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_un
         Meta(description="all servers of an ensemble, host:quorum_port:election_port, in the same order on each; empty: a single server"),
     ] = ()
     server_id: Annotated[
-        int, Meta(ge=0, le=255, description="which of servers this one is, from 1 on (ZooKeeper's myid); 0 for a single server")
+        int, Meta(ge=0, le=255, description="the number of this server in servers, from 1 (ZooKeeper's myid); 0 for a single server")
     ] = 0
     init_limit: Annotated[
         int, Meta(ge=1, description="ticks in which a server of an ensemble must join its leader (ZooKeeper's initLimit)")
     ] = 10
     sync_limit: Annotated[
-        int, Meta(ge=1, description="ticks in which a server and its leader must hear from each other (ZooKeeper's syncLimit)")
+        int, Meta(ge=1, description="ticks in which a server and its leader must exchange messages (ZooKeeper's syncLimit)")
     ] = 5
-    heap_bytes: Annotated[int, Meta(ge=32 << 20, description="the greatest Java heap")] = 256 << 20
+    heap_bytes: Annotated[int, Meta(ge=32 << 20, description="the largest Java heap")] = 256 << 20
     java: Annotated[str, Meta(description="the Java 17 program: a path, or a name looked up in PATH")] = "java"
 
 
@@ -71,7 +71,7 @@ def find_jars() -> list[str]:
     jars = sorted(str(path) for path in directory.glob("*.jar") if path.name.startswith(_PREFIXES))
     for needed in ("zookeeper-3", "zookeeper-jute-3", "slf4j-api-"):
         if not any(Path(jar).name.startswith(needed) for jar in jars):
-            raise ConfigError(f"the installed PySpark has no {needed}*.jar in {directory}; PySpark 4.0 or later brings it")
+            raise ConfigError(f"the installed PySpark has no {needed}*.jar in {directory}; PySpark 4.0 or later has it")
     return jars
 
 
@@ -117,7 +117,7 @@ def _ensemble(config: ZooKeeperServerConfig) -> dict[str, object]:
         return {}
     if len(config.servers) < 3:
         raise ConfigError(
-            f"servers names {len(config.servers)}, and an ensemble of fewer than three serves no longer once one is lost; "
+            f"servers names {len(config.servers)}, but an ensemble of fewer than three stops when it loses one server; "
             "name three or five, or none for a single server"
         )
     if not 1 <= config.server_id <= len(config.servers):

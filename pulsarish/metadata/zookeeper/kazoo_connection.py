@@ -69,7 +69,7 @@ def check_internals(internals: Iterable[tuple[type, str, tuple[str, ...]]] = _IN
         method = getattr(owner, name, None)
         if method is None or tuple(inspect.signature(method).parameters) != parameters:
             raise MissingInternals(
-                f"kazoo {_kazoo_version} has no {owner.__name__}.{name}({', '.join(parameters)}), which Pulsarish relies on: "
+                f"kazoo {_kazoo_version} has no {owner.__name__}.{name}({', '.join(parameters)}), which Pulsarish needs: "
                 "install the version of kazoo that pyproject.toml names"
             )
 
@@ -320,7 +320,7 @@ class Client(KazooClient):  # type: ignore[misc]
         missing = [name for name in _CLIENT_ATTRIBUTES if not hasattr(self, name)]
         missing += [name for name in _CONNECTION_ATTRIBUTES if not hasattr(self._connection, name)]
         if missing:
-            raise MissingInternals(f"kazoo {_kazoo_version} has no {missing[0]}, which Pulsarish relies on")
+            raise MissingInternals(f"kazoo {_kazoo_version} has no {missing[0]}, which Pulsarish needs")
 
     @property
     def seen_zxid(self) -> int:

@@ -150,7 +150,7 @@ class ZooKeeperStore:
             async with self._clock.timeout(_CLOSE_SECONDS):
                 await stopped.wait()
         except TimeoutError:
-            _log.warning("the session could not be closed; it ends by its timeout", session=f"{self.session_id:#x}")
+            _log.warning("session not closed; it ends by its timeout", session=f"{self.session_id:#x}")
 
     def _open_client(self) -> None:
         self._generation += 1
@@ -189,7 +189,7 @@ class ZooKeeperStore:
                 client.stop()
                 client.close()
             except (WriterNotClosedException, OSError) as problem:
-                self._queue.post(partial(_log.warning, "an old connection did not end", reason=str(problem)))
+                self._queue.post(partial(_log.warning, "old connection did not end", reason=str(problem)))
             self._queue.post(stopped.set)
 
         # stop() waits for the connection's thread, which may hang in a connection attempt; the loop must not.

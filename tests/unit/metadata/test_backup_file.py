@@ -52,7 +52,7 @@ def test_every_cut_and_every_changed_byte_is_found() -> None:
         (lambda lines: [lines[0].replace(b'"version":1', b'"version":2'), *lines[1:]], "version 2"),
         (lambda lines: [b'{"some":"json"}\n', *lines[1:]], "line 1"),
         (lambda lines: [*lines[:2], lines[3], lines[2], *lines[4:]], "damaged"),
-        (lambda lines: [], "no complete backup"),
+        (lambda lines: [], "not a complete backup"),
     ],
 )
 def test_errors_say_what_is_wrong(damage: object, text: str) -> None:

@@ -37,7 +37,7 @@ def test_a_server_of_an_ensemble_knows_the_others_and_its_own_number(tmp_path: P
     ("servers", "server_id", "reason"),
     [
         ((), 1, "server_id is 1 and servers is empty"),
-        (SERVERS[:2], 1, "servers names 2, and an ensemble of fewer than three"),
+        (SERVERS[:2], 1, "servers names 2, but an ensemble of fewer than three"),
         (SERVERS, 0, "server_id is 0; with 3 servers it is 1 to 3"),
         (SERVERS, 4, "server_id is 4; with 3 servers it is 1 to 3"),
         ((*SERVERS[:2], "zk3:2888"), 1, "servers has 'zk3:2888', which is not host:quorum_port:election_port"),
