@@ -9,6 +9,7 @@ from pulsarish.broker.clients.commands import KeySharedPolicy, SubscriptionType
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.dispatchers.chunks import Chunk
 from pulsarish.broker.dispatchers.delayed import DELAYS_OVER
+from pulsarish.broker.dispatchers.dispatcher import Dispatcher
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher, LookAhead
 from pulsarish.broker.dispatchers.multi_consumer import SharingLimits
 from pulsarish.broker.dispatchers.reads import ReadLimits, Ready
@@ -31,11 +32,9 @@ if TYPE_CHECKING:
     from pulsarish.managed_ledger.log_reader import LogEntry
     from pulsarish.wire._pb.message_pb2 import MessageMetadata
 
-__all__ = ["Dispatcher", "ReadyMaker", "chunk_of", "make_dispatcher"]
+__all__ = ["ReadyMaker", "chunk_of", "make_dispatcher"]
 
 _LOOK_AGAIN_SECONDS: Final = 10.0
-
-Dispatcher = SingleActiveDispatcher | SharedDispatcher | KeySharedDispatcher
 
 
 def make_dispatcher(

@@ -14,11 +14,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pulsarish.broker.clients.commands import KeySharedMode, KeySharedPolicy
 from pulsarish.broker.clients.consumer import Consumer
+from pulsarish.broker.dispatchers.dispatcher import DispatcherKind, DrainingKey, KeysState
 from pulsarish.broker.dispatchers.key_ranges import HashRange, HashRing, StickyRanges
+from pulsarish.broker.dispatchers.key_shared_stats import key_sharing, key_sharing_by_consumer
 from pulsarish.broker.dispatchers.multi_consumer import MultiConsumerDispatcher, SharingLimits
 from pulsarish.broker.dispatchers.reads import Read, ReadLimits, Ready
 from pulsarish.model.position import Position
@@ -101,6 +103,8 @@ class Line:
 
 class KeySharedDispatcher(MultiConsumerDispatcher):
     """The core of a key-shared subscription."""
+
+    kind = DispatcherKind.KEY_SHARED
 
     def __init__(
         self,
@@ -444,16 +448,19 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
         line = self._lines[consumer.order].positions
         return sum((kept := self._kept.get(each)) is not None and not self._drains(kept.key_hash, consumer) for each in line)
 
-    def barred(self) -> list[tuple[int, Consumer, int, int]]:
-        """Return the hashes whose entries wait for another consumer to acknowledge.
-
-        Each row: the hash, its holder, how many entries it holds, how many wait.
-        """
-        return [
-            (key_hash, holder.consumer, holder.in_hand, len(positions))
+    def keys(self) -> KeysState:
+        draining = tuple(
+            DrainingKey(key_hash, holder.consumer.name, holder.in_hand, len(positions))
             for key_hash, positions in self._barred.items()
             if (holder := self._holders.get(key_hash)) is not None and self._assignment.owner(key_hash) is not None
-        ]
+        )
+        return KeysState(draining, self.barred_counts[1], self.waiting_count, self.look_ahead_max)
+
+    def stats(self) -> dict[str, Any]:
+        return key_sharing(self)
+
+    def consumer_stats(self) -> dict[int, dict[str, Any]]:
+        return key_sharing_by_consumer(self)
 
     def ranges(self, consumer: Consumer) -> list[HashRange]:
         return self._assignment.ranges(consumer)

@@ -6,12 +6,12 @@ consumer gives back, or holds when it leaves, are redelivered with a count.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pulsarish.broker.clients.consumer import Consumer, Delivery
-from pulsarish.broker.dispatchers.reads import Read, ReadLimits, Reads, Ready
+from pulsarish.broker.dispatchers.dispatcher import Dispatcher
+from pulsarish.broker.dispatchers.reads import ReadLimits, Reads, Ready
 from pulsarish.model.errors import ConsumerBusy
 from pulsarish.model.position import Position
 
@@ -31,7 +31,7 @@ class SharingLimits:
     unacked_max_subscription: int
 
 
-class MultiConsumerDispatcher(ABC):
+class MultiConsumerDispatcher(Dispatcher):
     """The core of a subscription with several active consumers.
 
     Subclasses decide which consumer gets which entry.
@@ -40,9 +40,7 @@ class MultiConsumerDispatcher(ABC):
     def __init__(
         self, *, read_from: Callable[[], Position], acknowledged: Callable[[Position], bool], limits: ReadLimits, sharing: SharingLimits
     ) -> None:
-        self.consumers: list[Consumer] = []  # by priority level, then by join order
-        self.reads = Reads(read_from(), limits, acknowledged)
-        self.blocked = False  # too many unacknowledged messages in the subscription
+        super().__init__(Reads(read_from(), limits, acknowledged))  # consumers: by priority level, then by join order
         self._read_from = read_from
         self._consumers_max = sharing.consumers_max
         self._turn_messages = sharing.turn_messages
@@ -50,17 +48,6 @@ class MultiConsumerDispatcher(ABC):
         self._unacked_max_subscription = sharing.unacked_max_subscription
         self._unacked = 0
         self._counts: dict[Position, int] = {}
-
-    @abstractmethod
-    def plan(self, end: Position, *, blocked: bool) -> Read | None:
-        """Return the next read.
-
-        ``blocked``: deliver nothing new, because the cursor could not store the acknowledgements.
-        """
-
-    @abstractmethod
-    def deliver(self) -> None:
-        """Deliver the ready entries."""
 
     def limit(self, *, consumers_max: int, unacked_max_consumer: int, unacked_max_subscription: int) -> None:
         """Apply new limits; 0: no limit. Connected consumers stay."""
@@ -207,25 +194,6 @@ class MultiConsumerDispatcher(ABC):
             consumer.blocked = True
         if 0 < self._unacked_max_subscription <= self._unacked:
             self.blocked = True
-
-    @property
-    def has_room(self) -> bool:
-        """Whether more may be read that cannot be delivered at once."""
-        return True
-
-    @property
-    def again_count(self) -> int:
-        """Number of entries that wait for redelivery."""
-        return self.reads.again_count
-
-    @property
-    def waiting_count(self) -> int:
-        """Number of entries that were read but not delivered, or wait for redelivery."""
-        return len(self.reads.ready) + self.again_count
-
-    def drop_waiting(self) -> int:
-        """Drop the entries that were not delivered. Return how many messages these were."""
-        return self.reads.drop_ready()
 
     def unacked(self) -> int:
         """Number of delivered, unacknowledged messages."""

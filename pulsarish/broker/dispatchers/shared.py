@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.dispatchers.chunks import ChunkedMessages
+from pulsarish.broker.dispatchers.dispatcher import DispatcherKind
 from pulsarish.broker.dispatchers.multi_consumer import MultiConsumerDispatcher, SharingLimits
 from pulsarish.broker.dispatchers.reads import Read, ReadLimits, Ready
 from pulsarish.model.position import Position
@@ -19,6 +20,8 @@ __all__ = ["SharedDispatcher"]
 
 class SharedDispatcher(MultiConsumerDispatcher):
     """The core of a shared subscription."""
+
+    kind = DispatcherKind.SHARED
 
     def __init__(
         self, *, read_from: Callable[[], Position], acknowledged: Callable[[Position], bool], limits: ReadLimits, sharing: SharingLimits

@@ -13,6 +13,7 @@ from typing import Final
 
 from pulsarish.broker.clients.commands import ActiveChanged
 from pulsarish.broker.clients.consumer import Consumer, Delivery
+from pulsarish.broker.dispatchers.dispatcher import Dispatcher, DispatcherKind
 from pulsarish.broker.dispatchers.reads import Read, ReadLimits, Reads
 from pulsarish.model.errors import ConsumerBusy
 from pulsarish.model.position import Position
@@ -24,8 +25,10 @@ __all__ = ["SingleActiveDispatcher"]
 _REWINDS_MAX: Final = 1_000
 
 
-class SingleActiveDispatcher:
+class SingleActiveDispatcher(Dispatcher):
     """The core of an exclusive (``failover`` false) or failover subscription."""
+
+    kind = DispatcherKind.SINGLE_ACTIVE
 
     def __init__(
         self,
@@ -39,13 +42,9 @@ class SingleActiveDispatcher:
         hands_over_slowly: bool = False,
     ) -> None:
         """``hands_over_slowly``: a new active consumer gets nothing before ``hand_over`` while the previous one is still connected."""
-        self.consumers: list[Consumer] = []
-        self.active: Consumer | None = None
-        self.handing_over = False
-        """The active consumer waits, so that the previous one can still acknowledge what it works on."""
+        super().__init__(Reads(read_from(), limits, acknowledged))
         self._hands_over_slowly = hands_over_slowly
         self._told: Consumer | None = None  # the consumer that was informed that it is active
-        self.reads = Reads(read_from(), limits, acknowledged)
         self._failover = failover
         self._partition = max(partition, 0)
         self._read_from = read_from
@@ -208,25 +207,6 @@ class SingleActiveDispatcher:
             last = sent[-1].position
             if self._sent_to is None or last > self._sent_to:
                 self._sent_to = last
-
-    @property
-    def has_room(self) -> bool:
-        """Whether more may be read that cannot be delivered at once."""
-        return True
-
-    @property
-    def again_count(self) -> int:
-        """Number of entries that wait for redelivery."""
-        return self.reads.again_count
-
-    @property
-    def waiting_count(self) -> int:
-        """Number of entries that were read but not delivered, or wait for redelivery."""
-        return len(self.reads.ready) + self.again_count
-
-    def drop_waiting(self) -> int:
-        """Drop the entries that were not delivered. Return how many messages these were."""
-        return self.reads.drop_ready()
 
     def unacked(self) -> int:
         """Number of delivered, unacknowledged messages.

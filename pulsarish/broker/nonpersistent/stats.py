@@ -8,7 +8,7 @@ from pulsarish.broker.clients.client_stats import consumer_stats, producer_stats
 from pulsarish.broker.clients.commands import NO_EPOCH
 from pulsarish.broker.clients.producer import Producer
 from pulsarish.broker.clients.wait_reasons import ACTIVE, IDLE, Waiting, waiting_row
-from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
+from pulsarish.broker.dispatchers.dispatcher import DispatcherKind
 from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription
 from pulsarish.broker.nonpersistent.topic import NonPersistentTopic
 from pulsarish.broker.policies.topic_limits import TYPE_NAMES
@@ -65,7 +65,7 @@ def _waiting(subscription: NonPersistentSubscription) -> Waiting:
         text = f"No consumer is connected: each message that is published is dropped for this subscription; {dropped}."
         return Waiting("waiting", "dropped_no_consumers", text)
     takers = subscription.consumers
-    if isinstance(subscription.dispatcher, SingleActiveDispatcher):
+    if subscription.dispatcher.kind is DispatcherKind.SINGLE_ACTIVE:
         takers = [each for each in takers if each is subscription.dispatcher.active]
     if any(each.available for each in takers):
         return ACTIVE
@@ -77,7 +77,7 @@ def _waiting(subscription: NonPersistentSubscription) -> Waiting:
 def _subscription(topic: str, subscription: NonPersistentSubscription, now: float) -> dict[str, Any]:
     dispatcher = subscription.dispatcher
     message_rate, byte_rate = subscription.out.rates(now)
-    active = dispatcher.active if isinstance(dispatcher, SingleActiveDispatcher) else None
+    active = dispatcher.active
     return {
         "type": TYPE_NAMES[subscription.type],
         "msgBacklog": 0,

@@ -13,8 +13,8 @@ from pulsarish.broker.clients.commands import Acknowledge, ConsumerClosed, KeySh
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.clients.meters import Meter
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.dispatchers.factory import Dispatcher, make_dispatcher
-from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
+from pulsarish.broker.dispatchers.dispatcher import Dispatcher
+from pulsarish.broker.dispatchers.factory import make_dispatcher
 from pulsarish.broker.dispatchers.reads import Ready
 from pulsarish.broker.policies.topic_limits import TopicLimits
 from pulsarish.model.errors import ConsumerBusy, NotAllowed, PulsarishError
@@ -102,7 +102,7 @@ class NonPersistentSubscription:
         if self.closed is not None:
             raise self.closed
         dispatcher = self._dispatcher
-        if kind is not self.type or (isinstance(dispatcher, KeySharedDispatcher) and not dispatcher.takes(key_shared)):
+        if kind is not self.type or not dispatcher.takes(key_shared):
             if self.consumers:
                 raise ConsumerBusy(
                     f"subscription {self.name!r} is in use with type {self.type.name.lower()}; its consumers must leave before it can be"

@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pulsarish.broker.clients.stall import Mark
-from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
-from pulsarish.broker.dispatchers.shared import SharedDispatcher
-from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
-from pulsarish.broker.progress.snapshot import (
-    BookieState,
-    ConsumerState,
-    DispatcherKind,
-    DrainingKey,
-    KeysState,
-    SubscriptionSnapshot,
-)
+from pulsarish.broker.dispatchers.dispatcher import DispatcherKind
+from pulsarish.broker.progress.snapshot import BookieState, ConsumerState, SubscriptionSnapshot
 from pulsarish.model.policies import MAX_UNACKED_MESSAGES_PER_CONSUMER, MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION
 from pulsarish.model.position import Position
 
 if TYPE_CHECKING:
     from pulsarish.broker.clients.consumer import Consumer
-    from pulsarish.broker.dispatchers.factory import Dispatcher
+    from pulsarish.broker.dispatchers.dispatcher import Dispatcher
     from pulsarish.broker.subscriptions.subscription import Subscription
 
 __all__ = ["next_ledger", "progress_mark", "restart_dispatcher", "snapshot_of"]
-
-_KINDS: Final = {
-    SingleActiveDispatcher: DispatcherKind.SINGLE_ACTIVE,
-    SharedDispatcher: DispatcherKind.SHARED,
-    KeySharedDispatcher: DispatcherKind.KEY_SHARED,
-}
 
 
 def progress_mark(subscription: Subscription) -> Mark:
@@ -64,20 +49,10 @@ def snapshot_of(subscription: Subscription, now_ms: int, bookies: Sequence[Booki
     backlog, end = cursor.backlog(), subscription.end()
     unread = _unread_entries(subscription, end)
     rate_policy, rate = pump.limits.reached()
-    chunks = dispatcher.chunks_held if isinstance(dispatcher, SharedDispatcher) else {}
-    is_single = isinstance(dispatcher, SingleActiveDispatcher)
-    # Only these dispatchers know it: entries of the one active consumer are not remembered one by
-    # one.
-    lost_sight = (
-        not isinstance(dispatcher, SingleActiveDispatcher)
-        and subscription.compacted is None
-        and backlog > 0
-        and reads.position > end
-        and not reads.delayed
-        and dispatcher.holds_nothing
-    )
+    chunks = dispatcher.chunks_held
+    lost_sight = subscription.compacted is None and backlog > 0 and reads.position > end and not reads.delayed and dispatcher.holds_nothing
     return SubscriptionSnapshot(
-        kind=_KINDS[type(dispatcher)],
+        kind=dispatcher.kind,
         now_ms=now_ms,
         backlog=backlog,
         consumers=tuple(_consumer(subscription, dispatcher, each, backlog - unread) for each in subscription.consumers),
@@ -99,7 +74,7 @@ def snapshot_of(subscription: Subscription, now_ms: int, bookies: Sequence[Booki
         rate=rate,
         rate_policy=rate_policy,
         seeking_since_ms=marks.seeking_since_ms,
-        handing_over_since_ms=marks.handing_over_since_ms if is_single else 0,
+        handing_over_since_ms=marks.handing_over_since_ms if dispatcher.kind is DispatcherKind.SINGLE_ACTIVE else 0,
         handing_over_max_ms=pump.hand_over_ms,
         delayed=len(reads.delayed),
         delayed_max=reads.delayed.entries_max,
@@ -111,11 +86,11 @@ def snapshot_of(subscription: Subscription, now_ms: int, bookies: Sequence[Booki
         unacked=dispatcher.unacked(),
         unacked_max=policies[MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION],
         unacked_max_consumer=policies[MAX_UNACKED_MESSAGES_PER_CONSUMER],
-        is_blocked=not isinstance(dispatcher, SingleActiveDispatcher) and dispatcher.blocked,
+        is_blocked=dispatcher.blocked,
         chunks_held=sum(count for count, _ in chunks.values()),
         chunks_ready=sum(count for count, can_take in chunks.values() if can_take),
         chunk_holders=tuple(chunks),
-        keys=_keys(dispatcher),
+        keys=dispatcher.keys(),
         stalled_since_ms=marks.stall.since(progress_mark(subscription)),
     )
 
@@ -131,7 +106,7 @@ def _unread_entries(subscription: Subscription, end: Position) -> int:
 def _consumer(subscription: Subscription, dispatcher: Dispatcher, consumer: Consumer, read: int) -> ConsumerState:
     """Return the state of a consumer. ``read``: entries of the backlog that were read."""
     unacked, is_active, is_blocked = consumer.unacked, True, consumer.blocked
-    if isinstance(dispatcher, SingleActiveDispatcher):
+    if dispatcher.kind is DispatcherKind.SINGLE_ACTIVE:
         is_active = consumer is dispatcher.active
         unacked = max(0, read - dispatcher.reads.waiting_count) if is_active else 0
     else:
@@ -145,15 +120,8 @@ def _consumer(subscription: Subscription, dispatcher: Dispatcher, consumer: Cons
         is_blocked,
         consumer.outlet.has_room,
         is_active,
-        dispatcher.lined_up(consumer) if isinstance(dispatcher, KeySharedDispatcher) else 0,
+        dispatcher.lined_up(consumer),
         consumer.last_flow_ms,
         consumer.last_delivered_ms,
         consumer.connected_ms,
     )
-
-
-def _keys(dispatcher: Dispatcher) -> KeysState:
-    if not isinstance(dispatcher, KeySharedDispatcher):
-        return KeysState()
-    draining = tuple(DrainingKey(key_hash, holder.name, held, waiting) for key_hash, holder, held, waiting in dispatcher.barred())
-    return KeysState(draining, dispatcher.barred_counts[1], dispatcher.waiting_count, dispatcher.look_ahead_max)

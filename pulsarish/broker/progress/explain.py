@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from pulsarish.broker.clients.wait_reasons import ACTIVE, IDLE, Waiting, counted, duration
-from pulsarish.broker.progress.snapshot import ConsumerState, DispatcherKind, SubscriptionSnapshot
+from pulsarish.broker.dispatchers.dispatcher import DispatcherKind
+from pulsarish.broker.progress.snapshot import ConsumerState, SubscriptionSnapshot
 
 __all__ = ["READ_MS_MAX", "can_move", "explain", "must_move"]
 

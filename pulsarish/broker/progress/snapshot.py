@@ -6,16 +6,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from enum import Enum
 from typing import Any
 
-__all__ = ["BookieState", "ConsumerState", "DispatcherKind", "DrainingKey", "KeysState", "SubscriptionSnapshot"]
+from pulsarish.broker.dispatchers.dispatcher import NO_KEYS, DispatcherKind, KeysState
 
-
-class DispatcherKind(Enum):
-    SINGLE_ACTIVE = "single active"  # exclusive and failover
-    SHARED = "shared"
-    KEY_SHARED = "key-shared"
+__all__ = ["BookieState", "ConsumerState", "SubscriptionSnapshot"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,33 +36,6 @@ class ConsumerState:
     @property
     def can_take(self) -> bool:
         return self.is_active and self.permits > 0 and self.has_room and not self.is_blocked
-
-
-@dataclass(frozen=True, slots=True)
-class DrainingKey:
-    """A key hash whose entries wait until ``holder`` acknowledges the entries it holds."""
-
-    key_hash: int
-    holder: str
-    held: int
-    waiting: int
-
-
-@dataclass(frozen=True, slots=True)
-class KeysState:
-    """Keys of a key-shared subscription.
-
-    ``look_ahead_max``: entries that may be read and not delivered.
-    """
-
-    draining: tuple[DrainingKey, ...] = ()
-    unassigned: int = 0
-    kept: int = 0
-    look_ahead_max: int = 0
-
-    @property
-    def has_room(self) -> bool:
-        return self.kept < self.look_ahead_max
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +106,7 @@ class SubscriptionSnapshot:
     """Those of them whose consumer could receive them."""
     chunk_holders: tuple[str, ...] = ()
 
-    keys: KeysState = KeysState()
+    keys: KeysState = NO_KEYS
 
     stalled_since_ms: int = 0
     """Since then the watchdog has seen no progress and no reason to wait."""

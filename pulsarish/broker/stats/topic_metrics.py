@@ -15,7 +15,6 @@ from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.clients.interfaces import ServedTopic
 from pulsarish.broker.clients.meters import ENTRY_SIZE_BUCKETS_BYTES, WRITE_LATENCY_BUCKETS_MS
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.dispatchers.multi_consumer import MultiConsumerDispatcher
 from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription
 from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
@@ -353,12 +352,7 @@ def _buckets(histogram: Histogram | None, length: int) -> Sequence[float]:
 
 
 def _is_stuck(subscription: Subscription) -> bool:
-    return bool(subscription.dispatcher.reads.failure) or subscription.cursor.blocked or _blocked(subscription)
-
-
-def _blocked(subscription: Subscription) -> bool:
-    dispatcher = subscription.dispatcher
-    return isinstance(dispatcher, MultiConsumerDispatcher) and dispatcher.blocked
+    return bool(subscription.dispatcher.reads.failure) or subscription.cursor.blocked or subscription.dispatcher.blocked
 
 
 def _subscription_values(subscription: Subscription, now: float) -> Sequence[float]:
@@ -368,7 +362,7 @@ def _subscription_values(subscription: Subscription, now: float) -> Sequence[flo
         cursor.backlog(),
         subscription.unacked,
         len(subscription.dispatcher.reads.delayed),
-        int(_blocked(subscription)),
+        int(subscription.dispatcher.blocked),
         *subscription.out.rates(now),
         subscription.redelivered.rates(now)[0],
         subscription.acked.rates(now)[0],

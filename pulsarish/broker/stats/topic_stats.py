@@ -21,9 +21,6 @@ from pulsarish.broker.clients.producer import PendingEntry
 from pulsarish.broker.clients.wait_reasons import IDLE, waiting_row
 from pulsarish.broker.compaction.compaction import compaction_stats
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
-from pulsarish.broker.dispatchers.multi_consumer import MultiConsumerDispatcher
-from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.broker.nonpersistent.stats import non_persistent_stats
 from pulsarish.broker.nonpersistent.topic import NonPersistentTopic
 from pulsarish.broker.ownership.ownership import Ownership
@@ -33,7 +30,6 @@ from pulsarish.broker.progress.explain import explain
 from pulsarish.broker.progress.snapshot import BookieState
 from pulsarish.broker.stats.backlog_stats import backlog_stats
 from pulsarish.broker.stats.diagnosis import diagnose
-from pulsarish.broker.stats.key_shared_stats import key_sharing, key_sharing_by_consumer
 from pulsarish.broker.stats.unloaded_stats import read_unloaded
 from pulsarish.broker.stats.wait_reasons import load_waiting, log_waiting, policy_waiting, producer_waiting, terminated, turn_waiting
 from pulsarish.broker.subscriptions.subscription import Subscription
@@ -257,10 +253,10 @@ class Statistics:
     ) -> dict[str, Any]:
         dispatcher, cursor, marks = subscription.dispatcher, subscription.cursor, subscription.marks
         message_rate, byte_rate = subscription.out.rates(now)
-        active = dispatcher.active if isinstance(dispatcher, SingleActiveDispatcher) else None
+        active = dispatcher.active
         oldest = subscription.oldest_known()
         waiting = explain(snapshot_of(subscription, now_ms, bookies.get(dispatcher.reads.position.ledger_id, ())))
-        keys = key_sharing_by_consumer(dispatcher) if isinstance(dispatcher, KeySharedDispatcher) else {}
+        by_consumer = dispatcher.consumer_stats()
         return {
             "type": TYPE_NAMES[subscription.type],
             "msgBacklog": cursor.backlog(),
@@ -284,7 +280,7 @@ class Statistics:
             "isDurable": cursor.durable,
             "isReplicated": False,
             "activeConsumerName": active.name if active is not None else "",
-            "blockedSubscriptionOnUnackedMsgs": isinstance(dispatcher, MultiConsumerDispatcher) and dispatcher.blocked,
+            "blockedSubscriptionOnUnackedMsgs": dispatcher.blocked,
             "nonContiguousDeletedMessagesRanges": cursor.hole_count,
             "messagesToRedeliver": dispatcher.again_count,
             "msgInReplay": dispatcher.again_count,
@@ -295,9 +291,9 @@ class Statistics:
             "subscriptionProperties": dict(cursor.subscription_properties),
             "oldestUnackedPosition": None if oldest is None else str(oldest[0]),
             "oldestUnackedAgeMs": None if oldest is None else max(0, now_ms - oldest[1]),
-            **(key_sharing(dispatcher) if isinstance(dispatcher, KeySharedDispatcher) else {}),
+            **dispatcher.stats(),
             "waiting": waiting_row(waiting, topic.name.full, subscription.name),
-            "consumers": [{**consumer_stats(consumer, now), **keys.get(consumer.order, {})} for consumer in subscription.consumers],
+            "consumers": [{**consumer_stats(consumer, now), **by_consumer.get(consumer.order, {})} for consumer in subscription.consumers],
         }
 
     # -- what must be read

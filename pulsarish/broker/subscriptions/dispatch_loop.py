@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from pulsarish.broker.clients.commands import EndOfTopic
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.dispatchers.factory import Dispatcher, ReadyMaker
-from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
+from pulsarish.broker.dispatchers.dispatcher import Dispatcher
+from pulsarish.broker.dispatchers.factory import ReadyMaker
 from pulsarish.broker.policies.topic_limits import DispatchLimits, TopicLimits
 from pulsarish.model.errors import PulsarishError
 from pulsarish.runtime.log import get_logger
@@ -163,7 +163,7 @@ class DispatchLoop:
     def hand_over_later(self) -> None:
         """If another consumer has become the active one, let it begin after the failover delay."""
         dispatcher = self._subscription.dispatcher
-        if isinstance(dispatcher, SingleActiveDispatcher) and dispatcher.handing_over and self._handing_over is None:
+        if dispatcher.handing_over and self._handing_over is None:
             self._subscription.marks.handing_over_since_ms = self._world.clock.wall_ms()
             name = f"hand over {self._subscription.topic} {self._subscription.name}"
             self._handing_over = self._world.tasks.spawn(self._hand_over(), name=name)
@@ -174,6 +174,6 @@ class DispatchLoop:
         self._subscription.marks.handing_over_since_ms = 0
         # The type may have changed and changed back in the meantime.
         dispatcher = self._subscription.dispatcher
-        if isinstance(dispatcher, SingleActiveDispatcher):
+        if dispatcher.handing_over:
             dispatcher.hand_over()
             self._woken.set()

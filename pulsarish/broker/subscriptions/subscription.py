@@ -19,8 +19,8 @@ from pulsarish.broker.clients.entry_checks import publish_time
 from pulsarish.broker.clients.meters import Meter
 from pulsarish.broker.compaction.reads import CompactedReads, last_index
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.dispatchers.factory import Dispatcher, make_dispatcher
-from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
+from pulsarish.broker.dispatchers.dispatcher import Dispatcher
+from pulsarish.broker.dispatchers.factory import make_dispatcher
 from pulsarish.broker.policies.topic_limits import TopicLimits
 from pulsarish.broker.subscriptions.ack_receipts import AckReceipts
 from pulsarish.broker.subscriptions.dispatch_loop import DispatchLoop
@@ -150,10 +150,11 @@ class Subscription:
         if self.closed is not None:
             raise self.closed
         policy = key_shared or KeySharedPolicy()
-        if kind is not self.type or not self._has_policy(policy):
+        if kind is not self.type or not self._dispatcher.takes(policy):
             if self.consumers:
+                shown = f" ({self._dispatcher.shown_policy})" if self._dispatcher.shown_policy else ""
                 raise ConsumerBusy(
-                    f"subscription {self.name!r} is in use with type {self.type.name.lower()}{self._shown_policy()}; its consumers must"
+                    f"subscription {self.name!r} is in use with type {self.type.name.lower()}{shown}; its consumers must"
                     f" leave before it can be used otherwise, now with type {kind.name.lower()}"
                 )
             self._dispatcher = self._make_dispatcher(kind, policy)
@@ -171,15 +172,6 @@ class Subscription:
         self.marks.unused_since_ms = 0
         self.pump.start()
         self._wake.set()
-
-    def _has_policy(self, policy: KeySharedPolicy) -> bool:
-        """Return whether key-shared consumers with this policy may join the connected ones."""
-        dispatcher = self._dispatcher
-        return not isinstance(dispatcher, KeySharedDispatcher) or dispatcher.takes(policy)
-
-    def _shown_policy(self) -> str:
-        dispatcher = self._dispatcher
-        return f" ({dispatcher.shown_policy})" if isinstance(dispatcher, KeySharedDispatcher) else ""
 
     def remove(self, consumer: Consumer) -> None:
         """Disconnect a consumer. Its unacknowledged messages go to other consumers."""

@@ -11,14 +11,12 @@ import click
 import pytest
 
 from pulsarish.broker.clients.wait_reasons import REASONS, Waiting, duration, help_command, waiting_row
+from pulsarish.broker.dispatchers.dispatcher import DispatcherKind, DrainingKey, KeysState
 from pulsarish.broker.progress.explain import READ_MS_MAX, can_move, explain, must_move
 from pulsarish.broker.progress.report import metadata_away_report, subscription_report, topic_report
 from pulsarish.broker.progress.snapshot import (
     BookieState,
     ConsumerState,
-    DispatcherKind,
-    DrainingKey,
-    KeysState,
     SubscriptionSnapshot,
 )
 from pulsarish.cli.main import pulsarish

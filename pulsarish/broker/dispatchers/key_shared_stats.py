@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pulsarish.broker.clients.commands import KeySharedMode
-from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
+
+if TYPE_CHECKING:
+    from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
 
 __all__ = ["key_sharing", "key_sharing_by_consumer"]
 

@@ -1,0 +1,191 @@
+"""What every dispatcher offers: which consumers get which entries of a subscription, without I/O.
+
+The rest of the broker knows only this class. A new subscription type is a subclass and a case in
+``factory.py``. What only some types have is empty here: an active consumer, limits, chunks, keys.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar, Final
+
+from pulsarish.broker.clients.commands import KeySharedPolicy
+from pulsarish.broker.clients.consumer import Consumer
+from pulsarish.broker.dispatchers.reads import Read, Reads
+from pulsarish.model.position import Position
+
+__all__ = ["NO_KEYS", "Dispatcher", "DispatcherKind", "DrainingKey", "KeysState"]
+
+
+class DispatcherKind(Enum):
+    SINGLE_ACTIVE = "single active"  # exclusive and failover
+    SHARED = "shared"
+    KEY_SHARED = "key-shared"
+
+
+@dataclass(frozen=True, slots=True)
+class DrainingKey:
+    """A key hash whose entries wait until ``holder`` acknowledges the entries it holds."""
+
+    key_hash: int
+    holder: str
+    held: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeysState:
+    """Keys of a key-shared subscription.
+
+    ``look_ahead_max``: entries that may be read and not delivered.
+    """
+
+    draining: tuple[DrainingKey, ...] = ()
+    unassigned: int = 0
+    kept: int = 0
+    look_ahead_max: int = 0
+
+    @property
+    def has_room(self) -> bool:
+        return self.kept < self.look_ahead_max
+
+
+NO_KEYS: Final = KeysState()
+
+
+class Dispatcher(ABC):
+    """The core of a subscription's delivery."""
+
+    kind: ClassVar[DispatcherKind]
+
+    def __init__(self, reads: Reads) -> None:
+        self.consumers: list[Consumer] = []
+        self.reads = reads
+        self.active: Consumer | None = None
+        """The one consumer that gets entries, if the type has one."""
+        self.handing_over = False
+        """The active consumer waits, so that the previous one can still acknowledge what it works on."""
+        self.blocked = False
+        """The subscription has too many unacknowledged messages."""
+
+    # -- consumers
+
+    @abstractmethod
+    def limit(self, *, consumers_max: int, unacked_max_consumer: int, unacked_max_subscription: int) -> None:
+        """Apply new limits; 0: no limit. Connected consumers stay."""
+
+    @abstractmethod
+    def add(self, consumer: Consumer) -> None:
+        """Connect a consumer. Raises ``ConsumerBusy``, ``ConsumerAssign``."""
+
+    @abstractmethod
+    def remove(self, consumer: Consumer) -> None:
+        """Disconnect a consumer. Its unacknowledged entries are redelivered."""
+
+    def takes(self, _policy: KeySharedPolicy) -> bool:
+        """Return whether a consumer with this policy may join."""
+        return True
+
+    @property
+    def shown_policy(self) -> str:
+        """The policy that consumers have to share, for an error text; empty: none."""
+        return ""
+
+    def hand_over(self) -> None:
+        """Let the active consumer begin, if it waits for the previous one."""
+        self.handing_over = False
+
+    # -- entries
+
+    @abstractmethod
+    def plan(self, end: Position, *, blocked: bool) -> Read | None:
+        """Return the next read.
+
+        ``blocked``: deliver nothing new, because the cursor could not store the acknowledgements.
+        """
+
+    @abstractmethod
+    def deliver(self) -> None:
+        """Deliver the ready entries."""
+
+    @abstractmethod
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        """Redeliver entries that a consumer holds; all of them when ``positions`` is empty."""
+
+    @abstractmethod
+    def redelivery_count(self, position: Position) -> int:
+        """Return how often an entry was redelivered."""
+
+    @abstractmethod
+    def acknowledged(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        """Handle acknowledged entries of a consumer."""
+
+    @abstractmethod
+    def acknowledged_through(self, position: Position) -> None:
+        """Handle an acknowledgement of everything up to a position."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Start again from the cursor after it was moved. Earlier deliveries do not count."""
+
+    @abstractmethod
+    def restart(self) -> None:
+        """Plan and count again from facts: consumers keep what they hold, the rest is read in order."""
+
+    def drop_waiting(self) -> int:
+        """Drop the entries that were not delivered. Return how many messages these were."""
+        return self.reads.drop_ready()
+
+    # -- state
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be read that cannot be delivered at once."""
+        return True
+
+    @property
+    def holds_nothing(self) -> bool:
+        """Whether no entry is held by a consumer or waits for one. ``False`` where this is not known."""
+        return False
+
+    @property
+    def again_count(self) -> int:
+        """Number of entries that wait for redelivery."""
+        return self.reads.again_count
+
+    @property
+    def waiting_count(self) -> int:
+        """Number of entries that were read but not delivered, or wait for redelivery."""
+        return len(self.reads.ready) + self.again_count
+
+    @abstractmethod
+    def unacked(self) -> int:
+        """Return the number of delivered, unacknowledged messages."""
+
+    @property
+    def chunks_held(self) -> Mapping[str, tuple[int, bool]]:
+        """By consumer name: how many chunks wait for the consumer, and whether it could receive them."""
+        return {}
+
+    def lined_up(self, _consumer: Consumer) -> int:
+        """Return how many entries of its keys wait for this consumer only."""
+        return 0
+
+    def keys(self) -> KeysState:
+        """Return the state of the keys."""
+        return NO_KEYS
+
+    def stats(self) -> dict[str, Any]:
+        """Return the statistics that only this type has, with Apache Pulsar's names."""
+        return {}
+
+    def consumer_stats(self) -> dict[int, dict[str, Any]]:
+        """Return the same for each consumer, by its join order."""
+        return {}
+
+    @abstractmethod
+    def check(self) -> None:
+        """Assert the invariants."""
