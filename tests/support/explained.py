@@ -66,8 +66,8 @@ class Asked:
         assert done.exit_code == 0, f"{arguments}: {done.stderr}"
         return done.stdout
 
-    def until(self, read: Callable[[], Report], *reasons: str) -> Report:
-        """What is explained once it has one of these reasons."""
+    def until(self, read: Callable[[], Report], *reasons: str, parts: Sequence[str] = ()) -> Report:
+        """Return what is explained once it has one of these reasons, and its sentence these parts."""
         seen: dict[str, None] = {}
         found: Report = {}
 
@@ -75,9 +75,9 @@ class Asked:
             found.clear()
             found.update(read())
             seen[f"{found['state']} {found['reason']}: {found['explanation']}"] = None
-            return found["reason"] in reasons
+            return found["reason"] in reasons and all(part in found["explanation"] for part in parts)
 
-        until(lambda: f"{reasons}, but {list(seen)}", has_reason)
+        until(lambda: f"{reasons} with {parts}, but {list(seen)}", has_reason)
         return found
 
     def until_subscribed(self, topic: str, name: str = "s") -> None:
@@ -88,9 +88,7 @@ class Asked:
 
     def subscription(self, topic: str, reason: str, *parts: str, name: str = "s") -> Report:
         """``parts`` stand in the sentence, which people are shown with its command."""
-        found = self.until(lambda: json.loads(self.run("subscriptions", "explain", topic, name, "-o", "json")), reason)
-        for part in parts:
-            assert part in found["explanation"], found
+        found = self.until(lambda: json.loads(self.run("subscriptions", "explain", topic, name, "-o", "json")), reason, parts=parts)
         shown = self.run("subscriptions", "explain", topic, name)
         assert "waiting" in shown.splitlines()[0], shown
         assert f"  look with: {found['help']}" in shown
