@@ -86,7 +86,7 @@ def _ledger_code(ledger_id: int, state: LocalLedgerState, recovery: bool, read_o
     return BookieReadOnly.code if read_only else _OK
 
 
-def admit(  # noqa: C901  # one pass over the entries; splitting it would cost a call an entry
+def admit(  # noqa: C901  # one pass over the entries; splitting it would cost a call for each entry
     records: Sequence[memoryview],
     heads: Sequence[Head],
     *,

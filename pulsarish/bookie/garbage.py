@@ -110,7 +110,7 @@ class GarbageCollector:
             self.ended_ms = self._clock.wall_ms()
 
     async def empty_trash(self, ledger_ids: Sequence[int]) -> list[int]:
-        """Delete ledgers of the trash for good before their grace period is over. Return those that were deleted.
+        """Delete ledgers of the trash forever, before their grace period is over. Return those that were deleted.
 
         A ledger that the metadata name again is kept. Raises ``NotAllowed`` while the metadata are marked as
         restored or older, ``MetadataUnavailable``, ``CorruptData``.

@@ -145,7 +145,7 @@ class Reader:
                 await self._fetch(pages)
                 for reading, wanted, found in pages:
                     await self._finish(reading, wanted, found)
-            except Exception as error:  # noqa: BLE001  # whatever it is: nothing is known of what is stored, and that is never a negative
+            except Exception as error:  # noqa: BLE001  # after any error it is unknown what is stored, which never means "not there"
                 _log.error("reads fail, because the index cannot be read", exception=error, reads=len(open_readings))
                 for reading in open_readings:
                     self.failures += 1

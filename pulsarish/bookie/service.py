@@ -247,7 +247,7 @@ class BookieService:
                     stream.abort(str(error))
                     answer([])
                     return
-                except Exception as error:  # noqa: BLE001  # whatever it is: it may cost this connection and no other
+                except Exception as error:  # noqa: BLE001  # any error may end this connection and no other
                     answer([])
                     self._contain("adds", error, stream)
         except StreamBroken:
@@ -270,7 +270,7 @@ class BookieService:
                     return
         except StreamBroken:
             return
-        except Exception as error:  # noqa: BLE001  # whatever it is: without a writer no add on this connection is answered
+        except Exception as error:  # noqa: BLE001  # any error: without a writer no add on this connection is answered
             self._contain("add answers", error, stream)
 
     async def _read_stream(self, stream: Stream) -> None:
@@ -295,7 +295,7 @@ class BookieService:
     async def _work_reads(self, stream: Stream, requests: asyncio.Queue[tuple[str, list[ReadItem]] | None]) -> None:
         try:
             await self._answer_reads(stream, requests)
-        except Exception as error:  # noqa: BLE001  # whatever it is: without a worker no read on this connection is answered
+        except Exception as error:  # noqa: BLE001  # any error: without a worker no read on this connection is answered
             self.answer_room.leave(stream)
             self._contain("reads", error, stream)
             # The receiver may be waiting for room in the queue.
@@ -325,7 +325,7 @@ class BookieService:
                 group = _group(items, at, count_max, limit)
                 found = await self._store.read(group, limit, admit) if group else []
                 at += len(found)
-                # Reads that did not fit were looked up in vain.
+                # Reads that did not fit were looked up for nothing: look fewer up next time.
                 count_max = _READS_PER_ANSWER_MAX if len(found) == len(group) else 2 * len(found)
                 if at == len(items):
                     answered += 1

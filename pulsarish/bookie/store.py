@@ -147,7 +147,7 @@ class EntryStore:
                 records, heads = [records[place] for place in wanted], [heads[place] for place in wanted]
                 if wanted:
                     stored.update(await self.reader.stored([head[1:3] for head in heads]))
-        except Exception as error:  # noqa: BLE001  # whatever it is: a batch without an answer keeps its bytes of the budget forever
+        except Exception as error:  # noqa: BLE001  # any error: a batch without an answer would keep its bytes of the budget forever
             _log.error("entries refused, because what is stored of them cannot be read", exception=error, entries=len(records))
             self.counters.refused_entries += len(records)
             results += refused(heads, range(len(heads)), BookieIOError.code)

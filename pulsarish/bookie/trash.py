@@ -113,7 +113,7 @@ class Trash:
         return True
 
     async def empty(self, ledger_id: int) -> bool:
-        """Delete a ledger of the trash for good. ``False``: it is not there, or was written to since."""
+        """Delete a ledger of the trash forever. ``False``: it is not there, or was written to since."""
         store = self._store
         async with store.checkpointer.lock:
             (found,) = await store.index.trashed_rows([ledger_id])

@@ -98,7 +98,7 @@ class TreeAge:
     async def check(self) -> None:
         """Raise ``MetadataUnavailable`` while the tree is older than some node has seen: nothing may be decided from it.
 
-        When it returns, the present connection was looked at. Concurrent callers share one look.
+        When it returns, the tree was checked over the present connection. Concurrent callers share one look.
         """
         looks = self._looks
         if self._looked_at != self._changes or self.is_older:

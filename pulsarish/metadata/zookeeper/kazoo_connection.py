@@ -98,7 +98,7 @@ class _WakeReader:
         return self._connection.fileno()
 
     def recv(self, _size: int) -> bytes:
-        """Return a byte without a read: kazoo takes one for each request, and ``drain`` has taken them."""
+        """Return nothing: kazoo would read a byte for each request, and ``drain`` has read them all."""
         return b""
 
     def drain(self) -> None:

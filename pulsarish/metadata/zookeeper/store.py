@@ -201,7 +201,7 @@ class ZooKeeperStore:
             if generation == self._generation:
                 try:
                     call()
-                except Exception as error:  # noqa: BLE001  # a node that has not heard of its session's end must not go on
+                except Exception as error:  # noqa: BLE001  # a node must not continue without notice of its session's end
                     self._end_node(error)
 
         self._queue.post(run)
