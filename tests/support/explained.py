@@ -91,7 +91,7 @@ class Asked:
         found = self.until(lambda: json.loads(self.run("subscriptions", "explain", topic, name, "-o", "json")), reason, parts=parts)
         shown = self.run("subscriptions", "explain", topic, name)
         assert "waiting" in shown.splitlines()[0], shown
-        assert f"  look with: {found['help']}" in shown
+        assert f"  see: {found['help']}" in shown
         done = run_command(self.environment, *found["help"].split()[1:])
         assert done.exit_code == 0, f"{found['help']}: {done.stderr}"
         return found
