@@ -134,7 +134,7 @@ def test_nothing_is_stored_behind_a_batch_that_is_too_great_for_the_topic() -> N
     async def scenario(brokered: Brokered) -> None:
         _ = await brokered.client().create_producer(TOPIC)
         await brokered.administer("POST", "persistent/public/default/t/maxMessageSize", 1_000)
-        await brokered.until(lambda: brokered.topic(TOPIC).policing.message_bytes_max == 1_000)
+        await brokered.until(lambda: brokered.topic(TOPIC).topic_limits.message_bytes_max == 1_000)
         publishing = await open_with(brokered, 1_000)
         publisher = publisher_on(publishing)
         add(publisher, 0)

@@ -95,7 +95,7 @@ def test_policies_switch_it_off_at_once_and_limit_how_far_ahead() -> None:
         policy = {"active": True, "tickTime": 1000, "maxDeliveryDelayInMillis": 60_000}
         await brokered.administer("POST", "namespaces/public/default/delayedDelivery", policy)
         assert await brokered.administer("GET", "namespaces/public/default/delayedDelivery") == policy
-        await brokered.until(lambda: brokered.topic(TOPIC).policing.policies[DELAYED_DELIVERY].max_delay_ms == 60_000)
+        await brokered.until(lambda: brokered.topic(TOPIC).topic_limits.policies[DELAYED_DELIVERY].max_delay_ms == 60_000)
         with pytest.raises(NotAllowed, match="more than 60000 ms from now"):
             await producer.send(b"2", deliver_at=broker_ms(brokered) + 500_000)
         await producer.send(b"3", deliver_at=broker_ms(brokered) + 50_000)

@@ -334,7 +334,7 @@ def test_policies_of_a_partitioned_topic_hold_for_its_partitions_and_go_with_it(
         assert (await web("POST", f"{parts}/messageTTL?messageTTL=9"))[0] == 204
         await world.clock.sleep(1.0)
         assert await web("GET", f"{parts}-partition-1/messageTTL") == (200, 9)
-        assert dict(loaded(cluster, partition).policing.policies.topic).popitem()[1] == 9
+        assert dict(loaded(cluster, partition).topic_limits.policies.topic).popitem()[1] == 9
         assert (await web("DELETE", f"{parts}/partitions?force=true"))[0] == 204
         assert (await web("GET", f"{parts}/messageTTL"))[0] == 404
         assert (await web("PUT", f"{parts}/partitions", 2))[0] == 204

@@ -83,7 +83,7 @@ async def consumer(world: World, topic: str = TOPIC) -> ConsumeClient:
 async def in_force(cluster: BrokerCluster, world: World, policy: Policy[Any], value: object, topic: str = TOPIC) -> None:
     """Wait until the loaded topic has applied a change."""
     (found,) = [broker._topics.loaded[topic] for broker in cluster.brokers.values() if topic in broker._topics.loaded]
-    while found.policing.policies[policy] != value:
+    while found.topic_limits.policies[policy] != value:
         await world.clock.sleep(0.01)
 
 

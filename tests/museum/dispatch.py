@@ -176,9 +176,9 @@ def _check_coming_and_going(seed: int) -> None:
 def _never_again(was: Any) -> object:
     """The task ends with the last consumer, and what says that it runs stays."""
 
-    async def run(pump: DispatchLoop) -> None:
-        await was(pump)
-        pump._is_running = True
+    async def run(loop: DispatchLoop) -> None:
+        await was(loop)
+        loop._is_running = True
 
     return run
 

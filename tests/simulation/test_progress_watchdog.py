@@ -115,12 +115,12 @@ def never_answered(was: Any) -> object:
 def task_that_ended(was: Any) -> object:
     ended: list[object] = []
 
-    async def dispatch(pump: DispatchLoop, dispatcher: Any) -> None:
-        await was(pump, dispatcher)
+    async def dispatch(loop: DispatchLoop, dispatcher: Any) -> None:
+        await was(loop, dispatcher)
         if not ended:
-            ended.append(pump)
-            pump._subscription.dispatcher.reads.check()
-            await pump._world.clock.sleep(1e9)
+            ended.append(loop)
+            loop._subscription.dispatcher.reads.check()
+            await loop._world.clock.sleep(1e9)
 
     return dispatch
 
@@ -203,12 +203,12 @@ def test_a_hand_over_that_was_forgotten_is_begun_again() -> None:
     def never(was: Any) -> object:
         calls: list[object] = []
 
-        async def hand_over(pump: DispatchLoop) -> None:
-            calls.append(pump)
+        async def hand_over(loop: DispatchLoop) -> None:
+            calls.append(loop)
             if len(calls) > 1:
-                await was(pump)
+                await was(loop)
             else:
-                await pump._world.clock.sleep(1e9)
+                await loop._world.clock.sleep(1e9)
 
         return hand_over
 

@@ -65,13 +65,13 @@ class DispatchedLog:
         self.cursor = _Cursor(self.log)
         self.marks = SubscriptionActivity(at(-1), unused_since_ms=0)
         self.out = Meter(0.0)
-        self.pump = _Pump()
+        self.dispatch_loop = _Pump()
         self.compacted = None
         limits = {
             MAX_UNACKED_MESSAGES_PER_CONSUMER: self.unacked_max_consumer,
             MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION: self.unacked_max_subscription,
         }
-        self.policing = _Policing(limits)
+        self.topic_limits = _Policing(limits)
         self.delivered = 0
 
     @property

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 __all__ = ["check_metadata", "publish_time", "read_entry"]
 
 
-def read_entry(view: memoryview, policing: TopicLimits) -> tuple[bytes, MessageMetadata]:
+def read_entry(view: memoryview, topic_limits: TopicLimits) -> tuple[bytes, MessageMetadata]:
     """Return the entry as it is stored, and its metadata.
 
     Raises ``MessageTooBig``, ``ChecksumError``.
     """
     size_bytes = len(view)
-    if size_bytes > policing.entry_bytes_max:
+    if size_bytes > topic_limits.entry_bytes_max:
         raise MessageTooBig(
-            f"an entry of {size_bytes} bytes is above max_message_size_bytes {policing.message_bytes_max};"
+            f"an entry of {size_bytes} bytes is above max_message_size_bytes {topic_limits.message_bytes_max};"
             " send smaller messages or batches, or compress them"
         )
     entry = bytes(view)
@@ -31,7 +31,7 @@ def read_entry(view: memoryview, policing: TopicLimits) -> tuple[bytes, MessageM
     return entry, parse_metadata(entry)
 
 
-def check_metadata(metadata: MessageMetadata, policing: TopicLimits) -> None:
+def check_metadata(metadata: MessageMetadata, topic_limits: TopicLimits) -> None:
     """Check an entry's metadata.
 
     Raises ``InvalidArgument`` that names the fault, ``NotAllowed`` by policy.
@@ -42,7 +42,7 @@ def check_metadata(metadata: MessageMetadata, policing: TopicLimits) -> None:
     if type(metadata.producer_name) is not str:
         raise InvalidArgument(f"an entry is signed {metadata.producer_name!r}, which is no UTF-8; name its producer in text")
     if metadata.deliver_at_time:
-        policing.check_delay(metadata.deliver_at_time)
+        topic_limits.check_delay(metadata.deliver_at_time)
 
 
 def publish_time(entry: LogEntry) -> int:

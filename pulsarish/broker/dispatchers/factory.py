@@ -108,11 +108,11 @@ def chunk_of(metadata: MessageMetadata) -> Chunk | None:
 class ReadyMaker:
     """Turns entries of the log into entries for a dispatcher, for one subscription type."""
 
-    def __init__(self, kind: SubscriptionType, cursor: Cursor, policing: TopicLimits, clock: Clock) -> None:
+    def __init__(self, kind: SubscriptionType, cursor: Cursor, topic_limits: TopicLimits, clock: Clock) -> None:
         self._hashes_keys = kind is SubscriptionType.KEY_SHARED
         self._may_delay = kind in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
         self._cursor = cursor
-        self._policing = policing
+        self._topic_limits = topic_limits
         self._clock = clock
 
     def make(self, entry: LogEntry) -> Ready:
@@ -131,13 +131,13 @@ class ReadyMaker:
     @property
     def delays(self) -> bool:
         """Whether delivery times are obeyed."""
-        return self._policing.policies[DELAYED_DELIVERY].active
+        return self._topic_limits.policies[DELAYED_DELIVERY].active
 
     def release(self, dispatcher: Dispatcher) -> None:
         """Redeliver the delayed entries that are due."""
         reads = dispatcher.reads
         if reads.delayed and dispatcher.has_room:
-            reads.delayed.tick_ms = self._policing.policies[DELAYED_DELIVERY].tick_ms
+            reads.delayed.tick_ms = self._topic_limits.policies[DELAYED_DELIVERY].tick_ms
             reads.release(self._clock.wall_ms() if self.delays else DELAYS_OVER)
 
     def wait_seconds(self, dispatcher: Dispatcher) -> float | None:

@@ -43,7 +43,7 @@ class NonPersistentSubscription:
         next_position: Position,
         config: BrokerConfig,
         clock: Clock,
-        policing: TopicLimits,
+        topic_limits: TopicLimits,
     ) -> None:
         self.name = name
         self.durable = durable
@@ -58,7 +58,7 @@ class NonPersistentSubscription:
         self._next_position = next_position
         self._config = config
         self._clock = clock
-        self._policing = policing
+        self._topic_limits = topic_limits
         self._dispatcher: Dispatcher = self._make_dispatcher(self.type, KeySharedPolicy())
         self._joined = 0
 
@@ -70,13 +70,13 @@ class NonPersistentSubscription:
             read_from=lambda: self._next_position,
             acknowledged=lambda _: False,
             config=self._config,
-            policies=self._policing.policies,
+            policies=self._topic_limits.policies,
             keeps_unacked=False,
         )
 
     def policies_changed(self) -> None:
         """Apply the changed policies."""
-        consumers_max = self._policing.policies[MAX_CONSUMERS_PER_SUBSCRIPTION]
+        consumers_max = self._topic_limits.policies[MAX_CONSUMERS_PER_SUBSCRIPTION]
         self._dispatcher.limit(consumers_max=consumers_max, unacked_max_consumer=0, unacked_max_subscription=0)
 
     # -- consumers

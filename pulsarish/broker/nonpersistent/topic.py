@@ -62,17 +62,17 @@ class NonPersistentTopic:
         self.dropped = Meter(now)
         """Messages of all producers that were dropped because their connection had too many in flight."""
         self.loaded_ms = world.clock.wall_ms()
-        self.policing = TopicLimits(name, config, world.clock, policies, self.traffic.came)
+        self.topic_limits = TopicLimits(name, config, world.clock, policies, self.traffic.came)
         self.entries_added = 0
         self.producer_epoch = NO_EPOCH
         self._world = world
         self._config = config
-        self._producing = TopicProducers(self, world, config, self.policing)
+        self._producing = TopicProducers(self, world, config, self.topic_limits)
         self._unused_since_ms = self.loaded_ms
 
     def use(self, policies: Effective) -> None:
         """Apply new policies."""
-        self.policing.use(policies)
+        self.topic_limits.use(policies)
         for subscription in self.subscriptions.values():
             subscription.policies_changed()
 
@@ -98,7 +98,7 @@ class NonPersistentTopic:
         """
         if self.connected:
             self._unused_since_ms = now_ms
-        return now_ms - self._unused_since_ms >= self.policing.policies[INACTIVE_TOPIC].seconds * 1000
+        return now_ms - self._unused_since_ms >= self.topic_limits.policies[INACTIVE_TOPIC].seconds * 1000
 
     # -- for ``TopicProducers``
 
@@ -150,9 +150,9 @@ class NonPersistentTopic:
                 continue
             sequence_id = -1
             try:
-                entry, metadata = read_entry(view, self.policing)
+                entry, metadata = read_entry(view, self.topic_limits)
                 sequence_id = metadata.sequence_id
-                check_metadata(metadata, self.policing)
+                check_metadata(metadata, self.topic_limits)
             except (InvalidArgument, NotAllowed, ChecksumError) as error:
                 producer.refuse(sequence_id, error)
                 request.resolve(1, size_bytes)
@@ -177,7 +177,7 @@ class NonPersistentTopic:
         producer.last_published_ms = self._world.clock.wall_ms()
         producer.came.add(messages_in, bytes_in, now)
         self.traffic.came.add(messages_in, bytes_in, now)
-        self.policing.publish_rate.take(messages_in, bytes_in, now)
+        self.topic_limits.publish_rate.take(messages_in, bytes_in, now)
         if came:
             for subscription in self.subscriptions.values():
                 subscription.push(came)
@@ -192,10 +192,10 @@ class NonPersistentTopic:
     @property
     def has_room(self) -> bool:
         """Whether the publish rate allows more entries."""
-        return not self.policing.publish_wait_seconds()
+        return not self.topic_limits.publish_wait_seconds()
 
     async def wait_for_room(self) -> None:
-        while self.closed is None and not await self.policing.publish_rate_allows():
+        while self.closed is None and not await self.topic_limits.publish_rate_allows():
             continue
 
     # -- subscriptions
@@ -212,10 +212,10 @@ class NonPersistentTopic:
         self.check_publishable()
         if command.read_compacted:
             raise not_kept(self.name, "it cannot be read compacted")
-        self.policing.check_consumer(sum(len(each.consumers) for each in self.subscriptions.values()), command)
+        self.topic_limits.check_consumer(sum(len(each.consumers) for each in self.subscriptions.values()), command)
         subscription = self.subscriptions.get(command.subscription)
         if subscription is None:
-            self.policing.check_auto_subscription(command)
+            self.topic_limits.check_auto_subscription(command)
             # The consumer that creates it decides whether it stays without consumers. Consumers
             # that ask otherwise may still join.
             subscription = self.create_subscription(command.subscription, durable=command.durable)
@@ -226,7 +226,7 @@ class NonPersistentTopic:
     def create_subscription(self, name: str, *, durable: bool = True) -> NonPersistentSubscription:
         """Create a subscription. Raises ``InvalidTopicName``, ``TooManyRequests``."""
         check_name("subscription", name)
-        self.policing.check_subscription(len(self.subscriptions))
+        self.topic_limits.check_subscription(len(self.subscriptions))
         found = self.subscriptions[name] = NonPersistentSubscription(
             name,
             self.name,
@@ -234,7 +234,7 @@ class NonPersistentTopic:
             next_position=Position(_LEDGER, self.entries_added),
             config=self._config,
             clock=self._world.clock,
-            policing=self.policing,
+            topic_limits=self.topic_limits,
         )
         return found
 

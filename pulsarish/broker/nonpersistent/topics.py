@@ -138,7 +138,7 @@ class NonPersistentTopics:
             # it.
             if topic.closed is None and topic.is_abandoned(self._world.clock.wall_ms()):
                 error = TopicFenced(f"topic {topic.name} was closed, as no client used it; look it up again")
-                await self._go(topic, error, for_good=topic.policing.policies[INACTIVE_TOPIC].delete_while_inactive)
+                await self._go(topic, error, for_good=topic.topic_limits.policies[INACTIVE_TOPIC].delete_while_inactive)
 
     async def _go(self, topic: NonPersistentTopic, error: PulsarishError, *, for_good: bool) -> None:
         """Close a topic, ``for_good`` after its schemas were deleted.

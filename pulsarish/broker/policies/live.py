@@ -119,7 +119,7 @@ class LivePolicies:
     def _tell(self, topics: Iterable[ServedTopic], effective: Effective, values: Mapping[TopicName, Values]) -> None:
         for topic in topics:
             if topic.closed is None:
-                own = values.get(topic.name, topic.policing.policies.topic)
+                own = values.get(topic.name, topic.topic_limits.policies.topic)
                 try:
                     self._changed(topic, Effective(effective.defaults, effective.namespace, own))
                 except Exception as error:  # noqa: BLE001  # an error of one topic: the others must get their policies

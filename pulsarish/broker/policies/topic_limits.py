@@ -197,25 +197,25 @@ def check_subscription_properties(properties: Mapping[str, str]) -> None:
 class DispatchLimits:
     """Dispatch limits of one subscription: its own rate, and the topic's rate, which all subscriptions share."""
 
-    def __init__(self, policing: TopicLimits, config: BrokerConfig, clock: Clock) -> None:
-        self._policing = policing
+    def __init__(self, topic_limits: TopicLimits, config: BrokerConfig, clock: Clock) -> None:
+        self._topic_limits = topic_limits
         self._config = config
         self._clock = clock
         self._own = RateLimit()
         self.policies_changed()
 
     def policies_changed(self) -> None:
-        policing = self._policing
-        policing.limit_dispatch(self._own, policing.policies[model.SUBSCRIPTION_DISPATCH_RATE])
-        policing.limit_dispatch(policing.dispatch_rate, policing.policies[model.DISPATCH_RATE])
+        topic_limits = self._topic_limits
+        topic_limits.limit_dispatch(self._own, topic_limits.policies[model.SUBSCRIPTION_DISPATCH_RATE])
+        topic_limits.limit_dispatch(topic_limits.dispatch_rate, topic_limits.policies[model.DISPATCH_RATE])
 
     def allowed(self) -> tuple[float, int, int]:
         """Return the seconds to wait (0: read now), and the most entries and bytes of the next read."""
-        if self._policing.relative:
+        if self._topic_limits.relative:
             self.policies_changed()
         entries_max, bytes_max = self._config.dispatcher_max_read_batch_size, self._config.dispatcher_max_read_size_bytes
         now = self._clock.monotonic()
-        for limit in (self._own, self._policing.dispatch_rate):
+        for limit in (self._own, self._topic_limits.dispatch_rate):
             if limit.limited:
                 wait_seconds = limit.wait_seconds(now)
                 if wait_seconds:
@@ -227,13 +227,13 @@ class DispatchLimits:
     def reached(self) -> tuple[str, str]:
         """Return the policy whose rate limits deliveries now, or would first, and the rate as text."""
         now = self._clock.monotonic()
-        is_own = self._own.wait_seconds(now) >= self._policing.dispatch_rate.wait_seconds(now)
+        is_own = self._own.wait_seconds(now) >= self._topic_limits.dispatch_rate.wait_seconds(now)
         name = model.SUBSCRIPTION_DISPATCH_RATE if is_own and self._own.limited else model.DISPATCH_RATE
-        rate = self._policing.policies[name]
+        rate = self._topic_limits.policies[name]
         return name.name.replace("_", "-"), f"{shown_rate(rate.messages, rate.size_bytes)} in {rate.period_seconds} s"
 
     def take(self, messages: int, size_bytes: int) -> None:
         """Count messages and bytes that were read for delivery."""
         now = self._clock.monotonic()
         self._own.take(messages, size_bytes, now)
-        self._policing.dispatch_rate.take(messages, size_bytes, now)
+        self._topic_limits.dispatch_rate.take(messages, size_bytes, now)

@@ -21,7 +21,7 @@ __all__ = ["next_ledger", "progress_mark", "restart_dispatcher", "snapshot_of"]
 
 def progress_mark(subscription: Subscription) -> Mark:
     """Return a value that changes with every read and delivery."""
-    return subscription.pump.reads_begun, subscription.out.messages
+    return subscription.dispatch_loop.reads_begun, subscription.out.messages
 
 
 def restart_dispatcher(subscription: Subscription) -> None:
@@ -30,7 +30,7 @@ def restart_dispatcher(subscription: Subscription) -> None:
     Consumers keep what they hold, and the order does not change.
     """
     subscription.dispatcher.restart()
-    subscription.pump.restart()
+    subscription.dispatch_loop.restart()
 
 
 def next_ledger(subscription: Subscription) -> int | None:
@@ -45,10 +45,10 @@ def snapshot_of(subscription: Subscription, now_ms: int, bookies: Sequence[Booki
     ``bookies``: those of the next read, if they are known.
     """
     dispatcher, cursor, marks = subscription.dispatcher, subscription.cursor, subscription.marks
-    reads, policies, pump = dispatcher.reads, subscription.policing.policies, subscription.pump
+    reads, policies, loop = dispatcher.reads, subscription.topic_limits.policies, subscription.dispatch_loop
     backlog, end = cursor.backlog(), subscription.end()
     unread = _unread_entries(subscription, end)
-    rate_policy, rate = pump.limits.reached()
+    rate_policy, rate = loop.limits.reached()
     chunks = dispatcher.chunks_held
     lost_sight = subscription.compacted is None and backlog > 0 and reads.position > end and not reads.delayed and dispatcher.holds_nothing
     return SubscriptionSnapshot(
@@ -75,7 +75,7 @@ def snapshot_of(subscription: Subscription, now_ms: int, bookies: Sequence[Booki
         rate_policy=rate_policy,
         seeking_since_ms=marks.seeking_since_ms,
         handing_over_since_ms=marks.handing_over_since_ms if dispatcher.kind is DispatcherKind.SINGLE_ACTIVE else 0,
-        handing_over_max_ms=pump.hand_over_ms,
+        handing_over_max_ms=loop.hand_over_ms,
         delayed=len(reads.delayed),
         delayed_max=reads.delayed.entries_max,
         next_due_ms=reads.delayed.next_due_ms or 0,
@@ -112,7 +112,7 @@ def _consumer(subscription: Subscription, dispatcher: Dispatcher, consumer: Cons
     else:
         # It continues below half of its limit. Below that it is not a reason to wait, whatever the
         # flag says.
-        is_blocked = is_blocked and 2 * unacked >= subscription.policing.policies[MAX_UNACKED_MESSAGES_PER_CONSUMER]
+        is_blocked = is_blocked and 2 * unacked >= subscription.topic_limits.policies[MAX_UNACKED_MESSAGES_PER_CONSUMER]
     return ConsumerState(
         consumer.name,
         consumer.permits,

@@ -54,16 +54,16 @@ class PublishedTopic(Protocol):
 class TopicProducers:
     """The producers connected to one topic."""
 
-    __slots__ = ("_config", "_policing", "_topic", "_world", "access", "by_name", "flights")
+    __slots__ = ("_config", "_topic", "_topic_limits", "_world", "access", "by_name", "flights")
 
-    def __init__(self, topic: PublishedTopic, world: World, config: BrokerConfig, policing: TopicLimits) -> None:
+    def __init__(self, topic: PublishedTopic, world: World, config: BrokerConfig, topic_limits: TopicLimits) -> None:
         self.by_name: dict[str, Producer] = {}
         self.flights = Flights(topic.name.full, world.clock, config.producer_open_wait_seconds)
         self.access = Access(topic.name.full)
         self._topic = topic
         self._world = world
         self._config = config
-        self._policing = policing
+        self._topic_limits = topic_limits
 
     async def open(self, command: OpenProducer, outlet: Outlet, address: str, queued: Queued) -> Producer:
         """Connect a producer, after waiting for its turn if it has to.
@@ -88,7 +88,7 @@ class TopicProducers:
         other = next((each for each in self.by_name.values() if each is not older or counts_older), None)
         admission = self.access.judge(command, other, others_count, self._topic.producer_epoch, comes_back=comes_back)
         if admission is Admission.IN_TURN:
-            self._policing.check_producer(len(self.by_name) + self.access.waiting_count)
+            self._topic_limits.check_producer(len(self.by_name) + self.access.waiting_count)
             turn = self.access.enqueue(name)
             queued(turn, name)
             try:
@@ -120,7 +120,7 @@ class TopicProducers:
                 older.close(ProducerBusy(f"a newer connection of producer {name!r} has replaced this one"))
             self._remove(older)
         else:
-            self._policing.check_producer(len(self.by_name))
+            self._topic_limits.check_producer(len(self.by_name))
         flight = self.flights.of(name)
         now_ms = self._world.clock.wall_ms()
         producer = Producer(

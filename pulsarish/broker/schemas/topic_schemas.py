@@ -34,7 +34,7 @@ class TopicSchemas:
         Raises ``IncompatibleSchema``, ``InvalidSchema``, ``LimitReached``, ``TopicNotFound``,
         ``MetadataUnavailable``.
         """
-        return await self._version(topic.name, schema, topic.policing.policies)
+        return await self._version(topic.name, schema, topic.topic_limits.policies)
 
     async def of_consumer(self, topic: ServedTopic, schema: Schema | None) -> None:
         """Check that a consumer may read with its schema.
@@ -46,7 +46,7 @@ class TopicSchemas:
         schema = meant(schema)
         if schema is None:
             return
-        policies = topic.policing.policies
+        policies = topic.topic_limits.policies
         strategy = policies[SCHEMA_COMPATIBILITY_STRATEGY]
         if await self.registry.check_consumer(topic.name, schema, strategy):
             return

@@ -334,7 +334,7 @@ class Session:
             deduplication=topic.deduplication,
             schema_version=schema_version,
             topic_epoch=producer.topic_epoch,
-            message_bytes_max=topic.policing.message_bytes_max,
+            message_bytes_max=topic.topic_limits.message_bytes_max,
         )
         self._producers[command.producer_id] = _OpenProducer(topic, producer, answer)
         self.outbox.put(answer)

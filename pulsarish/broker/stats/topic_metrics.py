@@ -316,7 +316,7 @@ def _topic_values(topic: ServedTopic, now: float) -> Values:
         backlog_bytes,
         traffic.written.rates(now)[0],
         backlog,
-        int(topic.policing.quota_error is not None),
+        int(topic.topic_limits.quota_error is not None),
         pending,
         stuck,
         *_buckets(traffic.write_latency, len(_LATENCIES)),

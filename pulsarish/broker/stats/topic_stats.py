@@ -83,7 +83,7 @@ class Statistics:
         waits_since_ms = self._oldest_pending(topic, now, now_ms)
         log = log_waiting(condition, min(waits_since_ms.values(), default=0), self._session.state, now_ms)
         if log.state != "waiting":
-            log = policy_waiting(topic.policing, now, now_ms) or log
+            log = policy_waiting(topic.topic_limits, now, now_ms) or log
         if topic.log.terminated:
             log = terminated(topic.log.last_confirmed)
         queue = [*topic.producers, *topic.waiting_producers]
@@ -107,7 +107,7 @@ class Statistics:
             "averageMsgSize": round(traffic.came.size_bytes / traffic.came.messages, 1) if traffic.came.messages else 0.0,
             "storageSize": topic.log.size_bytes,
             "backlogSize": max(sizes, default=0),
-            **backlog_stats(subscriptions, topic.policing.policies.quotas()),
+            **backlog_stats(subscriptions, topic.topic_limits.policies.quotas()),
             "lastPublishTimeStamp": topic.last_published_ms,
             "topicCreationTimeStamp": topic.log.created_ms,
             "offloadedStorageSize": 0,

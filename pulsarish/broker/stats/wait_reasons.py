@@ -54,15 +54,15 @@ def log_waiting(condition: LogCondition, oldest_ms: int, session: SessionState, 
     return Waiting("waiting", "slow_bookies", text, oldest_ms, data={**data, "silentBookies": silent})
 
 
-def policy_waiting(policing: TopicLimits, now: float, now_ms: int) -> Waiting | None:
+def policy_waiting(topic_limits: TopicLimits, now: float, now_ms: int) -> Waiting | None:
     """Return why policies block publishing to a topic; ``None`` if they do not."""
-    if policing.switching is not None:
-        return Waiting("waiting", "deduplication_starts", _sentence(str(policing.switching)))
-    if policing.quota_error is not None:
-        return Waiting("waiting", "backlog_quota", _sentence(str(policing.quota_error)), policing.quota_since_ms)
-    seconds = policing.publish_rate.wait_seconds(now)
+    if topic_limits.switching is not None:
+        return Waiting("waiting", "deduplication_starts", _sentence(str(topic_limits.switching)))
+    if topic_limits.quota_error is not None:
+        return Waiting("waiting", "backlog_quota", _sentence(str(topic_limits.quota_error)), topic_limits.quota_since_ms)
+    seconds = topic_limits.publish_rate.wait_seconds(now)
     if seconds:
-        rate = policing.policies[PUBLISH_RATE]
+        rate = topic_limits.policies[PUBLISH_RATE]
         text = f"Publishing has reached the policy publish-rate ({shown_rate(rate.messages, rate.size_bytes)} a second)."
         data = {"policy": "publish-rate", "rateCommand": "get-publish-rate"}
         return Waiting("waiting", "rate_limited", text, 0, now_ms + int(seconds * 1000), data)

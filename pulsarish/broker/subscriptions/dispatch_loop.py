@@ -41,16 +41,16 @@ class DispatchLoop:
         log: ManagedLedger,
         world: World,
         config: BrokerConfig,
-        policing: TopicLimits,
+        topic_limits: TopicLimits,
     ) -> None:
         self._subscription = subscription
         self._woken = woken
         self._log = log
         self._world = world
         self._config = config
-        self._policing = policing
-        self._limits = policing.dispatch_limits()
-        self._making = ReadyMaker(subscription.type, subscription.cursor, policing, world.clock)
+        self._topic_limits = topic_limits
+        self._limits = topic_limits.dispatch_limits()
+        self._making = ReadyMaker(subscription.type, subscription.cursor, topic_limits, world.clock)
         self._is_running = False
         self._task: asyncio.Task[None] | None = None
         self._handing_over: asyncio.Task[None] | None = None  # the task that lets a new active consumer begin after a delay
@@ -61,7 +61,7 @@ class DispatchLoop:
 
     def type_changed(self) -> None:
         subscription = self._subscription
-        self._making = ReadyMaker(subscription.type, subscription.cursor, self._policing, self._world.clock)
+        self._making = ReadyMaker(subscription.type, subscription.cursor, self._topic_limits, self._world.clock)
 
     def start(self) -> None:
         """Start dispatching if it is not running."""

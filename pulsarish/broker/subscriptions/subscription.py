@@ -64,7 +64,7 @@ class Subscription:
         cursor: Cursor,
         world: World,
         config: BrokerConfig,
-        policing: TopicLimits,
+        topic_limits: TopicLimits,
         cursor_scope: Scope,
     ) -> None:
         """``cursor_scope``: what ends when a task that changes the cursor fails."""
@@ -86,12 +86,12 @@ class Subscription:
         self.log = log
         self._world = world
         self._config = config
-        self.policing = policing
+        self.topic_limits = topic_limits
         self.compacted: CompactedReads | None = None
         """What consumers with ``read_compacted`` read; ``None`` when consumers read the plain log."""
         self._dispatcher: Dispatcher = self._make_dispatcher(self.type, KeySharedPolicy())
         self._wake = asyncio.Event()
-        self.pump = DispatchLoop(self, self._wake, log, world, config, policing)
+        self.dispatch_loop = DispatchLoop(self, self._wake, log, world, config, topic_limits)
         self._joined = 0
         self._seeks = 0
         self._cursor_scope = cursor_scope
@@ -105,13 +105,13 @@ class Subscription:
             read_from=self._read_from,
             acknowledged=self._is_acknowledged,
             config=self._config,
-            policies=self.policing.policies,
+            policies=self.topic_limits.policies,
         )
 
     def policies_changed(self) -> None:
         """Apply the changed policies."""
-        policies = self.policing.policies
-        self.pump.policies_changed()
+        policies = self.topic_limits.policies
+        self.dispatch_loop.policies_changed()
         self._dispatcher.limit(
             consumers_max=policies[MAX_CONSUMERS_PER_SUBSCRIPTION],
             unacked_max_consumer=policies[MAX_UNACKED_MESSAGES_PER_CONSUMER],
@@ -159,7 +159,7 @@ class Subscription:
                 )
             self._dispatcher = self._make_dispatcher(kind, policy)
             self.type = kind
-            self.pump.type_changed()
+            self.dispatch_loop.type_changed()
         elif not self.consumers:
             # No consumer was connected: acknowledgements and seeks may have moved the cursor since. Redelivery counts are kept.
             self._dispatcher.reads.rewind(self._read_from())
@@ -168,9 +168,9 @@ class Subscription:
         consumer.order = self._joined
         self._joined += 1
         self._dispatcher.add(consumer)
-        self.pump.hand_over_later()
+        self.dispatch_loop.hand_over_later()
         self.marks.unused_since_ms = 0
-        self.pump.start()
+        self.dispatch_loop.start()
         self._wake.set()
 
     def remove(self, consumer: Consumer) -> None:
@@ -180,7 +180,7 @@ class Subscription:
         consumer.closed = True
         consumer.outlet.withdraw(consumer.consumer_id)
         self._dispatcher.remove(consumer)
-        self.pump.hand_over_later()
+        self.dispatch_loop.hand_over_later()
         if not self.consumers:
             self.marks.unused_since_ms = self._world.clock.wall_ms()
         self._wake.set()

@@ -37,15 +37,15 @@ READER_RETURN_SECONDS: Final = 30.0
 class TopicSubscriptions:
     """The subscriptions of one topic."""
 
-    __slots__ = ("_config", "_failed_at", "_policing", "_topic", "_world", "by_name")
+    __slots__ = ("_config", "_failed_at", "_topic", "_topic_limits", "_world", "by_name")
 
-    def __init__(self, topic: Topic, world: World, config: BrokerConfig, policing: TopicLimits) -> None:
+    def __init__(self, topic: Topic, world: World, config: BrokerConfig, topic_limits: TopicLimits) -> None:
         self.by_name: dict[str, Subscription] = {}
         self._failed_at: dict[str, float] = {}
         self._topic = topic
         self._world = world
         self._config = config
-        self._policing = policing
+        self._topic_limits = topic_limits
 
     async def restore(self, name: str) -> None:
         """Restore a subscription whose cursor the log keeps. Raises the errors of the log."""
@@ -59,7 +59,7 @@ class TopicSubscriptions:
         # topic.
         cursor_scope = Scope(ScopeKind.SUBSCRIPTION, name, topic.fail)
         subscription = Subscription(
-            cursor.name, topic.name.full, topic.name.partition, topic.log, cursor, world, self._config, self._policing, cursor_scope
+            cursor.name, topic.name.full, topic.name.partition, topic.log, cursor, world, self._config, self._topic_limits, cursor_scope
         )
         return subscription
 
@@ -95,7 +95,7 @@ class TopicSubscriptions:
         subscription = self.by_name.get(command.subscription)
         is_new = subscription is None
         if subscription is None:
-            self._policing.check_auto_subscription(command)
+            self._topic_limits.check_auto_subscription(command)
             subscription = await self._make(command)
         consumer = connected_consumer(command, outlet, address, self._world)
         try:
@@ -103,7 +103,7 @@ class TopicSubscriptions:
             if subscription.cursor.durable != command.durable:
                 kind = "durable" if subscription.cursor.durable else "a reader's"
                 raise ConsumerBusy(f"subscription {command.subscription!r} exists and is {kind}; choose another name")
-            self._policing.check_consumer(sum(len(each.consumers) for each in self.by_name.values()), command)
+            self._topic_limits.check_consumer(sum(len(each.consumers) for each in self.by_name.values()), command)
             subscription.choose_reads(command)
             subscription.add(consumer, command.type, command.key_shared)
         except PulsarishError:
@@ -132,7 +132,7 @@ class TopicSubscriptions:
         check_subscription_properties(properties or {})
         if name in (DEDUP_CURSOR, VIEW_SUBSCRIPTION):
             raise InvalidArgument(f"the name {name} is the broker's own; choose another")
-        self._policing.check_subscription(len(self.by_name))
+        self._topic_limits.check_subscription(len(self.by_name))
         log = self._topic.log
         landing = await log.landing(start)
         cursor = await log.open_cursor(name, initial=landing, durable=durable, subscription_properties=properties)

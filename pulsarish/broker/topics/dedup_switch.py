@@ -22,7 +22,7 @@ async def settle_deduplication(topic: Topic) -> None:
     halfway.
     """
     while topic.closed is None:
-        wanted = topic.policing.policies[DEDUPLICATION]
+        wanted = topic.topic_limits.policies[DEDUPLICATION]
         if wanted and not topic.deduplication:
             await _switch_on(topic)
         elif not wanted and topic.deduplication:
@@ -36,12 +36,12 @@ async def settle_deduplication(topic: Topic) -> None:
 async def _switch_on(topic: Topic) -> None:
     dedup = await topic.begin_dedup()
     await dedup.catch_up()
-    topic.policing.switching = ServiceNotReady(f"deduplication of topic {topic.name} is being switched on; connect again")
+    topic.topic_limits.switching = ServiceNotReady(f"deduplication of topic {topic.name} is being switched on; connect again")
     try:
-        topic.close_producers(topic.policing.switching)
+        topic.close_producers(topic.topic_limits.switching)
         await topic.flights.all_landed()
         await dedup.catch_up()
         if topic.closed is None:
             topic.use_dedup(dedup)
     finally:
-        topic.policing.switching = None
+        topic.topic_limits.switching = None

@@ -286,11 +286,11 @@ class LoadedTopics:
 
         Raises ``AlreadyExists`` when the topic exists but was not ``found``, and the errors of ``ManagedLedger.open`` and ``create``.
         """
-        policing = topic.policing
-        parts = (topic.name, self._ledgers, self._records, topic.world, policing.log_options(), topic)
+        topic_limits = topic.topic_limits
+        parts = (topic.name, self._ledgers, self._records, topic.world, topic_limits.log_options(), topic)
         if found is None:
-            return await ManagedLedger.create(*parts, cache=self.cache, retention=policing.retention(), lease=lease)
-        return await ManagedLedger.open(*parts, cache=self.cache, retention=policing.retention(), found=found, lease=lease)
+            return await ManagedLedger.create(*parts, cache=self.cache, retention=topic_limits.retention(), lease=lease)
+        return await ManagedLedger.open(*parts, cache=self.cache, retention=topic_limits.retention(), found=found, lease=lease)
 
     async def create(
         self, name: TopicName, *, properties: Mapping[str, str] | None = None, through: Records | None = None

@@ -37,7 +37,7 @@ async def enforce_policies(topic: Topic, now_ms: int, interval_seconds: float) -
     await expire_messages(topic, now_ms)
     await check_quota(topic, now_ms)
     await expire_subscriptions(topic, now_ms, interval_seconds)
-    if threshold_bytes := topic.policing.policies[COMPACTION_THRESHOLD]:
+    if threshold_bytes := topic.topic_limits.policies[COMPACTION_THRESHOLD]:
         topic.compaction.start_if_due(threshold_bytes)
     await topic.log.maintain()
     return await is_abandoned(topic, now_ms)
@@ -45,7 +45,7 @@ async def enforce_policies(topic: Topic, now_ms: int, interval_seconds: float) -
 
 async def expire_messages(topic: Topic, now_ms: int) -> None:
     """Acknowledge the messages that are older than the message TTL."""
-    ttl_seconds = topic.policing.policies[MESSAGE_TTL]
+    ttl_seconds = topic.topic_limits.policies[MESSAGE_TTL]
     if ttl_seconds:
         await _expire(topic, now_ms - ttl_seconds * 1000)
 
@@ -62,7 +62,7 @@ async def check_quota(topic: Topic, now_ms: int) -> None:
 
     Unblock producers once the quota is kept.
     """
-    quotas = topic.policing.policies.quotas()
+    quotas = topic.topic_limits.policies.quotas()
     error = None
     size, age = quotas["destination_storage"], quotas["message_age"]
     if size.size_bytes >= 0 and (backlog_bytes := _backlog_bytes(topic)) > size.size_bytes:
@@ -79,10 +79,10 @@ async def check_quota(topic: Topic, now_ms: int) -> None:
                 error = error or _blocked(
                     topic, age, f"its oldest message is {age_seconds:.0f} s old, above limitTime {age.limit_time_seconds}"
                 )
-    before = topic.policing.quota_error
+    before = topic.topic_limits.quota_error
     if (error is None) != (before is None) or type(error) is not type(before):
         _log.warning("backlog quota", topic=topic.name, state="kept again" if error is None else str(error))
-        topic.policing.hold(error)
+        topic.topic_limits.hold(error)
         if error is not None:
             topic.close_producers(error)
 
@@ -127,7 +127,7 @@ async def expire_subscriptions(topic: Topic, now_ms: int, interval_seconds: floa
     The record may be older than the last use, by up to the time between two records. So the broker
     waits that much longer: a subscription whose broker died must not count as unused.
     """
-    minutes = topic.policing.policies[SUBSCRIPTION_EXPIRATION_TIME]
+    minutes = topic.topic_limits.policies[SUBSCRIPTION_EXPIRATION_TIME]
     if not minutes:
         return
     note_ms = subscription_note_ms(minutes, interval_seconds)
@@ -150,7 +150,7 @@ async def is_abandoned(topic: Topic, now_ms: int) -> bool:
 
     The time since when it is unused is stored. It is cleared once the topic is used.
     """
-    policy = topic.policing.policies[INACTIVE_TOPIC]
+    policy = topic.topic_limits.policies[INACTIVE_TOPIC]
     if not policy.delete_while_inactive:
         return False
     if _in_use(topic, policy.mode):
@@ -163,10 +163,10 @@ async def is_abandoned(topic: Topic, now_ms: int) -> bool:
 
 def abandoned_still(topic: Topic, now_ms: int) -> bool:
     """Return whether a topic with a recorded "unused since" is still abandoned. Changes nothing."""
-    policy, since_ms = topic.policing.policies[INACTIVE_TOPIC], topic.log.inactive_since_ms
+    policy, since_ms = topic.topic_limits.policies[INACTIVE_TOPIC], topic.log.inactive_since_ms
     if topic.closed is not None or not policy.delete_while_inactive or not since_ms or _in_use(topic, policy.mode):
         return False
-    retention = topic.policing.retention()
+    retention = topic.topic_limits.retention()
     if topic.log.entries and retention.minutes < 0:
         return False
     return now_ms - since_ms >= max(policy.seconds * 1000, retention.minutes * 60_000 if topic.log.entries else 0)

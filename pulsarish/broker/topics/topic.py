@@ -86,14 +86,14 @@ class Topic:
         """The last error of an append and when it happened (wall clock, ms); ``None`` if no append has failed."""
         self.last_published_ms = 0
         """When the last entry was published since the topic was loaded (wall clock); 0: none was."""
-        self.policing = TopicLimits(name, config, world.clock, policies, self.traffic.came)
+        self.topic_limits = TopicLimits(name, config, world.clock, policies, self.traffic.came)
         self.duplicates = 0
         self.scope = Scope(ScopeKind.TOPIC, name.full, self.fail)
         self._world = world = contained(world, self.scope)
         self._config = config
         self._dedup: DedupLog | None = None
-        self._producing = TopicProducers(self, world, config, self.policing)
-        self._subscribing = TopicSubscriptions(self, world, config, self.policing)
+        self._producing = TopicProducers(self, world, config, self.topic_limits)
+        self._subscribing = TopicSubscriptions(self, world, config, self.topic_limits)
         self._died = died
         self._compactions = compactions
         self._compaction: TopicCompaction | None = None
@@ -113,7 +113,7 @@ class Topic:
     async def start(self) -> None:
         """Restore subscriptions and deduplication marks from the log (rule 15). Await this before the topic accepts anything."""
         names = self.log.cursor_names()
-        if self.policing.policies[DEDUPLICATION]:
+        if self.topic_limits.policies[DEDUPLICATION]:
             dedup = await self.begin_dedup()
             await dedup.catch_up()
             self.use_dedup(dedup)
@@ -126,8 +126,8 @@ class Topic:
 
     def use(self, policies: Effective) -> None:
         """Apply new policies."""
-        self.policing.use(policies)
-        self.log.use(self.policing.log_options(), self.policing.retention())
+        self.topic_limits.use(policies)
+        self.log.use(self.topic_limits.log_options(), self.topic_limits.retention())
         for subscription in self.subscriptions.values():
             subscription.policies_changed()
         if self._dedup is not None:
@@ -138,7 +138,7 @@ class Topic:
         """The compaction of the topic. Created on first use, because most topics are never compacted."""
         if self._compaction is None:
             self._compaction = TopicCompaction(
-                self.name.full, self.log, self.policing.log_options, self._world, self._config, self._compactions
+                self.name.full, self.log, self.topic_limits.log_options, self._world, self._config, self._compactions
             )
             if self.closed is not None:
                 self._compaction.stop()
@@ -163,7 +163,7 @@ class Topic:
     def close_producers(self, error: PulsarishError, *, waiting: bool = False) -> None:
         """Close all producers with ``error``; with ``waiting`` also those that wait for exclusive access.
 
-        ``policing`` decides whether and when they may connect again.
+        ``topic_limits`` decides whether and when they may connect again.
         """
         self._producing.close_all(error, waiting=waiting)
 
@@ -230,7 +230,7 @@ class Topic:
     async def begin_dedup(self) -> DedupLog:
         """Start deduplication marks; ``catch_up`` completes them. Raises the errors of the log."""
         dedup = await DedupLog.begin(self.name.full, self.log, self._world, self._config)
-        dedup.snapshot_interval_seconds = self.policing.policies[DEDUPLICATION_SNAPSHOT_INTERVAL]
+        dedup.snapshot_interval_seconds = self.topic_limits.policies[DEDUPLICATION_SNAPSHOT_INTERVAL]
         return dedup
 
     def use_dedup(self, dedup: DedupLog | None) -> None:
@@ -245,7 +245,7 @@ class Topic:
         """Check and append entries of one producer, in order. Each entry gets an outcome through the producer's outlet."""
         dedup = self.dedup_marks
         append = self.log.append
-        policing = self.policing
+        topic_limits = self.topic_limits
         leaving = self.closed is not None
         first_mark = last_mark = 0
         messages_in = bytes_in = 0
@@ -260,9 +260,9 @@ class Topic:
                 continue
             sequence_id = -1
             try:
-                entry, metadata = read_entry(view, policing)
+                entry, metadata = read_entry(view, topic_limits)
                 sequence_id = metadata.sequence_id
-                check_metadata(metadata, policing)
+                check_metadata(metadata, topic_limits)
                 messages = metadata.num_messages_in_batch
                 if dedup is not None:
                     if metadata.producer_name != producer.name:
@@ -318,7 +318,7 @@ class Topic:
         producer.last_published_ms = self.last_published_ms = clock.wall_ms()
         producer.came.add(messages_in, bytes_in, now)
         self.traffic.came.add(messages_in, bytes_in, now)
-        self.policing.publish_rate.take(messages_in, bytes_in, now)
+        self.topic_limits.publish_rate.take(messages_in, bytes_in, now)
 
     @property
     def has_room(self) -> bool:
@@ -326,14 +326,14 @@ class Topic:
 
         While not, the broker reads nothing more from the publisher.
         """
-        return self.log.has_room and not self.policing.publish_wait_seconds()
+        return self.log.has_room and not self.topic_limits.publish_wait_seconds()
 
     async def wait_for_room(self) -> None:
         """Wait until there is room, or until nothing can be appended.
 
         In the second case the next entries are answered with the reason.
         """
-        while self.closed is None and not await self.policing.publish_rate_allows():
+        while self.closed is None and not await self.topic_limits.publish_rate_allows():
             continue
         try:
             await self.log.wait_for_room()

@@ -31,10 +31,10 @@ class Tried:
     def __init__(self, kind: SubscriptionType, **settings: object) -> None:
         clock = SystemClock()
         config = BrokerConfig(**settings)  # type: ignore[arg-type]
-        policing = TopicLimits(NAME, config, clock, Effective(broker_defaults(config)), Meter(0.0))
+        topic_limits = TopicLimits(NAME, config, clock, Effective(broker_defaults(config)), Meter(0.0))
         self.kind = kind
         self.subscription = NonPersistentSubscription(
-            "s", NAME, durable=True, next_position=Position(0, 0), config=config, clock=clock, policing=policing
+            "s", NAME, durable=True, next_position=Position(0, 0), config=config, clock=clock, topic_limits=topic_limits
         )
         self._came = 0
 

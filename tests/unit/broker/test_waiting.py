@@ -57,7 +57,7 @@ def test_a_log_in_time_waits_for_nothing() -> None:
     assert log_waiting(condition(pending=3), 4_990, CONNECTED, 5_000) is ACTIVE
 
 
-def policing(*, switching: bool = False, quota: bool = False, wait_seconds: float = 0.0) -> TopicLimits:
+def topic_limits(*, switching: bool = False, quota: bool = False, wait_seconds: float = 0.0) -> TopicLimits:
     rate = SimpleNamespace(messages=5, size_bytes=0)
     return cast(
         "TopicLimits",
@@ -72,17 +72,17 @@ def policing(*, switching: bool = False, quota: bool = False, wait_seconds: floa
 
 
 def test_policies_hold_publishing_by_quota_rate_and_while_deduplication_starts() -> None:
-    assert policy_waiting(policing(), 1.0, 1_000) is None
-    switching = policy_waiting(policing(switching=True, quota=True), 1.0, 1_000)
+    assert policy_waiting(topic_limits(), 1.0, 1_000) is None
+    switching = policy_waiting(topic_limits(switching=True, quota=True), 1.0, 1_000)
     assert switching is not None
     assert (switching.reason, switching.explanation) == (
         "deduplication_starts",
         "Deduplication is being switched on; connect again.",
     )
-    held = policy_waiting(policing(quota=True), 1.0, 1_000)
+    held = policy_waiting(topic_limits(quota=True), 1.0, 1_000)
     assert held is not None
     assert (held.reason, held.explanation, held.since_ms) == ("backlog_quota", "Nothing can be published to t.", 7)
-    limited = policy_waiting(policing(wait_seconds=0.5), 1.0, 1_000)
+    limited = policy_waiting(topic_limits(wait_seconds=0.5), 1.0, 1_000)
     assert limited is not None
     assert (limited.reason, limited.retry_at_ms) == ("rate_limited", 1_500)
     assert limited.explanation == "Publishing has reached the policy publish-rate (5 messages a second)."
