@@ -1,18 +1,20 @@
-"""Clients that ask much and receive nothing: how much memory they may take of a real broker and a real proxy."""
+"""Hostile clients of real processes: how much memory those may take that receive nothing, and calls that no client sends."""
 
 from __future__ import annotations
 
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
+import grpc
 import pytest
 
 from pulsarish.local_cluster.processes import Cluster, NodePlan
+from pulsarish.runtime.grpc.endpoints import method_path
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.pulsar_frames import command_frame
 from tests.fuzz.fuzzer import fuzzed_cluster
@@ -107,3 +109,46 @@ def test_many_questions_in_one_write_do_not_fill_a_process(cluster: Cluster, rol
         growth_bytes = growth_under(cluster, role, data * 10_000, connections=60, writes=4)
     assert growth_bytes < GROWTH_BYTES
     is_served(node_of(cluster, role).ports["pulsar"])
+
+
+def refused_calls(port: int, methods: Iterable[str], message_bytes_max: int) -> list[grpc.StatusCode]:
+    """Send calls that no client sends. Return the statuses of those that were refused."""
+    sizes = [("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
+    refused: list[grpc.StatusCode] = []
+
+    def send(method: str, data: bytes, compression: grpc.Compression = grpc.Compression.NoCompression) -> None:
+        with grpc.insecure_channel(f"127.0.0.1:{port}", options=sizes, compression=compression) as channel:
+            try:
+                channel.unary_unary(method)(data, timeout=30)
+            except grpc.RpcError as error:
+                refused.append(error.code())
+
+    for method in methods:
+        for data in (b"\xff" * 100, b"\x0a\xff\xff\xff\xff\x0f", bytes(range(256))):
+            send(method_path(method), data)
+        send(method_path(method), bytes(1_000), grpc.Compression.Gzip)
+        send(method_path(method), bytes(message_bytes_max + 8 * MIB))
+    send("/pulsarish.none/none", b"x")
+    send("/", b"x")
+    return refused
+
+
+@pytest.mark.parametrize(
+    ("role", "methods"),
+    [
+        ("broker", ["broker.lookup", "broker.schema", "broker.topics", "broker.admin", "broker.publish", "broker.consume"]),
+        ("bookie", ["bookie.status", "bookie.fence", "bookie.list_ledgers", "bookie.read", "bookie.add"]),
+    ],
+)
+def test_malformed_calls_are_refused_without_a_traceback(cluster: Cluster, role: str, methods: list[str]) -> None:
+    node = node_of(cluster, role)
+    log_end = cluster.log_path(node.name).stat().st_size
+    before_bytes = rss_bytes(cluster, role)
+    refused = refused_calls(node.ports["grpc"], methods, 24 * MIB)
+    assert grpc.StatusCode.UNIMPLEMENTED in refused
+    assert grpc.StatusCode.RESOURCE_EXHAUSTED in refused, refused
+    assert grpc.StatusCode.DEADLINE_EXCEEDED not in refused, "every call is answered"
+    assert grpc.StatusCode.UNAVAILABLE not in refused, "the process lives"
+    assert "Traceback" not in cluster.log_path(node.name).read_bytes()[log_end:].decode()
+    assert rss_bytes(cluster, role) - before_bytes < GROWTH_BYTES
+    is_served(node_of(cluster, "broker").ports["pulsar"])
