@@ -312,7 +312,7 @@ def test_compaction(run: Run, read: Read, client: pulsarish.Client) -> None:
         producer.send(b"%d" % number, partition_key=f"k{number % 2}")
     producer.close()
     assert read("topics", "compaction-status", "compacted") == {"status": "NOT_RUN", "lastError": ""}
-    assert "has begun" in run("topics", "compact", "compacted").stderr
+    assert "compaction of compacted started" in run("topics", "compact", "compacted").stderr
     deadline = time.monotonic() + 60
     while (status := read("topics", "compaction-status", "compacted"))["status"] == "RUNNING" and time.monotonic() < deadline:
         time.sleep(0.05)
