@@ -1,6 +1,7 @@
 """A byte connection in the simulated network: an ``asyncio.Transport`` over a ``SimStream``.
 
-It promises what a TCP connection does: bytes in order, cut into pieces anywhere, ``pause_writing`` when the other side does not read.
+It promises what a TCP connection promises. Bytes arrive in order, cut into pieces anywhere. The protocol gets ``pause_writing`` when
+the other side does not read.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ PIECE_BYTES = 16 * 1024
 
 
 class SimTransport(asyncio.Transport):
-    """``run`` moves the bytes and ends with the connection; it belongs to the process whose end this is."""
+    """One end of a byte connection. ``run`` moves the bytes and ends with the connection. It runs in the process that has this end."""
 
     def __init__(self, stream: SimStream, protocol: asyncio.Protocol) -> None:
         host, _, port = stream.peer.rpartition(":")
@@ -29,7 +30,7 @@ class SimTransport(asyncio.Transport):
         self._stream = stream
         self._protocol: asyncio.BaseProtocol = protocol
         self._buffer = bytearray()
-        self._wanted = asyncio.Event()  # something to send, or the end
+        self._wanted = asyncio.Event()  # there is something to send, or the end was reached
         self._may_read = asyncio.Event()
         self._may_read.set()
         self._high_water_bytes = HIGH_WATER_BYTES
@@ -38,7 +39,7 @@ class SimTransport(asyncio.Transport):
         self._closing = False
 
     def begin(self) -> SimTransport:
-        """The protocol has its transport before the client that connected goes on, as with asyncio's own."""
+        """Give the protocol its transport before the connecting client continues, as asyncio does."""
         self._protocol.connection_made(self)
         return self
 
@@ -61,7 +62,7 @@ class SimTransport(asyncio.Transport):
                 self._protocol.data_received(data)
         if not self._closing:
             assert isinstance(self._protocol, asyncio.Protocol)
-            # "True" would keep our half open for writing; neither Pulsar's clients nor its brokers use half-open connections.
+            # "True" would keep our half open for writing. Neither Pulsar's clients nor its brokers use half-open connections.
             assert not self._protocol.eof_received(), "a half-open connection is not simulated"
 
     async def _write(self) -> None:
@@ -79,7 +80,7 @@ class SimTransport(asyncio.Transport):
                     self._protocol.resume_writing()
             await self._stream.finish()
         except StreamBroken:
-            # The reading side tells the protocol, although the protocol does not want to read.
+            # The reading side reports this to the protocol, even when the protocol has paused reading.
             self._closing = True
             self._may_read.set()
 
@@ -105,7 +106,7 @@ class SimTransport(asyncio.Transport):
         return self._closing
 
     def close(self) -> None:
-        """Send what is in the buffer, then end."""
+        """Send what is in the buffer, then end the connection."""
         self._closing = True
         self._may_read.set()
         self._wanted.set()

@@ -1,6 +1,6 @@
 """``Connections`` of one process in the simulated network: streams, calls, and the HTTP and byte listeners.
 
-Everything travels over ``SimStream``, calls and HTTP too, so that every face meets the same delays, cuts and resets.
+Everything travels over ``SimStream``, also calls and HTTP. So all of them meet the same delays, cuts and resets.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["SimConnections", "SimListener"]
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 
-# Method names of what is not a stream of messages; a call's method is its own name behind this mark.
+# Method names of connections that are not a stream of messages. The method of a call is this prefix and the call's name.
 _CALL = "call:"
 _HTTP = "http"
 _BYTES = "bytes"
@@ -50,7 +50,7 @@ class SimListener:
         self._service = service
 
     async def stop(self, grace_seconds: float) -> None:
-        """Take no new connection, give the open ones ``grace_seconds`` to end, then break them."""
+        """Accept no new connection. Give the open ones ``grace_seconds`` to end, then break them."""
         service = self._service
         service.process.check()
         self._network.close(self.address, service)
@@ -77,7 +77,7 @@ class SimConnections:
         self._clock = clock
 
     async def open(self, address: str, method: str, *, lane: str = "") -> Stream:
-        # Every stream is a connection of its own, so lanes are always apart.
+        # Every stream is a connection of its own, so lanes are always separate.
         return await self._connect(address, method)
 
     async def call(self, address: str, method: str, request: bytes, *, timeout_seconds: float) -> bytes:
@@ -114,7 +114,7 @@ class SimConnections:
         return self._listen(address, {_HTTP: self._answering(answer)})
 
     async def http(self, address: str, request: HttpRequest) -> HttpResponse:
-        """Send a request to a ``serve_http`` listener, for tests. A handler that raises is answered with status 500."""
+        """Send a request to a ``serve_http`` listener, for tests. Return status 500 when the handler raises."""
         answer = await self._exchange(address, _HTTP, msgspec.msgpack.encode(request))
         if answer[:1] == _FAILED:
             return HttpResponse(500, answer[1:], "text/plain")
@@ -134,7 +134,7 @@ class SimConnections:
             try:
                 answer = _OK + await handler(request)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is reported
-                # The caller hears it, but a handler answers what it expects in its reply: this is a defect.
+                # The caller gets the error. But a handler puts the errors that it expects into its reply, so this one is a defect.
                 answer = _FAILED + str(error).encode()
                 self._process.node.report(f"the handler of a call raised on stream {stream.number}", error)
             await stream.send([answer])
@@ -153,11 +153,14 @@ class SimConnections:
         return answer
 
     async def _connect(self, address: str, method: str) -> SimStream:
-        """The client's end of a new connection. ``Unreachable`` when no process listens there, ``StreamBroken`` after a long silence."""
+        """Return the client's end of a new connection.
+
+        Raises ``Unreachable`` when no process listens there, ``StreamBroken`` after a long silence.
+        """
         self._process.check()
         network, process = self._network, self._process
         service = network.service(address)
-        # The machine of a dead process refuses for it; the name in the address says which machine that is.
+        # The machine of a dead process refuses the connection. The name in the address says which machine that is.
         target = service.process.node.name if service is not None else address.rpartition(":")[0]
         number = network.number()
         connected: asyncio.Future[SimStream] = network.loop.create_future()

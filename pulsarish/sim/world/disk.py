@@ -1,8 +1,8 @@
-"""A node's simulated disk: what is durable, what is only in the page cache, and what a crash leaves of the latter.
+"""A node's simulated disk: what is durable, what is only in the page cache, and what a crash leaves of the page cache.
 
-It outlives the processes of its node. Files are inodes with a durable content and the changes since; names (create, rename, remove)
-become durable when their directory is synced. A crash keeps any torn subset of both, down to sectors of 512 bytes. A failed ``fsync``
-behaves as on Linux: the error is told once, the pages count as clean, and their content is lost at the next crash.
+The disk outlives the processes of its node. Files are inodes with a durable content and the changes since then. Names (create, rename,
+remove) become durable when their directory is synced. A crash keeps any torn subset of both, down to sectors of 512 bytes. A failed
+``fsync`` behaves as on Linux: the error is reported once, the pages count as clean, and their content is lost at the next crash.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SLOW_SYNC_SECONDS = 0.1
 
 
 class DiskFault(OSError):
-    """What a simulated disk raises because a fault was injected into it, and nothing else does; ``path`` is what it happened to."""
+    """An injected fault of a simulated disk. Nothing else raises it. ``path`` is the file or index that it happened to."""
 
     def __init__(self, number: int, what: str, path: str) -> None:
         super().__init__(number, what)
@@ -39,7 +39,7 @@ class DiskFault(OSError):
 
 
 def injected_fault(error: BaseException) -> DiskFault | None:
-    """The injected fault that this error is, or that it was raised from."""
+    """Return the injected fault that this error is or was raised from, or None."""
     return next((each for each in (error, error.__cause__) if isinstance(each, DiskFault)), None)
 
 
@@ -48,7 +48,7 @@ def directory_of(path: str) -> str:
 
 
 class Content:
-    """Bytes that end in a hole: preallocated space costs nothing until it is written."""
+    """Bytes that end in a hole: preallocated space uses no memory until it is written."""
 
     def __init__(self, data: bytes = b"") -> None:
         self.data = bytearray(data)
@@ -81,7 +81,7 @@ Change = tuple[int, bytes | None]
 
 
 class Inode:
-    """A file's bytes: ``current`` is what reads see, ``durable`` what a crash leaves at least."""
+    """The bytes of a file. ``current`` is what reads return, ``durable`` is the least that a crash leaves."""
 
     def __init__(self, durable: Content | None = None) -> None:
         self.durable = durable or Content()
@@ -100,12 +100,12 @@ class Inode:
             return
         content.write(offset, data)
         if self.bad_sectors:
-            # A drive replaces a sector that is written again.
+            # A drive replaces a bad sector when it is written again.
             for sector in range(offset // SECTOR_BYTES, (offset + len(data)) // SECTOR_BYTES):
                 self.bad_sectors.pop(sector, None)
 
     def sync(self, count: int, *, lost: bool = False) -> None:
-        """The first ``count`` changes are durable now; ``lost``: they count as clean and are not."""
+        """Make the first ``count`` changes durable. ``lost``: they only count as clean and are not durable."""
         if not lost:
             for change in self.unsynced[:count]:
                 self._apply(self.durable, change)
@@ -129,7 +129,7 @@ class Inode:
 
 @dataclass(frozen=True, slots=True)
 class DiskImage:
-    """What was durable on a disk at some time."""
+    """A copy of what was durable on a disk at one time."""
 
     files: dict[str, Content]
     indexes: dict[str, IndexState]
@@ -137,7 +137,7 @@ class DiskImage:
 
 
 class SimDisk:
-    """The disk of one node, with its faults as plain attributes that a fault plan or a test sets."""
+    """The disk of one node. Its faults are plain attributes that a fault plan or a test sets."""
 
     def __init__(self, name: str, random_stream: random.Random, trace: Callable[[str], None]) -> None:
         self.name = name
@@ -145,20 +145,20 @@ class SimDisk:
         self.random = random_stream
         self.names: dict[str, Inode] = {}
         self.indexes: dict[str, IndexState] = {}
-        self.wipes_count = 0  # how often nothing at all was left
+        self.wipes_count = 0  # crashes that left nothing
         # Faults.
         self.capacity_bytes = CAPACITY_BYTES
         self.slowness = 1.0  # every delay is multiplied by this
         self.sync_failure_chance = 0.0
         self.read_failure_chance = 0.0
         self.write_failure_chance = 0.0
-        self.short_write_chance = 0.0  # a write that fails, too, and leaves a part of itself
+        self.short_write_chance = 0.0  # a write that fails may also leave a part of itself
         self.sync_failed: Callable[[str], None] | None = None
         """Called with the path when a sync fails."""
         self._failing_syncs: list[str] = []
         self._filled_paths: list[str] = []
         self._durable_names: dict[str, Inode] = {}
-        self._unsynced_names: list[tuple[str, str, Inode | None]] = []  # directory, path, inode or None when removed
+        self._unsynced_names: list[tuple[str, str, Inode | None]] = []  # directory, path, and the inode or None when it was removed
         self._directories: dict[str, None] = {"": None}
         self._locks: dict[str, Process] = {}
 
@@ -178,13 +178,13 @@ class SimDisk:
     # -- names
 
     def make_directory(self, directory: str) -> None:
-        """Make a directory and those above it. They are durable at once: what the seam promises never rests on an empty directory."""
+        """Make a directory and its parents. They are durable at once: no promise of the seam depends on an empty directory."""
         while directory not in self._directories:
             self._directories[directory] = None
             directory = directory_of(directory)
 
     def list(self, directory: str) -> list[str]:
-        """The sorted names of the files and directories in a directory."""
+        """Return the sorted names of the files and directories in a directory."""
         prefix = directory.rstrip("/") + "/"
         rests = [path[len(prefix) :] for path in [*self.names, *self._directories, *self.indexes] if path.startswith(prefix)]
         return sorted(dict.fromkeys(rest.partition("/")[0] for rest in rests if rest))
@@ -239,11 +239,11 @@ class SimDisk:
     # -- faults
 
     def fail_next_sync(self, path_part: str = "") -> None:
-        """The next sync of a file or index whose path contains ``path_part`` fails, and what it should have synced is lost."""
+        """Let the next sync of a file or index whose path contains ``path_part`` fail. What it should have synced is lost."""
         self._failing_syncs.append(path_part)
 
     def fill_before_write(self, path_part: str) -> None:
-        """The next write that makes a file longer whose path contains ``path_part`` finds no space; the one after it does again."""
+        """Let the next write that makes a file longer find no space, if its path contains ``path_part``. The write after it finds space."""
         self._filled_paths.append(path_part)
 
     def sync_fails(self, path: str) -> bool:
@@ -258,7 +258,7 @@ class SimDisk:
         return failed
 
     def written_part(self, size_bytes: int) -> int:
-        """How many bytes of a write reach the file: all, or as many as are there when it fails."""
+        """Return how many bytes of a write reach the file: all of them, or those that still fit when the write fails."""
         if self.write_failure_chance > 0 and self.random.random() < self.write_failure_chance:
             return 0
         if self.short_write_chance > 0 and self.random.random() < self.short_write_chance:
@@ -275,7 +275,7 @@ class SimDisk:
             raise DiskFault(errno.EIO, f"{self.name}: cannot read {path}", path)
 
     def flip_bit(self, path: str, offset_bytes: int, bit: int = 0) -> None:
-        """Bit rot at rest: the byte changes on the medium and for every reader."""
+        """Flip one bit on the medium (bit rot). Every later read returns the changed byte."""
         inode = self.names[path]
         for content in (inode.durable, inode.current):
             if offset_bytes < content.size:
@@ -283,12 +283,15 @@ class SimDisk:
         self.trace(f"disk {self.name} bit flipped in {path} at {offset_bytes}")
 
     def spoil_sector(self, path: str, offset_bytes: int) -> None:
-        """Reads that touch this sector fail with EIO until it is written again."""
+        """Let reads of this sector fail with EIO until the sector is written again."""
         self.names[path].bad_sectors[offset_bytes // SECTOR_BYTES] = None
         self.trace(f"disk {self.name} bad sector in {path} at {offset_bytes}")
 
     def rot_index(self, path_part: str = "", *, log: bool) -> bool:
-        """Spoil a record of the log, or a block of the tables, of an index whose path contains ``path_part``; whether there was one."""
+        """Spoil a record of the log, or a block of the tables, of an index whose path contains ``path_part``.
+
+        Return whether one was spoiled.
+        """
         for path, index in sorted(self.indexes.items()):
             if path_part in path and (index.rot_log(self.random) if log else index.rot_block(self.random)):
                 self.trace(f"disk {self.name} {'log' if log else 'block'} of the index {path} rotten")
@@ -296,11 +299,11 @@ class SimDisk:
         return False
 
     def snapshot_index(self) -> dict[str, IndexState]:
-        """The indexes as a crash would leave them now, by their paths."""
+        """Return the indexes by path as a crash would leave them now."""
         return {path: index.snapshot() for path, index in self.indexes.items()}
 
     def damage_index(self, damage: str, older: Mapping[str, IndexState]) -> bool:
-        """Do one of ``INDEX_DAMAGE`` to an index, with ``older`` as the older copies; whether that changed anything."""
+        """Do one kind of ``INDEX_DAMAGE`` to an index. ``older`` has the older copies. Return whether anything changed."""
         for path, index in sorted(self.indexes.items()):
             if damage == "older":
                 changed = path in older and older[path].synced < index.synced
@@ -318,17 +321,17 @@ class SimDisk:
         return False
 
     def replace_index(self, new: str, path: str) -> str:
-        """Put a closed index in the place of another, which is gone: nowhere."""
+        """Put the closed index ``new`` in the place of another. Return where the replaced one is kept: nowhere, so an empty text."""
         self.indexes[path] = self.indexes.pop(new)
         return ""
 
     def image(self) -> DiskImage:
-        """All that is durable now."""
+        """Return a copy of everything that is durable now."""
         files: dict[str, Content] = {path: inode.durable.copy() for path, inode in self._durable_names.items()}
         return DiskImage(files, self.snapshot_index(), self.wipes_count)
 
     def put_back(self, image: DiskImage) -> None:
-        """The whole disk is as it was; no process may run on the machine."""
+        """Restore the whole disk from ``image``. No process may run on the machine."""
         self._durable_names = {path: Inode(content.copy()) for path, content in image.files.items()}
         self.names = dict(self._durable_names)
         self._unsynced_names.clear()
@@ -336,7 +339,7 @@ class SimDisk:
         self.trace(f"disk {self.name} is as it was before")
 
     def wipe(self, keep: str = "") -> None:
-        """Everything is gone, but for the files whose name is ``keep``; no process may run on the machine."""
+        """Remove everything except the files whose name is ``keep``. No process may run on the machine."""
         kept = {path: inode for path, inode in self._durable_names.items() if keep and path.rpartition("/")[2] == keep}
         self.names, self._durable_names = dict(kept), kept
         self._unsynced_names.clear()
@@ -346,7 +349,7 @@ class SimDisk:
         self.trace(f"disk {self.name} wiped but for {', '.join(kept) or 'nothing'}")
 
     def draw_place(self, path_part: str = "") -> tuple[str, int] | None:
-        """A random written byte of a file whose path contains ``path_part``; None when there is none."""
+        """Return a random written byte (path and offset) of a file whose path contains ``path_part``, or None when there is none."""
         places = [(path, len(inode.current.data)) for path, inode in sorted(self.names.items()) if path_part in path and inode.current.data]
         if not places:
             return None
@@ -354,7 +357,7 @@ class SimDisk:
         return path, self.random.randrange(size)
 
     def heal(self) -> None:
-        """No new faults. What has rotted stays rotten."""
+        """Inject no more faults. Damaged data stays damaged."""
         self.capacity_bytes = CAPACITY_BYTES
         self.slowness = 1.0
         self.sync_failure_chance = 0.0
@@ -365,7 +368,7 @@ class SimDisk:
         self._filled_paths.clear()
 
     def crash(self) -> None:
-        """Power off. Each crash draws how much of the page cache had reached the medium by itself."""
+        """Switch the power off. Each crash draws how much of the page cache had reached the medium before."""
         chance = self.random.choice((0.0, 0.0, 1.0, self.random.random(), self.random.random()))
 
         def keeps() -> bool:
@@ -375,7 +378,7 @@ class SimDisk:
             if keeps():
                 self._set_durable_name(path, inode)
         self._unsynced_names.clear()
-        # An inode that is met twice has nothing unsynced the second time.
+        # An inode that appears twice has no unsynced changes the second time.
         for inode in [*self.names.values(), *self._durable_names.values()]:
             inode.crash(keeps)
         self.names = dict(self._durable_names)

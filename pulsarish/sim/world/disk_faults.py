@@ -1,4 +1,4 @@
-"""Faults of a bookie's storage after which an operator has to act: a damaged index, and a disk that comes back older as a whole."""
+"""Faults of a bookie's storage that need an operator afterwards: a damaged index, and a whole disk that comes back older."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["OLDER_SECONDS", "DiskFaults", "DiskOperator"]
 
 OLDER_SECONDS: Final = 1.5
-"""About this many seconds of writes are lost by a metadata service, an index or a disk that comes back older."""
+"""A metadata service, an index or a disk that comes back older loses about this many seconds of writes."""
 _LOOK_AGAIN_SECONDS: Final = 0.5
 
 
@@ -21,24 +21,24 @@ class DiskOperator(Protocol):
     """An operator who looks after the disks of bookies."""
 
     def rebuild_index(self, name: str) -> None:
-        """Rebuild the index of this bookie from its entry logs, and start it."""
+        """Rebuild the index of this bookie from its entry logs, and start the bookie."""
         ...
 
     def give_up_journal(self, name: str) -> None:
-        """Start this bookie without what its journal lacks."""
+        """Start this bookie without the records that are missing in its journal."""
         ...
 
     def journal_end(self, name: str) -> int | None:
-        """The number that the next record of its journal gets, while it serves."""
+        """Return the number of the next record of this bookie's journal, or None when the bookie does not serve."""
         ...
 
     def position_known(self, name: str) -> int:
-        """Below which record the metadata know its journal to be durable."""
+        """Return the record number up to which (exclusive) the metadata know that the journal of this bookie is durable."""
         ...
 
 
 class DiskFaults:
-    """What ``storage`` does about them, and when. Without one nothing is damaged."""
+    """The damage and what the operator ``storage`` does after it. Without an operator nothing is damaged."""
 
     def __init__(self, sim: Simulation, storage: DiskOperator | None) -> None:
         self._sim = sim
@@ -48,7 +48,7 @@ class DiskFaults:
         self._to_give_up: dict[str, None] = {}
 
     def heal(self) -> None:
-        """No new damage; the operator does at once what he has not done yet."""
+        """Do no more damage. The operator does the pending repairs at once."""
         self._healed = True
         for name in list(self._to_rebuild):
             self._rebuild(name)
@@ -56,7 +56,7 @@ class DiskFaults:
             self._give_up(name)
 
     def rot_index(self, fault: Fault) -> None:
-        """Damage the index. Later the operator rebuilds it; or none does, and the machine is replaced once all is well."""
+        """Damage the index. Later the operator rebuilds it, or the machine is replaced at the end of the run."""
         if self._storage is None:
             return
         node = self._sim.nodes[fault.node]
@@ -67,7 +67,7 @@ class DiskFaults:
         def begin() -> None:
             if self._healed:
                 return
-            # One bad block may be found by a bookie that runs, and does not keep it from starting: without an operator it would stay.
+            # A bookie that runs may find one bad block and still be able to start. Without an operator the bad block would stay.
             if damage != "block":
                 node.crash()
             if node.disk.damage_index(damage, older) and (rebuilt or damage == "block"):
@@ -78,8 +78,10 @@ class DiskFaults:
         self._sim.at(OLDER_SECONDS if damage == "older" else 0.0, begin)
 
     def older_disk(self, fault: Fault) -> None:
-        """Put the whole disk back as it was, without something that the metadata know to have been durable: nothing is promised for what is
-        younger than that. Later the operator gives up what is missing; or the machine is replaced once all is well."""
+        """Put the whole disk back as it was, without something that the metadata know to have been durable.
+
+        Nothing is promised for data that is younger. Later the operator gives up what is missing, or the machine is replaced.
+        """
         storage, node = self._storage, self._sim.nodes[fault.node]
         end = storage.journal_end(fault.node) if storage is not None else None
         if storage is None or end is None:

@@ -1,7 +1,7 @@
-"""What goes wrong in a run, and when: a plan that the seed draws, and that can be printed, replayed and cut down.
+"""Faults of a run and their times: a plan that the seed draws, and that can be printed, replayed and reduced.
 
-Swarm testing: each seed first chooses which kinds of faults it knows at all and how often they come, so that some runs are all crashes
-and others all slow links. The plan ends with everything healed: links open, disks well, paused nodes resumed, dead ones restarted.
+This is swarm testing: each seed first chooses which kinds of faults it uses and how often they come. So some runs have only crashes and
+others only slow links. At the end of the plan everything is healed: links are open, disks work, paused nodes run, dead nodes are started.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ ALL_KINDS = (
     "jump_wall",
 )
 
-# Kinds that came later: seeds with ``harsh`` know some of them. Each is drawn from a stream of its own: it moves none of the others.
+# Later kinds: seeds with ``harsh`` use some of them. Each is drawn from a stream of its own, so the draws of the others do not move.
 HARSH_KINDS = (
     "fail_writes",
     "short_writes",
@@ -70,23 +70,23 @@ HARSH_KINDS = (
     "older_disk",
 )
 
-# They destroy what was durable. Only one machine of a run meets them: no number of copies survives where all are destroyed.
+# These kinds destroy durable data. Only one machine of a run meets them: replication cannot help when all copies are destroyed.
 DESTRUCTIVE = ("rot", "wipe", "rot_index", "older_disk")
-# Of these, the ones after which the entries are still on the disk.
+# The kinds among them that leave the entries on the disk.
 _ENTRIES_STAY = ("rot_index",)
-KIND_CHANCE = 0.4  # that a seed knows a kind of fault
-MEAN_PAUSE_SECONDS = (0.5, 8.0)  # between two faults of a kind: drawn once a seed and kind
+KIND_CHANCE = 0.4  # the chance that a seed uses a kind of fault
+MEAN_PAUSE_SECONDS = (0.5, 8.0)  # between two faults of a kind; drawn once for each seed and kind
 LASTS_SECONDS = (0.02, 12.0)
 
 
 def bearable(kinds: Sequence[str], ack_quorum: int) -> list[str]:
-    """Those that promises cover: where one copy is enough to acknowledge, none may be destroyed."""
+    """Return the kinds that the promises cover. Where one copy is enough to acknowledge, no copy may be destroyed."""
     return [kind for kind in kinds if ack_quorum > 1 or kind not in DESTRUCTIVE]
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault. ``amount`` is between 0 and 1; what it means is the kind's affair."""
+    """One fault. ``amount`` is between 0 and 1; the kind decides what it means."""
 
     at_seconds: float
     kind: str
@@ -104,9 +104,9 @@ def draw_faults(
     kinds: Sequence[str] = ALL_KINDS,
     destroyed: str = "",
 ) -> list[Fault]:
-    """A plan for ``seconds``: faults of ``nodes``, and of links between them and ``peers``. In order of time.
+    """Return a plan for ``seconds``, in order of time: faults of ``nodes``, and of links between them and ``peers``.
 
-    What destroys durable data is done to ``destroyed`` alone; without a name, to one of ``nodes``.
+    Faults that destroy durable data hit ``destroyed`` only. If it is empty, they hit one of ``nodes``.
     """
     faults: list[Fault] = []
     destroyed = destroyed or random_stream.choice(list(nodes))
@@ -118,8 +118,10 @@ def draw_faults(
 def draw_harsh(
     seed: int, nodes: Sequence[str], seconds: float, disks: Sequence[str], kinds: Sequence[str] = HARSH_KINDS, destroyed: str = ""
 ) -> list[Fault]:
-    """Faults of ``HARSH_KINDS``; what happens to a disk happens to one of ``disks``, and what destroys data to ``destroyed``, or to the
-    first of ``disks``."""
+    """Return faults of ``HARSH_KINDS``.
+
+    A fault of a disk hits one of ``disks``. A fault that destroys data hits ``destroyed``, or the first of ``disks``.
+    """
     faults: list[Fault] = []
     for kind in kinds:
         mine = disks if kind in ("fail_writes", "short_writes") else [destroyed or disks[0]] if kind in DESTRUCTIVE else nodes
@@ -136,7 +138,7 @@ def _draw_kind(rng: random.Random, kind: str, nodes: Sequence[str], peers: Seque
     while at < seconds:
         node = nodes[0] if kind in DESTRUCTIVE else rng.choice(list(nodes))
         peer = rng.choice([peer for peer in peers if peer != node])
-        # Short ones are as likely as long ones, whatever the scale: uniform in the logarithm.
+        # The durations are uniform in the logarithm: short ones are as likely as long ones at any scale.
         shortest, longest = LASTS_SECONDS
         lasts = shortest * (longest / shortest) ** draw()
         yield Fault(at, kind, node, peer, min(lasts, seconds - at), draw())
@@ -148,12 +150,13 @@ def _in_order(faults: Sequence[Fault]) -> list[Fault]:
 
 
 class FaultPlan:
-    """The faults of one run. ``start`` sets their timers; after ``seconds`` everything is healed.
+    """The faults of one run. ``start`` sets their timers. After ``seconds`` everything is healed.
 
-    ``nodes`` may fail; links are cut between them and any node of the simulation or the metadata service. Programs that are to die of
-    a disk's errors are expected to, and are restarted. ``faults`` replays a given list instead of drawing one, and ``harsh``
-    names those of ``HARSH_KINDS`` that are drawn as well. ``servers`` watch how new the metadata are; without them the metadata never
-    come back older. ``storage`` is an operator who knows the bookies; without one no index is damaged and no disk comes back older.
+    ``nodes`` may fail. Links are cut between them and any node of the simulation or the metadata service. A program that must end
+    because of a disk error is expected to end, and is restarted. ``faults`` replays a given list instead of drawing one. ``harsh``
+    names those of ``HARSH_KINDS`` that are also drawn. ``servers`` check the age of the metadata; without servers the metadata
+    never come back older. ``storage`` is an operator who knows the bookies; without one no index is damaged and no disk comes back
+    older.
     """
 
     def __init__(
@@ -186,17 +189,20 @@ class FaultPlan:
 
     @property
     def destroyed(self) -> list[str]:
-        """The machines that lose something that was durable there, and may not start any more."""
+        """Return the machines that lose something durable, and may not start again."""
         return sorted({fault.node for fault in self.faults if fault.kind in DESTRUCTIVE})
 
     @property
     def emptied(self) -> list[str]:
-        """Those of them that may lack entries which they had. An index that was damaged is rebuilt, and then names all of them again."""
+        """Return those of ``destroyed`` that may miss entries which they had.
+
+        A damaged index is rebuilt and then names all entries again, so its machine is not among them.
+        """
         gone = {fault.node for fault in self.faults if fault.kind in DESTRUCTIVE and fault.kind not in _ENTRIES_STAY}
         return sorted(gone | {name for name in self.destroyed if self.sim.nodes[name].disk.wipes_count})
 
     def slept_lately(self, nodes: Collection[str], within_seconds: float) -> bool:
-        """Whether the machine of one of these nodes sleeps, or slept until less than ``within_seconds`` ago."""
+        """Return whether the machine of one of these nodes sleeps, or slept until less than ``within_seconds`` ago."""
         now = self.sim.loop.time() - self._started_at
         return any(
             fault.kind == "suspend" and fault.node in nodes and 0.0 <= now - fault.at_seconds < fault.lasts_seconds + within_seconds
@@ -206,7 +212,7 @@ class FaultPlan:
     def start(self) -> None:
         self._started_at = self.sim.loop.time()
         for name in self.destroyed:
-            # It may find that it cannot vouch for its data any more, and then does not start.
+            # The bookie may find that it cannot vouch for its data, and then it does not start.
             self.sim.nodes[name].expect_at_start(CorruptData, ConfigError)
         for name in self.nodes:
             node = self.sim.nodes[name]
@@ -241,7 +247,7 @@ class FaultPlan:
             node.revive()
         self._disks.heal()
 
-    # -- the kinds: each begins its fault and answers what ends it
+    # -- the kinds: each begins its fault and returns what ends it
 
     def _crash(self, fault: Fault) -> Callable[[], object]:
         node = self.sim.nodes[fault.node]
@@ -259,7 +265,7 @@ class FaultPlan:
         return lambda: self.sim.network.heal(source, target)
 
     def _isolate(self, fault: Fault) -> Callable[[], object]:
-        # From everybody, or from the metadata service alone.
+        # From all nodes, or from the metadata service alone.
         others = [peer for peer in self.peers if peer != fault.node] if fault.amount < 0.5 else [METADATA]
         network = self.sim.network
         network.partition([fault.node], others)
@@ -276,7 +282,7 @@ class FaultPlan:
         return lambda: self.sim.network.heal(fault.node, fault.peer)
 
     def _swizzle(self, fault: Fault) -> None:
-        """Some links of the node are clogged one after the other, each in one direction or both, and opened in another order."""
+        """Clog some links of the node one after the other, each in one direction or both. Open them in another order."""
         sim = self.sim
         rng = random.Random(f"{sim.seed}:{fault.at_seconds}:swizzle")
         links = [link for peer in self.peers if peer != fault.node for link in ((fault.node, peer), (peer, fault.node))]
@@ -376,12 +382,12 @@ class FaultPlan:
         self._disks.rot_index(fault)
 
     def _older_disk(self, fault: Fault) -> None:
-        # Metadata that are older themselves know less of the journal: no promise covers both at once.
+        # Older metadata know less of the journal. No promise covers both faults at once.
         if all(each.kind != "older_metadata" for each in self.faults):
             self._disks.older_disk(fault)
 
     def _wipe(self, fault: Fault) -> Callable[[], object]:
-        """The machine comes back without its data: with nothing at all, or with what says who it is."""
+        """Restart the machine without its data: with nothing at all, or with only the files that identify it."""
         node = self.sim.nodes[fault.node]
         node.crash()
         node.disk.wipe(keep="" if fault.amount < 0.5 else COOKIE_NAME)
@@ -413,8 +419,11 @@ class FaultPlan:
         return self.sim.metadata.start
 
     def _older_metadata(self, fault: Fault) -> None:
-        """The service comes back without the commits of the last seconds, until an operator puts the newer tree back. Not when a server
-        that is up has seen none of these commits: it would go on with the older tree, and the newer one would then be the older."""
+        """Restart the service without the commits of the last seconds, until an operator puts the newer tree back.
+
+        Do nothing when a running server has seen none of these commits. It would continue with the older tree, and the newer tree would
+        then look older.
+        """
         service = self.sim.metadata
         if service.newer is not None or not self.servers:
             return

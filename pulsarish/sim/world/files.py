@@ -1,6 +1,6 @@
 """``Files`` and ``File`` of one process on its node's ``SimDisk``.
 
-The steps of an operation (write, sync, rename, sync the directory) are apart in time, so that a crash falls between any two of them.
+The steps of an operation (write, sync, rename, sync the directory) happen at different times, so a crash can happen between any two.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DIRECTORY_LANE = "files"
 
 
 def sync_steps(disk: SimDisk, path: str, inode: Inode) -> Job[None]:
-    """``fdatasync``: what had been written when it began is durable when it ends, or lost when it fails."""
+    """Simulate ``fdatasync``. What was written when it began is durable when it ends, or is lost when it fails."""
     count = len(inode.unsynced)
     yield disk.draw_sync_seconds()
     lost = disk.sync_fails(path)
@@ -53,7 +53,7 @@ class SimFile:
         self._closed = False
 
     async def write(self, offset_bytes: int, parts: Sequence[Buffer], *, sync: bool) -> None:
-        # Joined when the "thread" runs, not now: a caller that changes its buffers before the write is done is to be found out.
+        # Joined when the "thread" runs, not now. So the simulation detects a caller that changes its buffers before the write is done.
         def job() -> Job[None]:
             self._check_open()
             if parts:
@@ -105,7 +105,7 @@ class SimFile:
 
 
 class SimFiles:
-    """The directories of a node as one of its processes sees them."""
+    """The directories of a node as one of its processes uses them."""
 
     def __init__(self, loop: SimLoop, disk: SimDisk, process: Process) -> None:
         self._loop = loop

@@ -1,4 +1,4 @@
-"""Single calls that are lost: the links of a simulation carry everything between two nodes or nothing."""
+"""Single lost calls. The links of a simulation carry either everything between two nodes or nothing, so they cannot do this."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["FlakyCalls"]
 
 
 class FlakyCalls:
-    """A network that loses calls, on the way there or on the way back."""
+    """A network that loses calls: the request or the answer."""
 
     def __init__(self, inner: Connections, rng: random.Random, chance: float) -> None:
         self.open = inner.open

@@ -1,8 +1,9 @@
-"""``KeyValueIndex`` of a simulated node: batches are whole, a crash loses the unsynced ones as a suffix, as RocksDB's log does, and what
-was synced may rot.
+"""``KeyValueIndex`` of a simulated node.
 
-Like RocksDB it has tables and a log of the batches that no table has yet. A bad record in the log hides all batches from there on at the
-next opening, a bad block in the tables makes its rows unreadable, and a copy of an earlier time may take the place of all of it.
+A batch is applied whole or not at all. A crash loses the unsynced batches as a suffix, as RocksDB's log does. Synced data may be damaged.
+
+Like RocksDB it has tables, and a log of the batches that no table has yet. A bad record in the log hides all batches from there on at the
+next opening. A bad block in the tables makes its rows unreadable. A copy of an earlier time may replace the whole index.
 """
 
 from __future__ import annotations
@@ -24,8 +25,14 @@ __all__ = ["INDEX_DAMAGE", "IndexState", "SimIndex"]
 Batch = tuple[Sequence[tuple[bytes, bytes]], Sequence[bytes]]
 
 INDEX_DAMAGE = ("log", "block", "cut", "older", "evidence")
-"""What may happen to an index at rest: a bit of its log or of a block of its tables rots, its log loses its end, an older copy takes its
-place, or the file next to it is gone that says up to where it was synced."""
+"""Kinds of damage to an index on disk.
+
+* ``log``: a bit of its log is flipped.
+* ``block``: a bit of a block of its tables is flipped.
+* ``cut``: its log loses its end.
+* ``older``: an older copy replaces it.
+* ``evidence``: the file next to it is gone, which says up to where it was synced.
+"""
 
 LOG_BATCHES_MAX = 200
 STALL_CHANCE = 0.002
@@ -33,7 +40,7 @@ STALL_SECONDS = 0.3
 
 
 class IndexState:
-    """The rows of one index on a node's disk; outlives its openers."""
+    """The rows of one index on a node's disk. They outlive the processes that open it."""
 
     def __init__(self) -> None:
         self.rows: dict[bytes, bytes] = {}
@@ -41,21 +48,21 @@ class IndexState:
         self.unsynced: list[Batch] = []
         self.opener: SimIndex | None = None
         self.number = 0
-        """Of the last write."""
+        """The number of the last write."""
         self.synced = 0
-        """Up to which write everything was synced: what the file next to the index says."""
+        """The write up to which everything was synced, as the file next to the index says."""
         self._tables: dict[bytes, bytes] = {}
         self._tables_number = 0
         self._log: list[Batch] = []  # durable
         self._readable = LOG_BATCHES_MAX + 1  # batches of the log that can be read
-        self._bad: tuple[bytes, bytes] | None = None  # first and last row of a block that cannot be read
+        self._bad: tuple[bytes, bytes] | None = None  # first and last row of an unreadable block
         self._evidence_lost = False
 
     def open(self, name: str) -> None:
-        """Read the log. Raises ``CorruptData``, and changes nothing, when synced batches of it cannot be read."""
+        """Read the log. Raises ``CorruptData``, and changes nothing, when synced batches of the log cannot be read."""
         last = self._tables_number + min(len(self._log), self._readable)
         evidence = None if self._evidence_lost else self.synced
-        # As production decides it. There is no trail here: no table of this index gets lost below newer ones.
+        # The same decision as in production. There is no trail here: this index never loses a table below newer ones.
         missing = index_evidence.missing_from(index_evidence.Counter(last, 0, 0), [], evidence)
         if missing:
             raise CorruptData(f"the index in {name} lacks what was synced: {missing}")
@@ -82,7 +89,7 @@ class IndexState:
         self.number += 1
 
     def sync(self, count: int) -> None:
-        """The oldest ``count`` unsynced batches are durable now."""
+        """Make the oldest ``count`` unsynced batches durable."""
         self._log += self.unsynced[:count]
         del self.unsynced[:count]
         self.synced = max(self.synced, self._tables_number + len(self._log))
@@ -90,7 +97,7 @@ class IndexState:
             self._flush()
 
     def _flush(self) -> None:
-        """From memory into the tables; the log begins again."""
+        """Move the batches from memory into the tables and begin the log again."""
         for batch in self._log:
             _apply(self._tables, batch)
         self._tables_number += len(self._log)
@@ -110,18 +117,18 @@ class IndexState:
     # Faults.
 
     def check_readable(self, name: str, first: bytes, last: bytes) -> None:
-        """Raise ``OSError`` when rows of a bad block lie between the two, both included."""
+        """Raise ``OSError`` when rows of a bad block are between ``first`` and ``last``, both included."""
         if self._bad is not None and first <= self._bad[1] and last >= self._bad[0]:
             raise DiskFault(errno.EIO, f"a block of the index in {name} does not match its checksum", name)
 
     def rot_log(self, random_stream: random.Random) -> bool:
-        """Spoil a record of the log; whether it has any."""
+        """Spoil a record of the log. Return whether the log has any."""
         if self._log:
             self._readable = min(self._readable, random_stream.randrange(len(self._log)))
         return bool(self._log)
 
     def rot_block(self, random_stream: random.Random) -> bool:
-        """Spoil a block of the tables; whether they have any."""
+        """Spoil a block of the tables. Return whether the tables have any."""
         keys = sorted(self._tables)
         if keys:
             at = random_stream.randrange(len(keys))
@@ -129,19 +136,19 @@ class IndexState:
         return bool(keys)
 
     def cut_log(self, random_stream: random.Random) -> bool:
-        """Lose the last batches of the log; whether it has any."""
+        """Lose the last batches of the log. Return whether the log has any."""
         if self._log:
             del self._log[random_stream.randrange(len(self._log)) :]
             return True
         return False
 
     def lose_evidence(self) -> bool:
-        """Lose the file next to the index; whether it said anything."""
+        """Lose the file next to the index. Return whether the file said anything."""
         self._evidence_lost = True
         return self.synced > 0
 
     def snapshot(self) -> IndexState:
-        """A copy of what is durable, and of the file next to it."""
+        """Return a copy of what is durable, and of the file next to the index."""
         other = copy(self)
         other._tables, other._log = dict(self._tables), list(self._log)
         other.rows, other.keys, other.unsynced, other.opener = {}, [], [], None
@@ -200,7 +207,7 @@ class SimIndex:
             count = len(state.unsynced)
             yield self._disk.draw_sync_seconds()
             if self._disk.sync_fails(self._directory):
-                # They count as clean and are not durable.
+                # The batches count as clean but are not durable.
                 del state.unsynced[:count]
                 raise DiskFault(errno.EIO, f"{self._disk.name}: cannot sync the index in {self._directory}", self._directory)
             state.sync(count)
@@ -225,7 +232,7 @@ class SimIndex:
             count = max(0, min(limit, behind - first))
             keys = state.keys[behind - count : behind][::-1] if reverse else state.keys[first : first + count]
             if keys:
-                # A page that is not full was looked at to its end.
+                # A page that is not full was read to its end.
                 low, high = min(keys[0], keys[-1]), max(keys[0], keys[-1])
                 state.check_readable(self._directory, start if reverse and count < limit else low, high)
             return [(key, state.rows[key]) for key in keys]

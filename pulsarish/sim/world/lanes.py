@@ -1,7 +1,7 @@
-"""Lanes: what a thread with a queue is in production, as a queue of jobs under virtual time.
+"""Lanes: a production thread with a queue becomes a queue of jobs under virtual time.
 
-A job is a generator that yields how many seconds its next step takes and returns its result. It is not a task: cancelling who waits
-for it does not stop it, as nothing stops a thread in ``fdatasync``. It stops when the process dies, between two of its steps.
+A job is a generator. It yields how many seconds its next step takes, and returns its result. It is not a task: to cancel a caller that
+waits for it does not stop it, because nothing stops a thread in ``fdatasync``. It stops between two steps when the process dies.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Job = Generator[float, None, T]
 
 
 class Lane:
-    """Jobs of one process, one after the other, in the order of ``run``."""
+    """The jobs of one process, run one after the other in the order of ``run``."""
 
     def __init__(self, loop: SimLoop, process: Process) -> None:
         self._loop = loop

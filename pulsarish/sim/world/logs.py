@@ -1,4 +1,4 @@
-"""What the nodes of a simulation log becomes part of its story, each line under the name of its process, and nothing goes to the screen."""
+"""Write what the nodes of a simulation log into its trace. Each line has the name of its process. Nothing goes to the screen."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _ToTrace(logging.Handler):
 
 @contextmanager
 def logs_into(trace: Callable[[str], None], level: int = logging.INFO) -> Generator[None]:
-    """For a while all loggers of the program write to ``trace``."""
+    """Let all loggers of the program write to ``trace`` inside this block."""
     root = logging.getLogger(_ROOT)
     handler = _ToTrace(trace, level)
     was = root.handlers[:], root.level, root.propagate

@@ -1,10 +1,10 @@
 """The event loop of the simulator: virtual time, and an order of callbacks that only the seed decides.
 
-It promises that one seed gives one order of steps, in any process and at any time, and that a node which is dead or paused does not
-run: the loop looks at the context variable ``current_process`` of every callback just before it would run it. Anything that would let
-the real world in (threads, sockets, signals, executors) is refused.
+One seed gives one order of steps, in any process and at any time. A dead or paused node does not run: just before the loop runs a
+callback, it checks the context variable ``current_process`` of the callback. Everything that would let the real world in (threads,
+sockets, signals, executors) is refused.
 
-CPython's private loop interface (``_run_once``, ``_stopping``, ``Handle`` fields) is used, so the version that simulates is 3.11.
+The loop uses CPython's private loop interface (``_run_once``, ``_stopping``, ``Handle`` fields), so simulations run on version 3.11.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from typing import Any, NoReturn, Protocol, TypeVarTuple
 
 __all__ = ["Deadlock", "Owner", "SimHandle", "SimLoop", "SimTask", "TimeLimit", "current_process"]
 
-# A run of a seed takes some hundred thousand steps; one that takes this many goes round and round.
+# A run of a seed takes some hundred thousand steps. A run that takes this many is in an endless loop.
 STEPS_MAX = 30_000_000
 
-# Work is not free: a callback that is ready runs this much later than the one before it, so that a busy loop meets its own time-outs
+# Work takes time: a ready callback runs this much later than the one before it. So a busy loop meets its own timeouts
 # instead of hanging the run forever.
 STEP_SECONDS = 1e-6
 
@@ -55,7 +55,7 @@ class TimeLimit(Exception):
 
 
 class SimHandle(Handle):
-    """A callback that is ready, or once a timer: asyncio's own without what only its debug mode needs. A run is made of these."""
+    """A ready callback, and the base of a timer: asyncio's own without the parts of its debug mode. Runs consist mostly of these."""
 
     __slots__ = ()
     _context: contextvars.Context
@@ -78,7 +78,7 @@ class SimHandle(Handle):
 
 
 class _Timer(SimHandle, TimerHandle):
-    """A cancelled one leaves the heap when its time comes."""
+    """A timer. A cancelled one leaves the heap at its time."""
 
     __slots__ = ()
 
@@ -91,18 +91,18 @@ class _Timer(SimHandle, TimerHandle):
 
 
 class SimTask(asyncio.Task[Any]):
-    """A task whose place in a set does not depend on its address: the standard library iterates sets of tasks."""
+    """A task whose place in a set does not depend on its address, because the standard library iterates sets of tasks."""
 
     number: int
     owner: Owner | None
     born: float  # in virtual seconds
-    reported = False  # another task watches this task's end
+    reported = False  # another task awaits this task
 
     def __hash__(self) -> int:
         return self.number
 
     def place(self) -> str:
-        """Where it waits: its coroutines from the outermost to the innermost that can be seen."""
+        """Return where the task waits: its coroutines from the outermost to the innermost that is visible."""
         names: list[str] = []
         waits_for: object = self.get_coro()
         while isinstance(waits_for, CoroutineType) and waits_for.cr_frame is not None:
@@ -119,7 +119,7 @@ def _refuse(what: str) -> Any:
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """Virtual time. ``failures`` gathers what callbacks and tasks raised and no caller took."""
+    """The event loop with virtual time. ``failures`` collects what callbacks and tasks raised and no caller caught."""
 
     def __init__(self, order: random.Random) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._tasks: list[SimTask] = []
         self._task_count = 0
         self._prune_at = 1024
-        self._graveyard: list[SimHandle] = []  # dropped callbacks: freeing them would run "finally" blocks, which no crash does
+        self._graveyard: list[SimHandle] = []  # dropped callbacks: freeing them would run "finally" blocks, which a crash does not run
         self._ending = False
 
     # -- time and scheduling
@@ -168,7 +168,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return self.call_soon(callback, *args, context=context)
 
     def _run_once(self) -> None:
-        """Rounds until the loop is stopped: in each every callback that is ready then, in an order drawn from the seed."""
+        """Run rounds until the loop is stopped. Each round runs all callbacks that are ready then, in an order drawn from the seed."""
         while not self._stopping:
             queue = self._ready_now()
             self._queue = []
@@ -198,7 +198,10 @@ class SimLoop(asyncio.BaseEventLoop):
                     self.call_exception_handler({"message": f"exception in {handle!r}", "exception": error})
 
     def _ready_now(self) -> list[SimHandle]:
-        """What the next round runs, in the order in which it became ready. Time goes on to the next timer when nothing is."""
+        """Return the callbacks of the next round, in the order in which they became ready.
+
+        If none is ready, advance the time to the next timer.
+        """
         timers, queue = self._timers, self._queue
         if not queue:
             while timers and timers[0][2]._cancelled:
@@ -218,11 +221,11 @@ class SimLoop(asyncio.BaseEventLoop):
         return queue
 
     def put_back(self, handles: list[SimHandle]) -> None:
-        """Run callbacks that were put aside while their process was paused."""
+        """Run the callbacks that were kept while their process was paused."""
         self._queue.extend(handles)
 
     def take_up(self, owner: Owner, since: float) -> None:
-        """Go on with a process whose clock stood still from ``since`` on: its timers still have as long to go as they had then."""
+        """Continue a process whose clock stood still from ``since`` on. Its timers keep the time that they had left."""
         seconds = self._now - since
         late = [timer for timer in owner.aside if isinstance(timer, _Timer) and timer._when > since]
         self.put_back([handle for handle in owner.aside if not (isinstance(handle, _Timer) and handle._when > since)])
@@ -238,7 +241,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def create_task(self, coro: Any, *, name: object = None, context: contextvars.Context | None = None) -> SimTask:
         self._task_count += 1
-        # The number must be there before the constructor registers the task in a set of the standard library.
+        # The number must exist before the constructor registers the task in a set of the standard library.
         task = SimTask.__new__(SimTask)
         task.number = self._task_count
         task.born = self._now
@@ -250,12 +253,12 @@ class SimLoop(asyncio.BaseEventLoop):
         return task
 
     def _prune(self) -> None:
-        """Forget finished tasks. The others are kept alive here: a coroutine that is freed runs its ``finally`` blocks."""
+        """Forget finished tasks. The others stay alive here: a coroutine that is freed runs its ``finally`` blocks."""
         self._tasks = [task for task in self._tasks if not task.done() or task._log_traceback]
         self._prune_at = 2 * len(self._tasks) + 1024
 
     def gather_failures(self) -> None:
-        """At the end of a run, while processes still live: a task that died and whose exception no caller took is a failure."""
+        """Collect failures at the end of a run, while processes still live: tasks that died with an exception that no caller caught."""
         for task in self._tasks:
             alive = task.owner is None or task.owner.alive
             if task.done() and alive and task._log_traceback and not task.reported:
@@ -269,19 +272,19 @@ class SimLoop(asyncio.BaseEventLoop):
             self.failures.append((f"{owner or 'scenario'}: {context.get('message', '?')}", context.get("exception")))
 
     def waiting(self) -> Iterator[SimTask]:
-        """Tasks that are not done, but for those of dead processes."""
+        """Return the tasks that are not done, without those of dead processes."""
         return (task for task in self._tasks if not task.done() and (task.owner is None or task.owner.alive))
 
     def describe_waiting(self) -> str:
-        """Which tasks of live processes wait, and where: for the report of a deadlock."""
+        """Return which tasks of live processes wait, and where, for the report of a deadlock."""
         lines = [f"  {task.owner or 'scenario'}: {task.get_name()} waits in {task.place()}" for task in self.waiting()]
         return "\n".join(lines[:60]) or "  no task waits"
 
     def end(self) -> None:
-        """Close what is left, in creation order, while the loop is still open. All processes must be dead."""
+        """Close the remaining tasks in creation order while the loop is open. All processes must be dead."""
         self._ending = True
         with warnings.catch_warnings():
-            # A crash may stop a task between making a generator's aclose() and awaiting it; Python 3.13 warns of that.
+            # A crash may stop a task after it made a generator's aclose() and before it awaited it. Python 3.13 warns of that.
             warnings.filterwarnings("ignore", message="coroutine method 'aclose'", category=RuntimeWarning)
             self._drop_everything()
         self.close()
@@ -295,7 +298,7 @@ class SimLoop(asyncio.BaseEventLoop):
                     continue
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 work: Coroutine[Any, Any, Any] = task.get_coro()  # type: ignore[assignment]
-                # A "finally" block of a dead node that meets a seam which refuses proves nothing.
+                # A "finally" block of a dead node that calls a seam, which refuses, proves nothing.
                 with contextlib.suppress(Exception, asyncio.CancelledError):
                     work.close()
         self._queue.clear()

@@ -1,12 +1,12 @@
-"""The simulated metadata service: one tree, sessions under virtual time, and the ways in which ZooKeeper's answers fail to come.
+"""The simulated metadata service: one tree, sessions under virtual time, and the ways in which ZooKeeper's answers can fail to arrive.
 
-The service is the network node ``metadata``: cut or clog the link between it and a node to separate them. A session's requests and
-its answers each travel first in, first out, watch events among the answers, as ZooKeeper promises. Everything may be late, and a
-connection may break after a commit was applied and before its answer left (``lost_answer_chance``), or before it was applied.
+The service is the network node ``metadata``. Cut or clog the link between it and a node to separate them. The requests of a session
+arrive in order. So do its answers, with the watch events among them, as ZooKeeper promises. Everything may be late. A connection may
+break after a commit was applied and before its answer left (``lost_answer_chance``), or before the commit was applied.
 
-What a program is told may be in another order: kazoo hands watches and answers over in two threads, so the callback of a watch may come
-after the answer of a read that shows the change (``loose_watch_chance``). And a session may be on a follower that lags (``lag``): its
-reads show an earlier tree and its watches wait, until it commits or syncs, as in ZooKeeper.
+A program may get events in another order: kazoo delivers watches and answers in two threads, so the callback of a watch may come
+after the answer of a read that shows the change (``loose_watch_chance``). A session may be on a follower that lags (``lag``): its
+reads show an earlier tree and its watches wait, until the session commits or syncs, as in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ __all__ = ["METADATA", "Answer", "Connection", "MetadataService", "Request", "co
 
 METADATA = "metadata"  # its name in the network
 SESSION_TIMEOUT_SECONDS = 10.0
-TICK_SECONDS = 0.5  # how often sessions are looked at, as ZooKeeper's tickTime
-# ZooKeeper rounds a session's end up to a tick, so that a holder with an ordinary clock knows first. One whose clock drifts may not.
+TICK_SECONDS = 0.5  # how often the service checks the sessions, as ZooKeeper's tickTime
+# ZooKeeper rounds the end of a session up to a tick, so a holder with an ordinary clock knows first. One whose clock drifts may not.
 EXPIRY_GRACE_MS = 50
 _PASSWORD = bytes(16)
 
@@ -40,14 +40,14 @@ Answer = Any
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a store asks: ``run(service, session_id)`` on arrival; an exception is an answer, too."""
+    """A request of a store. ``run(service, session_id)`` is called on arrival. An exception is an answer, too."""
 
     run: Callable[[MetadataService, int], Answer]
     is_commit: bool = False
 
 
 class Connection:
-    """One connection of a store to the service. What comes over a connection that is not the session's current one is ignored."""
+    """One connection of a store to the service. The service ignores what comes over any connection but the session's current one."""
 
     def __init__(self, network: Network, store: SimMetadata) -> None:
         self.store = store
@@ -59,7 +59,7 @@ class Connection:
 
 @dataclass(slots=True)
 class _Lag:
-    """A session's follower has applied everything up to ``view`` and holds these events back."""
+    """A follower that lags. It has applied everything up to ``view`` and holds these events back."""
 
     view: int
     held: list[Event] = field(default_factory=list)
@@ -67,7 +67,7 @@ class _Lag:
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """What a path was until transaction ``zxid``."""
+    """The state of a path until transaction ``zxid``."""
 
     zxid: int
     node: Versioned | None
@@ -75,7 +75,7 @@ class _Before:
 
 
 def copy_of(tree: Tree) -> Tree:
-    """The tree as it is now; watches are left out."""
+    """Return a copy of the tree without its watches."""
     nodes = [
         (path, Node(n.data, n.czxid, n.mzxid, n.pzxid, n.ctime_ms, n.mtime_ms, n.version, n.creates, n.session_id))
         for path, n in tree.nodes.items()
@@ -90,23 +90,23 @@ class MetadataService:
     def __init__(self, network: Network, random_stream: random.Random) -> None:
         self.network = network
         self.tree = Tree()
-        self.lost_answer_chance = 0.0  # a connection breaks at a commit: half of the times before it is applied, half after
+        self.lost_answer_chance = 0.0  # the chance that a connection breaks at a commit: half before the commit is applied, half after
         self.late_watch_chance = 0.0
         self.late_watch_seconds = 2.0
-        self.loose_watch_chance = 0.0  # the callback comes late by itself, behind answers that came after the event
+        self.loose_watch_chance = 0.0  # the chance that the callback comes late, after answers that came after the event
         self.slow_write_chance = 0.0
         self.slow_write_seconds = 1.0
         self.session_timeout_seconds = SESSION_TIMEOUT_SECONDS
         self.committed: Callable[[Iterable[str]], None] | None = None
-        """Told the paths that a commit has touched, right after it: for who watches what must hold at every moment."""
+        """Called with the paths that a commit has changed, right after it. For checks of what must hold at every moment."""
         self._random = random_stream
         self._connections: dict[int, Connection] = {}  # by session, the current one
         self._lagging: dict[int, _Lag] = {}  # by session
-        self._past: dict[str, list[_Before]] = {}  # what those still see, oldest first
+        self._past: dict[str, list[_Before]] = {}  # what lagging sessions still see, oldest first
         self.forgotten: dict[str, None] = {}
-        """Nodes that no read shows although they are there, as those that a damaged snapshot lacks."""
+        """Nodes that no read shows although they exist, like those that are missing in a damaged snapshot."""
         self.newer: Tree | None = None
-        """The tree that was taken away: what the service shows is older."""
+        """The tree that was removed. The service shows an older one."""
         self._down = False
         self._next_session = 0x1000
         self._ticking = False
@@ -114,7 +114,7 @@ class MetadataService:
     # -- faults
 
     def stop(self) -> None:
-        """The process dies. Everything that it has answered is durable, sessions too; connections and watches are gone."""
+        """Stop the process. Everything that it has answered is durable, sessions too. Connections and watches are gone."""
         if not self._down:
             self.network.trace("meta service stops")
             self._down = True
@@ -122,7 +122,7 @@ class MetadataService:
                 self.break_connection(session_id)
 
     def start(self, tree: Tree | None = None) -> None:
-        """The process is there again, with what it had or with another ``tree``."""
+        """Start the process again, with its old tree or with another ``tree``."""
         if not self._down:
             return
         if tree is not None:
@@ -135,14 +135,14 @@ class MetadataService:
         self._tick_later()
 
     def go_back(self, older: Tree) -> None:
-        """The process dies and comes back with less than it had answered."""
+        """Restart the process with less than it had answered."""
         if self.newer is None:
             self.stop()
             self.newer = self.tree
             self.start(older)
 
     def bring_back(self) -> None:
-        """An operator puts the newer tree back. What was written to the older one is gone."""
+        """Put the newer tree back, as an operator does. Writes to the older tree are lost."""
         if self.newer is not None:
             self.stop()
             newer, self.newer = self.newer, None
@@ -150,31 +150,31 @@ class MetadataService:
 
     @property
     def truth(self) -> Tree:
-        """What was promised, whatever the service shows."""
+        """Return the tree that was promised, whatever the service shows."""
         return self.tree if self.newer is None else self.newer
 
     def expire(self, session_id: int) -> None:
-        """Expire a session now; its holder learns of it when it next hears from the service."""
+        """Expire a session now. Its holder learns it from the next answer of the service."""
         if session_id in self.tree.sessions:
             self.network.trace(f"meta expire {session_id:x}")
             self._close_session(session_id)
 
     def break_connection(self, session_id: int) -> None:
-        """Break the connection of a session; the session lives on and its store connects again."""
+        """Break the connection of a session. The session stays alive and its store connects again."""
         connection = self._connections.pop(session_id, None)
-        # The next follower is asked for a view that is no older, and watches are registered there again.
+        # The store asks the next follower for a view that is no older, and registers its watches there again.
         self._forget_lag(session_id)
         if connection is not None:
             self._break(connection)
 
     def lag(self, session_id: int) -> None:
-        """The follower that serves this session falls behind: reads are stale and watches wait until ``catch_up``."""
+        """Let the follower of this session fall behind: reads are stale and watches wait until ``catch_up``."""
         if session_id in self._connections and session_id not in self._lagging:
             self.network.trace(f"meta lag {session_id:x}")
             self._lagging[session_id] = _Lag(self.tree.zxid)
 
     def catch_up(self, session_id: int) -> None:
-        """Its follower has applied everything again."""
+        """Let the follower of this session apply everything."""
         self._advance(session_id)
         self._forget_lag(session_id)
 
@@ -192,8 +192,11 @@ class MetadataService:
         return not self._down and self.network.state(node, METADATA) == "open" and self.network.state(METADATA, node) == "open"
 
     def attach(self, connection: Connection, session_id: int) -> int | None:
-        """A store connects: ``session_id`` 0 asks for a new session. Answers the session's id, or 0 when it has expired; nothing while the
-        service is down. As production's store it does not say what it has seen: it finds out by itself that the tree is older."""
+        """Attach a store. ``session_id`` 0 asks for a new session.
+
+        Return the id of the session, 0 when the session has expired, or None while the service is down. Like production's store it does not
+        say what it has seen: it finds out itself that the tree is older.
+        """
         if self._down:
             return None
         now_ms = self._now_ms()
@@ -204,7 +207,7 @@ class MetadataService:
             self._tick_later()
         elif not self.tree.touch(session_id, now_ms):
             return 0
-        # A client registers again what it still waits for.
+        # A client registers its open watches again.
         self.tree.drop_watches(session_id)
         self._forget_lag(session_id)
         connection.session_id = session_id
@@ -213,7 +216,7 @@ class MetadataService:
         return session_id
 
     def handle(self, connection: Connection, number: int, request: Request) -> None:
-        """A request has arrived over a connection; its answer goes back unless something breaks."""
+        """Handle a request that arrived over a connection. Its answer goes back unless something breaks."""
         session_id = connection.session_id
         if self._connections.get(session_id) is not connection:
             return
@@ -233,7 +236,7 @@ class MetadataService:
         zxid = self._view(session_id)
         connection.back.carry(lambda: connection.store.hear(connection, number, answer, zxid), extra)
 
-    # -- requests: each runs at one instant on the tree
+    # -- requests: each runs at one moment on the tree
 
     def get(self, session_id: int, path: str, watch: bool) -> Answer:
         if path in self.forgotten:
@@ -261,7 +264,7 @@ class MetadataService:
     def commit(self, session_id: int, ops: Sequence[Op]) -> list[str | int]:
         before = self._look_at(path for op in ops for path in (op.path, parent_of(op.path)))
         outcome = self.tree.commit(session_id, tree_ops(ops), self._now_ms())
-        # Its answer comes when the follower has applied it, a refusal too, and with it everything before.
+        # The answer comes when the follower has applied the commit and everything before it. A refusal waits as well.
         if not isinstance(outcome, Committed):
             self._advance(session_id)
             raise refusal_error(ops, outcome)
@@ -277,7 +280,7 @@ class MetadataService:
         self._advance(session_id)
 
     def close(self, session_id: int) -> None:
-        """Its holder ends the session; the answer is the last thing that goes over the connection."""
+        """End a session for its holder. The answer is the last message on the connection."""
         self._forget_lag(session_id)
         self._end_session(session_id)
         del self._connections[session_id]
@@ -289,24 +292,24 @@ class MetadataService:
         return None if node is None else versioned(node)
 
     def _look_at(self, paths: Iterable[str]) -> dict[str, tuple[Versioned | None, list[str] | None]]:
-        """What these are now, when a reader will go on seeing it."""
+        """Return the current state of these paths, when some reader will still see it after the change."""
         return {path: (self._versioned(path), self.tree.children(path)) for path in paths} if self._lagging else {}
 
     def _remember(self, outcome: Committed, before: dict[str, tuple[Versioned | None, list[str] | None]]) -> None:
         if self._lagging:
             for path in outcome.touched_paths:
-                # What was not looked at is a sequential node: it was not there.
+                # A path without a state is a sequential node: it did not exist before.
                 self._past.setdefault(path, []).append(_Before(outcome.zxid, *before.get(path, (None, None))))
 
     def _seen_by(self, session_id: int, path: str) -> _Before | None:
-        """What the session's follower still shows; ``None``: what there is."""
+        """Return what the session's follower still shows of a path. ``None``: the current state."""
         lag = self._lagging.get(session_id)
         if lag is None:
             return None
         return next((before for before in self._past.get(path, ()) if before.zxid > lag.view), None)
 
     def _view(self, session_id: int) -> int:
-        """The transaction up to which the session's follower has come."""
+        """Return the transaction up to which the session's follower has come."""
         lag = self._lagging.get(session_id)
         return self.tree.zxid if lag is None else lag.view
 

@@ -1,4 +1,4 @@
-"""``MetadataStore`` of one process in the simulation: a session with the metadata service and what its holder hears of it."""
+"""``MetadataStore`` of one process in the simulation: a session with the metadata service and the events that its holder gets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Pending:
 
 
 class SimMetadata:
-    """The store. It keeps itself connected; ``LOST`` is decided by the node's own clock, or said by the service."""
+    """The store. It keeps itself connected. The node's own clock or the service decides that the session is ``LOST``."""
 
     def __init__(self, service: MetadataService, process: Process, clock: SimClock) -> None:
         self.process = process
@@ -43,8 +43,8 @@ class SimMetadata:
         self._clock = clock
         self._network = service.network
         self._listeners: list[Callable[[SessionState], None]] = []
-        self._connection: Connection | None = None  # the one that is attached
-        self._attempt: Connection | None = None  # the one that asks to be
+        self._connection: Connection | None = None  # the attached connection
+        self._attempt: Connection | None = None  # the connection that asks to be attached
         self._pending: dict[int, _Pending] = {}  # sent and not answered, oldest first
         self._next_request = 0
         self._watches: dict[tuple[bool, str], dict[Watch, None]] = {}  # (of children, path)
@@ -54,7 +54,7 @@ class SimMetadata:
         self._closed = False
         self._opened = asyncio.Event()
         if service.reachable(process.node.name):
-            # Booting has included the first connection, so that a test need not wait for it.
+            # The boot includes the first connection, so a test need not wait for it.
             connection = Connection(self._network, self)
             attached = service.attach(connection, 0)
             assert attached, "a reachable process opens sessions"
@@ -72,7 +72,7 @@ class SimMetadata:
         self._listeners.append(changed)
 
     async def get_many(self, paths: Sequence[str], *, watch: Watch | None = None) -> list[Versioned | None]:
-        # Each path is read at an instant of its own, as a pipeline of reads is in production.
+        # Each path is read at a time of its own, as a pipeline of reads in production.
         futures = [
             self._send(
                 Request(partial(MetadataService.get, path=path, watch=watch is not None)),
@@ -109,7 +109,7 @@ class SimMetadata:
             return
         self._closed = True
         if self._connection is not None:
-            # When this fails the session ends by itself, after its time-out.
+            # When this fails, the session ends after its timeout.
             with contextlib.suppress(OutcomeUnknown, SessionLost):
                 await self._send(Request(MetadataService.close), None, closing=True)
         self._attempt = None
@@ -135,7 +135,7 @@ class SimMetadata:
         connection.out.carry(lambda: self._service.handle(connection, number, request))
         return future
 
-    # -- hearing: called by the network; handled in the process, in the order of arrival
+    # -- receiving: called by the network; handled in the process, in the order of arrival
 
     def hear(self, connection: Connection, number: int, answer: Answer, zxid: int) -> None:
         self._put(lambda: self._answered(connection, number, answer, zxid))
@@ -213,7 +213,7 @@ class SimMetadata:
         self._network.loop.call_later(seconds / self._clock.rate, callback, *args, context=self.process.context)
 
     def _keep_alive(self, connection: Connection) -> None:
-        """A third of the time-out after the last: ask for a sign of life; two thirds without any: the connection is dead."""
+        """Send a ping a third of the timeout after the last one. After two thirds without any answer, treat the connection as dead."""
         if connection is not self._connection:
             return
         if self._clock.monotonic() - self._heard_at > self._timeout() * 2 / 3:
@@ -235,7 +235,7 @@ class SimMetadata:
             self._check_lost(self.session_id)
 
     def _check_lost(self, session_id: int) -> None:
-        """As the seam says: the session is lost one time-out after the last answered request was sent, by our own clock."""
+        """Check by our own clock, as the seam says: a session is lost one timeout after the last answered request was sent."""
         if session_id != self.session_id or self.state is not SessionState.SUSPENDED or session_id == 0:
             return
         left = self._last_answered_sent_at + self._timeout() - self._clock.monotonic()
@@ -245,7 +245,7 @@ class SimMetadata:
             self._later(left + 0.001, self._check_lost, session_id)
 
     def _lose(self, why: str) -> None:
-        """The session is gone for its holder; a new one is asked for."""
+        """Report the session as lost to its holder and ask for a new one."""
         self._network.trace(f"meta lost {self.process} {self.session_id:x}: {why}")
         self._connection = None
         self.session_id = 0
@@ -266,7 +266,7 @@ class SimMetadata:
                 watch(path)
 
     def _reconnect(self) -> None:
-        """Try until attached: to the same session, or to a new one once it is lost."""
+        """Try until attached: to the same session, or to a new one when the session is lost."""
         connection = self._attempt = Connection(self._network, self)
         asked = self.session_id
 
@@ -286,7 +286,7 @@ class SimMetadata:
             self._reconnect()
 
     def _attach_answered(self, connection: Connection, asked: int, answer: int) -> None:
-        # An answer for a session that was lost meanwhile is of no use; the attempt is given up in its time.
+        # An answer for a session that was lost in the meantime is useless. The attempt ends at its own timeout.
         if connection is not self._attempt or asked != self.session_id:
             return
         self._attempt = None

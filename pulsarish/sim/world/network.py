@@ -1,9 +1,9 @@
 """The simulated network: delays, silence and resets between nodes.
 
-Every direction of every connection is a ``_Wire``: first in, first out, with a drawn delay for each item. What can go wrong is a
-property of the link, that is of an ordered pair of node names: a link can be cut (one way; nothing passes, and when it heals some
-connections turn out to be dead) or clogged (nothing passes for a while, nothing is lost), and a node can be slow. A dead process resets
-its connections after a delay; a paused one says nothing at all.
+Every direction of every connection is a ``Wire``: first in, first out, with a drawn delay for each item. Faults are properties of a link,
+which is an ordered pair of node names. A link can be cut: it is one way and carries nothing, and after it heals some connections are
+found dead. A link can be clogged: it carries nothing for a while, and nothing is lost. A node can be slow. A dead process resets its
+connections after a delay. A paused process sends nothing at all.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 
 __all__ = ["Network", "Service", "Wire"]
 
-DELAY_SECONDS = 0.0002  # the least a message takes; the mean adds as much again
-SLOW_DELAY_CHANCE = 0.01  # a queue in some switch
+DELAY_SECONDS = 0.0002  # the least delay of a message; the mean delay adds as much again
+SLOW_DELAY_CHANCE = 0.01  # waiting in the queue of a switch
 SLOW_DELAY_SECONDS = 0.02
-DEAD_AFTER_PARTITION_CHANCE = 0.5  # that a connection did not survive a partition
+DEAD_AFTER_PARTITION_CHANCE = 0.5  # the chance that a connection did not survive a partition
 
 State = Literal["open", "clogged", "cut"]
 Accept = Callable[["SimStream"], Awaitable[None]]
 
 
 class Service:
-    """What listens on an address: a process, its handlers by method name, and the server ends that are open."""
+    """A listener on an address: a process, its handlers by method name, and the open server ends."""
 
     def __init__(self, process: Process, accept: dict[str, Accept]) -> None:
         self.process = process
         self.accept = accept
         self.streams: dict[int, SimStream] = {}
-        self.idle: asyncio.Event | None = None  # set when the last stream ends, once a task waits for that
+        self.idle: asyncio.Event | None = None  # set when the last stream ends, if a task waits for that
 
     def add(self, stream: SimStream) -> None:
         self.streams[stream.number] = stream
@@ -62,11 +62,11 @@ class Wire:
         self._network = network
         self._items: deque[tuple[float, Callable[[], None]]] = deque()
         self._last_arrival = 0.0
-        self._stalled = False  # something has arrived at a link that lets nothing through
+        self._stalled = False  # an item has arrived at a link that carries nothing
         self._dead = False
 
     def carry(self, deliver: Callable[[], None], extra_seconds: float = 0.0) -> None:
-        """Have ``deliver`` called at the other end, after everything that was sent before."""
+        """Call ``deliver`` at the other end, after everything that was sent before."""
         if self._dead:
             return
         network = self._network
@@ -76,7 +76,7 @@ class Wire:
         network.loop.call_at(arrival, self.pump, context=network.context)
 
     def pump(self) -> None:
-        """Deliver what has arrived, unless the link lets nothing through."""
+        """Deliver what has arrived, unless the link carries nothing."""
         items, network = self._items, self._network
         now = network.loop.time()
         while items and items[0][0] <= now:
@@ -88,12 +88,12 @@ class Wire:
             items.popleft()[1]()
 
     def go_on(self) -> None:
-        """The link is open again."""
+        """Deliver again: the link is open."""
         self._stalled = False
         self._network.loop.call_soon(self.pump, context=self._network.context)
 
     def kill(self) -> None:
-        """Nothing that is on its way arrives, nor anything sent later: a gap would break the promise of order."""
+        """Deliver nothing more: neither what is on its way nor what is sent later. A gap would break the promise of order."""
         self._dead = True
         self._items.clear()
 
@@ -113,21 +113,21 @@ class Network:
         self._refusing: dict[str, None] = {}
         self._garbling: dict[str, float] = {}
         self._next_port = 20_000
-        self._streams: dict[int, SimStream] = {}  # the client ends of live connections, by number, so in creation order
+        self._streams: dict[int, SimStream] = {}  # the client ends of live connections by number, which is the order of creation
         self._next_stream = 0
 
     # -- faults
 
     def cut(self, source: str, target: str) -> None:
-        """Let nothing through from one node to another. One way; cut both for a full partition."""
+        """Let nothing through from one node to another. This is one way: cut both for a full partition."""
         self._set_state(source, target, "cut")
 
     def clog(self, source: str, target: str) -> None:
-        """Hold everything on this link until ``heal``; nothing is lost."""
+        """Hold everything on this link until ``heal``. Nothing is lost."""
         self._set_state(source, target, "clogged")
 
     def heal(self, source: str, target: str) -> None:
-        """Open a link again. Connections that were open over a cut link either go on or are found dead."""
+        """Open a link again. Connections that were open over a cut link either continue or are found dead."""
         was = self.state(source, target)
         if was == "open":
             return
@@ -141,7 +141,7 @@ class Network:
             wire.go_on()
 
     def stall(self, wire: Wire) -> None:
-        """Something waits at a link that lets nothing through."""
+        """Note that an item waits at a link that carries nothing."""
         self._stalled.setdefault(wire.link, []).append(wire)
 
     def partition(self, side: list[str], other: list[str]) -> None:
@@ -152,13 +152,13 @@ class Network:
                 self.cut(b, a)
 
     def reset(self, node: str, amount: float) -> None:
-        """One of the node's connections is reset at both ends while everything else goes on; ``amount``, from 0 to 1, says which."""
+        """Reset one of the node's connections at both ends. Everything else continues. ``amount``, from 0 to 1, chooses the connection."""
         mine = [stream for stream in self._streams.values() if node in stream.wires()[0].link]
         if mine:
             mine[int(amount * len(mine) * 0.999)].lose("connection reset by peer")
 
     def refuse(self, node: str, refuses: bool) -> None:
-        """New connections to the node are refused while its process and its open connections live on: a full backlog, a firewall."""
+        """Refuse new connections to the node. Its process and its open connections continue, as with a full backlog or a firewall."""
         self.trace(f"net {'refuse' if refuses else 'accept'} {node}")
         if refuses:
             self._refusing[node] = None
@@ -169,9 +169,10 @@ class Network:
         return node in self._refusing
 
     def garble(self, node: str, chance: float) -> None:
-        """A bit of a message's records is another one on its way from or to the node, with this chance; 0 ends it.
+        """Flip a bit in the records of messages from or to the node, with this chance. 0 ends it.
 
-        The small fields before the records stay: nothing but the checksum of the transport covers them, and TCP breaks off there.
+        The small fields before the records stay as they are: only the checksum of the transport covers them, and there TCP breaks the
+        connection.
         """
         self.trace(f"net garble {node} {chance:g}")
         if chance:
@@ -180,7 +181,7 @@ class Network:
             self._garbling.pop(node, None)
 
     def carried(self, link: tuple[str, str], message: bytes) -> bytes:
-        """What arrives of a message on this link."""
+        """Return what arrives of a message on this link."""
         chance = max(self._garbling.get(link[0], 0.0), self._garbling.get(link[1], 0.0)) if self._garbling else 0.0
         if not chance or not self.chance(chance):
             return message
@@ -203,7 +204,7 @@ class Network:
             self.heal(source, target)
 
     def slow(self, node: str, extra_seconds: float) -> None:
-        """Every message to or from the node takes this much longer; 0 ends it."""
+        """Let every message to or from the node take this much longer. 0 ends it."""
         self._slowness[node] = extra_seconds
         self.trace(f"net slow {node} {extra_seconds:g}")
 
@@ -229,7 +230,7 @@ class Network:
         return delay
 
     def listen(self, address: str, service: Service) -> str:
-        """Register a listener; the real address. A port in use raises ``OSError``."""
+        """Register a listener and return the real address. Raises ``OSError`` when the port is in use."""
         host, _, port = address.rpartition(":")
         if port == "0":
             self._next_port += 1
@@ -249,7 +250,7 @@ class Network:
         return self._services.get(address)
 
     def number(self) -> int:
-        """A number for a new connection."""
+        """Return a number for a new connection."""
         self._next_stream += 1
         return self._next_stream
 
@@ -263,15 +264,15 @@ class Network:
         self._streams[client.number] = client
 
     def forget(self, number: int) -> None:
-        """The connection is closed at both ends."""
+        """Forget a connection that is closed at both ends."""
         self._streams.pop(number, None)
 
     def is_open(self, number: int) -> bool:
-        """Whether a connection is open at its client's end."""
+        """Return whether a connection is open at its client's end."""
         client = self._streams.get(number)
         return client is not None and client.is_open
 
     def process_died(self, process: Process) -> None:
-        """Its machine resets what it had open; a peer behind a cut link hears it when the link heals."""
+        """Reset the open connections of a dead process, as its machine does. A peer behind a cut link learns it when the link heals."""
         for stream in list(self._streams.values()):
             stream.process_died(process)

@@ -1,8 +1,8 @@
-"""Nodes: machines that run one process at a time, and what a crash, a pause and a restart do to it.
+"""Nodes: machines that run one process at a time, and what a crash, a pause and a restart do to them.
 
-A ``Node`` is the machine: its name, clock and disk last. A ``Process`` is one life of the program on it. Code belongs to a process by
-the context variable ``current_process``; when the process dies, its callbacks are never run again, so no ``except`` and no ``finally``
-block of it runs either, exactly as after ``kill -9``. ``world.py`` builds what a process gets to touch.
+A ``Node`` is the machine: its name, clock and disk last. A ``Process`` is one life of the program on it. The context variable
+``current_process`` says to which process code belongs. When the process dies, its callbacks never run again. So none of its ``except``
+and ``finally`` blocks runs, exactly as after ``kill -9``. ``world.py`` builds the seams of a process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Main", "Node", "NodeDied", "Process", "SimClock", "SimTasks"]
 # 2026-01-01T00:00:00Z: an ordinary date, so that stamps look like stamps.
 EPOCH_MS = 1_767_225_600_000
 
-# What a bookie cannot go on without: it ends when a fault of the disk meets one of these.
+# Tasks that a bookie cannot run without: the bookie ends when a disk fault hits one of these.
 DISK_TASKS = ("journal", "journal-prepare", "checkpoint", "garbage")
 
 Main = Callable[[World], Coroutine[Any, Any, Any]]
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class NodeDied(Exception):
-    """The node died while the scenario waited for code that ran in it, or a dead process touched the world."""
+    """The node died while the scenario waited for code in it, or a dead process called a seam."""
 
 
 class Process:
@@ -49,7 +49,7 @@ class Process:
         self.paused = False
         self.aside: list[SimHandle] = []
         self.at_death: list[Callable[[], None]] = []
-        self.ready: Callable[[], Awaitable[None]]  # set with its world: the first session with the metadata store is open
+        self.ready: Callable[[], Awaitable[None]]  # set with its world, when the first session with the metadata store is open
         self.context = contextvars.Context()
         self.context.run(current_process.set, self)
 
@@ -57,30 +57,30 @@ class Process:
         return f"{self.node.name}#{self.incarnation}"
 
     def check(self) -> None:
-        """Every seam calls this first: a dead process touches nothing, not even from a ``finally`` block at the end of the run."""
+        """Raise ``NodeDied`` for a dead process. Every seam calls this first, so not even a late ``finally`` block changes anything."""
         if not self.alive:
             raise NodeDied(f"{self} is dead")
 
 
 class SimClock:
-    """A node's clock: ``rate`` is how fast it runs against true time, ``wall_offset_ms`` how wrong its calendar is."""
+    """A node's clock. ``rate`` is its speed against true time, ``wall_offset_ms`` the error of its calendar."""
 
     def __init__(self, loop: SimLoop, random_stream: random.Random) -> None:
         self._loop = loop
         self._rate = 1 + random_stream.uniform(-200e-6, 200e-6)
-        # What the clock showed at some true time, from which it runs on at its rate.
+        # What the clock showed at some true time. From there it runs at its rate.
         self._shown = random_stream.uniform(0, 1000)
         self._shown_at = loop.time()
         self._stopped_at: float | None = None
         self.wall_offset_ms = random_stream.randrange(-500, 500)
 
     def stop(self) -> None:
-        """Stand still, as the monotonic clock of a machine that is suspended."""
+        """Stand still, like the monotonic clock of a suspended machine."""
         if self._stopped_at is None:
             self._stopped_at = self._loop.time()
 
     def go_on(self) -> float | None:
-        """Run on from where it stood; since when it did. The calendar has gone on meanwhile."""
+        """Run again from where it stood. Return since when it stood still. The calendar has continued."""
         since = self._stopped_at
         if since is not None:
             self._shown, self._shown_at = self.monotonic(), self._loop.time()
@@ -127,7 +127,7 @@ class SimTasks:
         if not self._process.alive:
             work.close()
         self._process.check()
-        # A copy, so that what one task sets in its context stays its own.
+        # A copy, so that a change of a task's context stays in this task.
         task = self._loop.create_task(work, name=name, context=self._process.context.copy())
         task.reported = True
         task.add_done_callback(lambda done: self._done(done, critical, scope), context=self._process.context)
@@ -144,7 +144,7 @@ class SimTasks:
 
     def contain(self, task: str, error: BaseException, scope: Scope) -> None:
         self.contained_failures[scope.kind] += 1
-        # Contained or not, the program met an unforeseen error.
+        # Contained or not, the program raised an unexpected error.
         self._process.node.report(f"task {task} of {scope.kind.value} {scope.name} failed", error)
         scope.end(error)
 
@@ -169,13 +169,13 @@ class Node:
         self.world: World | None = None
         self.expected_errors: tuple[type[BaseException], ...] = ()
         self.start_errors: tuple[type[BaseException], ...] = ()
-        """What may end the program before it is ready."""
+        """Errors that may end the program before it is ready."""
         self.disk_tasks: tuple[str, ...] = DISK_TASKS
         """Names of tasks that may end the program when a fault was injected into the disk."""
         self.full_disk_ends = False
-        """Whether its disk is filled so suddenly that the program cannot stop in time; otherwise it must."""
+        """Whether the disk fills so suddenly that the program cannot stop in time. Otherwise the program must stop in time."""
         self.restart_after_seconds: float | None = None
-        self.ends: list[BaseException] = []  # what made the program end itself, in every life
+        self.ends: list[BaseException] = []  # why the program ended itself, in every life
         self._loop = loop
         self._build_world = build_world
         self._trace = trace
@@ -195,11 +195,14 @@ class Node:
 
     @property
     def session_id(self) -> int:
-        """The session that its process has with the metadata service; 0 when there is none."""
+        """Return the id of the session that its process has with the metadata service, 0 when there is none."""
         return self.world.metadata.session_id if self.world is not None else 0
 
     def start(self, main: Main | None = None) -> World:
-        """Boot. ``main(world)`` runs in the node as its critical task, and again at every restart; without it only a world is made."""
+        """Boot the machine. ``main(world)`` runs in the node as its critical task, and again at every restart.
+
+        Without ``main`` only a world is made.
+        """
         assert not self.alive, f"{self.name} is up already"
         self._main = main or self._main
         self.incarnation += 1
@@ -211,12 +214,12 @@ class Node:
         return self.world
 
     async def _boot(self, main: Main, process: Process, world: World) -> None:
-        # A program is handed a connected metadata store, as in production.
+        # The program gets a connected metadata store, as in production.
         await process.ready()
         await main(world)
 
     def restart(self) -> World:
-        """Crash if it is up, then boot the same ``main`` in a new process on the same disk."""
+        """Crash the node if it is up. Then boot the same ``main`` in a new process on the same disk."""
         self.crash()
         return self.start()
 
@@ -226,7 +229,7 @@ class Node:
             self.start()
 
     def crash(self) -> None:
-        """Power off: the process is gone between two of its steps, and the disk keeps any torn subset of what was not synced."""
+        """Switch the power off. The process ends between two steps, and the disk keeps any torn subset of the unsynced data."""
         process = self.process
         if process is None or not process.alive:
             return
@@ -239,19 +242,19 @@ class Node:
         process.at_death.clear()
 
     def pause(self) -> None:
-        """SIGSTOP: nothing of the process runs, its peers hear nothing, messages for it wait."""
+        """Stop the process like SIGSTOP: it does not run, peers get nothing from it, messages for it wait."""
         if self.process is not None and self.process.alive and not self.process.paused:
             self._trace(f"pause {self.process}")
             self.process.paused = True
 
     def suspend(self) -> None:
-        """The machine sleeps: as ``pause``, and its clock stands still."""
+        """Put the machine to sleep: like ``pause``, and its clock stands still."""
         if self.alive and not self.paused:
             self.pause()
             self.clock.stop()
 
     def resume(self) -> None:
-        """SIGCONT, or the machine wakes up."""
+        """Continue the process like SIGCONT, or wake the machine."""
         process = self.process
         if process is None or not process.alive or not process.paused:
             return
@@ -265,25 +268,27 @@ class Node:
         process.aside = []
 
     def expect(self, *errors: type[BaseException]) -> None:
-        """From now on anything of the program may raise these without failing the seed. For tests of one thing; a cluster excuses what ends
-        a program by the task's name, with ``start_errors`` and ``disk_tasks``."""
+        """Let any task of the program raise these errors without failing the seed, from now on.
+
+        For tests of one thing. A cluster excuses the end of a program by the name of the task, with ``start_errors`` and ``disk_tasks``.
+        """
         self.expected_errors += errors
 
     def expect_at_start(self, *errors: type[BaseException]) -> None:
-        """From now on the program may end of these before it is ready without failing the seed."""
+        """Let the program end with these errors before it is ready without failing the seed, from now on."""
         self.start_errors += errors
 
     def _may_end(self, name: str, error: BaseException) -> bool:
         fault = injected_fault(error)
         injected = fault is not None and (fault.errno != errno.ENOSPC or self.full_disk_ends)
         if name == self._main_name:
-            # A program may look at the free space itself and refuse to start.
+            # A program may check the free space and refuse to start.
             full = isinstance(error, OSError) and error.errno == errno.ENOSPC and self.disk.capacity_bytes < CAPACITY_BYTES
             return injected or full or isinstance(error, self.start_errors)
         return injected and name in self.disk_tasks
 
     def report(self, what: str, error: BaseException) -> None:
-        """Something of the program raised what no caller took: a failure of the seed unless it was expected."""
+        """Record an error that no caller caught. It fails the seed unless it was expected."""
         if not isinstance(error, self.expected_errors):
             self._loop.failures.append((f"{self.process}: {what}", error))
 
@@ -321,7 +326,7 @@ class Node:
                 process.at_death.remove(died)
 
     def ended_by(self, process: Process, task: str, error: BaseException) -> None:
-        """Called in the node when one of its critical tasks has failed."""
+        """End the process because one of its critical tasks has failed. Called in the node."""
         self._trace(f"end {process} {task}: {error!r}")
         self.ends.append(error)
         if not self._may_end(task, error):

@@ -1,4 +1,4 @@
-"""The two ends of a simulated stream: ordered whole messages until broken."""
+"""The two ends of a simulated stream: whole messages in order until the stream breaks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["SimStream"]
 
-# What a sender may be ahead of the reader at the other end before ``send`` waits: gRPC and the kernel together take about this much.
+# How far a sender may be ahead of the reader before ``send`` waits. gRPC and the kernel together buffer about this much.
 SEND_AHEAD_BYTES = 4 * 1024 * 1024
-YIELD_CHANCE = 0.25  # that ``send`` lets other tasks run although the transport has room
-SETTLE_SECONDS = 1.0  # until an end of a connection that a partition killed has noticed it
+YIELD_CHANCE = 0.25  # the chance that ``send`` lets other tasks run although the transport has room
+SETTLE_SECONDS = 1.0  # until an end of a connection that a partition killed notices it
 
 
 class SimStream:
-    """One end. ``other`` is set when both exist; a message reaches it by this end's wire."""
+    """One end of a stream. ``other`` is set when both exist. This end's wire carries messages to it."""
 
     other: SimStream
 
@@ -35,13 +35,13 @@ class SimStream:
         self._network = network
         self._out = out
         self._inbox: deque[bytes] = deque()
-        self._unread_bytes = 0  # sent by the other end and not yet received here, on its way or in the inbox
+        self._unread_bytes = 0  # sent by the other end and not received here yet: on its way or in the inbox
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
         self._broken: str | None = None
-        self._finished = False  # this end sends no more
-        self._ended = False  # the other end sends no more, and everything it sent is in the inbox
-        self._closed = False  # a client's end: the server has finished, so nothing of ours is read any more
+        self._finished = False  # this end sends nothing more
+        self._ended = False  # the other end sends nothing more, and everything that it sent is in the inbox
+        self._closed = False  # for a client's end: the server has finished, so it reads nothing more of ours
         self._is_server = False
 
     def wires(self) -> tuple[Wire, Wire]:
@@ -49,7 +49,7 @@ class SimStream:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has not seen its end: a process that died in the midst of connecting leaves a connection half open."""
+        """Return whether this end has not seen its end. A process that dies while it connects leaves a half-open connection."""
         return self._broken is None and not self._closed
 
     # -- the seam
@@ -104,13 +104,13 @@ class SimStream:
             self._out.carry(lambda: other._break(f"the peer broke the stream: {reason}"))
 
     def draw_size(self, most: int) -> int:
-        """How much of ``most`` bytes goes out at once on a byte connection: mostly all, sometimes a piece cut anywhere."""
+        """Return how much of ``most`` bytes goes out at once on a byte connection: usually all, sometimes a piece cut anywhere."""
         return self._network.draw_size(most)
 
     # -- the server's side
 
     def serve(self, handler: Callable[[SimStream], Awaitable[None]]) -> asyncio.Task[None]:
-        """Run the handler of this server end; the stream ends with it."""
+        """Run the handler of this server end. The stream ends with the handler."""
         self._is_server = True
         return self._network.loop.create_task(self._handle(handler), name=f"stream-{self.number}")
 
@@ -125,7 +125,7 @@ class SimStream:
         else:
             await self.finish()
 
-    # -- what the network does to this end
+    # -- what the network does with this end
 
     def _arrive(self, message: bytes) -> None:
         if self._broken is not None or not self.process.alive:
@@ -170,7 +170,7 @@ class SimStream:
             self._network.forget(self.number)
 
     def lose(self, reason: str) -> None:
-        """The connection did not survive a partition: each end notices for itself; what was on its way is lost."""
+        """Lose the connection in a partition. Each end notices it at its own time. What was on its way is lost."""
         for end in (self, self.other):
             end._out.kill()
             self._network.loop.call_later(SETTLE_SECONDS, end._break, reason, context=self._network.context)

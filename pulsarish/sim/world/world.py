@@ -1,4 +1,4 @@
-"""A whole simulation: nodes, their network, disks and metadata, and the run that one seed decides.
+"""A whole simulation: nodes, their network, disks and metadata. One seed decides the run.
 
     sim = Simulation(seed)
     bookie = sim.node("bookie1", main=lambda world: Bookie(world, config).run())
@@ -33,16 +33,16 @@ __all__ = ["Simulation", "SimulationFailed"]
 
 T = TypeVar("T")
 
-# The story keeps the end of the trace; the hash covers all of it.
+# The story keeps the end of the trace. The hash covers all of it.
 STORY_LINES = 200_000
 
 
 class SimulationFailed(AssertionError):
-    """The scenario ended well, but something in a node raised what no caller took."""
+    """The scenario ended well, but something in a node raised an error that no caller caught."""
 
 
 class Simulation:
-    """One seeded run. Make nodes, then ``run`` once."""
+    """One seeded run. Make nodes, then call ``run`` once."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -58,14 +58,16 @@ class Simulation:
         self._ran = False
 
     def _stream(self, what: str) -> random.Random:
-        # One stream each, so that a new draw in one does not move the others. A text as seed is hashed the same in every process.
+        # One stream for each, so a new draw in one does not move the others. A text as seed has the same hash in every process.
         return random.Random(f"{self.seed}:{what}")
 
     # -- nodes
 
     def node(self, name: str, main: Main | None = None) -> Node:
-        """Make a node and boot it. ``main(world)`` runs in it as a critical task, now and after every restart; without ``main`` the
-        node only has a world, for ``node.run``.
+        """Make a node and boot it.
+
+        ``main(world)`` runs in it as a critical task, now and after every restart. Without ``main`` the node only has a world, for
+        ``node.run``.
         """
         assert name not in self.nodes, name
         disk = SimDisk(name, self._stream(f"disk:{name}"), self.trace)
@@ -97,10 +99,10 @@ class Simulation:
     # -- the run
 
     def run(self, scenario: Callable[[], Coroutine[Any, Any, T]], max_virtual_seconds: float = 600.0) -> T:
-        """Run the scenario to its end; its result.
+        """Run the scenario to its end and return its result.
 
-        Raises what it raises, ``Deadlock``, ``TimeLimit``, or ``SimulationFailed`` when a node's task or callback raised and no caller
-        took it. Each carries the seed and the end of the story as a note.
+        Raises what the scenario raises, ``Deadlock``, ``TimeLimit``, or ``SimulationFailed`` when a task or callback of a node raised an
+        error that no caller caught. Each carries the seed and the end of the story as a note.
         """
         assert not self._ran, "a simulation runs once"
         self._ran = True
@@ -142,7 +144,7 @@ class Simulation:
     # -- the trace
 
     def trace(self, event: str) -> None:
-        """Add a short line. The count of steps is part of it, so that any other schedule gives another trace."""
+        """Add a short line. It contains the number of steps, so any other schedule gives another trace."""
         line = f"{self.loop.time():.6f} {self.loop.steps} {event}"
         self._digest.update(line.encode())
         self._story.append(line)
@@ -151,5 +153,5 @@ class Simulation:
         return self._digest.hexdigest()
 
     def story(self, lines: int = STORY_LINES) -> str:
-        """The last lines of the trace: time, count of steps, event."""
+        """Return the last lines of the trace: time, number of steps, event."""
         return "\n".join(list(self._story)[-lines:])
