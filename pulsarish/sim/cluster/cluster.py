@@ -1,6 +1,6 @@
-"""A whole cluster in simulation: the real bookies and brokers, with limits so small that their edges are met all the time.
+"""A whole cluster in simulation: the real bookies and brokers. Limits are so small that the load reaches them all the time.
 
-A node that dies, by a crash or of its own error, is started again by its machine, as a supervisor of processes would do.
+The machine of a node that dies, by a crash or of its own error, starts it again, as a supervisor of processes does.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from pulsarish.wire.json_record import decode_record
 __all__ = ["LEDGER_OPTIONS", "ClusterSettings", "SimCluster", "draw_cluster", "widen"]
 
 _RESTART_SECONDS: Final = 1.0
-# A graceful stop that takes longer is cut short, as a machine's supervisor does it.
+# A graceful stop that takes longer is cut short, as a machine's supervisor does.
 _STOP_SECONDS: Final = 5.0
 _MIB: Final = 1 << 20
 _PENDING_ENTRIES_MAX: Final = 64
 _MESSAGE_BYTES_MAX: Final = 4_096
 _STREAMS_MAX: Final = 32
-"""Streams of adds that one bookie has at a time. Each may bring one message beyond a limit."""
+"""Limit of the add streams of one bookie at a time. Each may bring one message beyond a limit."""
 
-# What ends a starting process without being a defect: its world does not answer. The machine starts it again.
+# Errors that end a starting process without being a defect: other nodes do not answer. The machine starts it again.
 _START_ERRORS: Final = (MetadataUnavailable,)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """What a seed draws of the cluster itself. Quorums are E, Qw, Qa."""
+    """Properties of the cluster that a seed draws. Quorums are E, Qw, Qa."""
 
     bookies: int
     brokers: int
@@ -65,16 +65,16 @@ class ClusterSettings:
     read_batch: int
     bundles: int
     repair: bool
-    """Bookies host auto-recovery, with delays so short that it works while everything fails."""
+    """Bookies host auto-recovery. Its delays are so short that it works while everything fails."""
     limits: Limits = USUAL
     racks: int = 1
-    """Number of racks in which bookies stand, in turn."""
+    """Number of racks. Bookies are assigned to them in turn."""
     binary_face: bool = False
-    """Brokers serve Apache Pulsar's protocol, too."""
+    """Brokers also serve Apache Pulsar's protocol."""
 
 
 def draw_cluster(rng: random.Random) -> ClusterSettings:
-    """Swarm testing: every seed another cluster."""
+    """Draw a cluster: each seed has another one (swarm testing)."""
     quorums = rng.choice(((3, 3, 2), (3, 3, 2), (3, 2, 2), (2, 2, 2)))
     return ClusterSettings(
         bookies=rng.choice((3, 4, 4, 5)),
@@ -95,7 +95,7 @@ _WIDE_QUORUMS: Final = ((5, 3, 2), (7, 3, 2), (7, 5, 3), (5, 5, 3), (4, 4, 4), (
 
 
 def widen(settings: ClusterSettings, rng: random.Random) -> ClusterSettings:
-    """Another shape of the same cluster: more bookies, every relation of the quorums, racks, and ledgers that never fill up."""
+    """Return another shape of the same cluster: more bookies, every relation of the quorums, racks, and ledgers that never fill up."""
     quorums = rng.choice(_WIDE_QUORUMS)
     bookies = max(settings.bookies, quorums[0] + rng.choice((0, 0, 1)))
     entries = rng.choice((settings.entries_per_ledger, 2, 5_000))
@@ -224,7 +224,7 @@ def _broker_config(name: str, settings: ClusterSettings) -> BrokerConfig:
 
 
 class SimCluster:
-    """Boots the nodes of a cluster; ``service_url`` names all brokers."""
+    """Boots the nodes of a cluster. ``service_url`` names all brokers."""
 
     def __init__(self, sim: Simulation, settings: ClusterSettings) -> None:
         self.sim = sim
@@ -238,7 +238,7 @@ class SimCluster:
         self._giving_up: dict[str, None] = {}
         self.journals_given_up = 0
         self.unread: dict[str, None] = {}
-        """Bookies whose index was rebuilt from entry logs of which something could not be read."""
+        """Bookies whose index was rebuilt although a part of their entry logs could not be read."""
 
     def boot(self) -> None:
         for name in self.bookies:
@@ -267,7 +267,7 @@ class SimCluster:
         return main
 
     async def _rebuild(self, name: str, config: BookieConfig, world: World) -> None:
-        """The command of an operator, and then the bookie again. Whatever ends it, it is given again."""
+        """Run the operator's command, then start the bookie. If the command ends early, whatever the reason, it is run again."""
         node = self.sim.nodes[name]
         disk, process = node.disk, node.process
 
@@ -311,21 +311,21 @@ class SimCluster:
 
         return main
 
-    # -- looking into the nodes, from outside
+    # -- reading the state of the nodes, from outside
 
     def _up(self, name: str) -> Bookie | Broker | None:
         running = self._running.get(name)
         return running if running is not None and self.sim.nodes[name].alive else None
 
     def bookies_running(self) -> Iterator[tuple[str, Bookie]]:
-        """Those whose process lives, ready or not."""
+        """Yield the bookies whose process is alive, ready or not."""
         for name in self.bookies:
             bookie = self._up(name)
             if isinstance(bookie, Bookie):
                 yield name, bookie
 
     def bookies_up(self) -> Iterator[tuple[str, Bookie]]:
-        """Those that serve."""
+        """Yield the bookies that serve."""
         for name, bookie in self.bookies_running():
             if bookie.serves:
                 yield name, bookie
@@ -346,23 +346,23 @@ class SimCluster:
                 yield name, topic
 
     def is_lost(self, name: str) -> bool:
-        """Whether a node's metadata session is lost, as it reckons itself."""
+        """Return whether a node's metadata session is lost, according to the node itself."""
         world = self.sim.nodes[name].world
         return world is not None and world.metadata.state is SessionState.LOST
 
     def roots(self) -> list[object]:
-        """What all objects of the living nodes hang on."""
+        """Return the root objects of the living nodes. All their other objects are reached from these."""
         return [node for name in [*self.bookies, *self.brokers] if (node := self._up(name)) is not None]
 
     def sessions(self) -> list[int]:
-        """The sessions that living nodes have with the metadata service."""
+        """Return the sessions that living nodes have with the metadata service."""
         return [node.session_id for node in self.sim.nodes.values() if node.alive]
 
     def beyond_limits(self) -> Iterator[str]:
-        """Queues and caches that hold more than their options allow. One message may come on top of what was below its limit."""
+        """Yield the queues and caches that hold more than their options allow. One message may be added to what was below its limit."""
         for name, bookie in self.bookies_up():
             config, store = bookie.config, bookie.store
-            # Each half takes one message beyond its limit, and small entries weigh more than their bytes.
+            # Each half takes one message beyond its limit, and small entries take more memory than their bytes.
             if store.cache.size_bytes > 4 * config.write_cache_size_bytes + 2 * _PENDING_ENTRIES_MAX * _MESSAGE_BYTES_MAX:
                 yield f"the write cache of {name} holds {store.cache.size_bytes} of {config.write_cache_size_bytes} bytes"
             if bookie.service.unanswered_bytes > 2 * config.journal_queue_size_bytes + _STREAMS_MAX * _MESSAGE_BYTES_MAX:
@@ -372,13 +372,13 @@ class SimCluster:
             if cache.size_bytes > cache.limit_bytes:
                 yield f"the tail cache of {name} holds {cache.size_bytes} of {cache.limit_bytes} bytes"
         for name, topic in self.loaded_topics():
-            # Each connection that publishes may bring one message more.
+            # Each connection that publishes may add one message.
             pending_max = topic.log._appender._options.pending_entries_max
             if topic.log.pending_entries > pending_max + 3 * _PENDING_ENTRIES_MAX:
                 yield f"{topic.name} on {name} has {topic.log.pending_entries} of {pending_max} entries pending"
 
     def reached_limits(self) -> Iterator[str]:
-        """The limits at which a request waits now, by the names of their counts."""
+        """Yield the limits at which a request waits now, by the names of their counts."""
         for _, bookie in self.bookies_up():
             if bookie.service._all_adds.full:
                 yield "bookies_full"
@@ -396,10 +396,10 @@ class SimCluster:
             if not topic.log.has_room:
                 yield "topics_full"
 
-    # -- what operators do
+    # -- actions of operators
 
     def replace_lost(self, names: Sequence[str]) -> None:
-        """An operator gives up bookies that do not vouch for their data any more: empty machines take their places."""
+        """Give up bookies that do not vouch for their data any more, as an operator does. Empty machines replace them."""
         for name in names:
             bookie, node = self._running.get(name), self.sim.nodes[name]
             if isinstance(bookie, Bookie) and node.alive and bookie.serves and name not in self._rebuilding:
@@ -409,32 +409,32 @@ class SimCluster:
             node.start()
 
     def rebuild_index(self, name: str) -> None:
-        """An operator stops a bookie, rebuilds its index and starts it again."""
+        """Stop a bookie, rebuild its index and start it again, as an operator does."""
         self._rebuilding[name] = None
         self.sim.nodes[name].restart()
 
     def give_up_journal(self, name: str) -> None:
-        """An operator starts a bookie once without what its journal lacks."""
+        """Start a bookie once without the records that are missing in its journal, as an operator does."""
         self._giving_up[name] = None
         self.sim.nodes[name].restart()
 
     def journal_end(self, name: str) -> int | None:
-        """The number that the next record of a bookie's journal gets, while it serves."""
+        """Return the number of the next record of a bookie's journal, or None when the bookie does not serve."""
         bookie = dict(self.bookies_up()).get(name)
         return None if bookie is None else bookie.store.journal.queue.next_sequence
 
     def position_known(self, name: str) -> int:
-        """Below which record the metadata know the journal of a bookie to be durable."""
+        """Return the record number up to which (exclusive) the metadata know that a bookie's journal is durable."""
         node = self.sim.metadata.tree.get(paths.cookie(_bookie_id(name, self.sim.nodes[name].disk.wipes_count)))
         return 0 if node is None else decode_record(node.data, Cookie, name).journal_position
 
     def gone_for_good(self) -> list[str]:
-        """Ids of bookies whose machines lost everything and are other bookies now."""
+        """Return the ids of bookies whose machines lost everything and are other bookies now."""
         wipes = {name: self.sim.nodes[name].disk.wipes_count for name in self.bookies}
         return [_bookie_id(name, number) for name, count in wipes.items() for number in range(count)]
 
     async def restart_gracefully(self, name: str) -> None:
-        """SIGTERM, then a new process. One that cannot stop in time is killed."""
+        """Send SIGTERM, then start a new process. A process that cannot stop in time is killed."""
         node: Node = self.sim.nodes[name]
         if not node.alive or node.paused:
             return

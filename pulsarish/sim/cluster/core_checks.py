@@ -1,7 +1,7 @@
-"""Every object of a node that can say whether it is sound is asked: whatever of the program has a ``check()`` is found by walking there.
+"""Calls ``check()`` of every object of a node that has this method.
 
-A walk follows attributes and containers from a root object through everything that the program itself has made. It changes nothing, so
-that a run with walks is the same run as one without. A core that is written next year is asked without being named here.
+A walk follows attributes and containers from a root object through everything that the program itself has made. It changes nothing, so a
+run with walks is the same run as one without. A new core is found and checked without being named here.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any, Final
 __all__ = ["check_cores"]
 
 _OURS: Final = "pulsarish."
-# The world is the simulator's own, and what hangs on it belongs to other nodes.
+# The world belongs to the simulator, and other nodes hold objects of it.
 _NOT_OURS: Final = ("pulsarish.sim.", "pulsarish.runtime.", "pulsarish.wire._pb.")
 _CONTAINERS: Final = (dict, list, tuple, set, frozenset, deque)
 
 
 def check_cores(roots: Iterable[object]) -> int:
-    """How many were asked. Raises what the first that is not sound raises, with a note that names it."""
+    """Return how many objects were checked. Raises the error of the first unsound one, with a note that names it."""
     asked = 0
     waiting: list[Any] = list(roots)
-    seen: set[int] = set()  # only asked for membership; everything that is met lives on through the walk
+    seen: set[int] = set()  # only for membership tests; every object that is visited lives on through the walk
     while waiting:
         found = waiting.pop()
         if id(found) in seen:

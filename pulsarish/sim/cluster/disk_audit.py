@@ -1,12 +1,12 @@
-"""What bookies really hold once all is quiet, under the names of the published BookKeeper specification.
+"""What bookies really store at the end of a run. The checks have the names of the published BookKeeper specification.
 
 * ``AllCommittedEntriesReachAckQuorum``: each entry of a closed ledger, and each confirmed one of an open ledger, has Qa copies on
   members of its write set.
-* ``AllAckedEntriesAreReadable``: each of them can be read somewhere.
-* ``lacking-copies``: where lost copies are repaired, each entry of a closed ledger has all Qw of them once there was time for it.
+* ``AllAckedEntriesAreReadable``: at least one bookie can read each of them.
+* ``lacking-copies``: where auto-recovery runs, each entry of a closed ledger has all Qw copies once there was time for it.
 * ``NoOutOfOrderEntries``: all copies of an entry are the same entry, in its place.
 
-A machine whose disk was destroyed counts as if it held everything that it ever answered for: its loss is what the other copies are for.
+A machine whose disk was destroyed counts as if it held everything that it ever acknowledged: the other copies exist for such a loss.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class HasBookies(Protocol):
     sim: Simulation
 
     def bookies_up(self) -> Iterator[tuple[str, Bookie]]:
-        """Those that serve, by the names of their nodes."""
+        """Yield the bookies that serve, by the names of their nodes."""
         ...
 
 
@@ -48,7 +48,7 @@ class _Copies:
     good: list[str] = field(default_factory=list)
     bad: list[str] = field(default_factory=list)
     contents: dict[bytes, str] = field(default_factory=dict)
-    """Length and payload, and who holds that."""
+    """Length and payload, and the bookie that holds them."""
 
 
 async def look_at_disks(
@@ -59,13 +59,13 @@ async def look_at_disks(
     *,
     repaired: bool = False,
 ) -> int:
-    """Compare closed ledgers with what their members hold; how many entries there are.
+    """Compare closed ledgers with what their members hold. Return the number of entries.
 
     Args:
-        ledgers: their records; the last entry of an open one is what is known to be confirmed.
-        destroyed: names of machines that lost what was durable; their earlier identities belong to no bookie now.
+        ledgers: their records. The last entry of an open one is the last that is known to be confirmed.
+        destroyed: names of machines that lost durable data. No bookie has their earlier instance ids now.
         repaired: closed ledgers must have all their copies.
-        report: is told the name of what does not hold, and what was found.
+        report: called with the name of the check that failed, and what was found.
     """
     gone = list(destroyed)
     bookies = {bookie.instance_id: (name, bookie) for name, bookie in cluster.bookies_up()}
@@ -99,7 +99,7 @@ async def look_at_disks(
 
 
 async def look_for_garbage(cluster: HasBookies, report: Callable[[str, str], None]) -> None:
-    """No bookie holds a ledger of which the metadata know nothing, ``garbage``, once it has had the time to look."""
+    """Report ``garbage``: a ledger on a bookie that the metadata do not know, once the bookie has had the time to check."""
     tree = cluster.sim.metadata.tree
     for name, bookie in cluster.bookies_up():
 
@@ -113,7 +113,7 @@ async def look_for_garbage(cluster: HasBookies, report: Callable[[str, str], Non
 
 
 def _found(answer: ReadAnswer) -> bytes | memoryview | None:
-    """The record; ``None``: it is not there; empty: it cannot be read."""
+    """Return the record. ``None``: it is not there. Empty: it cannot be read."""
     if answer.records:
         return answer.records[0]
     return None if answer.code in (NoSuchEntry.code, NoSuchLedger.code, EntryUnknown.code) else b""

@@ -1,4 +1,7 @@
-"""What bookies do by themselves once all is well, in bounded time: they collect garbage and repair under-replicated ledgers."""
+"""Waits for the background work of bookies at the end of a run.
+
+In bounded time they collect garbage and repair under-replicated ledgers.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _AUDIT_SECONDS: Final = 5.0
 
 
 async def wait_until_collected(cluster: SimCluster, report: Callable[[str, str], None]) -> None:
-    """Every bookie ends a round of collection that began in this quiet; what its disk began while it was slow may hold it up."""
+    """Wait until every bookie has ended a garbage collection that began now. Work that its disk began while slow may delay it."""
     loop = cluster.sim.loop
     wanted = {name: bookie.garbage.rounds + 3 for name, bookie in cluster.bookies_up()}
     deadline = loop.time() + _PATIENCE_SECONDS
@@ -36,9 +39,9 @@ async def wait_until_collected(cluster: SimCluster, report: Callable[[str, str],
 
 
 async def wait_until_repaired(cluster: SimCluster, operator: Operator, invariants: Invariants) -> None:
-    """Auto-recovery repairs every under-replicated ledger: nothing is left to do."""
+    """Wait until auto-recovery has repaired every under-replicated ledger."""
     loop = cluster.sim.loop
-    # Where most of the bookies that there ever were are gone, an operator must say that they are.
+    # Where most of all bookies that ever existed are gone, an operator must say so.
     gone = cluster.gone_for_good()
     await operator.give_up(gone)
     deadline = loop.time() + _PATIENCE_SECONDS
@@ -55,9 +58,10 @@ async def wait_until_repaired(cluster: SimCluster, operator: Operator, invariant
 
 
 async def wait_until_copied(look: Callable[[Callable[[str, str], None]], Awaitable[int]], sim: Simulation) -> int:
-    """Wait until closed ledgers have all their copies: the auditor asks all members what they hold, and so finds what no node knew of.
+    """Wait until closed ledgers have all their copies.
 
-    Return how many entries lacked one before. What still lacks one when the time is over is left to the last look.
+    The auditor asks all members what they hold, so it finds losses that no node knew of. Return how many entries missed a copy before.
+    A copy that is still missing at the end of the time is left to the last check.
     """
     deadline = sim.loop.time() + _PATIENCE_SECONDS
     missing: list[str] = []
@@ -78,7 +82,7 @@ async def wait_until_copied(look: Callable[[Callable[[str, str], None]], Awaitab
 
 
 async def _in_limbo(cluster: SimCluster, invariants: Invariants) -> list[str]:
-    """The closed ledgers for which a member still answers that it does not know."""
+    """Return the closed ledgers for which a member still answers that it does not know."""
     found: list[str] = []
     closed = [record for record in invariants.known() if record.state is LedgerState.CLOSED]
     for name, bookie in cluster.bookies_up():

@@ -1,20 +1,25 @@
-"""What must hold inside a cluster at every moment, under the names of the published BookKeeper specification.
+"""Invariants inside a cluster at every moment, with the names of the published BookKeeper specification.
 
-``Invariants`` hears each commit of the simulated metadata service and looks at what it changed; ``look`` adds what only the memory of the
-nodes shows. ``disks.py`` reads, once all is quiet, what bookies really hold.
+``Invariants`` gets each commit of the simulated metadata service and checks what it changed. ``look`` adds what only the memory of the
+nodes shows. ``disk_audit.py`` reads at the end of the run what bookies really store.
 
 * ``NoDivergence``: a ledger is closed once, and no writer has confirmed anything beyond its end.
 * ``AllNonEmptyLedgersInLedgerList``: a topic's closed ledger with entries is or was in its list.
-* ``EntryOrderMaintained``: along a topic's list ids grow, and a ledger joins it at the end only.
+* ``EntryOrderMaintained``: ids grow along a topic's list, and a ledger joins the list at the end only.
 * ``OnlyOneLedgerOpenAtATime``: all ledgers of a topic's list but the last are closed.
 
-``above-LAC`` (a reader was shown an entry that nothing has confirmed) and the owners are looked at whenever a client sees a message.
+Whenever a client gets a message, the owners are checked, and ``above-LAC``: a reader got an entry that no writer has confirmed.
 
-Beside them: ``segment-changed`` (of what earlier segments say of confirmed entries nothing changes but, where lost copies are repaired, one
-member at a time), ``two-owners`` (one broker at a time holds a topic's record), ``two-active`` (an exclusive or failover subscription has
-one active consumer), ``overdue`` (a broker serves whose metadata session is lost by its own clock), ``check`` (a core says that it is not
-sound), ``limit`` (a queue or cache is beyond its configured size) and ``no-progress`` (a subscription has a backlog, permits and no reason
-to wait, and neither reads nor delivers, as the watchdog of production judges it, but long before that repairs it).
+The other checks:
+
+* ``segment-changed``: an earlier segment says something else of confirmed entries. Only repair may change it, one member at a time.
+* ``two-owners``: more than one broker holds a topic's record.
+* ``two-active``: an exclusive or failover subscription has more than one active consumer.
+* ``overdue``: a broker serves although its metadata session is lost by its own clock.
+* ``check``: a core says that it is not sound.
+* ``limit``: a queue or cache is beyond its configured size.
+* ``no-progress``: a subscription has a backlog, permits and no reason to wait, and neither reads nor delivers. The check judges as the
+  watchdog of production, but long before the watchdog repairs it.
 """
 
 from __future__ import annotations
@@ -51,12 +56,12 @@ Report = Callable[[str, str], None]
 
 
 class Invariants:
-    """Watches one cluster from its boot on. ``report(name, what)`` is told what does not hold."""
+    """Watches one cluster from its boot on. ``report(name, what)`` is called with each violation."""
 
     def __init__(self, cluster: SimCluster, report: Report) -> None:
         self.checks_count = 0
         self.ledgers: dict[int, LedgerMetadata] = {}
-        """The last record of each ledger that there was, deleted ones too."""
+        """The last record of each ledger that ever existed, also of deleted ones."""
         self._cluster = cluster
         self._service = cluster.sim.metadata
         self._report = report
@@ -65,7 +70,7 @@ class Invariants:
         """Each ledger that ever was in a topic's list, and the topic's path."""
         self._stalls: dict[str, Stall] = {}
         self._gone: set[int] = set()
-        """Those that left a list again, by being trimmed or with their topic."""
+        """Ledgers that left a list again: they were trimmed or their topic was deleted."""
         cluster.sim.metadata.committed = self._committed
 
     @property
@@ -135,10 +140,10 @@ class Invariants:
                 what = f"{path} has ledger {entry.ledger_id} with {entry.entries} entries, it is closed at {record.last_entry}"
                 self._report("NoDivergence", what)
 
-    # -- whenever a client sees a message
+    # -- whenever a client gets a message
 
     def seen(self, ledger_id: int, entry_id: int, who: str) -> None:
-        """An entry that anybody is shown is confirmed by its ledger's end, or by its writer as long as that lives."""
+        """Check that an entry that a client got is confirmed: by its ledger's end, or by its writer as long as the writer lives."""
         self._one_owner()
         record = self.ledgers.get(ledger_id)
         if record is None:
@@ -148,13 +153,13 @@ class Invariants:
         if record.state is not LedgerState.CLOSED:
             writers = [client._writers[ledger_id] for _, client in self._cluster.ledger_clients() if ledger_id in client._writers]
             if not writers:
-                return  # its writer is gone, and what it had confirmed with it
+                return  # the writer is gone, and so is the position that it had confirmed
             confirmed = max(writer.last_add_confirmed for writer in writers)
         if entry_id > confirmed:
             self._report("above-LAC", f"{who} has entry {entry_id} of ledger {ledger_id}, which is {record.state} at {confirmed}")
 
     def _held_at(self, topic: Topic) -> int | None:
-        """The version of a topic's record if this broker could commit now, as far as it knows and metadata say."""
+        """Return the version of a topic's record if this broker could commit now, as far as the broker and the metadata know."""
         cell = topic.log._topic
         if topic.log.fenced or not cell.settled:
             return None
@@ -167,7 +172,7 @@ class Invariants:
     # -- whenever a client gets the receipt of an acknowledgement
 
     def acknowledged(self, topic_name: str, subscription: str, position: Position, in_batch: int) -> None:
-        """The broker that holds the topic knows of it: no owner that was replaced before has accepted it."""
+        """Check that the broker that holds the topic knows of the acknowledgement: no former owner has accepted it."""
         for name, topic in self._cluster.loaded_topics():
             if topic.name.full != topic_name or self._held_at(topic) is None or subscription not in topic.subscriptions:
                 continue
@@ -178,7 +183,7 @@ class Invariants:
                 self._report("ack-lost", what)
 
     def look_at_progress(self) -> None:
-        """At every loaded subscription; called each second."""
+        """Check every loaded subscription for progress. Called each second."""
         stalls: dict[str, Stall] = {}
         for name, topic in self._cluster.loaded_topics():
             node = self._cluster.sim.nodes[name]
@@ -191,7 +196,7 @@ class Invariants:
                 stall = stalls[key] = self._stalls.get(key) or Stall()
                 mark, snapshot = progress_mark(subscription), snapshot_of(subscription, now_ms)
                 looks = stall.look(mark, now_ms, must_move=bool(subscription.consumers) and must_move(snapshot))
-                # Where a calendar was moved, what is to be delivered later is looked at again after ten seconds.
+                # Where a calendar was moved, the broker looks at delayed messages again after ten seconds.
                 if looks == (_DELAYED_LOOKS if snapshot.delayed else _LOOKS):
                     self._report("no-progress", f"{subscription.name} of {topic.name} on {name} does not move: {snapshot.shown()}")
         self._stalls = stalls
@@ -202,7 +207,7 @@ class Invariants:
     # -- now and then
 
     def look(self) -> None:
-        """At the memory of all nodes."""
+        """Check the memory of all nodes."""
         self._tree.check()
         for ledger_id, record in self.ledgers.items():
             if record.state is LedgerState.CLOSED:
@@ -217,7 +222,7 @@ class Invariants:
             self._report("limit", what)
 
     def _one_owner(self) -> None:
-        """The broker that holds the newest version of a topic's record is its owner; only what that one confirms counts."""
+        """Check that the broker with the newest version of a topic's record is its owner. Only what that broker confirms counts."""
         owners: dict[str, str] = {}
         active: dict[tuple[str, str], str] = {}
         for name, topic in self._cluster.loaded_topics():
@@ -239,10 +244,10 @@ class Invariants:
                 if other != name:
                     self._report("two-active", f"{subscription.name} of {topic.name} has an active consumer on {other} and on {name}")
 
-    # -- when all is quiet
+    # -- at the end of the run
 
     def look_at_lists(self) -> None:
-        """``AllNonEmptyLedgersInLedgerList``, of topics that there are."""
+        """Check ``AllNonEmptyLedgersInLedgerList`` for the topics that exist."""
         for ledger_id, record in self.ledgers.items():
             if record.purpose.kind is not PurposeKind.TOPIC or ledger_id in self._listed:
                 continue
@@ -253,11 +258,11 @@ class Invariants:
                 self._report("AllNonEmptyLedgersInLedgerList", what)
 
     def look_at_nodes(self, subscriptions: Sequence[str], *, besides: Sequence[str] = ()) -> None:
-        """``leaked-node``: cursors of readers that left, ephemeral nodes of those that died.
+        """Report ``leaked-node``: cursors of readers that left, ephemeral nodes of dead processes.
 
         Args:
-            subscriptions: what cursors may be called.
-            besides: the beginnings of local names of topics whose cursors may have any name.
+            subscriptions: the names that cursors may have.
+            besides: prefixes of the local names of topics whose cursors may have any name.
         """
         tree = self._tree
         for path, node in tree.nodes.items():
@@ -269,26 +274,28 @@ class Invariants:
                 self._report("leaked-node", f"{path} is of session {node.session_id}, which no process has")
 
     def left_of(self, topic: TopicName) -> list[str]:
-        """Of a topic that is deleted: its nodes, and ledgers that were in its list."""
+        """Return what is left of a deleted topic: its nodes, and ledgers that were in its list."""
         path = paths.topic(topic)
         nodes = [node for node in self._tree.nodes if node == path or node.startswith(path + "/")]
         ledgers = [ledger_id for ledger_id, owner in self._listed.items() if owner == path]
         return [*nodes, *(f"ledger {ledger_id}" for ledger_id in ledgers if self._tree.get(paths.ledger(ledger_id)) is not None)]
 
     def forgotten(self, topic: TopicName) -> list[int]:
-        """Ledgers that were in the list of a topic of this name, are there, and belong to nothing that is to be deleted still."""
+        """Return ledgers that were in the list of a topic of this name, exist, and belong to nothing that is still to be deleted."""
         path = paths.topic(topic)
         orphans = {record.ledger_id for record in self.orphans()}
         return [ledger_id for ledger_id, owner in self._listed.items() if owner == path and ledger_id in orphans]
 
     def listed(self, topic: TopicName) -> list[int]:
-        """Every ledger that was in the list of a topic of this name at any time."""
+        """Return every ledger that was in the list of a topic of this name at any time."""
         path = paths.topic(topic)
         return [ledger_id for ledger_id, owner in self._listed.items() if owner == path]
 
     def missing_copies(self, gone: Sequence[str]) -> list[str]:
-        """The nodes of ledgers that are known to lack copies and can be repaired: closed ones that are read from a member that is there;
-        the end of one that is still written is repaired once it is closed. ``gone`` are ids of bookies that will never come back.
+        """Return the nodes of ledgers that are known to be under-replicated and can be repaired.
+
+        These are closed ledgers that a living member can be read from. The end of an open ledger is repaired once it is closed. ``gone``
+        are ids of bookies that will never come back.
         """
         found = []
         for path in self._tree.nodes:
@@ -302,7 +309,7 @@ class Invariants:
         return found
 
     def known(self) -> list[LedgerMetadata]:
-        """The ledgers that there are, each with the last entry that is known to be confirmed."""
+        """Return the ledgers that exist, each with the last entry that is known to be confirmed."""
         found = []
         writers = [client._writers for _, client in self._cluster.ledger_clients()]
         for record in self.ledgers.values():
@@ -316,12 +323,12 @@ class Invariants:
         return found
 
     def is_there(self, ledger_id: int) -> bool:
-        """Whether metadata know of a ledger now."""
+        """Return whether the metadata know a ledger now."""
         return self._tree.get(paths.ledger(ledger_id)) is not None
 
     def orphans(self) -> list[LedgerMetadata]:
-        """Ledgers that nothing refers to: neither a topic's list, nor a cursor, nor the deletion of either."""
-        used: set[int] = set()  # only asked for membership
+        """Return ledgers that nothing refers to: neither a topic's list, nor a cursor, nor the deletion of either."""
+        used: set[int] = set()  # only for membership tests
         for path, node in self._tree.nodes.items():
             if not path.startswith(paths.TOPICS + "/") or not node.data:
                 continue
@@ -342,7 +349,7 @@ def _ids(record: TopicRecord | None) -> list[int]:
 
 
 def _members_changed(was: Sequence[Segment], now: Sequence[Segment]) -> int:
-    """How many places changed hands; very many when the segments themselves are others."""
+    """Return how many places have another member now. The number is very large when the segments themselves changed."""
     if [(each.first_entry, len(each.members)) for each in was] != [(each.first_entry, len(each.members)) for each in now]:
         return 1_000
     return sum(old != new for before, after in zip(was, now, strict=True) for old, new in zip(before.members, after.members, strict=True))

@@ -1,7 +1,7 @@
 """Small limits for a simulated cluster, so that a light load reaches them: windows of a few entries, queues of kilobytes.
 
-Some are below what the configuration of a real node may say. A draw leaves each limit as it is in some seeds, because a small one hides the
-next: a writer whose window is 4 entries never crowds the queue of a bookie.
+Some are below what the configuration of a real node allows. A draw leaves each limit as it is in some seeds, because a small limit hides
+the next one: a writer whose window is 4 entries never fills the queue of a bookie.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SMALL_CHANCE: Final = 0.4
 
 _KIB: Final = 1 << 10
 
-# By option: what a seed may draw. An option is drawn by its name and place in the table, so a new one is added at the end.
+# The values that a seed may draw, by option. An option is drawn by its name and place in the table, so add a new one at the end.
 _LEDGER: Final[Mapping[str, Sequence[int]]] = {
     "window_entries": (1, 4, 8),
     "window_bytes": (_KIB, 4 * _KIB),
@@ -60,23 +60,23 @@ _SIZES: Final = ((0, 0, 30, 700), (30, 700, 1_500), (700, 1_500))
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Options of nodes that take the place of the usual ones, and how a load reaches them."""
+    """Options of nodes that replace the usual ones, and the load that reaches them."""
 
     ledger: Mapping[str, Any] = field(default_factory=dict)
     log: Mapping[str, Any] = field(default_factory=dict)
     broker: Mapping[str, Any] = field(default_factory=dict)
     bookie: Mapping[str, Any] = field(default_factory=dict)
     burst: int = 0
-    """Publishers send up to this many messages at once; 0: as usual."""
+    """Publishers send up to this many messages at once; 0: the usual number."""
     sizes: Sequence[int] = ()
-    """What they draw the size of a message from; empty: as usual."""
+    """The sizes that publishers draw from for a message; empty: the usual ones."""
 
 
 USUAL: Final = Limits()
 
 
 def draw_limits(rng: random.Random) -> Limits:
-    """Some of the limits small, and publishers that send in bursts."""
+    """Draw some small limits, and publishers that send in bursts."""
     ledger, log, broker, bookie = (_drawn(rng, table) for table in (_LEDGER, _LOG, _BROKER, _BOOKIE))
     if "bookie_queue_bytes" in ledger:
         # Four messages of the greatest size: with less, a bookie counts as failed because of a single message.

@@ -1,10 +1,12 @@
-"""What a process must have let go of once all is well: each one by itself, whatever the others do or a restart would heal.
+"""Checks that each process has ended its work and released its memory at the end of a run.
 
-* A task either belongs to the process for life (``STANDING``), or to a connection that is open, or ends within ``PATIENCE_SECONDS``.
-* Every byte that was counted against a limit was given back: no add, publish or recovery is under way any more.
-* No recovery, load or closing of a topic is under way, and a node that is up serves.
+Each process is checked by itself: it does not count that another process or a restart would help.
 
-A handler, a recovery or a load that hangs is found here even when no client happens to ask for its ledger or topic again.
+* A task belongs to the process for life (``STANDING``) or to an open connection, or it ends within ``PATIENCE_SECONDS``.
+* Every byte that was counted against a limit was given back: no add, publish or recovery is running any more.
+* No recovery, load or closing of a topic is running, and a node that is up serves.
+
+This finds a handler, a recovery or a load that hangs even when no client asks for its ledger or topic again.
 """
 
 from __future__ import annotations
@@ -51,14 +53,14 @@ STANDING: Final = (
     "sweeper",
     "topic maintenance",
 )
-"""Tasks that last as long as their process, by the beginnings of their names. A new one of these is named here."""
+"""Tasks that last as long as their process, by the prefixes of their names. A new one is added here."""
 
 _TO_BOOKIES: Final = re.compile(r"bookie\.(add|read)-(?:send-)?(?P<member>.+)")
 _OF_CONNECTIONS: Final = re.compile(r"(?:stream-|(?:add answers|reads|writer|keeper) .+:)(?P<number>\d+)")
 
 
 async def check_let_go(cluster: SimCluster, since: float, report: Callable[[str, str], None]) -> None:
-    """Wait until nothing is left over, and report as ``left-over`` what still is after ``PATIENCE_SECONDS``."""
+    """Wait until nothing is left over. After ``PATIENCE_SECONDS`` report as ``left-over`` what still is."""
     loop = cluster.sim.loop
     deadline = loop.time() + PATIENCE_SECONDS
     while left := list(left_over(cluster, since)):
@@ -70,7 +72,7 @@ async def check_let_go(cluster: SimCluster, since: float, report: Callable[[str,
 
 
 def left_over(cluster: SimCluster, since: float) -> Iterator[str]:
-    """What living processes hold on to that they should not. ``since``: when all was well again, in virtual seconds."""
+    """Yield what living processes should have released. ``since``: virtual seconds at which everything had healed."""
     for name in (*cluster.bookies, *cluster.brokers):
         if not cluster.sim.nodes[name].alive:
             yield f"{name} is down"
@@ -107,7 +109,7 @@ def _may_last(cluster: SimCluster, task: SimTask, members: set[str]) -> bool:
 
 
 def _in_use(ledgers: LedgerClient) -> Iterator[str]:
-    """Bookies, by instance, whose streams may be sent more: the writer of an open ledger waits for a member to return."""
+    """Yield the bookies, by instance, that may still get more on their streams: the writer of an open ledger waits for a member."""
     pool = ledgers._pool
     return (stream.member for streams in (pool._adds, pool._recoveries, pool._reads) for stream in streams.values() if stream.in_use)
 

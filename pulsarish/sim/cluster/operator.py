@@ -1,5 +1,6 @@
-"""What an operator does to the simulated cluster while everything else goes on: unloads topics, restarts nodes, changes policies; and a
-broker that believes to own what another one serves, and recovers it.
+"""The operator of the simulated cluster, who works while everything else continues: unloads topics, restarts nodes, changes policies.
+
+Also a broker that believes to own what another broker serves, and recovers its ledgers.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _RIVAL_PAUSE_SECONDS: Final = 2.5
 _TOGGLE_PAUSE_SECONDS: Final = 1.5
 DEDUPLICATION: Final = "deduplication"
 
-# Nothing here changes what is promised: neither what a subscription must get nor what is a duplicate. ``None`` takes a policy back.
+# None of these changes what is promised: neither what a subscription must get nor what is a duplicate. ``None`` removes a policy.
 _POLICIES: Final[tuple[tuple[str, tuple[Any, ...]], ...]] = (
     (
         "persistence",
@@ -59,7 +60,7 @@ _POLICIES: Final[tuple[tuple[str, tuple[Any, ...]], ...]] = (
 
 
 async def ask(world: World, broker: str, method: str, target: str, body: object = None) -> HttpResponse:
-    """One request to a broker's HTTP face. Raises ``StreamBroken``, ``TimeoutError``."""
+    """Send one request to a broker's HTTP face. Raises ``StreamBroken``, ``TimeoutError``."""
     assert isinstance(world.connections, SimConnections)
     parts = urlsplit(target)
     query = dict(pair.split("=") for pair in parts.query.split("&") if pair)
@@ -70,7 +71,7 @@ async def ask(world: World, broker: str, method: str, target: str, body: object 
 
 
 async def administer(stage: Stage, world: World, broker: str, method: str, target: str, body: object = None) -> HttpResponse:
-    """The same of the broker that it concerns: redirects are followed. An answer with status 500 is a defect."""
+    """Send the request to the broker that it concerns: redirects are followed. An answer with status 500 is a defect."""
     response = await ask(world, broker, method, target, body)
     for _ in range(_MOVES_MAX):
         if response.status != 307:
@@ -86,7 +87,7 @@ async def administer(stage: Stage, world: World, broker: str, method: str, targe
 
 @dataclass(slots=True)
 class Operator:
-    """Works on a node of its own until the load is over."""
+    """Works on a node of its own until the load ends."""
 
     stage: Stage
     cluster: SimCluster
@@ -119,7 +120,7 @@ class Operator:
             self.stage.trace(f"unload at {broker} failed: {error!r}")
 
     async def change_policies(self, rng: random.Random) -> None:
-        """Policies of the namespace, taken up by topics that are loaded; in the end all are removed."""
+        """Change policies of the namespace while topics are loaded. At the end all are removed."""
         changed: dict[str, None] = {}
         while not self.stage.over:
             await asyncio.sleep(rng.expovariate(1 / _POLICY_PAUSE_SECONDS))
@@ -128,7 +129,7 @@ class Operator:
             await self._set_policy(rng.choice(self.cluster.brokers), name, rng.choice(values))
 
     async def toggle_deduplication(self, rng: random.Random) -> None:
-        """On and off while it is published: nothing may be lost by it, nor taken for stored that is not."""
+        """Switch deduplication on and off during publishing. No message may be lost, or count as stored when it is not."""
         while not self.stage.over:
             await asyncio.sleep(rng.expovariate(1 / _TOGGLE_PAUSE_SECONDS))
             await self._set_policy(rng.choice(self.cluster.brokers), DEDUPLICATION, rng.choice((True, False, None)))
@@ -137,7 +138,7 @@ class Operator:
         await self._set_policy(self.cluster.brokers[0], DEDUPLICATION, None)
 
     async def take_policies_back(self) -> None:
-        """Once all is well; one that was never set may be removed, too."""
+        """Remove the policies once everything has healed. One that was never set may be removed, too."""
         for name, _ in _POLICIES:
             await self._set_policy(self.cluster.brokers[0], name, None)
 
@@ -157,7 +158,7 @@ class Operator:
             self.stage.oracle.report("defect", f"policy {name} = {value!r} was refused with {status}")
 
     async def give_up(self, bookie_ids: Sequence[str]) -> None:
-        """For good: bookies that never come back. Raises ``TimeoutError`` when that is not answered."""
+        """Give up bookies that never come back. Raises ``TimeoutError`` when no broker answers."""
 
         async def inside(world: World) -> None:
             for bookie_id in bookie_ids:
@@ -167,7 +168,7 @@ class Operator:
         await self.node.run(inside)
 
     async def recover_others_ledgers(self, rng: random.Random, invariants: Invariants) -> None:
-        """As a broker that was replaced and does not know it: it recovers ledgers that are being written, and those in recovery."""
+        """Recover ledgers that are being written or recovered, like a broker that was replaced and does not know it."""
         while not self.stage.over:
             await asyncio.sleep(rng.expovariate(1 / _RIVAL_PAUSE_SECONDS))
             open_ones = [ledger_id for ledger_id, record in invariants.ledgers.items() if record.state is not LedgerState.CLOSED]

@@ -1,9 +1,12 @@
-"""What clients saw of a cluster, and whether it may have been so: the anomalies of Jepsen's Kafka workload under their names.
+"""The history of a cluster as its clients saw it, and its anomalies: those of Jepsen's Kafka workload under their names.
 
-An attempt to send has three outcomes: ok, failed for good, and unknown. What is unknown may be in the log or not; what failed must not
-be; what is ok must be. The final read of everything decides. Beside Jepsen's names: ``phantom`` (a value never sent), ``skipped``
-(a subscription was never given a message that it had to get), ``ack-lost`` (a message came again after the receipt of its
-acknowledgement) and ``disagreement`` (two final reads differ).
+An attempt to send has three outcomes. ``ok``: the message must be in the log. ``failed`` for good: it must not be there. Unknown: it may
+be there or not. The final read of everything decides. Names in addition to Jepsen's:
+
+* ``phantom``: a value that was never sent.
+* ``skipped``: a subscription did not get a message that it had to get.
+* ``ack-lost``: a message came again after the receipt of its acknowledgement.
+* ``disagreement``: two final reads differ.
 """
 
 from __future__ import annotations
@@ -18,12 +21,12 @@ from typing import Final, NamedTuple
 
 __all__ = ["Anomaly", "Attempt", "Oracle", "Outcome", "Place", "Promises", "Subscription"]
 
-# What is told of one kind of anomaly: the first is what matters.
+# Reports of one kind of anomaly; the first ones matter.
 _TOLD_MAX: Final = 5
 
 
 class Place(NamedTuple):
-    """Where a message lies. Places of one partition compare in the order of its log."""
+    """The position of a message. Places of one partition compare in the order of its log."""
 
     partition: int
     ledger: int
@@ -47,16 +50,16 @@ class Attempt:
     """One ``send`` of one value by one producer session."""
 
     producer: str
-    """The name that the broker knows it by: sessions under one name are one producer, sessions under two are two."""
+    """The producer's name at the broker. Sessions under one name are one producer, sessions under two names are two."""
     session: int
     number: int
-    """Its place in the order in which its producer sent."""
+    """The place of this attempt in the order in which its producer sent."""
     value: str
     key: str | None = None
     """Messages of one key go to one partition."""
     outcome: Outcome = Outcome.UNKNOWN
     place: Place | None = None
-    """Where the receipt says it is; None too when it was there already."""
+    """The place in the receipt. None without a receipt, and None when the message was stored already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ class Anomaly:
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """What a run may be held to."""
+    """What a run must keep."""
 
     deduplication: bool
     trimmed: bool
@@ -99,7 +102,7 @@ class Subscription:
         return place in self.tried or (limit is not None and place <= limit)
 
     def is_acknowledged(self, place: Place) -> bool:
-        """Its acknowledgement was answered with a receipt."""
+        """Return whether the broker answered the acknowledgement with a receipt."""
         limit = self.confirmed_up_to.get(place.partition)
         return place in self.confirmed or (limit is not None and place <= limit)
 
@@ -110,14 +113,14 @@ class Subscription:
         self.confirmed_up_to[place.partition] = max(place, self.confirmed_up_to.get(place.partition, place))
 
     def moved(self, partition: int) -> None:
-        """A seek led to somewhere in a partition: what was acknowledged there may come again, and any of it may be passed over."""
+        """Note that a seek moved a partition. What was acknowledged there may come again, and any of it may be skipped."""
         self.try_up_to(Place(partition, 1 << 62, 0, 0))
         self.confirmed = {place for place in self.confirmed if place.partition != partition}
         self.confirmed_up_to.pop(partition, None)
 
 
 class Oracle:
-    """The history of one topic. ``values`` is what anybody ever saw at a place."""
+    """The history of one topic. ``values`` is what any client ever saw at a place."""
 
     def __init__(self, promises: Promises) -> None:
         self.promises = promises
@@ -125,19 +128,21 @@ class Oracle:
         self.values: dict[Place, str] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.tails: list[list[Place]] = []
-        """What each reader session saw, in its order."""
+        """The places that each reader session saw, in its order."""
         self.finals: list[list[Place]] = []
-        """Each final read of everything."""
+        """The places of each final read of everything."""
         self.first_left: dict[int, Place] | None = None
-        """Where each partition's log began once all final reads were over: what lies before may have been trimmed under them, so that
-        they have gaps there. A partition that is not named is empty. ``None``: nothing is trimmed."""
+        """The beginning of each partition's log after all final reads. ``None``: nothing is trimmed.
+
+        Messages before it may have been trimmed during the reads, so the reads may have gaps there. A partition without a place is empty.
+        """
         self.log: list[Place] = []
-        """The log as it was in the end, once that is judged."""
+        """The log at the end of the run, once it was judged."""
         self.anomalies: list[Anomaly] = []
         self.watch: Callable[[Place, str], object] = lambda place, who: None
-        """Is told at once of each message that anybody sees."""
+        """Called at once for each message that any client sees."""
         self.watch_receipts: Callable[[str, Place], object] = lambda subscription, place: None
-        """Is told at once of each receipt for a message's acknowledgement, with the name of the subscription."""
+        """Called at once for each receipt of an acknowledgement, with the name of the subscription."""
         self._told: Counter[str] = Counter()
 
     def report(self, name: str, what: str, value: str = "") -> None:
@@ -145,7 +150,7 @@ class Oracle:
         if self._told[name] <= _TOLD_MAX:
             self.anomalies.append(Anomaly(name, what, value))
 
-    # -- what happens
+    # -- events
 
     def attempt(self, producer: str, session: int, number: int, value: str, key: str | None = None) -> Attempt:
         made = Attempt(producer, session, number, value, key)
@@ -171,7 +176,7 @@ class Oracle:
     # -- judgement, once everything has healed and was read
 
     def judge(self) -> list[Anomaly]:
-        """All checks; what was found."""
+        """Run all checks. Return the anomalies."""
         assert self.finals, "without a final read nothing can be judged"
         log, *others = [self._left(final) for final in self.finals]
         self.log = log
@@ -188,7 +193,7 @@ class Oracle:
         return self.anomalies
 
     def _left(self, final: list[Place]) -> list[Place]:
-        """Of a final read what was not trimmed since; that, every subscription must have been done with."""
+        """Return what was not trimmed of a final read. Every subscription must have finished with what was trimmed."""
         first_left = self.first_left
         if first_left is None:
             return final
@@ -220,7 +225,7 @@ class Oracle:
             by_value.setdefault(attempt.value, []).append(attempt)
         for log in partitions.values():
             self._increases("int-nonmonotonic-poll", "a final read", log)
-        # Not only what is there at the end: what anybody ever saw.
+        # Not only what is there at the end: everything that any client ever saw.
         for place, value in self.values.items():
             attempts = by_value.get(value)
             if attempts is None:
@@ -250,7 +255,7 @@ class Oracle:
             self.report(name, f"{attempt.value} of {attempt.producer} was acknowledged {where} and is not in the log", attempt.value)
 
     def _was_trimmed(self, attempt: Attempt, partitions: dict[int, list[Place]]) -> bool:
-        """It may be gone: it lay before the first that is left, and every subscription may have acknowledged it."""
+        """Return whether it may be trimmed: it was before the first that is left, and every subscription may have acknowledged it."""
         known = [attempt.place] if attempt.place is not None else []
         for place in known or [place for place, value in self.values.items() if value == attempt.value]:
             log = partitions.get(place.partition)
@@ -260,7 +265,7 @@ class Oracle:
         return False
 
     def _judge_order(self, partitions: dict[int, list[Place]]) -> None:
-        """Of each producer: receipts in the order of its sends, and the first place of each value in that order too."""
+        """Check each producer: its receipts, and the first place of each value, are in the order of its sends."""
         positions: dict[tuple[str, int, int], Place] = {}
         number_of: dict[str, tuple[str, int]] = {}
         partition_of: dict[str, int] = {}
@@ -280,7 +285,7 @@ class Oracle:
             positions[key] = attempt.place
         for partition, log in partitions.items():
             last: dict[str, int] = {}
-            # What lies here again after a lost answer may have had its first place in a ledger that is trimmed by now.
+            # A value that was sent again after a lost answer may have had its first place in a ledger that is trimmed by now.
             seen = {value for place, value in self.values.items() if place.partition == partition and log and place < log[0]}
             for place in log:
                 value = self.values[place]
@@ -293,7 +298,7 @@ class Oracle:
                 last[producer] = max(number, last.get(producer, -1))
 
     def _judge_tail(self, partitions: dict[int, list[Place]], tail: Sequence[Place]) -> None:
-        """A reader session saw a stretch of the log without a gap (what was trimmed since may be missing at its start)."""
+        """Check that a reader session saw a part of the log without a gap. At its start, what was trimmed since may be missing."""
         for partition, seen in _by_partition(tail).items():
             self._increases("nonmonotonic-poll", "a reader", seen)
             log = partitions.get(partition, [])
@@ -340,8 +345,9 @@ class Oracle:
             self._judge_gaps(subscription, partitions)
 
     def _judge_gaps(self, subscription: Subscription, partitions: dict[int, list[Place]]) -> None:
-        """A session of the only consumer jumps over nothing but what was acknowledged or delivered before: order holds for what comes for
-        the first time, so each key's does, too.
+        """Check that a session of the only consumer skips nothing but what was acknowledged or delivered before.
+
+        Order holds for messages that come for the first time, and so it holds for each key.
         """
         delivered: set[Place] = set()
         for session in subscription.sessions:

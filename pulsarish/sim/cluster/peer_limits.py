@@ -1,4 +1,4 @@
-"""What peers may make a broker hold: options that are small enough to be reached, and the check that nothing goes beyond them."""
+"""Limits on what peers make a broker hold: options that are small enough to be reached, and the check that the broker keeps them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _WAITING_BYTES_MAX: Final = 512 << 10
 
 
 def with_small_peer_limits(settings: ClusterSettings) -> ClusterSettings:
-    """The same cluster with Apache Pulsar's protocol, and small limits on what its clients may make a broker hold."""
+    """Return the same cluster with Apache Pulsar's protocol, and small limits on what its clients may make a broker hold."""
     return replace(settings, binary_face=True, limits=replace(settings.limits, broker={**settings.limits.broker, **_SMALL}))
 
 
 def beyond_peer_limits(cluster: SimCluster) -> Iterator[str]:
-    """What a broker holds for peers that is more than its options allow."""
+    """Yield what a broker holds for peers beyond its options."""
     for name, broker in cluster.brokers_up():
         yield from (f"{name} {what}" for what in _of_broker(broker))
         for connection in broker._binary._connections:

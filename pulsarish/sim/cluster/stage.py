@@ -1,7 +1,7 @@
 """What the programs that use the simulated cluster share: counts, sessions on nodes, and a client for each session.
 
-Each program runs on a node of its own in sessions: it makes a client, works for a while and leaves, by closing, by letting go, or by the
-crash of its node; then it begins again. What it learns goes to the oracle at once, so that a crash takes nothing back.
+Each program runs on a node of its own in sessions. In a session it makes a client, works for a while and leaves: it closes the client,
+drops it without closing, or its node crashes. Then the next session begins. The oracle gets every result at once, so a crash loses none.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _LIMITS: Final = StreamLimits(
 )
 _OPERATION_SECONDS: Final = 5.0
 LAST_SECONDS: Final = 60.0
-"""After everything has healed, what a client asks for must have happened within this."""
+"""Time for any request of a client after everything has healed."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """What was reached in a run: a branch that no seed reaches is not tested."""
+    """Counts of what a run reached: a branch that no seed reaches is not tested."""
 
     ok: int = 0
     known_duplicates: int = 0
@@ -96,10 +96,10 @@ class Stage:
     trace: Callable[[str], None]
     over: bool = False
     owner_may_be_stale: Callable[[], bool] = lambda: False
-    """Whether a broker may serve that does not know yet that it was evicted: its machine slept, and its clock with it."""
+    """Return whether a broker may serve without knowing that it was evicted: its machine slept, and its clock stood still."""
 
     def refused(self, who: str, error: PulsarishError) -> None:
-        """The cluster refused: in order while things fail, if it says so in a way that a program can act on."""
+        """Note a refusal of the cluster. It is allowed during faults, if a program can act on the error."""
         self.counts.refused += 1
         self.trace(f"{who} refused: {type(error).__name__}: {error}")
         if isinstance(error, UnknownError) or not (error.retryable or isinstance(error, ProducerBusy | ConsumerBusy)):
@@ -107,7 +107,7 @@ class Stage:
 
     @asynccontextmanager
     async def connected(self, world: World, seconds: float = _OPERATION_SECONDS) -> AsyncGenerator[AsyncClient]:
-        """A client for a session, which ends by closing or by letting go."""
+        """Give a client for a session. At the end it is closed, or only shut down."""
         client = AsyncClient(
             self.url,
             clock=world.clock,
@@ -126,7 +126,7 @@ class Stage:
             client.shutdown()
 
     async def keep_running(self, node: Node, who: str, session: Callable[[World], Awaitable[Any]]) -> None:
-        """Session after session on a node until the load is over."""
+        """Run session after session on a node until the load ends."""
 
         async def inside(world: World) -> None:
             await session(world)
@@ -143,7 +143,7 @@ class Stage:
 
 
 def place_of(message_id: MessageId) -> Place | None:
-    """``None`` for the id of what was stored before."""
+    """Return the place of a message id, or ``None`` for the id of a message that was stored before."""
     if message_id.ledger_id() < 0:
         return None
     return Place(message_id.partition(), message_id.ledger_id(), message_id.entry_id(), max(0, message_id.batch_index()))
