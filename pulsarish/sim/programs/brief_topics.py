@@ -1,12 +1,11 @@
-"""A program that makes topics, uses them for a short while, seals them and deletes them, whatever fails meanwhile; each with an oracle of
-its own.
+"""A program that makes topics, uses them for a short while, terminates and deletes them during faults. Each topic has an oracle.
 
-Every step is repeated until it is known to be done, by the next session if this one ends. Beside what the oracle of a topic says:
-``deleted`` (a deleted topic or a ledger of its list is still there) and ``terminated`` (a sealed topic took a message, or ends elsewhere
-than it said).
+Every step is repeated until it is known to be done, by the next session if this one ends. Checks in addition to those of the oracle:
+``deleted`` (a deleted topic or a ledger of its list still exists) and ``terminated`` (a terminated topic accepted a message, or does not
+end where its answer said).
 
-One that renews makes a topic of the same name when one is deleted: nothing of the former may come to light in it. Not where a request had
-no answer, as that may be carried out at any later time: then the next one has a name of its own.
+A program that renews makes a topic of the same name when one is deleted: no data of the former topic may appear in it. It takes a new
+name when a request had no answer, because such a request may be carried out at any later time.
 """
 
 from __future__ import annotations
@@ -43,19 +42,19 @@ _STEPS: Final = ("create", "subscribe", "publish", "unload", "publish", "termina
 class BriefTopic:
     name: TopicName
     steps: list[str]
-    """What is still to be done with it."""
+    """The steps that remain."""
     oracle: Oracle
     publisher: Publisher
     created: bool = False
     terminated: bool = False
     last: Place | None = None
-    """Where it ends, as the answer to its termination said; ``None`` too while that is not known."""
+    """Where the topic ends, as the answer to its termination said. ``None`` while that is not known."""
     sent_before_end: int = 0
     deleted: bool = False
     uncertain: bool = False
-    """A request had no answer, and may still be carried out by the broker that owns the topic then."""
+    """A request had no answer. The broker that owns the topic may still carry it out."""
     followed: bool = False
-    """There is a later one of its name."""
+    """A later topic has the same name."""
 
 
 @dataclass(slots=True)
@@ -101,7 +100,7 @@ class Founder:
         return replace(self.stage, topic=topic.name.full, oracle=topic.oracle)
 
     async def _step(self, world: World, topic: BriefTopic, step: str) -> bool:
-        """Whether it is done."""
+        """Do a step. Return whether it is done."""
         if step == "subscribe":
             async with self.stage.connected(world) as client:
                 await client.subscribe(topic.name.full, SUBSCRIPTION, initial_position=InitialPosition.Earliest)
@@ -154,7 +153,7 @@ class Founder:
                 if "terminate" in topic.steps and not topic.terminated:
                     stage.trace(f"{topic.name.local} is terminated already")  # by a request without an answer
 
-    # -- when all is well again
+    # -- when everything has healed
 
     async def conclude(self, world: World) -> None:
         """Finish what was begun, and read what is left of each topic. Raises ``TimeoutError`` when a step is never done."""

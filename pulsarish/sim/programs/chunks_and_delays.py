@@ -1,7 +1,7 @@
-"""Messages in chunks and messages that are to come later, on a topic of their own, for consumers that share a subscription and come and go.
+"""Messages in chunks and delayed messages, on a topic of their own. Consumers share a subscription; they connect and leave.
 
-What must hold: a message comes whole and as it was sent (``torn``), and one with a receipt comes to the subscription in the end
-(``skipped``). Whether it comes too early is not judged: calendars are wrong by up to an hour.
+What must hold: a message arrives whole and as it was sent (``torn``). A message with a receipt is delivered to the subscription in the
+end (``skipped``). Early delivery is not judged: calendars are wrong by up to an hour.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["SUBSCRIPTION", "Parcels"]
 SUBSCRIPTION: Final = "parcels"
 _TOPIC: Final = "persistent://public/default/parcels"
 _SIZES: Final = (0, 100, 5_000, 9_000, 14_000)
-"""Brokers take messages of 4,096 bytes here: some go in one piece, others in up to four."""
+"""Brokers take messages of 4,096 bytes here: some are sent in one piece, others in up to four."""
 _LATER_CHANCE: Final = 0.3
 _LATER_SECONDS: Final = (0.2, 1.0, 4.0)
 _PAUSE_SECONDS: Final = 0.3
@@ -38,15 +38,15 @@ Report = Callable[[str, str, str], None]
 
 @dataclass(slots=True)
 class Parcels:
-    """``rng`` decides what its programs do; ``stage`` gives its counts, its trace and its end."""
+    """``rng`` decides what its programs do. ``stage`` gives its counts, its trace and its end."""
 
     stage: Stage
     rng: random.Random
     report: Report
     hasten: Callable[[], None]
-    """Sets the brokers' calendars forward, so that whatever was to come later is due."""
+    """Set the brokers' calendars forward, so that every delayed message is due."""
     sizes: dict[str, int] = field(default_factory=dict)
-    """Of what was sent, by value."""
+    """Sizes of the messages that were sent, by value."""
     stored: set[str] = field(default_factory=set)
     came: set[str] = field(default_factory=set)
     _session: int = 0
@@ -65,7 +65,7 @@ class Parcels:
             negative_ack_redelivery_delay_ms=300,
         )
 
-    # -- while things fail
+    # -- during faults
 
     async def publish(self, world: World) -> None:
         self._session += 1
@@ -84,7 +84,7 @@ class Parcels:
 
     def _send(self, producer: AsyncProducer, value: str, later: bool) -> asyncio.Future[MessageId] | None:
         size = self.sizes[value] = self.rng.choice(_SIZES)
-        # Only what goes in one piece may come later.
+        # Only a message in one piece may be delayed.
         extras: dict[str, Any] = {}
         if later:
             size = self.sizes[value] = min(size, 100)
@@ -129,10 +129,10 @@ class Parcels:
             self.report("torn", f"{who} got {len(message.data())} bytes at {message.message_id()} that no producer sent so", value)
         self.came.add(value)
 
-    # -- when all is well
+    # -- when everything has healed
 
     async def conclude(self, world: World) -> None:
-        """Some more of both kinds, and everything that is left."""
+        """Send some more of both kinds, and receive everything that is left."""
         async with self.stage.connected(world, LAST_SECONDS) as client:
             consumers = [await self._subscribe(client) for _ in range(2)]
             producer = await self._producer(client, int(LAST_SECONDS * 1000))
@@ -158,5 +158,5 @@ class Parcels:
 
 
 def _content(value: str, size: int) -> bytes:
-    """Different at every place, so that chunks in a wrong order show."""
+    """Return bytes that differ at every place, so that chunks in a wrong order are noticed."""
     return f"{value} ".encode() + bytes(index * index % 251 for index in range(size))

@@ -1,9 +1,9 @@
-"""A topic whose messages have keys, compacted and read compacted while everything fails.
+"""A topic whose messages have keys, compacted and read compacted during faults.
 
-What must hold at any time: who reads from the beginning to the end has, of each key, the last message that was known to be stored when the
-reading began, or a later one (``lost-key``), unless the key may have been removed since; what comes, comes in the order of the log
-(``reorder``) and as it was sent (``phantom``). And when all is well and the topic was compacted once more: of each key no more than its
-last message (``not-compacted``), the same in every reading (``disagreement``).
+What must hold at any time: a reader that reads from the beginning to the end gets, of each key, the last message that was known to be
+stored when the reading began, or a later one (``lost-key``), unless the key may have been removed since. Messages come in the order of
+the log (``reorder``) and as they were sent (``phantom``). After a last compaction at the end: of each key at most its last message
+(``not-compacted``), the same in every reading (``disagreement``).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Sent:
 
 @dataclass(slots=True)
 class Compacting:
-    """``rng`` decides what its programs do; ``stage`` gives its counts, its trace and its end."""
+    """``rng`` decides what its programs do. ``stage`` gives its counts, its trace and its end."""
 
     stage: Stage
     rng: random.Random
@@ -61,15 +61,18 @@ class Compacting:
     report: Report
     anchored: bool
     sent: dict[str, _Sent] = field(default_factory=dict)
-    """By value. Removals are in ``removals``."""
+    """Messages by value. Removals are in ``removals``."""
     removals: list[_Sent] = field(default_factory=list)
     _number: int = 0
     _session: int = 0
 
-    # -- before anything fails
+    # -- before the faults
 
     async def subscribe_first(self, world: World) -> None:
-        """From now on a message is kept by the anchor, or until it is compacted."""
+        """Publish a first message of each key and compact once.
+
+        From now on the anchor keeps a message, or it is kept until it is compacted.
+        """
         async with self.stage.connected(world, LAST_SECONDS) as client:
             anchor = await client.subscribe(_TOPIC, ANCHOR, initial_position=InitialPosition.Earliest)
             producer = await client.create_producer(_TOPIC)
@@ -79,7 +82,7 @@ class Compacting:
             if not self.anchored:
                 await anchor.unsubscribe()
 
-    # -- while things fail
+    # -- during faults
 
     async def publish(self, world: World) -> None:
         rng = self.rng
@@ -118,7 +121,7 @@ class Compacting:
             sent.failed = isinstance(error, MessageTooBig | ProducerQueueIsFull)
 
     async def compact(self, world: World) -> None:
-        """One session of an operator who has it compacted now and then."""
+        """Run one session of an operator who has the topic compacted now and then."""
         while not self.stage.over:
             try:
                 await self._ask(world, "PUT")
@@ -127,7 +130,7 @@ class Compacting:
             await world.clock.sleep(self.rng.expovariate(1 / _COMPACTION_PAUSE_SECONDS))
 
     async def read(self, world: World) -> None:
-        """One session of a reader: the whole topic, again and again."""
+        """Run one session of a reader, which reads the whole topic again and again."""
         ends = world.clock.monotonic() + self.rng.uniform(1.0, 6.0)
         async with self.stage.connected(world) as client:
             while not self.stage.over and world.clock.monotonic() < ends:
@@ -135,7 +138,7 @@ class Compacting:
                 await world.clock.sleep(self.rng.uniform(0.1, 1.0))
 
     async def _read_all(self, client: AsyncClient, who: str) -> dict[str, list[Place]]:
-        """The places of each key's messages. What it must have is what was known before."""
+        """Read the whole topic. Return the places of each key's messages. What was known before the reading must be among them."""
         wanted = self._known()
         found: dict[str, list[Place]] = {}
         for topic in await client.get_topic_partitions(_TOPIC):
@@ -169,7 +172,7 @@ class Compacting:
         return place
 
     def _known(self) -> dict[str, _Sent]:
-        """Of each key the last message with a receipt, unless that removes it."""
+        """Return the last message with a receipt of each key, unless that message removes the key."""
         known: dict[str, _Sent] = {}
         for sent in (*self.sent.values(), *self.removals):
             before = known.get(sent.key)
@@ -180,10 +183,13 @@ class Compacting:
     def _may_be_removed(self, key: str, after: Place) -> bool:
         return any(sent.key == key and not sent.failed and (sent.place is None or sent.place > after) for sent in self.removals)
 
-    # -- when all is well
+    # -- when everything has healed
 
     async def conclude(self, world: World) -> None:
-        """The last word of each key, and nothing else. Raises ``TimeoutError`` when a compaction is never done."""
+        """Check that the topic has the last message of each key and nothing else.
+
+        Raises ``TimeoutError`` when a compaction is never done.
+        """
         async with self.stage.connected(world, LAST_SECONDS) as client:
             producer = await client.create_producer(_TOPIC, send_timeout_millis=int(LAST_SECONDS * 1000))
             for _ in range(_LAST_MESSAGES):

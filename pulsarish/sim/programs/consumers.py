@@ -19,7 +19,7 @@ from pulsarish.sim.cluster.stage import LAST_SECONDS, Stage, place_of, text_of
 __all__ = ["Reading", "acknowledge", "consume", "drain", "draw_reading", "got", "subscribe_first"]
 
 _GONE_SECONDS: Final = 10.0
-"""A dead client's connection is noticed within this."""
+"""A broker notices the connection of a dead client within this time."""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class Reading:
     batch_index: bool
     queue: int
     forgets: float
-    """The share of messages that are neither acknowledged nor refused."""
+    """The share of messages that are neither acknowledged nor negatively acknowledged."""
     refuses: float
 
     def options(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ async def subscribe_first(stage: Stage, world: World, reading: Reading) -> None:
 
 
 async def consume(stage: Stage, world: World, reading: Reading, who: str) -> None:
-    """One session of a consumer."""
+    """Run one session of a consumer."""
     rng, subscription = stage.rng, reading.subscription
     async with stage.connected(world) as client:
         consumer = await client.subscribe(stage.topic, subscription.name, consumer_name=who, **reading.options())
@@ -96,7 +96,7 @@ async def consume(stage: Stage, world: World, reading: Reading, who: str) -> Non
 
 
 def got(stage: Stage, subscription: Subscription, session: list[Place], message: Message) -> Place:
-    """Note that a consumer was given a message."""
+    """Note that a consumer got a message."""
     place = place_of(message.message_id())
     assert place is not None
     stage.counts.delivered += 1
@@ -107,7 +107,7 @@ def got(stage: Stage, subscription: Subscription, session: list[Place], message:
 
 
 async def acknowledge(stage: Stage, consumer: AsyncConsumer, reading: Reading, message: Message, place: Place) -> None:
-    """Acknowledge in the way of the subscription, and note what is known of it before and after."""
+    """Acknowledge in the way of the subscription. Note what is known of it before and after."""
     subscription = reading.subscription
     if reading.cumulative:
         subscription.try_up_to(place)
@@ -123,7 +123,7 @@ async def acknowledge(stage: Stage, consumer: AsyncConsumer, reading: Reading, m
     if whole:
         stage.oracle.watch_receipts(subscription.name, place)
     if not reading.cumulative:
-        # Without batch index acknowledgement a part of a batch comes again with the whole of it.
+        # Without batch index acknowledgement, the whole batch is delivered again for a part of it.
         if whole:
             subscription.confirmed.add(place)
     elif whole:
@@ -133,7 +133,7 @@ async def acknowledge(stage: Stage, consumer: AsyncConsumer, reading: Reading, m
 
 
 async def _subscribe_last(stage: Stage, world: World, client: AsyncClient, reading: Reading) -> AsyncConsumer:
-    """A broker may take its keep-alive time-out to notice that the one before is gone."""
+    """Subscribe. A broker may need its keep-alive timeout to notice that the consumer before is gone."""
     deadline = world.clock.monotonic() + _GONE_SECONDS
     while True:
         try:
@@ -145,7 +145,10 @@ async def _subscribe_last(stage: Stage, world: World, client: AsyncClient, readi
 
 
 async def drain(stage: Stage, world: World, reading: Reading, log: list[Place]) -> None:
-    """All is well again: a new consumer is given everything that was never acknowledged, and then a little longer what comes."""
+    """Drain the subscription once everything has healed: a new consumer gets all that was never acknowledged.
+
+    Then receive a little longer.
+    """
     subscription = reading.subscription
     async with stage.connected(world, LAST_SECONDS) as client:
         consumer = await _subscribe_last(stage, world, client, reading)
@@ -163,7 +166,7 @@ async def drain(stage: Stage, world: World, reading: Reading, log: list[Place]) 
             place = got(stage, subscription, session, message)
             subscription.final.append(place)
             missing.discard(place)
-            # A shared consumer that acknowledges nothing is given no more at some limit. No receipt is awaited: nothing rests on it.
+            # A shared consumer that acknowledges nothing gets no more at some limit. No receipt is awaited, because no check needs it.
             _ = world.tasks.spawn(_let_go(consumer, message), name="final acknowledgement")
 
 

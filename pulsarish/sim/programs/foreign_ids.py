@@ -1,8 +1,8 @@
-"""A program that acknowledges and seeks by ids that are not its topic's, beside what it does in order (rule 18).
+"""A program that acknowledges and seeks by ids of other topics, in addition to what it does correctly (rule 18).
 
-It names ledgers of other topics, of cursors, and such as never were. Whatever it is answered, its subscription must be where its own
-acknowledgements have left it, as of any other subscription; a seek to a ledger that is there and is not the topic's may not succeed,
-nor may an acknowledgement of a later one (``foreign-id``).
+It names ledgers of other topics, of cursors, and ledgers that never existed. Whatever the broker answers, its subscription must be where
+its own acknowledgements have left it, like any other subscription. A seek to an existing ledger that is not the topic's must not
+succeed, nor an acknowledgement of a later one (``foreign-id``).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Stranger:
 
     @classmethod
     def draw(cls, stage: Stage, invariants: Invariants, rng: random.Random) -> Stranger:
-        # What is refused is told only to those who wish a receipt.
+        # The broker reports a refusal only to clients that ask for a receipt.
         reading = replace(draw_reading(rng, stage.oracle, SUBSCRIPTION), receipts=True, cumulative=False, refuses=0.0)
         return cls(stage, invariants, rng, reading)
 
@@ -63,7 +63,7 @@ class Stranger:
                     await acknowledge(self.stage, consumer, self.reading, message, place)
 
     async def _try_foreign(self, consumer: AsyncConsumer, given: Place) -> bool:
-        """Whether it may have moved the subscription. ``given``: where the message is that came last."""
+        """Use a foreign id. Return whether it may have moved the subscription. ``given``: the place of the message that came last."""
         partition = given.partition
         ledger_id = self._foreign_ledger(partition)
         index, size = self.rng.choice(((-1, 0), (0, 2)))
@@ -83,14 +83,15 @@ class Stranger:
             if isinstance(error, InvalidPosition):
                 return False
         if what != "seek to":
-            # What is below the subscription's mark is acknowledged already; its mark is below what it was given and has not acknowledged.
+            # What is below the mark-delete position is acknowledged already. That position is below what the consumer got
+            # and has not acknowledged.
             # One message of a batch may wait in the client for the others.
             surely_above = ledger_id > given.ledger and not self.reading.subscription.may_be_acknowledged(given)
             if done and index < 0 and surely_above:
                 self.stage.oracle.report("foreign-id", f"to {what} {message_id}, whose ledger is not the topic's, was done")
             return False
         if not self.invariants.is_there(ledger_id):
-            # Once a ledger is deleted it is not known whose it was: it has moved the subscription, somewhere.
+            # Once a ledger is deleted, its topic is not known: the seek has moved the subscription, to some place.
             self.reading.subscription.moved(partition)
             return True
         if done:

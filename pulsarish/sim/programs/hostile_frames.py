@@ -1,6 +1,7 @@
-"""What a hostile peer sends: valid messages with one or more fields changed to values that no client sends, and bytes that are no message.
+"""What a hostile peer sends: messages with values that no client sends, and bytes that are not a message.
 
-Texts become other texts of a fixed list, so that no changed message names a topic, a subscription or a ledger of another program.
+The messages are valid ones with one or more fields changed. Texts become other texts of a fixed list, so that no
+changed message names a topic, a subscription or a ledger of another program.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def _change_one(rng: random.Random, message: Message, *, unsets: bool) -> None:
 
 
 def changed(rng: random.Random, message: Message, *, most: int = 2) -> bytes:
-    """A message, encoded, with up to ``most`` of its fields changed; rarely one that it must have is not set."""
+    """Return an encoded message with up to ``most`` of its fields changed. Rarely a required field is not set."""
     copy = type(message)()
     copy.CopyFrom(message)
     for _ in range(rng.randint(0, most)):
@@ -98,23 +99,23 @@ def changed(rng: random.Random, message: Message, *, most: int = 2) -> bytes:
 
 
 def frame(encoded: bytes, payload: bytes = b"") -> bytes:
-    """A frame of Apache Pulsar's binary protocol."""
+    """Return a frame of Apache Pulsar's binary protocol."""
     return _SIZES.pack(4 + len(encoded) + len(payload), len(encoded)) + encoded + payload
 
 
 def entry(sequence_id: int, payload: bytes = b"x") -> bytes:
-    """An entry with one message of a hostile producer."""
+    """Return an entry with one message of a hostile producer."""
     return encode_entry(MessageMetadata(producer_name=SUBSCRIPTION, sequence_id=sequence_id, publish_time=1), payload)
 
 
 def send_frame(producer_id: int, sequence_id: int, payload: bytes | None = None) -> bytes:
-    """A SEND, with a good entry unless ``payload`` takes its place."""
+    """Return a SEND, with a good entry unless ``payload`` replaces it."""
     send = pb.Command(type=6, send=pb.Send(producer_id=producer_id, sequence_id=sequence_id))
     return frame(send.SerializeToString(), entry(sequence_id) if payload is None else payload)
 
 
 def garbage(rng: random.Random, good: bytes) -> bytes:
-    """Bytes that are no frame: random ones, a frame that is cut, one with sizes that are wrong, or one with a byte that is another."""
+    """Return bytes that are not a frame: random bytes, or a frame that is cut, has wrong sizes, or has one byte changed."""
     match rng.randrange(4):
         case 0:
             return rng.randbytes(rng.choice((1, 3, 8, 300)))
@@ -123,5 +124,5 @@ def garbage(rng: random.Random, good: bytes) -> bytes:
         case 2:
             return _SIZES.pack(rng.choice(WILD_IDS) % 2**32, rng.choice(WILD_IDS) % 2**32) + good[8:]
         case _:
-            # Only the fixed part in front of the first text: a changed text could name what another program uses.
+            # Only the fixed part before the first text: a changed text could name what another program uses.
             return good[:4] + bytes([rng.randrange(256)]) + good[5:]

@@ -1,8 +1,8 @@
 """A peer that sends what no client sends, to brokers and bookies, by every way in that the simulated network has.
 
-It harms no other client: every process lives on, what a connection makes it hold stays below the limits (``sim/cluster/peer_limits.py``),
-and the promises to all others hold. As there is no login yet, a peer may do what any client may; so whatever it does that is in order, it
-does to topics of its own and to ledger ids that are not given out, and it adds no entries to bookies.
+It harms no other client: every process stays alive, what a connection makes it hold stays below the limits
+(``sim/cluster/peer_limits.py``), and the promises to all others hold. As there is no login yet, a peer may do what any client may. So its
+valid requests go only to topics of its own and to ledger ids that are not given out, and it adds no entries to bookies.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _producer(topic: str, producer_id: int, request_id: int, **fields: int) -> b
 
 
 def _conversation(topic: str) -> list[pb.Command]:
-    """What a client says, with answers or without."""
+    """Return the commands of a client, with answers or without."""
     place = pb.MessageIdData(ledger_id=3, entry_id=1, ack_set=[5], batch_size=4)
     schema = pb.Schema(name="", schema_data=b'{"type":"string"}', type=2)
     return [
@@ -141,7 +141,7 @@ def _bookie_calls(instance_id: str, ledger_id: int, wild: int) -> list[tuple[str
 
 @dataclass(slots=True)
 class HostilePeer:
-    """``attacks``: those that it draws from, by name."""
+    """``attacks``: the attacks that it draws from, by name."""
 
     stage: Stage
     rng: random.Random
@@ -151,7 +151,7 @@ class HostilePeer:
     _open: list[_Wire] = field(default_factory=list)
 
     async def session(self, world: World) -> None:
-        """A few attacks on one process each, and then leave."""
+        """Attack one process a few times, then leave."""
         rng = self.rng
         self._open = []
         try:
@@ -180,7 +180,7 @@ class HostilePeer:
         return wire
 
     async def _answer(self, world: World, wire: _Wire, wanted: Callable[[pb.Command], bool]) -> pb.Command | None:
-        """``None`` when none came in time."""
+        """Wait for the answer. Return ``None`` when none came in time."""
         until = world.clock.monotonic() + _ANSWER_SECONDS
         while world.clock.monotonic() < until and not wire.lost:
             for command in wire.heard:
@@ -190,7 +190,7 @@ class HostilePeer:
         return None
 
     async def _at_owner(self, world: World, topic: str) -> _Wire:
-        """A connection to the topic's owner, as far as a broker says who that is."""
+        """Return a connection to the topic's owner, as far as a broker says which one that is."""
         wire = await self._connect(world, self.rng.choice(self.brokers))
         wire.transport.write(command_frame(pb.Command(type=23, lookup=pb.LookupTopic(topic=topic, request_id=9_999))))
         answer = await self._answer(world, wire, lambda each: each.type == 24)
@@ -199,7 +199,7 @@ class HostilePeer:
         return await self._connect(world, owner) if owner in self.brokers else wire
 
     async def _converse(self, world: World) -> None:
-        """A conversation in any order, with fields changed."""
+        """Send a conversation in any order, with fields changed."""
         rng = self.rng
         topic = rng.choice(TOPICS)
         wire = await self._at_owner(world, topic)
@@ -215,7 +215,7 @@ class HostilePeer:
                 return
 
     async def _reopen(self, world: World) -> None:
-        """Producers that are closed and opened again while what they sent waits."""
+        """Close and open producers again while their messages wait."""
         rng, topic = self.rng, TOPICS[0]
         wire = await self._at_owner(world, topic)
         request_id = 1
@@ -233,7 +233,7 @@ class HostilePeer:
             await world.clock.sleep(rng.choice((0.0, 0.0, 0.05, 0.3)))
 
     async def _epochs(self, world: World) -> None:
-        """Exclusive producers that name epochs and ids which were never given out; each next one must be served all the same."""
+        """Open exclusive producers with epochs and ids that were never given out. The broker must still serve each next one."""
         rng = self.rng
         topic = rng.choice(TOPICS[:2])
         wire = await self._at_owner(world, topic)
@@ -246,7 +246,7 @@ class HostilePeer:
             wire.transport.write(command_frame(pb.Command(type=15, close_producer=close)))
 
     async def _send_garbage(self, world: World) -> None:
-        """Bytes that are no frame, before CONNECT or after it."""
+        """Send bytes that are not a frame, before CONNECT or after it."""
         rng = self.rng
         broker = rng.choice(self.brokers)
         for _ in range(rng.randint(1, 6)):
@@ -257,7 +257,7 @@ class HostilePeer:
             await world.clock.sleep(rng.uniform(0.0, 0.3))
 
     async def _leave_unread(self, world: World) -> None:
-        """Requests whose answers are longer than they are, and are not read."""
+        """Send requests whose answers are longer than themselves, and do not read the answers."""
         rng = self.rng
         broker = rng.choice(self.brokers)
         for _ in range(rng.randint(1, 3)):
@@ -270,7 +270,7 @@ class HostilePeer:
         await world.clock.sleep(rng.uniform(0.2, 2.0))
 
     async def _leave_unfinished(self, world: World) -> None:
-        """Frames that are never completed, of several connections."""
+        """Send frames that are never completed, on several connections."""
         rng = self.rng
         broker = rng.choice(self.brokers)
         for number in range(rng.randint(1, 12)):
@@ -282,7 +282,7 @@ class HostilePeer:
         await world.clock.sleep(rng.uniform(0.1, 1.5))
 
     async def _open_many(self, world: World) -> None:
-        """Connections, or producers and consumers of one connection, beyond the limits."""
+        """Open connections, or producers and consumers of one connection, beyond the limits."""
         rng = self.rng
         if rng.random() < 0.4:
             broker = rng.choice(self.brokers)
@@ -300,10 +300,10 @@ class HostilePeer:
             wire.transport.write(command_frame(pb.Command(type=4, subscribe=subscribe)))
         await world.clock.sleep(rng.uniform(0.2, 1.0))
 
-    # -- the other ways in
+    # -- the other listeners
 
     async def _call_bookies(self, world: World) -> None:
-        """The calls of the control lane about ledgers that were never made, in order or changed."""
+        """Call the control lane about ledgers that were never made, with valid or changed requests."""
         rng = self.rng
         address = f"{rng.choice(self.bookies)}:3181"
         encoded = await world.connections.call(address, "bookie.status", b"", timeout_seconds=_CALL_SECONDS)
@@ -314,7 +314,7 @@ class HostilePeer:
             self.stage.trace(f"hostile: {method} was answered with {len(answer)} bytes")
 
     async def _stream(self, world: World) -> None:
-        """Messages of streams, in order at first, then changed, then bytes that are no message."""
+        """Send messages of streams: valid at first, then changed, then bytes that are not a message."""
         rng, topic = self.rng, TOPICS[0]
         address, method, messages = rng.choice(
             (

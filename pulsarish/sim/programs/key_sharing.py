@@ -1,7 +1,7 @@
-"""Programs that share the keys of a topic of its own through a key-shared subscription, and come and go while everything fails.
+"""Programs that share the keys of a topic of its own through a key-shared subscription. They connect and leave during faults.
 
-What must hold at any time: of each key messages come for the first time in the order of the log, at any consumer (``key-order``). And
-when all is well: a consumer gets nothing of a key of which another holds a message that it has not acknowledged (``key-shared``).
+What must hold at any time: the messages of each key come for the first time in the order of the log, at any consumer (``key-order``). When
+everything has healed: a consumer gets no message of a key while another consumer holds an unacknowledged one of it (``key-shared``).
 A consumer no longer holds what it received before it had to subscribe again: the owner gives that to any consumer again.
 """
 
@@ -35,7 +35,7 @@ _Opening = tuple[object, int]
 
 @dataclass(slots=True)
 class KeySharers:
-    """``rng`` decides what its programs do; ``stage`` gives its counts, its trace and its end."""
+    """``rng`` decides what its programs do. ``stage`` gives its counts, its trace and its end."""
 
     stage: Stage
     rng: random.Random
@@ -43,11 +43,11 @@ class KeySharers:
     watch: Callable[[Place, str], object]
     delivered: set[Place] = field(default_factory=set)
     values: set[str] = field(default_factory=set)
-    """What was delivered."""
-    _reached: dict[tuple[int, str], Place] = field(default_factory=dict)  # of each key of a partition, the last that came first
+    """The values that were delivered."""
+    _reached: dict[tuple[int, str], Place] = field(default_factory=dict)  # of each key of a partition, the last first delivery
     _held: dict[str, dict[str, dict[Place, _Opening]]] = field(default_factory=dict)
-    """By key and consumer, what was received and is not acknowledged, with the opening of the consumer that received it."""
-    _last: dict[str, AsyncConsumer] = field(default_factory=dict)  # by name, the consumers of the end
+    """Unacknowledged messages by key and consumer, with the opening of the consumer that received them."""
+    _last: dict[str, AsyncConsumer] = field(default_factory=dict)  # the consumers of the end, by name
     _own: Stage = field(init=False)
     _publisher: Publisher = field(init=False)
     _options: dict[str, Any] = field(init=False)
@@ -72,7 +72,7 @@ class KeySharers:
     async def _subscribe(self, client: AsyncClient, who: str) -> AsyncConsumer:
         return await client.subscribe(_TOPIC, SUBSCRIPTION, consumer_name=who, **self._options)
 
-    # -- while things fail
+    # -- during faults
 
     async def publish(self, world: World) -> None:
         publisher, rng = self._publisher, self.rng
@@ -87,7 +87,7 @@ class KeySharers:
                 await world.clock.sleep(publisher.pause * 2 * rng.random())
 
     async def consume(self, world: World, who: str) -> None:
-        """One session of a consumer, slow enough that keys have messages under way when others come."""
+        """Run one session of a consumer. It is slow enough that keys have messages in delivery when other consumers connect."""
         rng = self.rng
         async with self.stage.connected(world) as client:
             consumer = await self._subscribe(client, who)
@@ -120,10 +120,10 @@ class KeySharers:
         self.delivered.add(place)
         return place
 
-    # -- when all is well
+    # -- when everything has healed
 
     async def conclude(self, world: World) -> None:
-        """Consumers come and go while they take everything that is left and some more."""
+        """Let consumers connect and leave while they receive everything that is left and some more."""
         async with self.stage.connected(world, LAST_SECONDS) as client:
             await self._settle(client)
             publisher = Publisher("l", False, {"send_timeout_millis": int(LAST_SECONDS * 1000)}, 0, 1)
@@ -151,13 +151,13 @@ class KeySharers:
             publisher = Publisher(f"settle{number}", False, {"send_timeout_millis": int(LAST_SECONDS * 1000)}, 0, 1)
             producer = await client.create_producer(topic, **publisher.options)
             stored = False
-            while not stored:  # one in some is too great
+            while not stored:  # some messages are too large, and the broker refuses them
                 send_one(self._own, producer, publisher)
                 await producer.flush()
                 stored = self._own.oracle.attempts[-1].outcome is Outcome.OK
 
     async def _hold_a_little(self, consumer: AsyncConsumer, holding: list[Message], who: str) -> None:
-        """Take what is there, and acknowledge some of what was taken before."""
+        """Receive what is there, and acknowledge some of what was received before."""
         rng = self.rng
         try:
             while True:
@@ -171,7 +171,7 @@ class KeySharers:
             place = place_of(message.message_id())
             assert place is not None
             for held in self._held.get(message.partition_key(), {}).values():
-                held.pop(place, None)  # a consumer may have got it once more: it is acknowledged
+                held.pop(place, None)  # the owner may have given it to another consumer as well: it is acknowledged
             await consumer.acknowledge(message)
 
     def _holds(self, message: Message, who: str, place: Place) -> None:

@@ -1,14 +1,18 @@
-"""A topic that keeps nothing: programs shout into it and others listen, through subscriptions of every type, while everything fails.
+"""A non-persistent topic: programs publish to it and consumers listen, through subscriptions of every type, during faults.
 
-Most of it may get lost. What must hold at any time, of each message that went out once: it comes to a subscription once at most
-(``duplicate``), as it was sent and where its receipt says, and not at all when that says that it was dropped (``phantom``,
-``inconsistent-offsets``); to each consumer in the order in which the owner took it (``reorder``, ``nonmonotonic-send``); and never to one
-that subscribed when the receipt was there already (``kept``). A client that loses its connection sends again what has no receipt, as to any
-topic: of what went out more than once it holds only that a producer sent it.
+Most of the messages may get lost. What must hold at any time, of each message that was sent once:
 
-When all is well: what is published slowly comes to one consumer of each subscription (``skipped``), of a failover subscription and of a key
-always to the same (``two-active``, ``key-shared``). And when all is quiet: nothing was ever stored for it, one broker at most has it, and
-no client counts as connected (``garbage``, ``two-owners``).
+* A subscription gets it at most once (``duplicate``), as it was sent and where its receipt says. It does not get the message at all when
+  the receipt says that it was dropped (``phantom``, ``inconsistent-offsets``).
+* Each consumer gets messages in the order in which the owner took them (``reorder``, ``nonmonotonic-send``).
+* A consumer that subscribed after the receipt does not get it (``kept``).
+
+A client that loses its connection sends again what has no receipt, as to any topic. Of a message that was sent more than once only this
+holds: a producer sent it.
+
+When everything has healed: a message that is published slowly comes to one consumer of each subscription (``skipped``), and of a failover
+subscription and of a key always to the same one (``two-active``, ``key-shared``). At the end of the run: nothing was ever stored for the
+topic, at most one broker has it, and no client counts as connected (``garbage``, ``two-owners``).
 """
 
 from __future__ import annotations
@@ -42,13 +46,13 @@ _TOPICS: Final = "/admin/v2/non-persistent/public/default"
 _TYPES: Final = (ConsumerType.Exclusive, ConsumerType.Failover, ConsumerType.Shared, ConsumerType.KeyShared)
 _KEYS: Final = 5
 _BURST: Final = 8
-"""Brokers have five entries of a connection under way at a time here: what comes together beyond them is dropped."""
+"""A burst. Here brokers have at most five entries of a connection under way, and drop what comes beyond them."""
 _PAUSE_SECONDS: Final = 0.4
 _UNLOAD_CHANCE: Final = 0.3
 _TAKEN_MAX: Final = 20
 _LAST_MESSAGES: Final = 6
 _PERMITS_SECONDS: Final = 0.5
-"""A consumer that has subscribed has said by now how much it takes."""
+"""Within this time a consumer that has subscribed has sent its permits."""
 _COMES_SECONDS: Final = 5.0
 
 Report = Callable[[str, str, str], None]
@@ -61,12 +65,12 @@ class _Sent:
     producer: str
     key: str
     by_key: bool
-    """It may stand in a batch that is made by key, so that one key's messages pass another's."""
+    """It may be in a batch that is made by key, so that messages of one key pass those of another."""
     opened: list[int]
     """How often each partition's producer had been opened when it was sent; -1: it was not open."""
     failed: bool = False
     once: int = -1
-    """The opening during which it was both sent and answered, so that it went out once."""
+    """The opening during which it was both sent and answered, so that it was sent once."""
     place: Place | None = None
     """``None`` with a receipt: it was dropped."""
     answered: int = 0
@@ -75,7 +79,7 @@ class _Sent:
 
 @dataclass(slots=True)
 class _Listening:
-    """One consumer from its subscribing on. ``began`` and ``_Sent.answered`` count the same events."""
+    """One consumer from its subscription on. ``began`` and ``_Sent.answered`` count the same events."""
 
     subscription: str
     began: int
@@ -84,14 +88,14 @@ class _Listening:
 
 @dataclass(slots=True)
 class Fleeting:
-    """``rng`` decides what its programs do; ``stage`` gives its counts, its trace and its end."""
+    """``rng`` decides what its programs do. ``stage`` gives its counts, its trace and its end."""
 
     stage: Stage
     rng: random.Random
     cluster: SimCluster
     report: Report
     sent: dict[str, _Sent] = field(default_factory=dict)
-    """By value."""
+    """Messages by value."""
     listening: list[_Listening] = field(default_factory=list)
     _session: int = 0
     _events: int = 0
@@ -100,7 +104,7 @@ class Fleeting:
         self._events += 1
         return self._events
 
-    # -- while things fail
+    # -- during faults
 
     async def publish(self, world: World) -> None:
         rng = self.rng
@@ -128,7 +132,7 @@ class Fleeting:
                 await world.clock.sleep(_PAUSE_SECONDS * 2 * rng.random())
 
     async def _unload(self, world: World) -> None:
-        """The topic, or a partition of it, or with it all that there is."""
+        """Unload the topic, a partition of it, or the whole namespace."""
         partitions = self.cluster.settings.partitions
         partition = f"-partition-{self.rng.randrange(partitions)}" if partitions else ""
         what = self.rng.choice((f"{_TOPICS}/{_NAME}{partition}", NAMESPACE))
@@ -166,7 +170,7 @@ class Fleeting:
         self.stage.trace(f"receipt of {sent.value}: {sent.place}, opening {sent.once}")
 
     async def consume(self, world: World, who: str) -> None:
-        """One session of two consumers, of which one may be an exclusive one."""
+        """Run one session of two consumers, of which one may be an exclusive one."""
         rng = self.rng
         async with self.stage.connected(world) as client:
             consumers = [await self._subscribe(client, kind) for kind in (rng.choice(_TYPES), rng.choice(_TYPES[1:]))]
@@ -195,13 +199,13 @@ class Fleeting:
         return consumer, listening
 
     async def _take(self, consumer: AsyncConsumer, listening: _Listening, who: str) -> None:
-        """What is there, and what comes at once."""
+        """Receive what is there, and what comes at once."""
         rng = self.rng
         try:
             for _ in range(_TAKEN_MAX):
                 message = await consumer.receive(timeout_millis=150)
                 self._came(message, listening, who)
-                # Neither means anything here.
+                # Neither has a meaning here.
                 if rng.random() < 0.1:
                     await consumer.negative_acknowledge(message)
                 elif rng.random() < 0.5:
@@ -216,10 +220,10 @@ class Fleeting:
         self.stage.trace(f"delivered {value} at {place} to {who} of {listening.subscription}")
         listening.came.append((value, place))
 
-    # -- when all is well
+    # -- when everything has healed
 
     async def conclude(self, world: World) -> None:
-        """Nothing is lost of what is published slowly, whatever was before."""
+        """Check that no message that is published slowly is lost, whatever happened before."""
         async with self.stage.connected(world, LAST_SECONDS) as client:
             groups = [[await self._subscribe(client, kind, last=True) for _ in range(1 + (kind in _TYPES[1:]))] for kind in _TYPES]
             producer = await client.create_producer(_TOPIC, batching_enabled=False, send_timeout_millis=int(LAST_SECONDS * 1000))
@@ -233,7 +237,7 @@ class Fleeting:
                     await self._comes(world, sent, group, takers)
 
     async def _comes(self, world: World, sent: _Sent, group: Sequence[_Group], takers: dict[tuple[str, str], int]) -> None:
-        """To one of this group, which is the one that got what came before of the same key or partition where it must be."""
+        """Check that one consumer of this group gets it: where required, the one that got earlier messages of the same key or partition."""
         deadline = world.clock.monotonic() + _COMES_SECONDS
         subscription = group[0][1].subscription
         while world.clock.monotonic() < deadline:
@@ -250,7 +254,7 @@ class Fleeting:
         self.report("skipped", f"{sent.value} never came to {subscription}, although all was well when it was sent", sent.value)
 
     def look(self, invariants: Invariants) -> None:
-        """Once all is quiet: nothing is left, and nothing was ever stored."""
+        """Check at the end of the run that nothing is left, and that nothing was ever stored."""
         mine = TopicName.parse(_TOPIC)
         for path in self.cluster.sim.metadata.tree.nodes:
             if _NAME in path and path != paths.partitioned_topic(mine):
@@ -299,7 +303,7 @@ class Fleeting:
             self.report("kept", f"{value} at {place} came to a consumer of {name} that subscribed after its receipt", value)
 
     def _judge_receipts(self) -> None:
-        """Those of one producer's one opening are in its order, unless it makes batches by key."""
+        """Check that the receipts of one opening of a producer are in its order, unless it makes batches by key."""
         last: dict[tuple[str, int, int], Place] = {}
         for sent in self.sent.values():
             if sent.once < 0 or sent.place is None or sent.by_key:

@@ -1,4 +1,4 @@
-"""What only some seeds do: which programs there are beside the common ones, which of them a seed draws, and the nodes that they run on."""
+"""Optional programs (extras): which exist in addition to the common ones, which of them a seed draws, and the nodes that they run on."""
 
 from __future__ import annotations
 
@@ -76,15 +76,15 @@ _CHANCES: Final = {
 
 
 def extra_stream(seed: int, name: str) -> random.Random:
-    """Whatever an extra of this name draws in a seed."""
+    """Return the random stream that an extra of this name draws from in a seed."""
     return random.Random(f"{seed}:extra:{name}")
 
 
 def extras_of(seed: int, extras: Sequence[str] = EXTRAS) -> list[str]:
-    """Those of ``extras`` that take part in a seed. Each is drawn by its name alone, so that a new one moves none of the others."""
+    """Return those of ``extras`` that take part in a seed. Each is drawn by its name alone, so a new one does not change the others."""
     return [name for name in extras if extra_stream(seed, f"{name} on").random() < _CHANCES.get(name, _CHANCE)]
 
 
 def extra_nodes(extras: Sequence[str]) -> list[str]:
-    """The names of the nodes on which these run."""
+    """Return the names of the nodes on which these run."""
     return [node for name in extras for node in _NODES[name]]

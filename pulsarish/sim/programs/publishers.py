@@ -1,4 +1,4 @@
-"""Programs that publish to the simulated cluster, with the real asyncio client: with and without deduplication, batched or not."""
+"""Programs that publish to the simulated cluster with the real asyncio client: with and without deduplication, batched or not."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Publisher:
     pause: float
     burst: int
     pace_seconds: float = 0.0
-    """A burst is followed by a pause of this for each of its messages, at the least."""
+    """After a burst it pauses at least this long for each message of the burst."""
     sizes: Sequence[int] = (0, 0, 30, 700)
     session: int = 0
     number: int = 0
@@ -44,7 +44,7 @@ def draw_publisher(rng: random.Random, name: str, *, exact: bool) -> Publisher:
     options: dict[str, Any] = {
         "batching_enabled": rng.random() < 0.5,
         "batching_max_messages": rng.choice((2, 5, 50)),
-        # A batch above the limit of the broker for a message is refused as a whole.
+        # The broker refuses a whole batch that is above its limit for a message.
         "batching_max_allowed_size_in_bytes": 2_048,
         "batching_max_publish_delay_ms": rng.choice((1, 20)),
         "compression_type": rng.choice((CompressionType.NONE, CompressionType.LZ4)),
@@ -52,7 +52,7 @@ def draw_publisher(rng: random.Random, name: str, *, exact: bool) -> Publisher:
         "send_timeout_millis": rng.choice((1_500, 5_000, 15_000)),
     }
     if exact:
-        # No time-out: a message that was given up could never be sent again once a later one is stored, as its sequence id is behind.
+        # No timeout: a message that was given up could never be sent again once a later one is stored, because its sequence id is behind.
         options["send_timeout_millis"] = 0
     if exact or rng.random() < 0.5:
         options["producer_name"] = name
@@ -60,11 +60,11 @@ def draw_publisher(rng: random.Random, name: str, *, exact: bool) -> Publisher:
 
 
 async def publish(stage: Stage, world: World, publisher: Publisher) -> None:
-    """One session of a publisher."""
+    """Run one session of a publisher."""
     rng = stage.rng
     publisher.session += 1
     if publisher.exact:
-        # What has no receipt is sent again under its old number; some of it is stored already.
+        # What has no receipt is sent again under its old number. Some of it is stored already.
         publisher.number = publisher.acknowledged + 1
     async with stage.connected(world) as client:
         producer = await client.create_producer(stage.topic, **publisher.options)
@@ -80,12 +80,13 @@ async def publish(stage: Stage, world: World, publisher: Publisher) -> None:
 
 
 def send_one(stage: Stage, producer: AsyncProducer, publisher: Publisher) -> bool:
-    """Queue one message; whether another may follow at once."""
+    """Queue one message. Return whether another may follow at once."""
     number = publisher.number
     value = f"{publisher.name}-{number}" if publisher.exact else f"{publisher.name}-{publisher.session}.{number}"
-    # By the name that the broker knows: a session that let the broker choose one is a producer of its own, and what it left in the stream
-    # when it let go may still come after the first messages of the next session (only within one producer is order promised).
-    # With deduplication a value must meet its own partition again.
+    # The name that the broker knows. A session that let the broker choose a name is a producer of its own. What it left in the
+    # stream when it was dropped may still arrive after the first messages of the next session: order is promised only within
+    # one producer.
+    # With deduplication a value must reach its own partition again.
     key = str(number % 5) if publisher.exact or number % 3 else None
     attempt = stage.oracle.attempt(producer.producer_name(), publisher.session, number, value, key)
     too_big = not publisher.exact and stage.rng.random() < 0.01
@@ -131,7 +132,7 @@ def _failed(stage: Stage, attempt: Attempt, error: PulsarishError) -> None:
 
 
 async def publish_rest(stage: Stage, world: World, publisher: Publisher) -> None:
-    """All is well again: what a publisher with deduplication has no receipt for is sent again under its numbers, and gets one each.
+    """Send again, once everything has healed, what a publisher with deduplication has no receipt for. Each number gets a receipt.
 
     Raises ``TimeoutError`` when it does not.
     """
@@ -147,7 +148,7 @@ async def publish_rest(stage: Stage, world: World, publisher: Publisher) -> None
 
 
 async def _open_last(stage: Stage, world: World, client: AsyncClient, publisher: Publisher) -> AsyncProducer:
-    """A broker may take its keep-alive time-out to notice that the one before is gone."""
+    """Open a producer. A broker may need its keep-alive timeout to notice that the producer before is gone."""
     while True:
         try:
             return await client.create_producer(stage.topic, **publisher.options)
@@ -156,7 +157,7 @@ async def _open_last(stage: Stage, world: World, client: AsyncClient, publisher:
 
 
 async def publish_last(stage: Stage, world: World, name: str, count: int) -> None:
-    """All is well again: a publisher gets its receipts. Raises ``Timeout`` when it does not."""
+    """Publish and get the receipts, once everything has healed. Raises ``Timeout`` when a receipt does not come."""
     async with stage.connected(world, LAST_SECONDS) as client:
         publisher = Publisher(name, False, {"send_timeout_millis": int(LAST_SECONDS * 1000)}, 0, count)
         producer = await client.create_producer(stage.topic, **publisher.options)

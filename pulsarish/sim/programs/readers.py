@@ -13,7 +13,7 @@ __all__ = ["read_everything", "read_first", "read_tail"]
 
 
 async def read_tail(stage: Stage, world: World) -> None:
-    """One session of a reader: from the earliest, or on from where the log ends."""
+    """Run one session of a reader: from the earliest message, or from the end of the log on."""
     rng = stage.rng
     async with stage.connected(world) as client:
         start = rng.choice((MessageId.earliest, MessageId.latest))
@@ -31,7 +31,7 @@ async def read_tail(stage: Stage, world: World) -> None:
 
 
 async def read_everything(stage: Stage, world: World) -> list[Place]:
-    """From the earliest to the end."""
+    """Read from the earliest message to the end. Return the places."""
     async with stage.connected(world, LAST_SECONDS) as client:
         seen: list[Place] = []
         async with world.clock.timeout(LAST_SECONDS):
@@ -43,7 +43,7 @@ async def read_everything(stage: Stage, world: World) -> list[Place]:
 
 
 async def read_first(stage: Stage, world: World) -> dict[int, Place]:
-    """The first place that is left of each partition; an empty partition has none."""
+    """Return the first place that is left of each partition. An empty partition has none."""
     async with stage.connected(world, LAST_SECONDS) as client:
         first: dict[int, Place] = {}
         async with world.clock.timeout(LAST_SECONDS):

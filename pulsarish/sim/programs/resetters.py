@@ -1,7 +1,7 @@
-"""A program whose subscription an operator moves about, by position, by time and to either end, between its sessions; and what must come.
+"""A program whose subscription an operator moves between its sessions, by position, by time and to either end; and what it must receive.
 
-It is judged as ``seeking.py`` judges a seeker. A request without an answer may be carried out at any later time, so that it stays among
-those that may have decided where a session begins.
+It is judged as ``seekers.py`` judges a seeker. A request without an answer may be carried out at any later time. So it stays among those
+that may have decided where a session begins.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _END: Final = (1 << 63) - 1
 
 @dataclass(slots=True)
 class Mover:
-    """One subscription of the first partition, whose consumer acknowledges nothing."""
+    """One subscription of the first partition. Its consumer acknowledges nothing."""
 
     stage: Stage
     brokers: Sequence[str]
@@ -41,7 +41,7 @@ class Mover:
             await subscribe(client, topic, self.seeker)
 
     async def session(self, world: World) -> None:
-        """Read a little, leave, and be moved. A session that failed has moved nothing."""
+        """Read a little and leave; then the operator moves the subscription. A session that failed has moved nothing."""
         async with self.stage.connected(world, _SESSION_SECONDS) as client:
             topic = (await client.get_topic_partitions(self.stage.topic))[0]
             consumer = await subscribe(client, topic, self.seeker)
@@ -76,7 +76,7 @@ class Mover:
         seeker.moved([*self.unanswered, seek])
 
     def _draw(self, partition: int) -> tuple[Seek, str, object]:
-        """A move, the end of its path, and its body."""
+        """Return a move, the end of its path, and its body."""
         seek, target = self.seeker.draw(self.stage, partition)
         if seek.kind == "time":
             return seek, f"resetcursor/{target}", None
@@ -88,7 +88,7 @@ class Mover:
             return seek, "resetcursor", {"ledgerId": _END, "entryId": _END}
         assert isinstance(target, MessageId)
         ledger, entry, excluded = target.ledger_id(), target.entry_id(), self.seeker.rng.random() < 0.5
-        # Whole entries count here: behind the last message of it, or from the first one on.
+        # Whole entries count here: after the last message of the entry, or from its first one on.
         seek.place = Place(target.partition(), ledger, entry, _END if excluded else 0)
         seek.inclusive, seek.batch_size = not excluded, 0
         return seek, "resetcursor", {"ledgerId": ledger, "entryId": entry, "isExcluded": excluded}

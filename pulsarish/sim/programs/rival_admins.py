@@ -1,4 +1,4 @@
-"""Two administrators who ask for the same thing, or for its opposite, at the same moment, each another broker."""
+"""Two administrators who ask for the same thing, or for its opposite, at the same moment, each from another broker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CURSOR: Final = f"{_TOPIC}/subscription/{SUBSCRIPTION}"
 
 _Command = tuple[str, str, Any]
 
-# What the two ask for is drawn from one row.
+# The requests of the two are drawn from one row.
 _ROWS: Final[tuple[tuple[_Command, ...], ...]] = (
     (("PUT", f"{NAMESPACE}/unload", None),),
     (("PUT", "{bundle}/unload", None),),
@@ -38,7 +38,7 @@ _ROWS: Final[tuple[tuple[_Command, ...], ...]] = (
 
 @dataclass(slots=True)
 class Duel:
-    """Two nodes, until the load is over. Any answer but 500 is in order, as is none."""
+    """Runs the two on two nodes until the load ends. Any answer but 500 is allowed, and so is none."""
 
     stage: Stage
     cluster: SimCluster

@@ -1,8 +1,8 @@
-"""Programs that move about in the log while it is written, trimmed and handed from broker to broker; and what they must have seen.
+"""Programs that seek in the log while it is written, trimmed and moved from broker to broker; and what they must have received.
 
-A *seeker* has a durable subscription which it moves by seeks only, and never acknowledges: wherever its sessions begin, on whichever
-broker, they must begin where one of the seeks that may count last has put it. A *wanderer* is a reader that does the same without one.
-What came otherwise is ``seek-missed``; what is passed over behind that, ``poll-skip``.
+A *seeker* has a durable subscription. It moves the subscription by seeks only and never acknowledges. Wherever its sessions begin, on
+whichever broker, they must begin at the target of one of the seeks that may count last. A *wanderer* is a reader that does the same
+without a subscription. Any other beginning is ``seek-missed``. A message that is skipped after the beginning is ``poll-skip``.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _KEPT_MAX: Final = 40
 _SESSION_SECONDS: Final = 5.0
 _SEEK_PAUSE_SECONDS: Final = 0.1
 _SHARED_MAX: Final = 20
-"""Messages that a consumer without acknowledgements gets, under each policy that operators set (``operating``)."""
+"""Messages that a consumer without acknowledgements gets, under each policy that operators set (``cluster/operator.py``)."""
 
 
 @dataclass(slots=True)
 class Seek:
-    """Where a seek was to lead, and what was known of the partition when it was asked for and when it was answered."""
+    """The target of a seek, and what was known of the partition when it was requested and when it was answered."""
 
     kind: Literal["earliest", "latest", "place", "time"]
     inclusive: bool = False
@@ -42,7 +42,7 @@ class Seek:
     batch_size: int = 0
     time_ms: int = 0
     last_known: Place | None = None
-    """The last place that anybody had seen when it began."""
+    """The last place that any client had seen when it began."""
     attempts_before_end: int | None = None
     """Sends that had begun when it was answered; ``None``: it was not."""
 
@@ -53,14 +53,17 @@ class _Stretch:
 
     starts: tuple[Seek, ...]
     shares: bool = False
-    """Order is not promised: the session before may still have a consumer at the broker, with messages that this one is not given, or a
-    shared subscription gets a message that arrived damaged once more, later."""
+    """Order is not promised.
+
+    Either the session before still has a consumer at the broker, with messages that this one does not get. Or a shared subscription gets a
+    message that arrived damaged once more, later.
+    """
     places: list[Place] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Seeker:
-    """One durable subscription of one partition, or with ``durable`` unset a reader, whose every session chooses a start of its own."""
+    """One durable subscription of one partition. With ``durable`` unset, a reader; each of its sessions chooses its own start."""
 
     rng: random.Random
     durable: bool
@@ -71,14 +74,14 @@ class Seeker:
     """Whether faults of the run damage messages on their way to it."""
     possible: list[Seek] = field(default_factory=lambda: [Seek("earliest")])
     former: list[Seek] = field(default_factory=list)
-    """Seeks that others came after. A former owner that does not know yet that it is one may go by them."""
+    """Seeks that were followed by other ones. A former owner that does not know yet that it was replaced may use them."""
     stretches: list[_Stretch] = field(default_factory=list)
     stamps: dict[Place, int] = field(default_factory=dict)
-    """Publish times in ms, as producers' clocks had them."""
+    """Publish times in ms by the producers' clocks."""
     known: list[MessageId] = field(default_factory=list)
 
     def begin(self, *, session: bool = False) -> None:
-        """From now on another start counts; ``session``: that of a new session, where the last seek of the one before left it."""
+        """Let another start count from now on. ``session``: the start of a new session, where the last seek of the one before left it."""
         self.stretches.append(_Stretch(tuple(self.possible), shares=(session or self.meets_damage) and self.kind is ConsumerType.Shared))
 
     def came(self, stage: Stage, message: Message) -> Place:
@@ -99,12 +102,12 @@ class Seeker:
         return place
 
     def moved(self, possible: list[Seek]) -> None:
-        """A seek is done: one of these counts now."""
+        """Note that a seek is done: one of these counts now."""
         self.former += self.possible
         self.possible = possible
 
     def draw(self, stage: Stage, partition: int) -> tuple[Seek, MessageId | int]:
-        """A seek and what the client is to be asked for."""
+        """Return a seek and what to ask the client for."""
         last = max((place for place in stage.oracle.values if place.partition == partition), default=None)
         kind = self.rng.choice(("earliest", "latest", "place", "place", "time", "time")) if self.known else "earliest"
         message_id = self.rng.choice(self.known) if self.known else MessageId.earliest
@@ -121,7 +124,7 @@ class Seeker:
 
 
 async def seek_about(stage: Stage, world: World, seeker: Seeker, *, first: bool = False) -> None:
-    """One session of a durable seeker; ``first`` only makes its subscription."""
+    """Run one session of a durable seeker. ``first`` only makes its subscription."""
     async with stage.connected(world, LAST_SECONDS if first else _SESSION_SECONDS) as client:
         topic = (await client.get_topic_partitions(stage.topic))[0]
         consumer = await subscribe(client, topic, seeker)
@@ -131,7 +134,7 @@ async def seek_about(stage: Stage, world: World, seeker: Seeker, *, first: bool 
 
 
 async def subscribe(client: AsyncClient, topic: str, seeker: Seeker) -> AsyncConsumer:
-    """A consumer of a durable seeker's subscription."""
+    """Return a consumer of a durable seeker's subscription."""
     return await client.subscribe(
         topic,
         seeker.subscription,
@@ -143,7 +146,7 @@ async def subscribe(client: AsyncClient, topic: str, seeker: Seeker) -> AsyncCon
 
 
 async def wander(stage: Stage, world: World, seeker: Seeker) -> None:
-    """One session of a reader that starts at a message that it knows."""
+    """Run one session of a reader that starts at a message that it knows."""
     async with stage.connected(world) as client:
         topic = (await client.get_topic_partitions(stage.topic))[0]
         start = seeker.rng.choice([MessageId.earliest, *seeker.known])
@@ -168,7 +171,7 @@ async def _move_about(stage: Stage, world: World, seeker: Seeker, receiving: Asy
                 break
             partition = seeker.came(stage, last).partition
         if last is not None and seeker.kind is ConsumerType.Failover and isinstance(receiving, AsyncConsumer):
-            # Of no consequence once the seek is done, which goes on from wherever it leads to.
+            # The acknowledgement does not matter once the seek is done: the consumer continues from the target of the seek.
             seeker.possible.append(Seek("place", False, place_of(last.message_id()), last.message_id().batch_size()))
             await receiving.acknowledge_cumulative(last)
         if seeker.known:
@@ -193,7 +196,10 @@ async def _next(receiving: AsyncConsumer | AsyncReader, timeout_millis: int) -> 
 
 
 async def seek_at_last(stage: Stage, world: World, seeker: Seeker, log: Sequence[Place]) -> None:
-    """All is well again: a session begins where the last seek left it; after a seek to the earliest everything of ``log`` comes."""
+    """Check, once everything has healed, that a session begins where the last seek left it.
+
+    After a seek to the earliest all of ``log`` comes.
+    """
     async with stage.connected(world, LAST_SECONDS) as client:
         topic = (await client.get_topic_partitions(stage.topic))[0]
         consumer = await subscribe(client, topic, seeker)
@@ -226,10 +232,10 @@ async def seek_at_last(stage: Stage, world: World, seeker: Seeker, log: Sequence
 
 
 def judge_seeks(oracle: Oracle, seeker: Seeker, log: Sequence[Place]) -> None:
-    """Hold what came against the log of the partition, of which the beginning may have been trimmed since."""
+    """Compare what came with the log of the partition, whose beginning may have been trimmed since."""
     index_of = {place: index for index, place in enumerate(log)}
     for stretch in seeker.stretches:
-        at: int | None = None  # of the place before; -1: it was trimmed since
+        at: int | None = None  # index of the place before; -1: it was trimmed since
         for place in stretch.places:
             index = index_of.get(place)
             if index is None:
@@ -239,7 +245,7 @@ def judge_seeks(oracle: Oracle, seeker: Seeker, log: Sequence[Place]) -> None:
                 continue
             follows = at is not None and index == at + 1
             if stretch.shares:
-                # A consumer's leaving may be noticed late. What it had is delivered to no other consumer until then.
+                # A broker may notice late that a consumer left. Until then no other consumer gets what that one had.
                 follows = any(
                     _began_before(oracle, seek, log[0])
                     or any(_explains(oracle, seeker, seek, log, earlier) for earlier in range(index + 1))
@@ -255,8 +261,9 @@ def judge_seeks(oracle: Oracle, seeker: Seeker, log: Sequence[Place]) -> None:
 
 
 def _may_be_trimmed(oracle: Oracle, seeker: Seeker, seek: Seek, first: Place) -> bool:
-    """Whether an entry that is trimmed since may be the one that a seek by time found. Clocks of producers differ, so that the first which
-    is left can be older than what was sought.
+    """Return whether a seek by time may have found an entry that is trimmed since.
+
+    Clocks of producers differ, so the first entry that is left can be older than the requested time.
     """
     gone = (place for place in oracle.values if place.partition == first.partition and place < first)
     return any(seeker.stamps.get(place, seek.time_ms) >= seek.time_ms for place in gone)
@@ -267,7 +274,7 @@ def _told(starts: Sequence[Seek]) -> str:
 
 
 def _explains(oracle: Oracle, seeker: Seeker, seek: Seek, log: Sequence[Place], index: int) -> bool:
-    """Whether what the seek led to may begin at this place of the log. A subscription begins again with whole entries."""
+    """Return whether the target of the seek may begin at this place of the log. A subscription begins again with whole entries."""
     place, before = log[index], log[index - 1] if index else None
     if seek.kind == "earliest":
         return before is None
@@ -290,12 +297,12 @@ def _explains(oracle: Oracle, seeker: Seeker, seek: Seek, log: Sequence[Place], 
 
 
 def _began_before(oracle: Oracle, seek: Seek, first: Place) -> bool:
-    """Whether what a seek to the latest led to is trimmed by now; the other seeks are explained by the first place that is left."""
+    """Return whether the target of a seek to the latest is trimmed by now. The first place that is left explains the other seeks."""
     return seek.kind == "latest" and _was_sent_before(oracle, seek, first)
 
 
 def _was_sent_before(oracle: Oracle, seek: Seek, place: Place) -> bool:
-    """Whether something that came behind a seek's answer is before a place of its partition."""
+    """Return whether a message that was sent after the seek's answer is before a place of its partition."""
     later = oracle.attempts[seek.attempts_before_end :] if seek.attempts_before_end is not None else []
     return any(
         attempt.outcome is Outcome.OK and attempt.place is not None and attempt.place.partition == place.partition and attempt.place < place
