@@ -1,8 +1,8 @@
-"""One seed of the whole cluster: load and faults, then heal, and then every promise is held against what clients saw.
+"""One seed of the whole cluster: load and faults, then heal, then compare every promise with what clients saw.
 
     result = run_seed(17)
-    result.anomalies          # empty, or what was broken
-    result.story()            # for people: faults, what happened to the values concerned, the end of the trace
+    result.anomalies          # empty, or the broken promises
+    result.story()            # for people: faults, events of the values concerned, the end of the trace
 
 After the faults everything must work again within a bounded virtual time: publishing, reading, consuming (liveness).
 """
@@ -83,26 +83,26 @@ T = TypeVar("T")
 _LOAD_SECONDS: Final = 12.0
 _BRIEF_LOAD_SECONDS: Final = 6.0
 _BRIEF_PACE_SECONDS: Final = 0.08
-"""In a brief seed a publisher takes this long for a message, on the average."""
+"""Mean seconds that a publisher takes for a message in a brief seed."""
 _BURST_PACE_SECONDS: Final = 0.05
-"""The same in a seed with bursts, so that these do not make it longer."""
+"""The same in a seed with bursts, so that the bursts do not make it longer."""
 _LOOK_SECONDS: Final = 2.4
 _PROGRESS_SECONDS: Final = 1.0
-"""So often, while there is load, what all nodes hold in memory is looked at."""
-_PRESSURE_SECONDS: Final = 0.1  # so often it is counted which limits are reached
-_PEERS_SECONDS: Final = 0.05  # so often it is looked at what hostile peers make brokers hold
+"""Interval at which the memory of all nodes is checked during the load."""
+_PRESSURE_SECONDS: Final = 0.1  # interval at which the reached limits are counted
+_PEERS_SECONDS: Final = 0.05  # interval at which brokers are checked for what hostile peers make them hold
 _PARTING_SECONDS: Final = 30.0
 _DARK_SECONDS: Final = 0.5
 _REPAIR_SECONDS: Final = 3.0
-"""A machine that has not come back by itself so long after everything has healed is given up."""
-_LONG_SECONDS: Final = 700.0  # longer than the retention that operators set (``operating``)
+"""A machine that has not come back this long after everything has healed is given up."""
+_LONG_SECONDS: Final = 700.0  # longer than the retention that operators set (``cluster/operator.py``)
 _WIND_UP_SECONDS: Final = 60.0
 _TOPIC: Final = "persistent://public/default/t"
 _ANCHOR: Final = "anchor"
 _HASTE_MS: Final = 20 * 3_600_000
 _WORK: Final = "work"
 _EVICTION_KNOWN_SECONDS: Final = 5.0
-"""After its machine woke up, a broker knows by then whether it was evicted."""
+"""Within this time after its machine woke up, a broker knows whether it was evicted."""
 
 
 class _Run:
@@ -120,7 +120,7 @@ class _Run:
         self.sim = sim
         self.settings = settings
         self.cluster = SimCluster(sim, settings)
-        # An anchor acknowledges nothing, so that everything is kept; without one the log is trimmed while it is used.
+        # An anchor acknowledges nothing, so that everything is kept. Without one the log is trimmed while it is used.
         self.anchored = rng.random() < 0.5
         self._blackout = random.Random(f"{sim.seed}:blackout").random() < 0.5
         self._publishers: list[Publisher] = []
@@ -143,7 +143,7 @@ class _Run:
         )
         self._load_seconds = _BRIEF_LOAD_SECONDS if "brief" in self.extras else _LOAD_SECONDS
         self.seekers: dict[str, Seeker] = {}
-        """By the name of their node, which is that of their subscription, too."""
+        """Seekers by the name of their node, which is also the name of their subscription."""
         self.wanderer = Seeker(self._extra("wanderer"), durable=False, inclusive=True)
         if "seeks" in self.extras:
             rng = self._extra("seeker")
@@ -162,7 +162,7 @@ class _Run:
         if "strangers" in self.extras:
             self.stranger = Stranger.draw(self._stage, self.invariants, self._extra("strangers"))
         self.founders: dict[str, Founder] = {}
-        """By the name of their node."""
+        """Founders by the name of their node."""
         if "topics" in self.extras:
             self.founders["founder"] = Founder(self._stage, self.cluster, self._extra("topics"), self.oracle.watch)
         if "anew" in self.extras:
@@ -253,7 +253,7 @@ class _Run:
 
     def _draw_publishers(self) -> None:
         limits = self.settings.limits
-        # A producer whose sequence ids begin again in each session must not meet deduplication.
+        # A producer whose sequence ids begin again in each session must not use deduplication.
         exact = self.settings.deduplication or "toggles" in self.extras
         publishers = self._publishers = [draw_publisher(self._stage.rng, f"p{number}", exact=exact) for number in range(2)]
         for publisher in publishers:
@@ -265,7 +265,7 @@ class _Run:
             publisher.sizes = limits.sizes or publisher.sizes
 
     def _look_at_progress(self) -> None:
-        """Each second, until the run is over."""
+        """Check progress each second, until the end of the run."""
         self.invariants.look_at_progress()
         self.sim.at(_PROGRESS_SECONDS, self._look_at_progress)
 
@@ -281,7 +281,7 @@ class _Run:
             self._look_at_peers()
 
     def _look_at_peers(self) -> None:
-        """Until the run is over, as the last of them may leave late."""
+        """Check what peers make brokers hold until the end of the run, because the last peers may leave late."""
         for what in beyond_peer_limits(self.cluster):
             self.oracle.report("limit", what)
         self.sim.at(_PEERS_SECONDS, self._look_at_peers)
@@ -290,13 +290,13 @@ class _Run:
         for name in self.cluster.reached_limits():
             setattr(self.counts, name, getattr(self.counts, name) + 1)
 
-    # -- what only some seeds do
+    # -- parts of some seeds only
 
     def _extra(self, name: str) -> random.Random:
         return extra_stream(self.sim.seed, name)
 
     def _hasten(self) -> None:
-        """Everything that is to happen at a time of the calendar is due: calendars were wrong by less."""
+        """Move the calendars so that every delayed message is due: the calendars were wrong by less."""
         for name in self.cluster.brokers:
             self.sim.nodes[name].clock.wall_offset_ms += _HASTE_MS
 
@@ -348,10 +348,10 @@ class _Run:
                 yield self._program(sim.nodes[name], name, partial(self.fleeting.consume, who=name))
 
     def _end_load(self) -> None:
-        """In half of the seeds all brokers lose power now, so that whatever they answered last must have been durable."""
+        """End the load. In half of the seeds all brokers lose power now, so whatever they answered last must have been durable."""
         self._stage.over = True
         if self.plan is not None and self.plan.destroyed:
-            # Some programs end only once what they have sent is stored, which may take as many bookies as there were.
+            # Some programs end only when their messages are stored. That may need as many bookies as there were.
             self.sim.at(_REPAIR_SECONDS, partial(self.cluster.replace_lost, self.plan.destroyed))
         if self._blackout:
             for name in self.cluster.brokers:
@@ -365,15 +365,15 @@ class _Run:
     # -- the end
 
     async def _conclude(self, readings: list[Reading]) -> None:
-        """Everything has healed: it must work, and everything promised must be there."""
+        """Check, once everything has healed, that the cluster works and that everything promised is there."""
         sim, stage = self.sim, self._stage
         self._well_since = sim.loop.time()
-        # Half of the programs end as by a crash: nothing of theirs may stand in the way of others for long.
+        # Half of the programs end as by a crash. What they leave must not block other clients for long.
         for name in ("app0", "consumer0"):
             sim.nodes[name].crash()
         if self.plan is not None and self.plan.destroyed:
             await asyncio.sleep(_REPAIR_SECONDS)
-            # One that was restarted since operators looked may have found only now that it cannot read what it needs.
+            # A bookie that was restarted after the operator's last check may have found only now that it cannot read what it needs.
             self.cluster.replace_lost(self.plan.destroyed)
         if "long" in self.extras:
             await asyncio.sleep(_LONG_SECONDS)
@@ -387,7 +387,7 @@ class _Run:
                 return
             self.oracle.finals.append(seen)
         if self.oracle.promises.trimmed:
-            # What is acknowledged may be trimmed in the middle of a final read: the log is what it was from here on.
+            # What is acknowledged may be trimmed during a final read. The log begins here from now on.
             self.oracle.first_left = await self._well("a look at the first that is left", final.name, partial(read_first, stage))
             if self.oracle.first_left is None:
                 return
@@ -401,7 +401,7 @@ class _Run:
         await self._look_inside()
 
     async def _seek_at_last(self, node: str, log: Sequence[Place]) -> None:
-        """The last sessions of those who seek."""
+        """Run the last sessions of the seekers and of the mover."""
         stage = self._stage
         for name, seeker in self.seekers.items():
             left = log if self.anchored else ()
@@ -410,7 +410,7 @@ class _Run:
             await self._well("a session of the mover", node, self.mover.session)
             await self._well("a session of the mover that was moved", node, self.mover.session)
         if self.oracle.promises.trimmed:
-            # Nor can it be said where a seek led to in what was trimmed since.
+            # It cannot be judged either where a seek led to in what was trimmed since.
             self._sought_first = await self._well("a look at the first after the seeks", node, partial(read_first, stage))
 
     async def _conclude_own_topics(self, node: str) -> None:
@@ -424,7 +424,7 @@ class _Run:
             await self._well("publishing what is not kept", node, self.fleeting.conclude)
 
     def judge(self) -> None:
-        """Hold everything that was promised against what was seen."""
+        """Compare everything that was promised with what was seen."""
         self.oracle.judge()
         log = [place for place in self.oracle.log if place.partition <= 0]
         if self._sought_first is not None:
@@ -451,7 +451,7 @@ class _Run:
             await Operator(self._stage, self.cluster, self.sim.nodes["toggler"]).take_deduplication_back()
 
     async def _look_inside(self) -> None:
-        """At what nodes and disks hold, now that no process works with them."""
+        """Check what nodes and disks hold, now that no process uses them."""
         invariants = self.invariants
         if self.settings.repair:
             await wait_until_repaired(self.cluster, Operator(self._stage, self.cluster, self.sim.nodes["final"]), invariants)
@@ -477,7 +477,7 @@ class _Run:
         return await look_at_disks(self.cluster, self.invariants.known(), destroyed, report, repaired=self.settings.repair)
 
     async def _well(self, what: str, name: str, work: Callable[[World], Awaitable[T]]) -> T | None:
-        """Something that must be possible now; one that is not is an anomaly."""
+        """Do something that must be possible now. A failure is an anomaly."""
 
         async def inside(world: World) -> T:
             return await work(world)
@@ -500,13 +500,13 @@ def run_seed(
     extras: Sequence[str] = EXTRAS,
     attacks: Sequence[str] = (),
 ) -> Result:
-    """One seed, whole.
+    """Run one seed.
 
     Args:
         faults: replays a plan instead of drawing one.
-        extras: programs of which a seed draws some. Without any, a seed of the time before there were such is the run that it was then.
-        attacks: what a hostile peer does, which then takes part whatever the seed draws; empty: anything, where it is drawn.
-        planned: is told the plan before it begins, so that it is known of a run that raises, too.
+        extras: optional programs, of which a seed draws some. Without any, seeds from before there were extras keep their runs.
+        attacks: what a hostile peer does, which then takes part in every seed. Empty: any attack, where the seed draws a hostile peer.
+        planned: called with the plan before it begins, so that the plan is known even when the run raises.
 
     Raises what the simulation raises (``SimulationFailed`` when a node's task died of an unexpected error, ``Deadlock``, ``TimeLimit``).
     """

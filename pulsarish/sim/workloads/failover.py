@@ -1,7 +1,7 @@
-"""Fifty topics of one broker at once: their owner dies, is stopped gracefully, or has to let go of them, while faults are around.
+"""Fifty topics of one broker at once: their owner dies, is stopped gracefully, or has to unload them, while other faults happen.
 
-What must hold: within ``SERVED_SECONDS`` all of the topics are served by another broker or by the next process of the same one, a message
-that is sent to each after the change has its receipt, and in the end each topic has every number once and in order, as does the
+What must hold: within ``SERVED_SECONDS`` another broker or the next process of the same one serves all of the topics. A message that is
+sent to each topic after the change has its receipt. In the end each topic has every number once and in order, and so has the
 subscription.
 """
 
@@ -32,7 +32,7 @@ __all__ = ["SERVED_SECONDS", "TOPICS_COUNT", "FailoverCounts", "run_failover"]
 
 TOPICS_COUNT: Final = 50
 SERVED_SECONDS: Final = 15.0
-"""Virtual seconds: a session with the metadata lasts 10 of them, and faults go on for up to 5.5 seconds after the change."""
+"""Virtual seconds. A session with the metadata lasts 10 of them, and faults continue for up to 5.5 seconds after the change."""
 _WAYS: Final = ("crash", "stop", "unload")
 _KINDS: Final = ("cut", "clog", "reset", "slow_node", "slow_disk", "lose_answers", "late_watches", "slow_metadata", "stale_reads", "pause")
 _FAULTS_SECONDS: Final = 6.0
@@ -46,13 +46,13 @@ _ANCHOR: Final = "anchor"
 
 @dataclass(slots=True)
 class FailoverCounts:
-    """What a run came to."""
+    """Counts of one run."""
 
     sent: int = 0
     delivered: int = 0
     redelivered: int = 0
     slowest_seconds: float = 0.0
-    """The longest time that it took until all topics were served again."""
+    """The longest time until all topics were served again."""
 
 
 class _Run:
@@ -146,10 +146,10 @@ class _Run:
                 found = await topic.read(client)
                 assert found == list(range(topic.sent)), f"{topic.topic} has {len(found)} of {topic.sent} numbers, or not in their order"
 
-    # -- the change of the owner
+    # -- the change of owner
 
     def _owner(self) -> str | None:
-        """The broker that serves all of the topics."""
+        """Return the broker that serves all of the topics."""
         for name, broker in self._cluster.brokers_up():
             loaded = broker._topics.loaded
             if all(topic.topic in loaded and loaded[topic.topic].closed is None for topic in self._topics):
@@ -191,7 +191,7 @@ class _Run:
             self.sim.trace(f"unload at {owner} has no answer: {error!r}")
 
     def _plan(self, owner: str) -> FaultPlan:
-        """Short faults of servers; the owner itself is left to what is done to it."""
+        """Return short faults of servers. The owner only gets its own change."""
         servers = [*self._cluster.bookies, *self._cluster.brokers]
         nodes = [name for name in servers if name != owner]
         drawn = draw_faults(self.sim.faults, nodes, [*servers, METADATA], _FAULTS_SECONDS, _KINDS)
@@ -206,7 +206,7 @@ def _brief(fault: Fault) -> Fault:
 
 
 def run_failover(seed: int) -> FailoverCounts:
-    """One seed. Raises ``AssertionError`` when a promise was broken."""
+    """Run one seed. Raises ``AssertionError`` when a promise was broken."""
     sim = Simulation(seed)
     run = _Run(sim)
     sim.run(run.run, max_virtual_seconds=600)

@@ -1,8 +1,11 @@
-"""Ledgers of thousands of entries, and what is done to them: recovery, ensemble changes, repair after a lost machine, trimming, compaction.
+"""Ledgers of thousands of entries, and operations on them: recovery, ensemble change, repair after a lost machine, trimming, compaction.
 
-Usual seeds have ledgers of some dozens of entries, which fit into one message, one page and one entry log. What must hold: every number is
-in the topic that keeps all of them, once and in order; the topic that is trimmed has a gapless end; each subscription gets every number; a
-machine that came back without its data is made up for, with all copies; and bookies hold nothing of what is deleted.
+Usual seeds have ledgers of some dozens of entries, which fit into one message, one page and one entry log. What must hold:
+
+* The topic that keeps all numbers has every number once and in order. The end of the topic that is trimmed has no gap.
+* Each subscription gets every number.
+* All copies exist again after a machine came back without its data.
+* Bookies hold nothing of what is deleted.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from pulsarish.sim.world.world import Simulation
 __all__ = ["ENTRIES", "LargeCounts", "run_large"]
 
 ENTRIES: Final = 2_500
-"""Of each topic."""
+"""Entries of each topic."""
 _LEDGER_ENTRIES: Final = 1_500
 _BURST: Final = 100
 _PAUSE_SECONDS: Final = 0.25
@@ -45,17 +48,17 @@ _ANCHOR: Final = "anchor"
 
 @dataclass(slots=True)
 class LargeCounts:
-    """What a run came to."""
+    """Counts of one run."""
 
     longest_entries: int = 0
-    """Of the longest closed ledger."""
+    """Entries of the longest closed ledger."""
     recovered: int = 0
     changes: int = 0
     """Changes of an ensemble that are left in the records."""
     trimmed: int = 0
     compactions: int = 0
     copies: int = 0
-    """Entries whose copies were looked at in the end."""
+    """Entries whose copies were checked at the end."""
 
 
 class _Run:
@@ -156,7 +159,7 @@ class _Run:
     # -- faults
 
     def _fault(self) -> None:
-        """A server crashes or its connections to others break, one at a time."""
+        """Crash a server, or break its connections to other nodes. One fault at a time."""
         if self._over:
             return
         rng, sim = self._rng, self.sim
@@ -172,7 +175,7 @@ class _Run:
         sim.at(lasts + rng.expovariate(1 / _FAULT_SECONDS), self._fault)
 
     def _lose(self, name: str) -> None:
-        """A machine comes back without its data."""
+        """Restart a machine without its data."""
         node = self.sim.nodes[name]
         node.crash()
         node.disk.wipe()
@@ -194,7 +197,7 @@ class _Run:
 
 
 def run_large(seed: int) -> LargeCounts:
-    """One seed. Raises ``AssertionError`` when a promise was broken."""
+    """Run one seed. Raises ``AssertionError`` when a promise was broken."""
     sim = Simulation(seed)
     run = _Run(sim)
     with logs_into(sim.trace):

@@ -1,4 +1,4 @@
-"""What is known of each ledger from outside, and what must hold of it: the oracle of ``ledger_workload``."""
+"""What is known of each ledger from outside, and what must hold of it: the oracle of ``workloads/ledgers.py``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["LedgerCounts", "LedgerHistory", "LedgerOracle"]
 
 @dataclass(slots=True)
 class LedgerCounts:
-    """What was reached in a run: a branch that no seed reaches is not tested."""
+    """Counts of what a run reached: a branch that no seed reaches is not tested."""
 
     ledgers: int = 0
     confirmed: int = 0
@@ -33,7 +33,7 @@ class LedgerCounts:
 
 @dataclass(slots=True)
 class LedgerHistory:
-    """What is known of one ledger from outside. It hears its writer as a ``WriterListener``."""
+    """What is known of one ledger from outside. It gets the writer's events as its ``WriterListener``."""
 
     ledger_id: int
     payloads: list[bytes] = field(default_factory=list)
@@ -41,13 +41,13 @@ class LedgerHistory:
     stopped_by: PulsarishError | None = None
     end: LedgerMetadata | None = None
     deleting: bool = False
-    deleted_at: int | None = None  # entries appended when the deletion was answered
+    deleted_at: int | None = None  # number of appended entries when the deletion was answered
 
     def confirmed(self, last_entry: int) -> None:
         assert last_entry > self.last_confirmed, "confirmations go backwards"
         assert last_entry < len(self.payloads), "confirmed what was never appended"
         assert self.stopped_by is None, "confirmed after it stopped"
-        # What was on disk before the fence may be heard of later; what came after the answer must not be: a deleted ledger takes no more.
+        # Entries on disk before the fence may be confirmed later. Entries appended after the answer must not: a deleted ledger takes none.
         assert self.deleted_at is None or last_entry < self.deleted_at, (
             f"entry {last_entry} of ledger {self.ledger_id} was appended and confirmed after the deletion was answered"
         )

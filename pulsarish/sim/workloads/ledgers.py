@@ -4,10 +4,10 @@ What must hold, whatever fails (rules 2 to 8; the invariants of the published Bo
 
 * an entry that was confirmed is in the closed ledger and every reader gets exactly its bytes (AllAckedEntriesAreReadable);
 * two recoverers agree, and a closed ledger never changes (NoDivergence);
-* nothing is confirmed beyond the end of a closed ledger, nor what was appended after its deletion was answered;
+* no entry is confirmed beyond the end of a closed ledger, nor one that was appended after the ledger's deletion was answered;
 * no reader that does not recover sees a LAC above what the writer has confirmed (no dirty reads);
 * after everything has healed, every ledger can be recovered and read (liveness);
-* then Qa members of the ensembles that metadata hold have each entry (AllCommittedEntriesReachAckQuorum).
+* then Qa members of the ensembles in the metadata have each entry (AllCommittedEntriesReachAckQuorum).
 """
 
 from __future__ import annotations
@@ -76,26 +76,26 @@ _OPTIONS: Final = LedgerOptions(
 _SETTLE_SECONDS: Final = 30.0
 _FINAL_SECONDS: Final = 120.0
 _LOOKED_AT_MAX: Final = 8
-"""Ledgers whose copies are counted in the end."""
+"""Ledgers whose copies are counted at the end."""
 _QUORUMS: Final = ((3, 3, 2), (3, 3, 2), (3, 2, 2), (2, 2, 2), (3, 3, 3))
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerSettings:
-    """How much of what. ``seconds`` is how long faults and load last."""
+    """Amounts of load and faults. ``seconds`` is how long both last."""
 
     bookies: int = 4
     writers: int = 2
     rivals: int = 2
-    """Clients that recover, all at once."""
+    """Clients that recover at the same time."""
     endings: Sequence[str] = ("close", "leave", "fight")
-    """What writers do in the end: close, go away, or go on until they are stopped."""
+    """What writers do at the end: close, leave without closing, or continue until they are stopped."""
     recovery_pause_seconds: float = 0.6
     """The longest pause between two recoveries."""
     recovery_lag_ledgers: int = 0
-    """Number of the newest ledgers that are left alone, so that those recovered have left the bookies' memory."""
+    """Number of the newest ledgers that are not recovered, so that recovered ledgers have left the bookies' memory."""
     deletion_chance: float = 0.08
-    """That a ledger is deleted where it would be recovered."""
+    """The chance that a ledger is deleted instead of recovered."""
     seconds: float = 12.0
     kinds: Sequence[str] = LEDGER_FAULTS
     quorums: Sequence[tuple[int, int, int]] = _QUORUMS
@@ -104,23 +104,23 @@ class LedgerSettings:
     blackout_seconds: float = 0.0
     """Mean pause between crashes of all bookies at once; 0: none."""
     lost_call_chance: float = 0.0
-    """That a call of a rival is lost, on the way to the bookie or on the way back."""
+    """The chance that a call of a rival is lost: the request or the answer."""
     broken_stream_seconds: float = 0.0
-    """Mean pause between add streams of writers that break; 0: none."""
+    """Mean pause between breaks of the writers' add streams; 0: none."""
     slow_write_chance: float = 0.0
-    """That a write of metadata takes a while, all the time."""
+    """The chance that a write of metadata is slow, during the whole run."""
     broken_recovery_seconds: float = 0.0
-    """The same of add streams of rivals."""
+    """Mean pause between breaks of the rivals' add streams; 0: none."""
     recoveries_at_once: int = 1
     """Ledgers that a rival recovers at a time."""
     queue_bytes: int = 0
-    """Bytes that may wait for one bookie in a rival, so few that recoveries wait for room; 0: as many as usual."""
+    """Bytes that may wait for one bookie in a rival, so small that recoveries wait for room; 0: the usual number."""
     bad_disk_seconds: float = 0.0
-    """Mean pause between sectors of the first bookie's entry logs that go bad; 0: none."""
+    """Mean pause between bad sectors in the first bookie's entry logs; 0: none."""
 
 
 def bookie_config(name: str) -> BookieConfig:
-    """A bookie with so little room that its files roll and its cache is written out in a short run."""
+    """Return the configuration of a bookie with little room: its files roll and its cache is flushed in a short run."""
     return BookieConfig(
         bookie_id=name,
         listen_address=f"{name}:3181",
@@ -134,13 +134,13 @@ def bookie_config(name: str) -> BookieConfig:
         checkpoint_interval_seconds=1.5,
         read_only_free_bytes=1 << 18,
         reserved_bytes=1 << 17,
-        # Garbage collection forgets a deleted ledger with its fence; that is the bookies' own scenario.
+        # Garbage collection forgets a deleted ledger with its fence. Another workload tests that.
         gc_interval_seconds=3_600.0,
     )
 
 
 class _Workload:
-    """One run. Actors are coroutines of the scenario; what they do on a node runs in that node and dies with it."""
+    """One run. Actors are coroutines of the scenario. What they do on a node runs in that node and dies with it."""
 
     def __init__(self, sim: Simulation, settings: LedgerSettings, oracle: LedgerOracle) -> None:
         self.sim = sim
@@ -149,7 +149,7 @@ class _Workload:
         self._settings = settings
         self._rng = sim.workload
         self._clients: dict[str, tuple[int, LedgerClient]] = {}
-        self._starting: dict[tuple[str, int], asyncio.Lock] = {}  # by name and life: a life that ends leaves its lock as it is
+        self._starting: dict[tuple[str, int], asyncio.Lock] = {}  # by name and life: a life that ends leaves its lock held
         self._lives: dict[str, tuple[int, Bookie]] = {}  # by name, with the life of the node
         self._over = False
 
@@ -172,7 +172,7 @@ class _Workload:
         plan.start()
         sim.at(settings.seconds, self._end_load)
         if settings.swizzle_seconds:
-            # Rivals that lose single calls have their trouble already.
+            # Rivals that lose single calls have enough faults.
             clients = [node.name for node in (*writers, *(() if settings.lost_call_chance else rivals))]
             self._after(settings.swizzle_seconds, lambda: self._swizzle(clients, bookies))
         if settings.blackout_seconds:
@@ -199,16 +199,16 @@ class _Workload:
         return main
 
     def bookies_up(self) -> Iterator[tuple[str, Bookie]]:
-        """Those that serve."""
+        """Yield the bookies that serve."""
         for name, (incarnation, bookie) in self._lives.items():
             node = self.sim.nodes[name]
             if node.alive and node.incarnation == incarnation and bookie.is_ready:
                 yield name, bookie
 
-    # -- faults beside the plan
+    # -- faults that are not in the plan
 
     def _after(self, mean_seconds: float, action: Callable[[], None]) -> None:
-        """Do something again and again while there is load."""
+        """Do something again and again during the load."""
 
         def act() -> None:
             if not self._over:
@@ -227,7 +227,7 @@ class _Workload:
         self.sim.at(0.005 * 100 ** rng.random(), lambda: network.heal(source, target))
 
     def _break_stream(self, client: str) -> None:
-        """A connection is reset: the client takes the bookie for failed although it lives on."""
+        """Reset a connection. The client counts the bookie as failed although it is alive."""
         open_ones = self.sim.network._streams.values()
         streams = [stream for stream in open_ones if stream.process.node.name.startswith(client) and stream.peer.startswith("bookie")]
         if streams:
@@ -245,10 +245,10 @@ class _Workload:
         if place is not None:
             disk.spoil_sector(*place)
 
-    # -- doing something on a node
+    # -- work on a node
 
     async def _on(self, node: Node, work: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T | None:
-        """Run ``work(client, world, *arguments)`` on a node; ``None`` when the node dies or the cluster refuses."""
+        """Run ``work(client, world, *arguments)`` on a node. Return ``None`` when the node dies or the cluster refuses."""
 
         async def inside(world: World) -> T:
             if node.name.startswith("rival") and self._settings.lost_call_chance:
@@ -276,7 +276,7 @@ class _Workload:
         size = self._settings.queue_bytes
         if not size or not node.name.startswith("rival"):
             return _OPTIONS
-        # Far below what a configuration may say.
+        # Far below what a configuration allows.
         return replace_fields(_OPTIONS, bookie_queue_bytes=size, message_bytes_target=size // 4)
 
     # -- actors
@@ -314,7 +314,7 @@ class _Workload:
             counts.ensemble_changes += len(writer.metadata.segments) - 1
 
     async def _append(self, writer: LedgerWriter, world: World, history: LedgerHistory, ending: str) -> None:
-        """A burst now and then; one that fights goes on until it is stopped."""
+        """Append bursts with pauses. A writer that fights continues until it is stopped."""
         rng = self._rng
         bursts = rng.randrange(1, 25)
         pause = rng.choice((0.004, 0.02, 0.05, 0.3))
@@ -330,7 +330,7 @@ class _Workload:
             await world.clock.sleep(pause * rng.random())
 
     async def _recover(self, rivals: list[Node]) -> None:
-        """Two clients, mostly at once, mostly on the newest ledger, whose writer mostly still writes."""
+        """Recover with two clients, mostly at once, mostly the newest ledger, which its writer mostly still writes to."""
         rng = self._rng
         while rivals and not self._over:
             await asyncio.sleep(rng.uniform(0.0, self._settings.recovery_pause_seconds))
@@ -412,7 +412,7 @@ class _Workload:
     # -- the end
 
     async def _final(self, node: Node) -> None:
-        """Everything has healed: no process has a recovery left, every ledger can be closed, and everything confirmed is there."""
+        """Check, once everything has healed: no recovery is left, every ledger can be closed, and everything confirmed is there."""
         for name, (incarnation, client) in self._clients.items():
             if self.sim.nodes[name].incarnation == incarnation:
                 assert not client._recoveries, f"{name} is still recovering ledgers {list(client._recoveries)} although all is well again"
@@ -423,7 +423,7 @@ class _Workload:
                 if await self._on(node, self._last_look, history):
                     break
                 assert self.sim.loop.time() < deadline, f"ledger {history.ledger_id} cannot be recovered or read although all is well again"
-        # Those whose ensemble changed, and some others.
+        # The ledgers whose ensemble changed, and some others.
         ends = [history.end for history in self.oracle.ledgers if history.end is not None and not history.deleting]
         ends.sort(key=lambda end: -len(end.segments))
         spoiled = ["bookie0"] if self._settings.bad_disk_seconds else []
@@ -443,7 +443,7 @@ class _Workload:
 
 
 def run_ledgers(seed: int, settings: LedgerSettings | None = None) -> LedgerCounts:
-    """One seed. Raises ``AssertionError`` when a promise was broken; otherwise says what was reached."""
+    """Run one seed. Return the counts. Raises ``AssertionError`` when a promise was broken."""
     sim = Simulation(seed)
     oracle = LedgerOracle()
     workload = _Workload(sim, settings or LedgerSettings(), oracle)
@@ -453,7 +453,7 @@ def run_ledgers(seed: int, settings: LedgerSettings | None = None) -> LedgerCoun
 
 
 def _checked(was: object) -> object:
-    """After each event the writer's core asserts its invariants."""
+    """Let the writer's core check its invariants after each event."""
     settle: Callable[[Replicator], None] = was  # type: ignore[assignment]
 
     def checked(replicator: Replicator) -> None:

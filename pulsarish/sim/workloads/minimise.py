@@ -1,10 +1,10 @@
-"""A failing seed with fewer faults: those are dropped without which the same kind of thing still goes wrong.
+"""Reduce the faults of a failing seed: drop those without which the same kind of failure still happens.
 
     trial = try_seed(17)
     if trial.kinds:
         print(minimise(trial, partial(try_seed, 17)).story)
 
-What is left is seldom the cause alone, as a fault that is dropped also moves the order of everything after it; but a story with two faults
+What is left is seldom the cause alone, because a dropped fault also changes the order of everything after it. But a story with two faults
 is read sooner than one with thirty.
 """
 
@@ -29,14 +29,14 @@ class Trial:
 
     faults: tuple[Fault, ...]
     kinds: frozenset[str]
-    """Names of what went wrong; empty when nothing did."""
+    """Names of the failures; empty when there was none."""
     story: str
     result: Result | None
     """``None`` when the run itself raised."""
 
 
 def try_seed(seed: int, faults: Sequence[Fault] | None = None) -> Trial:
-    """Run a seed; whatever it raises makes it a failed one."""
+    """Run a seed. If it raises, it has failed."""
     planned: list[Fault] = []
     try:
         result = run_seed(seed, faults=faults, planned=planned.extend)
@@ -51,14 +51,14 @@ def try_seed(seed: int, faults: Sequence[Fault] | None = None) -> Trial:
 
 
 def minimise(failed: Trial, again: Callable[[Sequence[Fault]], Trial], runs_max: int = RUNS_MAX) -> Trial:
-    """Drop faults in halves, then in ever smaller parts, while one of ``failed.kinds`` stays.
+    """Drop faults in halves, then in smaller and smaller parts, while one of ``failed.kinds`` stays.
 
     Args:
         again: runs the same seed with these faults.
-        runs_max: after this number of runs the smallest failure so far is the answer.
+        runs_max: after this number of runs the smallest failure so far is returned.
     """
     smallest, runs = failed, 0
-    part = max(1, len(failed.faults))  # all of them at first: it may take none
+    part = max(1, len(failed.faults))  # all of them first: the failure may need none
     at, dropped = 0, False
     while runs < runs_max and smallest.faults:
         fewer = [*smallest.faults[:at], *smallest.faults[at + part :]]
@@ -71,6 +71,6 @@ def minimise(failed: Trial, again: Callable[[Sequence[Fault]], Trial], runs_max:
         if at < len(smallest.faults):
             continue
         if part == 1 and not dropped:
-            break  # none of them can be missed
+            break  # each of them is needed
         part, at, dropped = max(1, part // 2), 0, False
     return smallest

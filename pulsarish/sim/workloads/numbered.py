@@ -1,6 +1,7 @@
 """Numbered messages on one topic: what a program sent with deduplication, and what must be read and delivered in the end.
 
-The programs of ``failover`` and ``quiet_hours`` publish to many topics, or for hours: an oracle of positions would be most of their cost.
+The programs of ``failover`` and ``quiet_hours`` publish to many topics, or for hours. There an oracle of positions would be most of the
+cost.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ class Numbered:
     sent: int = 0
     receipts: dict[int, MessageId] = field(default_factory=dict)
     delivered: dict[int, int] = field(default_factory=dict)
-    """How often each was delivered and acknowledged."""
+    """How often each number was delivered and acknowledged."""
     out_of_order: list[int] = field(default_factory=list)
-    """Those whose first delivery came after that of a later one."""
+    """Numbers whose first delivery came after that of a later one."""
 
     async def open(self, world: World, client: AsyncClient, subscriptions: tuple[str, ...] = ()) -> AsyncProducer:
-        """Make the subscriptions and a producer, however often that takes."""
+        """Make the subscriptions and a producer. Try until it works."""
         for subscription in subscriptions:
             consumer = await _again(
                 world, lambda name=subscription: client.subscribe(self.topic, name, initial_position=InitialPosition.Earliest)
@@ -70,7 +71,7 @@ class Numbered:
             try:
                 await consumer.acknowledge(message)
             except PulsarishError:
-                continue  # it comes again
+                continue  # it will be redelivered
             self.delivered[number] = self.delivered.get(number, 0) + 1
 
     async def read(self, client: AsyncClient) -> list[int]:

@@ -1,6 +1,6 @@
-"""A node that reads and writes while the metadata come back older, again and again: what it was answered must be true of the newer tree.
+"""A node that reads and writes while the metadata come back older, again and again: each answer that it got must be true of the newer tree.
 
-check_answers(17)  # raises AssertionError when the node was told that something is gone, or that something is stored which is lost
+check_answers(17)  # raises AssertionError when the node gets the answer that a stored path is gone, or that a lost path is stored
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ACCEPTED_CHANCE: Final = 0.5
 
 
 def check_answers(seed: int) -> None:
-    """One seed. Raises ``AssertionError``."""
+    """Run one seed. Raises ``AssertionError``."""
     sim = Simulation(seed)
     sim.metadata.lost_answer_chance = 0.02
     faults = _Faults(sim, random.Random(f"{seed}:older-tree"))
@@ -46,7 +46,7 @@ def check_answers(seed: int) -> None:
 
 
 async def _accept(world: World) -> None:
-    """As an operator has left a tree that came back older before: accepted, and not confirmed yet."""
+    """Write what an operator leaves who accepted an older tree: it is accepted, and not confirmed yet."""
     records = Records(world.metadata, world.clock, world.random)
     _ = await records.update(paths.AGE, AgeRecord, lambda _found: AgeRecord(1))
     _ = await records.update(paths.RESTORED, RestoredTree, lambda _found: RestoredTree("", 0, 0, found_by="an earlier node"))
@@ -84,7 +84,7 @@ async def _read(world: World, records: Records, stored: list[str]) -> None:
 
 
 class _Faults:
-    """Breaks the connection, and has the service come back older than the node has seen it, until an operator puts the newer tree back."""
+    """Breaks the connection, and makes the service older than the node has seen it, until an operator puts the newer tree back."""
 
     def __init__(self, sim: Simulation, rng: random.Random) -> None:
         self._sim = sim
@@ -108,7 +108,7 @@ class _Faults:
         older = copy_of(service.tree)
 
         def go_back() -> None:
-            # A node that has not seen more cannot know that it is older.
+            # A node that has seen no newer tree cannot know that this one is older.
             if service.newer is None and world.metadata.state is SessionState.CONNECTED and world.metadata.zxid > older.zxid:
                 service.go_back(older)
                 self._sim.at(self._random.uniform(0.01, 2.0), service.bring_back)

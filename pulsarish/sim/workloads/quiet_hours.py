@@ -1,16 +1,15 @@
-"""Hours of a cluster that is hardly used: what is done by time has come due several times, and a node fails now and then.
+"""Hours of a cluster that is hardly used: periodic work comes due several times, and a node fails now and then.
 
-Topics are published to every few minutes and acknowledged, two topics are deleted on the way, and owners change with the faults. What must
-hold:
+Programs publish to the topics every few minutes and acknowledge, two topics are deleted during the run, and owners change with the
+faults. What must hold:
 
-* a message is there for as long as the time of retention says, counted from its receipt, whichever broker closed its ledger and whatever
-  its clock says (``CLOCKS_MS``);
-* each topic has a gapless end of what was sent, each number once, and its subscription gets every number;
-* in the end, after a quiet time, ledgers whose retention is over are in no metadata and on no bookie, the trash is empty, what bookies
-  remember of deleted ledgers is forgotten, and everything younger is there with all its copies.
+* a message exists at least for the retention time, counted from its receipt, whichever broker closed its ledger and whatever the
+  broker's clock says (``CLOCKS_MS``);
+* the end of each topic has no gap and each number once, and its subscription gets every number;
+* at the end, after a quiet time, ledgers whose retention is over are in no metadata and on no bookie, the trash is empty, bookies
+  have forgotten the ledgers that they remembered as deleted, and everything younger is there with all its copies.
 
-What is idle is paid for by each virtual second, so that the intervals of production are not shortened here, and those of pings and
-heartbeats are lengthened.
+Idle virtual seconds cost time, too. So the intervals of production are not shortened here, and those of pings and heartbeats are longer.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from pulsarish.sim.world.world import Simulation
 __all__ = ["HOURS", "RETENTION", "HourCounts", "HourSettings", "run_hours"]
 
 CLOCKS_MS: Final = 25_000
-"""So far the brokers' clocks are off, one ahead and one behind: less apart than they may be."""
+"""How far the brokers' clocks are off, one ahead and one behind. Larger differences are allowed."""
 _SUBSCRIPTION: Final = "work"
 _LEDGER: Final = {"heartbeat_interval_ms": 20_000, "check_interval_ms": 5_000, "explicit_lac_interval_ms": 60_000}
 _BOOKIE: Final[dict[str, Any]] = {
@@ -79,18 +78,18 @@ _BROKER: Final = {
 
 @dataclass(frozen=True, slots=True)
 class HourSettings:
-    """How long, and how often something happens. ``quiet_seconds`` follow the load."""
+    """Durations, and how often something happens. ``quiet_seconds`` follow the load."""
 
     load_seconds: float = 2 * 3_600.0
     quiet_seconds: float = 2.5 * 3_600.0
     retention_minutes: int = 30
     pause_seconds: float = 300.0
-    """Between two uses of the topics."""
+    """Pause between two uses of the topics."""
     fault_seconds: float = 1_500.0
     """Mean pause between faults; 0: none."""
     topics: int = 4
     moves: bool = False
-    """Each use ends with an unload of the namespace, so that ledgers are closed by one broker and trimmed by another."""
+    """Each use ends with an unload of the namespace, so that one broker closes a ledger and another trims it."""
 
 
 HOURS: Final = HourSettings()
@@ -101,13 +100,13 @@ RETENTION: Final = HourSettings(
 
 @dataclass(slots=True)
 class HourCounts:
-    """What a run came to."""
+    """Counts of one run."""
 
     sent: int = 0
     uses: int = 0
     faults: int = 0
     trimmed: int = 0
-    """Ledgers that are gone in the end."""
+    """Ledgers that are gone at the end."""
     steps: int = 0
 
 
@@ -179,7 +178,7 @@ class _Run:
         self.counts.steps = loop.steps
 
     async def _on_app(self, work: Callable[[World], Any]) -> None:
-        """Work of one session. Raises ``TimeoutError`` when it cannot be done within the time that a fault may cost."""
+        """Run one session. Raises ``TimeoutError`` when it cannot be done within the time that a fault may cost."""
         async with asyncio.timeout(5 * LAST_SECONDS):
             await self.sim.nodes["app"].run(work)
 
@@ -235,7 +234,7 @@ class _Run:
     # -- faults
 
     def _fault(self) -> None:
-        """A machine crashes, stands still or is cut off for up to a minute. One at a time, so that everything stays possible."""
+        """Crash, pause or cut off a machine for up to a minute. One at a time, so that everything stays possible."""
         if self._over:
             return
         sim, rng = self.sim, self._rng
@@ -293,7 +292,7 @@ class _Run:
             self._oracle.report("garbage", f"{name} still remembers the deletion of {sum(known)} ledgers")
 
     def _look_at_ages(self, there: dict[int, bool]) -> None:
-        """What a topic's list still has from before the quiet time is its last ledger, or was closed only when that was found too old."""
+        """Check the ledgers of a topic's list from before the quiet time: the last one, and one closed only when it was found too old."""
         for topic in self._topics:
             listed = [ledger_id for ledger_id in self._invariants.listed(TopicName.parse(topic.numbered.topic)) if there[ledger_id]]
             if len(listed) > 2:
@@ -301,7 +300,7 @@ class _Run:
 
 
 def run_hours(seed: int, settings: HourSettings = HOURS) -> HourCounts:
-    """One seed. Raises ``AssertionError`` when a promise was broken."""
+    """Run one seed. Raises ``AssertionError`` when a promise was broken."""
     sim = Simulation(seed)
     run = _Run(sim, settings)
     sim.run(run.run, max_virtual_seconds=2 * (settings.load_seconds + settings.quiet_seconds) + 600)

@@ -1,14 +1,14 @@
 """Ledgers whose bookies are lost for good, one after the other: real bookies that host auto-recovery, and the oracle that counts copies.
 
-What must hold, while bookies crash in the middle of the repair (rules 3, 19 and 20):
+What must hold, while bookies crash during the repair (rules 3, 19 and 20):
 
-* when a closed ledger is not published as under-replicated any more, all Qw members that metadata name for an entry have it, and none of
-  them is gone; of an open ledger Qa members have each confirmed entry;
-* that comes about by itself, within a bounded time after everything else has healed (liveness);
-* a writer that lives deals with a lost bookie itself: it is not stopped by the repair;
-* in the end everything that was confirmed is read with its bytes.
+* when a closed ledger is not published as under-replicated any more, all Qw members that the metadata name for an entry have it, and
+  none of them is gone; of an open ledger Qa members have each confirmed entry;
+* this happens without an operator, within a bounded time after everything else has healed (liveness);
+* a living writer handles a lost bookie itself: the repair does not stop the writer;
+* at the end everything that was confirmed is read with its bytes.
 
-Each round destroys one machine, and the next begins when the ledgers are whole again: what one round leaves undone the next one loses.
+Each round destroys one machine. The next round begins when the ledgers are whole again: what one round leaves undone the next one loses.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _LOOK_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class RepairSettings:
-    """How much of what."""
+    """Amounts of load and faults."""
 
     bookies: int = 5
     rounds: int = 2
@@ -81,16 +81,16 @@ class RepairSettings:
     closed_ledgers: int = 4
     open_ledgers: int = 2
     entries: int = 40
-    """Of each ledger, at most."""
+    """The most entries of each ledger."""
     quorums: Sequence[tuple[int, int, int]] = ((2, 2, 2), (3, 3, 2), (3, 2, 2))
     crash_seconds: float = 0.6
-    """Mean pause between crashes of other bookies, while ledgers are repaired; 0: none."""
+    """Mean pause between crashes of other bookies during the repair; 0: none."""
     writer_pause_seconds: float = 0.0
-    """So long the writers' process is stopped when a machine is lost."""
+    """How long the writers' process is stopped when a machine is lost."""
     dying_writers: int = 0
-    """Writers that die, one after the other, while a bookie lacks what Qa others have answered for."""
+    """Writers that die, one after the other, while a bookie misses entries that Qa others have acknowledged."""
     slow_write_chance: float = 0.3
-    """That a write of metadata takes a while."""
+    """The chance that a write of metadata is slow."""
     holes: bool = False
     """In each closed ledger one member forgets an entry, and the auditor asks members for what they hold."""
 
@@ -144,7 +144,7 @@ class _Workload:
         return main
 
     def bookies_up(self) -> Iterator[tuple[str, Bookie]]:
-        """Those that serve."""
+        """Yield the bookies that serve."""
         for name, (incarnation, bookie) in self._lives.items():
             node = self.sim.nodes[name]
             if node.alive and node.incarnation == incarnation and bookie.is_ready:
@@ -175,7 +175,7 @@ class _Workload:
                 self._writers.append((history, writer))
 
     async def _write_on(self, world: World) -> None:
-        """Writers that live. Too few bookies may end one; a recovery of its ledger must not."""
+        """Run the writers that stay alive. Too few bookies may end one; a recovery of its ledger must not."""
         while not self._over:
             for history, writer in self._writers:
                 assert not isinstance(history.stopped_by, LedgerFenced), (
@@ -191,7 +191,7 @@ class _Workload:
             writer.append(payload)
             history.payloads.append(payload)
 
-    # -- losing a machine, and mending
+    # -- losing a machine, and repair
 
     async def _lose(self, name: str) -> None:
         sim, node = self.sim, self.sim.nodes[name]
@@ -217,7 +217,7 @@ class _Workload:
         await self._count_copies()
 
     async def _lose_entries(self) -> None:
-        """Of each closed ledger one member loses one entry that is neither the first nor the last; then all copies come back."""
+        """Let one member of each closed ledger lose one entry, neither the first nor the last. Then wait until all copies are back."""
         bookies = {bookie.instance_id: (name, bookie) for name, bookie in self.bookies_up()}
         for record in self._records():
             if record.state is LedgerState.CLOSED and record.last_entry > 1:
@@ -233,7 +233,7 @@ class _Workload:
         raise AssertionError("; ".join(problems[:3]))
 
     async def _lose_writer(self, name: str) -> None:
-        """Only the writer knew that a member was behind, and the client that recovers its ledgers learns it from that member."""
+        """Kill a writer that alone knows that a member is behind. The client that recovers its ledgers learns it from that member."""
         sim, left = self.sim, list[LedgerHistory]()
         node = sim.node(name)
 
@@ -257,7 +257,7 @@ class _Workload:
         assert not problems, f"a writer died, all else is well, and copies are still missing: {'; '.join(problems[:3])}"
 
     async def _leave_behind(self, name: str, world: World, client: LedgerClient) -> LedgerHistory:
-        """Write to a ledger of which one member gets less than the others, for less time than a bookie has to answer."""
+        """Write to a ledger while one member gets less than the others, for less time than a bookie has to answer."""
         rng, history = self.sim.workload, LedgerHistory(-1)
         ensemble_size, write_quorum, ack_quorum = rng.choice(list(self._settings.quorums))
         writer = await client.create(
@@ -298,8 +298,11 @@ class _Workload:
         self.sim.at(faults.expovariate(1 / self._settings.crash_seconds), crash)
 
     def _records(self) -> list[LedgerMetadata]:
-        """As the metadata service has them. The last entry of an open one is what its writer has confirmed; of a closed one every copy
-        counts, so that its ack quorum is said to be all of them."""
+        """Return the records of the metadata service, changed for the count of copies.
+
+        The last entry of an open ledger is what its writer has confirmed. Of a closed ledger every copy counts, so its ack quorum is set to
+        the write quorum.
+        """
         tree, found = self.sim.metadata.tree, []
         for history in self._histories:
             node = tree.get(paths.ledger(history.ledger_id))
@@ -313,11 +316,11 @@ class _Workload:
         return found
 
     def _missing(self, lost: str) -> list[str]:
-        """What is still to be done, as metadata have it."""
+        """Return the repairs that are still to be done, according to the metadata."""
         tree = self.sim.metadata.tree
         missing: list[str] = []
         for record in self._records():
-            # What lacks at the end of an open ledger is repaired once that is closed.
+            # Copies that are missing at the end of an open ledger are repaired once it is closed.
             if record.state is LedgerState.CLOSED and tree.get(paths.underreplicated(record.ledger_id)) is not None:
                 missing.append(f"ledger {record.ledger_id} is published as under-replicated")
             elif any(lost in segment.members for segment in record.segments):
@@ -359,14 +362,14 @@ class _Workload:
 
 
 async def _forget(bookie: Bookie, key: bytes, _world: World) -> None:
-    """Take an entry's row out of the index, once it is there."""
-    for _ in range(2):  # the first may end a flush that was under way
+    """Remove an entry's row from the index, once it is there."""
+    for _ in range(2):  # the first may end a flush that was running
         await bookie.store.checkpoint()
     await bookie.store.index.rows.write([], [key], sync=True)
 
 
 def run_repair(seed: int, settings: RepairSettings | None = None) -> int:
-    """One seed; how many entries were confirmed. Raises ``AssertionError`` when a promise was broken."""
+    """Run one seed. Return the number of confirmed entries. Raises ``AssertionError`` when a promise was broken."""
     sim = Simulation(seed)
     workload = _Workload(sim, settings or RepairSettings())
     sim.run(workload.run, max_virtual_seconds=600)

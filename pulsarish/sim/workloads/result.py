@@ -1,4 +1,4 @@
-"""What one seed of the whole cluster came to, and how that is shown to people."""
+"""The result of one seed of the whole cluster, and its story for people."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pulsarish.sim.world.faults import Fault
 __all__ = ["BOOT_SECONDS", "Result", "tell_faults"]
 
 BOOT_SECONDS: Final = 3.0
-"""A cluster has this long before its load and its faults begin."""
+"""Time of a cluster before its load and its faults begin."""
 
 
 @dataclass(slots=True)
 class Result:
-    """What one seed came to."""
+    """The result of one seed."""
 
     seed: int
     settings: ClusterSettings
@@ -30,7 +30,7 @@ class Result:
     trace: str = field(repr=False)
 
     def story(self, lines: int = 30) -> str:
-        """The shortest account that tells what went wrong."""
+        """Return the shortest account that shows what failed."""
         out = [f"seed {self.seed}: {len(self.anomalies)} anomalies", f"  {self.settings}", *(f"  {anomaly}" for anomaly in self.anomalies)]
         values = list(dict.fromkeys(anomaly.value for anomaly in self.anomalies if anomaly.value))[:2]
         trace = self.trace.splitlines()
@@ -41,7 +41,7 @@ class Result:
 
 
 def tell_faults(faults: Sequence[Fault]) -> list[str]:
-    """A line for each, with the time at which it begins in the trace."""
+    """Return a line for each fault, with the time at which it begins in the trace."""
     return [
         f"faults: {len(faults)}",
         *(

@@ -1,6 +1,6 @@
-"""Mutants: the proof that the simulator finds mistakes. Each removes one safeguard; a seed must notice.
+"""Mutants: the proof that the simulator finds mistakes. Each removes one safeguard, and a seed must notice.
 
-A mutant that survives its seeds means that the safeguard is not tested, so that it may vanish one day without notice.
+A mutant that survives its seeds means that the safeguard is not tested. Then it may get lost one day without notice.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ Patch = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """``patch()`` is a context in which the safeguard is gone; ``check(seed)`` runs the scenario that must notice and raises when it
-    does. ``removes`` names the safeguard, ``rules`` the numbers of the rules that it keeps, and ``seeds`` how many of them it may survive.
+    """A safeguard that can be removed.
+
+    ``patch()`` is a context in which the safeguard is gone. ``check(seed)`` runs the scenario that must notice, and raises when it does.
+    ``removes`` names the safeguard. ``rules`` has the numbers of the rules that it keeps. ``seeds`` is how many seeds it may survive.
     """
 
     name: str
@@ -31,7 +33,7 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``killed_at`` is the seed that noticed and ``error`` what it said; both None when the mutant survived."""
+    """``killed_at`` is the seed that noticed and ``error`` its error. Both are None when the mutant survived."""
 
     mutant: Mutant
     killed_at: int | None
@@ -40,7 +42,7 @@ class Verdict:
 
 @contextmanager
 def replaced(owner: object, name: str, make: Callable[[Any], object]) -> Generator[None]:
-    """For a while ``owner.name`` is ``make(what it was)``. The attribute must be the owner's own, so that it can be put back."""
+    """Replace ``owner.name`` by ``make(old value)`` inside the block. The attribute must be the owner's own, so it can be restored."""
     was = vars(owner)[name]
     setattr(owner, name, make(was))
     try:
@@ -50,12 +52,12 @@ def replaced(owner: object, name: str, make: Callable[[Any], object]) -> Generat
 
 
 def replacing(owner: object, name: str, make: Callable[[Any], object]) -> Patch:
-    """The patch that is one ``replaced``."""
+    """Return the patch that makes one ``replaced``."""
     return lambda: replaced(owner, name, make)
 
 
 def all_replaced(*patches: Patch) -> Patch:
-    """The patch that is all of these at once."""
+    """Return the patch that makes all of these at once."""
 
     @contextmanager
     def patch() -> Generator[None]:
@@ -68,16 +70,16 @@ def all_replaced(*patches: Patch) -> Patch:
 
 
 def run_mutant(mutant: Mutant, seeds: Iterable[int] | None = None) -> Verdict:
-    """Run the mutant's scenario seed by seed until one notices; without ``seeds``, those from 0 on that it may survive.
+    """Run the mutant's scenario seed by seed until one notices. Without ``seeds``: the seeds from 0 on that it may survive.
 
-    Raises ``AssertionError`` when that seed fails without the mutation, too, or when what it noticed is a mistake in the patch itself.
+    Raises ``AssertionError`` when that seed also fails without the mutation, or when it noticed a mistake in the patch itself.
     """
     for seed in range(mutant.seeds) if seeds is None else seeds:
         error = _noticed(mutant, seed)
         if error is None:
             continue
         for what in (error, error.__cause__):
-            # A patch that does not fit the code any more makes noise, which proves nothing.
+            # A patch that does not fit the code any more raises errors, which proves nothing.
             assert not isinstance(what, TypeError | NameError | AttributeError), f"the patch of {mutant.name} is broken: {what!r}"
         mutant.check(seed)
         return Verdict(mutant, seed, error)

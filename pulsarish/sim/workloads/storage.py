@@ -2,16 +2,16 @@
 
 What must hold, whatever fails (rules 5 and 7 to 13):
 
-* an entry that was answered as stored is there with its bytes after every restart; where the disk itself has rotted it may be unknown or
-  unreadable, but it is never "not there";
+* an entry that was answered as stored is there with its bytes after every restart; where the disk itself is damaged it may be unknown
+  or unreadable, but it is never "not there";
 * what was never sent is never there;
 * a ledger whose fence was answered takes nothing more from a writer, and no LAC that was answered or came with an entry is forgotten;
-* a ledger that the metadata have is never collected as garbage;
-* the bookie starts again after every crash, unless its disk has rotted or was emptied: then it may refuse, and it never serves as if it
-  had been there all the time;
+* a ledger that is in the metadata is never collected as garbage;
+* the bookie starts again after every crash, unless its disk is damaged or was emptied: then it may refuse to start, and it never serves
+  as if nothing had been lost;
 * once there is space again it takes entries again, without a restart.
 
-It is by far the cheapest way to try the rules of storage: one node, no quorums, no clients' retries.
+This is by far the cheapest way to test the rules of storage: one node, no quorums, no retries of clients.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = ["run_storage"]
 T = TypeVar("T")
 
 _START_SECONDS: Final = 15.0
-"""A bookie that is well serves within this time of its start."""
+"""A bookie without faults serves within this time of its start."""
 _ANSWER_SECONDS: Final = 10.0
 _OPEN_LEDGERS: Final = 4
 _SOON_SECONDS: Final = 0.02
@@ -71,8 +71,8 @@ class _Workload:
         self._ledgers: list[StoredLedger] = []
         self._problems: list[str] = []
         self._over = False
-        self._damaged = False  # what is stored may be unreadable
-        self._may_refuse = False  # to start: it cannot vouch for its data
+        self._damaged = False  # stored entries may be unreadable
+        self._may_refuse = False  # it may refuse to start: it cannot vouch for its data
         self._rotten = False  # since the last power cut
         self._proof = (0, 0)  # a journal record that was not written yet, and how many of these were synced since a bit flipped
         self._older_index: IndexState | None = None
@@ -101,7 +101,7 @@ class _Workload:
             sim.at(_FORGET_PAUSE_SECONDS, self._forget)
         self._after(settings.squeeze_seconds, lambda: squeeze(sim, node.disk))
         if settings.squeeze_seconds:
-            # A disk that is filled between two writes ends the bookie where it cannot go on; the machine starts it again.
+            # A disk that is filled between two writes ends the bookie where it cannot continue. The machine starts it again.
             node.full_disk_ends = True
             node.restart_after_seconds = 0.1
         await self._load()
@@ -118,7 +118,7 @@ class _Workload:
         return bookie if bookie is not None and self._node.alive and bookie.is_ready else None
 
     async def _started(self) -> bool:
-        """Wait until it serves; whether it does. One that may refuse to start may also be down for good."""
+        """Wait until it serves. Return whether it does: a bookie that may refuse to start may be down for good."""
         deadline = self.sim.loop.time() + _START_SECONDS
         while self._serving is None:
             if not self._node.alive and self._may_refuse:
@@ -133,7 +133,7 @@ class _Workload:
         self._over = True
 
     def _after(self, mean_seconds: float, action: Callable[[], None]) -> None:
-        """Do something again and again while there is load."""
+        """Do something again and again during the load."""
         if not mean_seconds:
             return
 
@@ -163,7 +163,7 @@ class _Workload:
         self.sim.at(faults.uniform(0.0, 0.2), lambda: self._revive(again=again))
 
     def _damage_index(self) -> None:
-        """What was synced may be gone: the bookie starts with all of it, or not at all."""
+        """Damage what was synced: the bookie starts with all of it, or not at all."""
         disk, faults = self._node.disk, self.sim.faults
         ((path, index),) = disk.indexes.items()
         if faults.random() < 0.5:
@@ -180,8 +180,7 @@ class _Workload:
             self._node.expect(CorruptData)
 
     def _is_proved(self, bookie: Bookie) -> bool:
-        """Whether the journal says of all that was there when a bit flipped that it was synced: only what was begun when a later record was
-        durable says that of this one."""
+        """Return whether the journal proves the damaged records synced: a record begun after a later one was durable proves it."""
         if not self._rotten:
             return True
         queue = bookie.store.journal.queue
@@ -200,7 +199,7 @@ class _Workload:
         self.sim.at(0.05, self._node.revive)
 
     def _sync_failed(self, path: str) -> None:
-        """What a failed sync should have made durable is lost, and the next sync does not say so: the process must not go on.
+        """Expect the process to end: what a failed sync should have made durable is lost, and the next sync does not report it.
 
         Except for the age of the metadata: its small file is written again as a whole, under another name first, until that succeeds.
         """
@@ -225,7 +224,7 @@ class _Workload:
             self._damaged = True
 
     def _look_at_space(self) -> None:
-        """Only checkpoints use the reserve, for the write cache and two journal files."""
+        """Check that only checkpoints use the reserve, for the write cache and two journal files."""
         config, free_bytes = self._config, self._node.disk.free_bytes()
         least_bytes = config.reserved_bytes - config.write_cache_size_bytes - 2 * config.journal_file_size_bytes
         if free_bytes < least_bytes:
@@ -251,10 +250,10 @@ class _Workload:
         self._proof = (journal.queue.next_sequence, 0)
         self._node.expect(CorruptData)
 
-    # -- doing something on the bookie
+    # -- work on the bookie
 
     async def _on(self, work: Callable[[EntryStore], Coroutine[Any, Any, T]]) -> T | None:
-        """``None`` when it is not there or dies."""
+        """Run ``work`` on the bookie. Return ``None`` when it is not there or dies."""
         bookie = self._serving
         if bookie is None:
             return None
@@ -277,7 +276,7 @@ class _Workload:
             if self._serving is None:
                 await asyncio.sleep(0.01)
                 if self._node.ends and self._may_refuse:
-                    return  # it has refused to start: the rest is for an operator
+                    return  # it has refused to start: only an operator can continue
                 continue
             open_ones = [ledger for ledger in self._ledgers if not ledger.left]
             if len(open_ones) < _OPEN_LEDGERS:
@@ -334,28 +333,28 @@ class _Workload:
         await self._send(ledger, list(range(first, first + count)), recovery=False)
 
     async def _rewrite(self, ledger: StoredLedger) -> None:
-        """What recovery does: it writes what is there once more, also where a writer may not."""
+        """Write existing entries once more, as recovery does. Recovery may write where a writer may not."""
         if ledger.sent:
             await self._send(ledger, sorted({self._rng.randrange(len(ledger.sent)) for _ in range(3)}), recovery=True)
 
     async def _mend(self, ledger: StoredLedger) -> None:
-        """What auto-recovery does with a closed ledger in limbo: every entry is written once more, and then the limbo ends."""
+        """Repair a closed ledger in limbo as auto-recovery does: write every entry once more, then end the limbo."""
         bookie = self._serving
         if bookie is None or not bookie.store.limbo.covers(ledger.ledger_id):
             return
 
         times = bookie.store.limbo.times
         written = await self._send(ledger, sorted(ledger.stored), recovery=True)
-        # The worker that verified it may say so late, when the bookie has lost something else since.
+        # The worker that verified it may report late, when the bookie has lost something else since.
         await asyncio.sleep(self._rng.choice((0.0, 0.5)))
         if written and await self._on(lambda store: store.clear_limbo(ledger.ledger_id, times)) == 0:
-            # An explicit LAC may be lost for good; of a closed ledger no client asks for it.
+            # An explicit LAC may be lost for good: no client asks for it when the ledger is closed.
             ledger.lac = max(ledger.stored, default=0) - 1
-            ledger.fenced = True  # with the end of its limbo
+            ledger.fenced = True  # set with the end of its limbo
             self.counts.repaired += 1
 
     async def _send(self, ledger: StoredLedger, entry_ids: list[int], *, recovery: bool) -> bool:
-        """Whether all of them were answered as stored."""
+        """Send entries. Return whether all of them were answered as stored."""
         fenced = ledger.fenced
         records = []
         for entry_id in entry_ids:
@@ -404,10 +403,10 @@ class _Workload:
             ledger.fenced = True
             self.counts.fenced += 1
 
-    # -- looking
+    # -- checks
 
     def _may_be_in_trash(self, ledger: StoredLedger) -> bool:
-        """Of a ledger in the trash the entries are known, and the LAC is not; in the end it must be known again."""
+        """Return whether the ledger may be in the trash. Then its entries are known but its LAC is not, until the end of the run."""
         return ledger.forgotten and self._settings.trash_seconds > 0 and not self._over
 
     def _raise_problems(self) -> None:
@@ -435,12 +434,12 @@ class _Workload:
     # -- the end
 
     async def _conclude(self) -> None:
-        """Nothing fails any more: it serves, it has everything after yet another power cut, and it takes entries."""
+        """Check that without faults it serves, has everything after yet another power cut, and takes entries."""
         settings, node, disk = self._settings, self._node, self._node.disk
         disk.heal()
         self.sim.metadata.heal()
         if settings.forgets and await self._started():
-            await self._collected()  # what is in the trash comes back
+            await self._collected()  # ledgers in the trash come back
         for look in range(2):
             node.revive()
             if not await self._started():
@@ -479,14 +478,14 @@ class _Workload:
                 counts.limbo += bookie.store.limbo.times > 0
 
     async def _takes_entries(self) -> None:
-        await asyncio.sleep(1.0)  # more than it needs to see that there is space again
+        await asyncio.sleep(1.0)  # more than it needs to notice that there is space again
         await self._create()
         await self._add(self._ledgers[-1], 3)
         assert self._ledgers[-1].stored, "all is well, and the bookie takes no entries"
         await self._verify_all()
 
     async def _start_wiped(self) -> None:
-        """A bookie whose disk is empty must not stand in for the one whose entries it has lost."""
+        """Check that a bookie with an empty disk does not replace the bookie whose entries it has lost."""
         node = self._node
         node.restart_after_seconds = None
         node.expect(ConfigError, CorruptData)
@@ -499,7 +498,7 @@ class _Workload:
 
 
 def run_storage(seed: int, settings: StorageSettings | None = None) -> StorageCounts:
-    """One seed. Raises ``AssertionError`` when a promise was broken; otherwise says what was reached."""
+    """Run one seed. Return the counts. Raises ``AssertionError`` when a promise was broken."""
     sim = Simulation(seed)
     workload = _Workload(sim, settings or StorageSettings())
     sim.run(workload.run, max_virtual_seconds=300)

@@ -1,4 +1,4 @@
-"""Faults of ``storage_workload`` that need no more than the node: metadata that lag or lack something, and a disk that others fill."""
+"""Faults of ``workloads/storage.py`` that need only the node: old or incomplete metadata, and a disk that another program fills."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ _LAG_SECONDS = 0.3
 
 
 def lag(sim: Simulation, node: Node) -> None:
-    """The metadata server to which the node is connected falls behind for a while."""
+    """Let the metadata server to which the node is connected fall behind for a while."""
     session_id = node.session_id
     sim.metadata.lag(session_id)
     sim.at(_LAG_SECONDS, lambda: sim.metadata.catch_up(session_id))
 
 
 def forget_ledgers(sim: Simulation, ledgers: Sequence[StoredLedger], seconds: float) -> None:
-    """For so long the metadata service shows no record of some ledgers. Each meets that once in its life: a record that is missing at two
-    looks counts as missing all the time between them."""
+    """Let the metadata service show no record of some ledgers, for this many seconds.
+
+    This happens once in the life of each ledger. A record that is missing at two looks counts as missing all the time between them.
+    """
     forgotten = sim.metadata.forgotten
     for ledger in ledgers:
         if not ledger.deleted and not ledger.forgotten and sim.faults.random() < 0.5:
@@ -35,7 +37,7 @@ def forget_ledgers(sim: Simulation, ledgers: Sequence[StoredLedger], seconds: fl
 
 
 def squeeze(sim: Simulation, disk: SimDisk) -> None:
-    """Another program fills the disk for a moment: at any time, or between a look at the free space and the write of an entry log."""
+    """Let another program fill the disk for a moment: at any time, or between a check of the free space and the write of an entry log."""
     fill = sim.faults.choice((0, 300, 2_000, None, None))
     if fill is None:
         disk.fill_before_write(LOG_SUFFIX)

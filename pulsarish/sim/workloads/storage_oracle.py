@@ -1,4 +1,4 @@
-"""What is known of each ledger of one bookie from outside, and what must hold of it: the oracle of ``storage_workload``."""
+"""What is known of each ledger of one bookie from outside, and what must hold of it: the oracle of ``workloads/storage.py``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEGATIVE: Final = (NoSuchEntry.code, NoSuchLedger.code)
 
 @dataclass(slots=True)
 class StorageCounts:
-    """What was reached in a run: a branch that no seed reaches is not tested."""
+    """Counts of what a run reached: a branch that no seed reaches is not tested."""
 
     stored: int = 0
     refused: int = 0
@@ -47,17 +47,19 @@ class StoredLedger:
     sent: list[bytes] = field(default_factory=list)
     stored: dict[int, None] = field(default_factory=dict)
     lac: int = NO_ENTRY
-    """The greatest that was answered as kept."""
+    """The greatest LAC that was answered as stored."""
     fenced: bool = False
     left: bool = False
-    """Nothing more is written to it."""
+    """No more entries are written to it."""
     deleted: bool = False
     forgotten: bool = False
     """For a while the metadata service did not show it."""
 
     def judge(self, entry_id: int, answer: ReadAnswer, stored: bool, *, damaged: bool) -> bool:
-        """Whether the entry was read. ``stored``: it had been answered as stored when it was asked for; ``damaged``: the disk may have
-        lost it. Raises ``AssertionError``."""
+        """Judge an answer. Return whether the entry was read. Raises ``AssertionError``.
+
+        ``stored``: it had been answered as stored when it was asked for. ``damaged``: the disk may have lost it.
+        """
         what = f"entry {entry_id} of ledger {self.ledger_id}"
         if answer.records:
             assert entry_id < len(self.sent), f"{what} is there and was never sent"

@@ -1,4 +1,4 @@
-"""What a run of ``storage_workload`` does to its bookie, and how small the bookie's files are."""
+"""What a run of ``workloads/storage.py`` does to its bookie, and how small the bookie's files are."""
 
 from __future__ import annotations
 
@@ -38,37 +38,37 @@ _CONFIG: Final = BookieConfig(
 
 @dataclass(frozen=True, slots=True)
 class StorageSettings:
-    """How much of what. ``seconds`` is how long load and faults last."""
+    """Amounts of load and faults. ``seconds`` is how long both last."""
 
     seconds: float = 5.0
     crash_seconds: float = 0.5
     """Mean pause between power cuts; 0: none."""
     early_crash_chance: float = 0.5
-    """That the next power cut comes while the bookie starts."""
+    """The chance that the next power cut comes while the bookie starts."""
     bad_sync_seconds: float = 0.0
-    """Mean pause between syncs that fail; 0: none. The process ends itself, and the power goes with it."""
+    """Mean pause between failing syncs; 0: none. The process ends itself, and then the power is cut."""
     rot: bool = False
-    """Bits flip in the journal, in records that others prove to have been synced."""
+    """Bits flip in the journal, in records that other records prove to have been synced."""
     journal_corruption: str = "refuse"
-    """What the operator wants to be done about that."""
+    """The bookie's option for such damage."""
     index_damage: Literal["", "log", "older"] = ""
-    """At power cuts a record of the index's log rots, or a copy of the index from an earlier power cut takes its place."""
+    """At power cuts a record of the index's log is damaged, or the index is replaced by a copy from an earlier power cut."""
     bad_sector_seconds: float = 0.0
-    """Mean pause between sectors of entry logs that go bad; 0: none."""
+    """Mean pause between bad sectors in entry logs; 0: none."""
     wiped: bool = False
-    """In the end the disk is emptied, and the bookie is started on what is left."""
+    """At the end the disk is emptied, and the bookie is started on what is left."""
     wiped_keeps: str = ""
     """The name of the files that are left then."""
     full: bool = False
-    """The disk fills up, and is made greater when the load is over."""
+    """The disk fills up, and gets larger when the load is over."""
     full_after_bytes: int = 40_000
     """Bytes written before the bookie is read-only then."""
     deleted_share: float = 0.0
-    """Of the ledgers, which are deleted when they are left; what is dead is collected and compacted all the time."""
+    """The share of ledgers that are deleted when writing to them ends. Their space is collected and compacted all the time."""
     slow_metadata: bool = False
-    """Metadata answer late, and what they answer the bookie may be old."""
+    """Metadata answer late, and with data that may be old for the bookie."""
     forgets: bool = False
-    """Now and then the metadata service shows no record of ledgers that have one, for less time than the second look or the trash lasts."""
+    """The metadata service sometimes shows no record of existing ledgers, for less time than the second look or the trash lasts."""
     second_look_seconds: float = 0.0
     """``gc_second_look_seconds`` of the bookie."""
     trash_seconds: float = 0.0
@@ -76,7 +76,7 @@ class StorageSettings:
     squeeze_seconds: float = 0.0
     """Mean pause between moments in which another program fills the disk; 0: none."""
     log_size_bytes: int = 1 << 13
-    """Of an entry log."""
+    """Size of an entry log."""
 
 
 def bookie_config(settings: StorageSettings) -> BookieConfig:
@@ -91,6 +91,6 @@ def bookie_config(settings: StorageSettings) -> BookieConfig:
     if settings.deleted_share or settings.forgets:
         config = msgspec.structs.replace(config, gc_interval_seconds=0.2)
     if settings.rot:
-        # What rots must still be needed at the next start.
+        # Damaged data must still be needed at the next start.
         config = msgspec.structs.replace(config, write_cache_size_bytes=1 << 16, checkpoint_interval_seconds=2.0, reserved_bytes=1 << 17)
     return config

@@ -4,8 +4,9 @@ What must hold, whatever fails (rules 4, 14, 16, 17):
 
 * an entry that was confirmed is in the log at its position with its bytes, unless it was trimmed, and then the subscription had it;
 * no entry is in the log twice; the entries of one owner are in the order in which it appended them;
-* an acknowledgement that was answered as durable is there for every later owner; nothing is acknowledged that no client acknowledged;
-* an owner that was replaced makes no acknowledgement durable of which its successor does not know;
+* an acknowledgement that was answered as durable is there for every later owner; no entry counts as acknowledged without a client's
+  acknowledgement;
+* an owner that was replaced makes no acknowledgement durable that its successor does not know;
 * after everything has healed, the topic can be opened, read to its end and appended to (liveness).
 """
 
@@ -58,7 +59,7 @@ _FINAL_SECONDS: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """How much of what. ``seconds`` is how long faults and load last."""
+    """Amounts of load and faults. ``seconds`` is how long both last."""
 
     bookies: int = 3
     brokers: int = 3
@@ -68,20 +69,20 @@ class LogSettings:
     entries_per_ledger: int = 12
     node_writes_max: int = 2
     rival_chance: float = 0.5
-    """That two brokers open the topic at about the same time."""
+    """The chance that two brokers open the topic at about the same time."""
     stay_seconds: float = 2.0
-    """How long the topic stays with a broker at most."""
+    """The longest time that the topic stays with a broker."""
     dead_bookies: int = 0
-    """That die early, for good."""
+    """Bookies that die early, for good."""
     blackout_seconds: float = 0.0
     """Mean pause between crashes of all bookies at once; 0: none."""
     dies_chance: float = 0.0
-    """That an owner's process dies within milliseconds of an append, so that its outcome is decided by who recovers the ledger."""
+    """The chance that an owner's process dies within milliseconds of an append. Then the recovery of the ledger decides the outcome."""
 
 
 @dataclass(slots=True)
 class LogCounts:
-    """What was reached in a run: a branch that no seed reaches is not tested."""
+    """Counts of what a run reached: a branch that no seed reaches is not tested."""
 
     opened: int = 0
     refused: int = 0
@@ -99,7 +100,7 @@ class LogCounts:
 
 @dataclass(slots=True)
 class _Session:
-    """One owner's time with the topic. It hears the log as a ``LogListener``."""
+    """One owner's time with the topic. It gets the events of the log as its ``LogListener``."""
 
     oracle: LogOracle
     number: int
@@ -135,14 +136,14 @@ class LogOracle:
     """What clients know."""
 
     confirmed: dict[Position, bytes] = field(default_factory=dict)
-    acknowledged: set[Position] = field(default_factory=set)  # answered as durable; only asked for membership
+    acknowledged: set[Position] = field(default_factory=set)  # answered as durable; only for membership tests
     maybe_acknowledged: set[Position] = field(default_factory=set)
-    cumulative: Position = EARLIEST  # the highest cumulative acknowledgement: it takes entries along that no producer heard of
+    cumulative: Position = EARLIEST  # the highest cumulative acknowledgement: it includes entries whose producer got no answer
     owners: list[tuple[_Session, ManagedLedger, Cursor]] = field(default_factory=list)
     counts: LogCounts = field(default_factory=LogCounts)
 
     def acknowledge(self, log: ManagedLedger, positions: Sequence[Position]) -> None:
-        """They were answered as durable by this owner."""
+        """Note that this owner answered them as durable."""
         self.acknowledged.update(positions)
         self.counts.acknowledged += len(positions)
         self.owners = [owner for owner in self.owners if owner[0].over is None]
@@ -157,7 +158,7 @@ class LogOracle:
         self.counts.confirmed += 1
 
     def check(self, log: Sequence[tuple[Position, bytes]], first: Position, cursor: Cursor) -> None:
-        """The last look at everything."""
+        """Check everything at the end."""
         found = dict(log)
         assert len({payload for _, payload in log}) == len(log), "an entry is in the log twice"
         for position, payload in self.confirmed.items():
@@ -269,7 +270,7 @@ class _Workload:
     # -- owners
 
     async def _move_about(self, brokers: list[Node]) -> None:
-        """The topic moves from broker to broker; mostly the one before is not told, and now and then two take it at once."""
+        """Move the topic from broker to broker. Mostly the former owner is not notified. Sometimes two brokers take it at once."""
         rng = self._rng
         running: list[asyncio.Task[None]] = []
         loop = asyncio.get_running_loop()
@@ -285,7 +286,7 @@ class _Workload:
         try:
             await node.run(lambda world: self._serve(world, node, wait_seconds))
         except NodeDied:
-            pass  # the next one takes the topic over
+            pass  # the next owner takes the topic over
         except PulsarishError as error:
             self.oracle.counts.refused += 1
             self.sim.trace(f"refused on {node}: {type(error).__name__}: {error}")
@@ -393,7 +394,7 @@ class _Workload:
 
 
 def run_log(seed: int, settings: LogSettings | None = None) -> LogCounts:
-    """One seed. Raises ``AssertionError`` when a promise was broken; otherwise says what was reached."""
+    """Run one seed. Return the counts. Raises ``AssertionError`` when a promise was broken."""
     sim = Simulation(seed)
     oracle = LogOracle()
     workload = _Workload(sim, settings or LogSettings(), oracle)
