@@ -1,7 +1,7 @@
-"""Every state of a small model, breadth first: the shortest way to a broken invariant, or the proof that there is none.
+"""Visits every state of a small model, breadth first: finds the shortest way to a broken invariant, or proves that there is none.
 
-A model is three functions over hashable states. What differs only in names that mean nothing must be given as one state (the model sorts
-its columns), or the same situation is looked at once for each of its names.
+A model is three functions over hashable states. States that differ only in meaningless names must be given as one state (the model sorts
+its columns). Otherwise the same situation is visited once for each of its names.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ STATES_MAX: Final = 5_000_000
 
 
 class TooManyStates(Exception):
-    """The model is larger than it was meant to be; nothing was proved."""
+    """The model is larger than planned. Nothing was proved."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exploration(Generic[S]):
-    """What was seen. ``broken`` names the invariant, and ``way`` is the shortest sequence of steps to it; both empty when all is well."""
+    """The result. ``broken`` names the invariant, ``way`` is the shortest sequence of steps to it. Both are empty when none is broken."""
 
     states: int
-    ends: int  # states that nothing follows
+    ends: int  # states without a next state
     broken: str
     way: tuple[str, ...]
 
@@ -39,8 +39,9 @@ def explore(
     *,
     states_max: int = STATES_MAX,
 ) -> Exploration[S]:
-    """Look at all states that can be reached. ``steps`` gives each next state with the name of the step, ``check`` the name of the
-    invariant that a state breaks, or "".
+    """Visit all states that can be reached.
+
+    ``steps`` gives each next state with the name of the step. ``check`` gives the name of the invariant that a state breaks, or "".
 
     Raises ``TooManyStates``.
     """

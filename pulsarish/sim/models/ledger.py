@@ -1,11 +1,13 @@
 """The ledger protocol as a model: write, ensemble change, fence, recover, close, with any ensemble, write and acknowledgement quorum.
 
-It is the protocol of rules 1 to 7 and nothing else: one writer, any number of recoverers, bookies that answer late or never (a message
-that is lost is one that is never delivered), and bookies that return with less than they had. Each action is a function of its own that
-returns the next state, or ``None`` where the protocol does not allow it. ``steps`` tries all of them, to look at every state that can be
-reached; ``ledger_trace`` tries those that a simulated cluster has taken. ``Rules`` names the safeguards; the defects that model checking
-once found in Apache BookKeeper come back when theirs is removed (BookKeeper issues 2614 and 2615, and the slips that its specification
-records). The invariants (``ledger_steps.broken``) carry the names of that specification.
+It is the protocol of rules 1 to 7 and nothing else: one writer, any number of recoverers, bookies that answer late or never (a lost
+message is one that is never delivered), and bookies that return with less than they had. Each action is a function that returns the next
+state, or ``None`` where the protocol does not allow the action. ``ledger_steps.steps`` tries all of them, to visit every state that can be
+reached. ``ledger_trace`` tries those that a simulated cluster has taken.
+
+``Rules`` names the safeguards. Without its safeguard, a defect comes back that model checking once found in Apache BookKeeper (BookKeeper
+issues 2614 and 2615, and the mistakes that its specification records). The invariants (``ledger_steps.broken``) have the names of that
+specification.
 
 Sets of entries are integers with a bit for each entry.
 """
@@ -26,7 +28,7 @@ NOWHERE: Final = -1
 
 
 class Rules(NamedTuple):
-    """The safeguards; one that is ``False`` is removed."""
+    """The safeguards. One that is ``False`` is removed."""
 
     fence_recovery_reads: bool = True  # rule 6; without it BookKeeper issue 2614
     start_in_last_segment: bool = True  # rule 6; without it BookKeeper issue 2615
@@ -44,25 +46,27 @@ class Quorums(NamedTuple):
 
     @property
     def negatives(self) -> int:
-        """Answers that fence a write quorum, and negatives that prove an absence."""
+        """Number of answers that fence a write quorum, and of negatives that prove an absence."""
         return self.write - self.ack + 1
 
     def holds(self, place: int, entry: int) -> bool:
-        """Whether the member at this place is in the entry's write set (rule 1)."""
+        """Return whether the member at this place is in the entry's write set (rule 1)."""
         return place >= 0 and (place - entry) % self.ensemble < self.write
 
 
 class Bookie(NamedTuple):
-    """All that the state has to do with one bookie, so that sorting the bookies makes equal situations equal. The tuples at the end have
-    an item for each recoverer."""
+    """All that the state has to do with one bookie, so that sorting the bookies makes equal situations equal.
+
+    The tuples at the end have an item for each recoverer.
+    """
 
     places: tuple[int, ...]  # in each segment of the stored metadata
-    place: int = NOWHERE  # in the eyes of the writer
-    failed: bool = False  # in the eyes of the writer
+    place: int = NOWHERE  # as the writer knows it
+    failed: bool = False  # as the writer knows it
     sent: int = 0  # adds on their way
     acked: int = 0  # adds stored since it has its place
     entries: int = 0
-    lost: int = 0  # entries that it had once
+    lost: int = 0  # entries that it had before a loss
     limbo: bool = False
     fenced: bool = False
     lac: int = -1
@@ -76,8 +80,8 @@ class Recoverer(NamedTuple):
     phase: int = IDLE
     version: int = 0
     lac: int = -1
-    entry: int = 0  # all before it were found
-    found: int = 0  # entries from there on
+    entry: int = 0  # all entries before it were found
+    found: int = 0  # found entries from there on
     written: int = -1  # the last entry of those that have Qa copies in a row
     firsts: tuple[int, ...] = ()  # of the segments that it has added
     changes: int = 0
@@ -103,7 +107,7 @@ class Ledger(NamedTuple):
 
 
 def push(ledger: Ledger) -> Ledger | None:
-    """The writer sends the next entry to its write set."""
+    """Let the writer send the next entry to its write set."""
     if ledger.writer == STOPPED:
         return None
     entry = ledger.pushed + 1
@@ -113,7 +117,7 @@ def push(ledger: Ledger) -> Ledger | None:
 
 
 def deliver(ledger: Ledger, index: int, entry: int) -> Ledger | None:
-    """A bookie stores an add of the writer that is on its way."""
+    """Let a bookie store an add of the writer that is on its way."""
     bookie = ledger.bookies[index]
     if not bookie.sent >> entry & 1 or bookie.fenced or bookie.limbo:
         return None
@@ -125,14 +129,14 @@ def deliver(ledger: Ledger, index: int, entry: int) -> Ledger | None:
 
 
 def refuse(ledger: Ledger, index: int, entry: int) -> Ledger | None:
-    """A bookie refuses an add, because the ledger is fenced there, or may be: that stops the writer (rule 4)."""
+    """Let a bookie refuse an add, because the ledger is fenced there, or may be. That stops the writer (rule 4)."""
     bookie = ledger.bookies[index]
     refused = bookie.sent >> entry & 1 and (bookie.fenced or bookie.limbo)
     return ledger._replace(writer=STOPPED) if refused else None
 
 
 def confirm(ledger: Ledger, rules: Rules) -> Ledger | None:
-    """When Qa answers have come. An answer that is late or lost is a confirmation that is late or never comes."""
+    """Confirm an entry when Qa answers have come. A late or lost answer means that the confirmation is late or never comes."""
     entry = ledger.confirmed + 1
     if ledger.writer == STOPPED or entry > ledger.pushed or (ledger.writer == CHANGING and rules.wait_for_change):
         return None
@@ -143,7 +147,7 @@ def confirm(ledger: Ledger, rules: Rules) -> Ledger | None:
 
 
 def tell_lac(ledger: Ledger, index: int, lac: int) -> Ledger | None:
-    """A bookie gets the last confirmed entry of a ledger that is idle."""
+    """Let a bookie get the last confirmed entry of an idle ledger."""
     bookie = ledger.bookies[index]
     if lac > ledger.confirmed or bookie.fenced or bookie.limbo:
         return None
@@ -151,7 +155,7 @@ def tell_lac(ledger: Ledger, index: int, lac: int) -> Ledger | None:
 
 
 def begin_change(ledger: Ledger, failed: Sequence[int]) -> Ledger | None:
-    """The writer gives members up, and stores nothing else before their replacements."""
+    """Let the writer give members up. It stores nothing else before their replacements."""
     if ledger.writer != RUNNING:
         return None
     for index in failed:
@@ -160,7 +164,7 @@ def begin_change(ledger: Ledger, failed: Sequence[int]) -> Ledger | None:
 
 
 def store_change(ledger: Ledger, members: Sequence[int]) -> Ledger | None:
-    """The writer's change is in metadata; ``members`` are bookies by place. New ones get the whole window, and count from zero."""
+    """Store the writer's change in the metadata. ``members`` are bookies by place. New ones get the whole window, and count from zero."""
     if ledger.writer != CHANGING or not may_store(ledger):
         return None
     first = ledger.change_at
@@ -186,7 +190,7 @@ def store_change(ledger: Ledger, members: Sequence[int]) -> Ledger | None:
 
 
 def stop(ledger: Ledger) -> Ledger:
-    """The writer goes away, or its compare-and-set is refused."""
+    """Stop the writer: it goes away, or its compare-and-set is refused."""
     return ledger._replace(writer=STOPPED)
 
 
@@ -197,7 +201,7 @@ def close_by_writer(ledger: Ledger) -> Ledger | None:
 
 
 def may_store(ledger: Ledger) -> bool:
-    """Whether a compare-and-set of the writer succeeds."""
+    """Return whether a compare-and-set of the writer succeeds."""
     return ledger.state == OPEN and ledger.version == ledger.writer_version
 
 
@@ -205,7 +209,7 @@ def may_store(ledger: Ledger) -> bool:
 
 
 def lose(ledger: Ledger, rules: Rules, index: int, kept: int = 0) -> Ledger:
-    """A bookie returns with less than it had: with those entries only, without its fence and without its LAC."""
+    """Let a bookie return with less than it had: with these entries only, without its fence and without its LAC."""
     bookie = ledger.bookies[index]
     gone = bookie.entries & ~kept
     less = bookie._replace(entries=bookie.entries & kept, lost=bookie.lost | gone, fenced=False, lac=-1, limbo=rules.limbo)
@@ -233,13 +237,15 @@ def enter(ledger: Ledger, number: int) -> Ledger:
 
 
 def bar(ledger: Ledger, index: int, *, fenced: bool = True) -> Ledger:
-    """A bookie fences the ledger; its answer may be lost."""
+    """Let a bookie fence the ledger. Its answer may be lost."""
     return _bookie(ledger, index, ledger.bookies[index]._replace(fenced=fenced))
 
 
 def fence(ledger: Ledger, number: int, index: int, lac: int | None = None) -> Ledger | None:
-    """A recoverer gets a bookie's answer to its fence, which brings the LAC that the bookie knew (``None``: knows now). One in limbo does
-    not count."""
+    """Let a recoverer get a bookie's answer to its fence. A bookie in limbo does not count.
+
+    ``lac`` is the LAC that the bookie knew when it answered. ``None``: the LAC that it knows now.
+    """
     bookie, recoverer = ledger.bookies[index], ledger.recoverers[number]
     if recoverer.phase != FENCING or bookie.places[-1] < 0 or bookie.limbo:
         return None
@@ -248,7 +254,7 @@ def fence(ledger: Ledger, number: int, index: int, lac: int | None = None) -> Le
 
 
 def begin_reading(ledger: Ledger, rules: Rules, number: int) -> Ledger | None:
-    """When every write quorum of the last segment has answered the fence often enough (rule 5)."""
+    """Let a recoverer read, when every write quorum of the last segment has answered the fence often enough (rule 5)."""
     recoverer, quorums = ledger.recoverers[number], ledger.quorums
     if recoverer.phase != FENCING:
         return None
@@ -265,7 +271,10 @@ def begin_reading(ledger: Ledger, rules: Rules, number: int) -> Ledger | None:
 
 
 def read(ledger: Ledger, rules: Rules, number: int, index: int, entry: int) -> Ledger | None:
-    """A recoverer gets a bookie's answer about an entry: found, or "no such entry", which one in limbo never says (rule 7)."""
+    """Let a recoverer get a bookie's answer about an entry: found, or "no such entry".
+
+    A bookie in limbo never gives the second (rule 7).
+    """
     recoverer = ledger.recoverers[number]
     bookie = ledger.bookies[index]
     if recoverer.phase != READING or not ledger.quorums.holds(bookie.places[segment_of(ledger, entry)], entry):
@@ -277,7 +286,7 @@ def read(ledger: Ledger, rules: Rules, number: int, index: int, entry: int) -> L
 
 
 def deny(ledger: Ledger, number: int, index: int, entry: int) -> Ledger | None:
-    """A recoverer gets the answer that a bookie had no such entry when it was asked."""
+    """Let a recoverer get the answer that a bookie had no such entry when it was asked."""
     bookie = ledger.bookies[index]
     if bookie.limbo:
         return None
@@ -285,7 +294,7 @@ def deny(ledger: Ledger, number: int, index: int, entry: int) -> Ledger | None:
 
 
 def find(ledger: Ledger, number: int, entry: int) -> Ledger:
-    """A recoverer has a copy of an entry: one is enough."""
+    """Let a recoverer find a copy of an entry: one is enough."""
     recoverer = ledger.recoverers[number]
     found, at = recoverer.found | 1 << entry, recoverer.entry
     while found >> at & 1:
@@ -294,13 +303,13 @@ def find(ledger: Ledger, number: int, entry: int) -> Ledger:
 
 
 def rewrite(ledger: Ledger, index: int, entry: int, lac: int) -> Ledger:
-    """A bookie stores what a recoverer or a repair has sent it; its answer may be lost."""
+    """Let a bookie store what a recoverer or a repair has sent. Its answer may be lost."""
     bookie = ledger.bookies[index]
     return _bookie(ledger, index, bookie._replace(entries=bookie.entries | 1 << entry, lac=max(bookie.lac, lac)))
 
 
 def write_back(ledger: Ledger, number: int, index: int, entry: int) -> Ledger | None:
-    """A recoverer gets the answer that a bookie has stored what it wrote back; fenced ledgers take that, and so do bookies in limbo."""
+    """Let a recoverer get the answer that a bookie has stored a write-back. Fenced ledgers accept that, and so do bookies in limbo."""
     recoverer = ledger.recoverers[number]
     bookie = ledger.bookies[index]
     if recoverer.phase != READING or not recoverer.lac < entry < recoverer.entry:
@@ -315,7 +324,7 @@ def write_back(ledger: Ledger, number: int, index: int, entry: int) -> Ledger | 
 
 
 def _counted(ledger: Ledger, number: int) -> Ledger:
-    """What a recoverer wrote back is confirmed like a writer's entries: at Qa answers, in order."""
+    """Confirm what a recoverer wrote back like a writer's entries: at Qa answers, in order."""
     recoverer = ledger.recoverers[number]
     written = recoverer.written
     while written + 1 < recoverer.entry:
@@ -331,8 +340,10 @@ def _counted(ledger: Ledger, number: int) -> Ledger:
 
 
 def change_locally(ledger: Ledger, number: int, first: int, members: Sequence[int]) -> Ledger | None:
-    """A recoverer replaces members from the first entry on that lacks its copies, as far as it knew when it began. Others do not see that
-    before it closes the ledger."""
+    """Let a recoverer replace members from the first entry on that misses copies, as far as it knew when it began.
+
+    Other processes do not see that before the recoverer closes the ledger.
+    """
     recoverer = ledger.recoverers[number]
     if recoverer.phase != READING or not recoverer.lac < first <= recoverer.written + 1:
         return None
@@ -352,8 +363,11 @@ def change_locally(ledger: Ledger, number: int, first: int, members: Sequence[in
 
 
 def may_close(ledger: Ledger, rules: Rules, number: int, last: int) -> bool:
-    """Whether a recoverer may take this entry for the last: those before the next have their copies, and that was denied often enough. Who
-    has both a copy of the next entry and enough denials may take either for the truth."""
+    """Return whether a recoverer may close the ledger at this entry.
+
+    All entries up to this one must have their copies, and enough bookies must have denied the next one. A recoverer that has both a copy of
+    the next entry and enough denials may trust either.
+    """
     recoverer, quorums = ledger.recoverers[number], ledger.quorums
     if recoverer.phase != READING or not recoverer.lac <= last <= recoverer.written:
         return False
@@ -363,7 +377,7 @@ def may_close(ledger: Ledger, rules: Rules, number: int, last: int) -> bool:
 
 
 def close(ledger: Ledger, number: int, last: int) -> Ledger:
-    """A recoverer that may close does so, with its local changes in the same commit, unless another commit came first."""
+    """Let a recoverer that may close do so, with its local changes in the same commit, unless another commit came first."""
     recoverer = ledger.recoverers[number]
     if ledger.state == CLOSED:
         return _recoverer(ledger, number, Recoverer(DONE))
@@ -374,14 +388,14 @@ def close(ledger: Ledger, number: int, last: int) -> Ledger:
 
 
 def _closed(ledger: Ledger, last: int) -> Ledger:
-    """The ledger with its end. Segments that start behind it hold nothing and are dropped, but the first stays."""
+    """Return the ledger with its end. Segments that start after the end hold nothing and are dropped, but the first stays."""
     count = sum(first <= max(last, 0) for first in ledger.firsts)
     bookies = tuple(bookie._replace(places=bookie.places[:count]) for bookie in ledger.bookies)
     return ledger._replace(state=CLOSED, version=ledger.version + 1, last=last, firsts=ledger.firsts[:count], bookies=bookies)
 
 
 def publish(ledger: Ledger, number: int) -> Ledger:
-    """What a recoverer must not do: show its change before it is done."""
+    """Let a recoverer store its change before it is done. This is what a recoverer must not do."""
     recoverer = ledger.recoverers[number]
     if ledger.state == CLOSED or ledger.version != recoverer.version:
         return _recoverer(ledger, number, Recoverer())
@@ -390,7 +404,7 @@ def publish(ledger: Ledger, number: int) -> Ledger:
 
 
 def stored_changes(ledger: Ledger, number: int) -> Ledger:
-    """The segments that a recoverer has added, in metadata; its last ensemble stays its own."""
+    """Return the ledger with a recoverer's added segments in the metadata. The recoverer keeps its last ensemble."""
     recoverer = ledger.recoverers[number]
     bookies = tuple(
         bookie._replace(places=(*bookie.places[:-1], *bookie.local[number]), local=_put(bookie.local, number, bookie.local[number][-1:]))

@@ -27,7 +27,7 @@ _NEGATIVE: Final = (NoSuchEntry.code, NoSuchLedger.code)
 
 @contextmanager
 def tracing() -> Generator[LedgerTrace]:
-    """Watch every ledger of the simulations that are run meanwhile. Patch a mutant before, so that what it does is watched."""
+    """Watch every ledger of the simulations that run inside the block. Patch a mutant before, so that its steps are watched."""
     trace = LedgerTrace()
     hooks = _Hooks(trace)
     with ExitStack() as stack:
@@ -57,7 +57,7 @@ def tracing() -> Generator[LedgerTrace]:
 
 
 class _Hooks:
-    """One method for each function that is watched: given the function, it returns the watched one."""
+    """One method for each watched function: it gets the function and returns the watched one."""
 
     def __init__(self, trace: LedgerTrace) -> None:
         self._trace = trace

@@ -1,4 +1,4 @@
-"""Every state of ``ledger_model`` that a few bookies, entries and recoverers can reach: its first state, its steps and its invariants."""
+"""Every state of ``models/ledger.py`` that a few bookies, entries and recoverers can reach: first state, steps and invariants."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["Bounds", "Explored", "broken", "new_ledger", "steps"]
 
 
 class Bounds(NamedTuple):
-    """How far the steps go."""
+    """Limits of the steps."""
 
     entries: int
     changes: int = 0
@@ -39,7 +39,7 @@ class Bounds(NamedTuple):
     lacs: bool = False
     """Whether bookies are sent the last confirmed entry without an entry that brings it."""
     ahead: bool = False
-    """Whether a recoverer reads on while what it found is written back."""
+    """Whether a recoverer continues to read while what it found is written back."""
 
 
 class Explored(NamedTuple):
@@ -51,7 +51,7 @@ class Explored(NamedTuple):
 
 
 def new_ledger(*, bookies: int, recoverers: int, bounds: Bounds, quorums: Quorums) -> Explored:
-    """An open ledger on the first bookies."""
+    """Return an open ledger on the first bookies."""
     columns = []
     for index in range(bookies):
         place = index if index < quorums.ensemble else NOWHERE
@@ -64,7 +64,7 @@ def new_ledger(*, bookies: int, recoverers: int, bounds: Bounds, quorums: Quorum
 
 
 def broken(explored: Explored) -> str:
-    """The name of an invariant that does not hold, or ""."""
+    """Return the name of an invariant that does not hold, or ""."""
     ledger = explored.ledger
     if list(ledger.firsts) != sorted(set(ledger.firsts)):
         return "SegmentsInOrder"
@@ -83,14 +83,14 @@ def broken(explored: Explored) -> str:
 
 
 def copies(ledger: Ledger, entry: int, *, lost: bool = True) -> int:
-    """How many members of the stored write set have an entry, with ``lost`` also those that had it."""
+    """Return how many members of the stored write set have an entry. With ``lost``, also count those that had it."""
     segment = segment_of(ledger, entry)
     holders = [bookie for bookie in ledger.bookies if ledger.quorums.holds(bookie.places[segment], entry)]
     return sum((bookie.entries | (bookie.lost if lost else 0)) >> entry & 1 for bookie in holders)
 
 
 def steps(explored: Explored, rules: Rules, bounds: Bounds) -> Iterator[tuple[str, Explored]]:
-    """Everything that can happen next."""
+    """Yield every next state with the name of its step."""
     ledger = explored.ledger
     for name, after in (*_writer_steps(ledger, rules, bounds, explored.changes), *_recovery_steps(ledger, rules, bounds)):
         if after is not None:
@@ -177,7 +177,7 @@ def _read_and_write(ledger: Ledger, rules: Rules, bounds: Bounds, number: int) -
 
 
 def _local_changes(ledger: Ledger, rules: Rules, number: int) -> Iterator[Step]:
-    """One for each member that has not answered, and each spare."""
+    """Yield a change for each member that has not answered, and each spare."""
     members = _members(ledger.quorums, [bookie.local[number][-1] for bookie in ledger.bookies])
     entry = ledger.recoverers[number].written + 1
     for place, member in enumerate(members):
@@ -194,7 +194,7 @@ def _local_changes(ledger: Ledger, rules: Rules, number: int) -> Iterator[Step]:
 
 
 def _members(quorums: Quorums, places: Sequence[int]) -> list[int]:
-    """The bookies by place, in any order where all places are alike."""
+    """Return the bookies by place, in any order where all places are alike."""
     members = [index for index, place in enumerate(places) if place >= 0]
     return members if quorums.write == quorums.ensemble else sorted(members, key=lambda index: places[index])
 
@@ -210,7 +210,7 @@ def _column(ledger: Ledger, bookie: Bookie, *, fencing_over: bool) -> Bookie:
     stopped = ledger.writer == STOPPED
     recoverers = len(ledger.recoverers)
     if ledger.quorums.write == ledger.quorums.ensemble:
-        # Each member holds every entry, so it does not matter which place it has.
+        # Each member holds every entry, so its place does not matter.
         local = tuple(_alike(places) for places in bookie.local)
         bookie = bookie._replace(places=_alike(bookie.places), place=min(bookie.place, 0), local=local)
     if stopped:
@@ -228,12 +228,12 @@ def _column(ledger: Ledger, bookie: Bookie, *, fencing_over: bool) -> Bookie:
 
 
 def _normal(explored: Explored) -> Explored:
-    """One state for all that differ only in what can have no effect any more, or in the names of bookies and recoverers."""
+    """Return one state for all states that differ only in what has no effect any more, or in the names of bookies and recoverers."""
     ledger = explored.ledger
     stopped, closed = ledger.writer == STOPPED, ledger.state == CLOSED
     fencing_over = closed or all(recoverer.phase >= READING for recoverer in ledger.recoverers)
     columns = [_column(ledger, bookie, fencing_over=fencing_over) for bookie in ledger.bookies]
-    if closed:  # a recoverer that is still at it can store nothing more, and its fences and copies break nothing
+    if closed:  # a recoverer that still runs can store nothing more, and its fences and copies break nothing
         ledger = ledger._replace(recoverers=(Recoverer(DONE),) * len(ledger.recoverers))
     if stopped:
         ledger = ledger._replace(change_at=-1, writer_version=0, pushed=-1)

@@ -1,12 +1,13 @@
-"""Real runs of the ledger protocol, held step by step against the actions of ``ledger_model``.
+"""Compares real runs of the ledger protocol, step by step, with the actions of ``models/ledger.py``.
 
 ``ledger_hooks.tracing`` watches the program at its seams: what metadata commit, what bookies answer, and what writers and recoverers
-receive, send and count. Of each ledger a model is kept (``LedgerView``: the state as it follows from what was seen). Each step must be an
-action that the model allows in that state, and what the program then knows must be what the model knows; otherwise the code and the model
-disagree, and the first such step of each ledger is kept in ``problems``. A mutant of the program patches it first and is traced like it.
+receive, send and count. ``LedgerView`` keeps a model of each ledger: the state that follows from what was seen. Each step must be an
+action that the model allows in that state, and the program must then know what the model knows. Otherwise the code and the model
+disagree. The first such step of each ledger is kept in ``problems``. A mutant of the program patches it first and is traced in the same
+way.
 
-An add or a fence counts at the moment in which it is answered as durable, which is the order of the journal. What a bookie was sent and
-has not answered may be there or not, whatever a crash made of it. Nothing is claimed of ledgers that are deleted, that were restored from
+An add or a fence counts at the moment at which it is answered as durable, which is the order of the journal. What a bookie was sent and
+has not answered may be there or not, whatever a crash did to it. Nothing is claimed of ledgers that are deleted, that were restored from
 a backup, or whose bookies an operator gives up.
 """
 
@@ -36,7 +37,7 @@ class LedgerView:
     def __init__(self, metadata: LedgerMetadata) -> None:
         self.record = metadata
         self.steps = 0
-        self.denied: dict[int, int] = {}  # by bookie: entries that it has ever said it did not have
+        self.denied: dict[int, int] = {}  # by bookie: entries that it has ever denied to have
         self.offered: dict[int, int] = {}  # by bookie: entries that it was ever sent
         self.admitted: dict[int, int] = {}  # by bookie: entries that it took before it was fenced
         self.told: dict[int, int] = {}  # by bookie: the greatest LAC that it was ever sent
@@ -53,7 +54,7 @@ class LedgerView:
         )
 
     def bookie(self, member: str) -> int:
-        """A bookie's number; one that was not met before has nothing."""
+        """Return a bookie's number. A bookie that was not seen before has nothing."""
         if member not in self._names:
             self._names[member] = len(self._names)
             recoverers = len(self.state.recoverers)
@@ -66,14 +67,14 @@ class LedgerView:
         return self._names[member]
 
     def step(self, what: str, after: Ledger | None) -> None:
-        """The program did this."""
+        """Note a step of the program. ``after``: the state after it; None: the model does not allow it."""
         if after is None:
             raise NotAllowed(what)
         self.steps += 1
         self.state = after
 
     def segments(self) -> list[tuple[int, tuple[str, ...]]]:
-        """As the model has them in metadata."""
+        """Return the segments that the model has in the metadata."""
         names = list(self._names)
         found = []
         for at, first in enumerate(self.state.firsts):
@@ -84,7 +85,7 @@ class LedgerView:
     # -- metadata
 
     def stored(self, record: LedgerMetadata) -> None:
-        """A commit has changed the ledger's record."""
+        """Note a commit that has changed the ledger's record."""
         before, self.record = self.record, record
         states = before.state, record.state
         members = [self.bookie(member) for member in record.last_segment.members]
@@ -127,7 +128,7 @@ class LedgerView:
         raise NotAllowed(f"it is closed at {record.last_entry} with {wanted}; recoverers came {'; '.join(came) or 'to nothing'}")
 
     def _mended(self, before: LedgerMetadata, record: LedgerMetadata) -> None:
-        """Members of segments that are not written to were replaced: their successors must have everything."""
+        """Note that members of segments that no writer writes to were replaced: their successors must have everything."""
         if before.state is not record.state or [s.first_entry for s in before.segments] != [s.first_entry for s in record.segments]:
             raise NotAllowed(f"the record went from {before.state.value} to {record.state.value} with {record.segments}")
         for at, (old, new) in enumerate(zip(before.segments, record.segments, strict=True)):
@@ -151,13 +152,13 @@ class LedgerView:
     # -- bookies
 
     def offers(self, member: str, entry: int, lac: int) -> None:
-        """A bookie is sent an entry."""
+        """Note that a bookie is sent an entry."""
         index = self.bookie(member)
         self.offered[index] = self.offered.get(index, 0) | 1 << entry
         self.told[index] = max(self.told.get(index, -1), lac)
 
     def stores(self, member: str, entry: int, lac: int, *, recovery: bool) -> None:
-        """A bookie has answered an add as durable."""
+        """Note that a bookie has answered an add as durable."""
         index = self.bookie(member)
         what = f"{member} stores entry {entry} with the LAC {lac}"
         if recovery:
@@ -172,37 +173,37 @@ class LedgerView:
         if (bookie.acked & bookie.entries) >> entry & 1:
             return  # it was sent again, because the answer was lost
         early = bookie.fenced and self.admitted.get(index, 0) >> entry & 1
-        # What was taken before the fence and is answered after it, with the rest of its message, lies before it in the journal.
+        # An add that the bookie took before the fence, and answers after it with the rest of its message, is before it in the journal.
         after = model.deliver(model.bar(self.state, index, fenced=False) if early else self.state, index, entry)
         self.step(what, model.bar(after, index) if early and after is not None else after)
 
     def admits(self, member: str, entry: int) -> None:
-        """A bookie takes an entry into its journal."""
+        """Note that a bookie takes an entry into its journal."""
         index = self.bookie(member)
         if not self.state.bookies[index].fenced:
             self.admitted[index] = self.admitted.get(index, 0) | 1 << entry
 
     def fenced(self, member: str) -> None:
-        """A bookie has fenced the ledger, durably."""
+        """Note that a bookie has fenced the ledger, durably."""
         self.step(f"{member} fences", model.bar(self.state, self.bookie(member)))
 
     def denies(self, member: str, entry: int, stored: int) -> None:
-        """A bookie answers that an entry is not there; ``stored``: what it had answered as stored when it was asked."""
+        """Note the answer that an entry is not there. ``stored``: what the bookie had answered as stored when it was asked."""
         if stored >> entry & 1:
             raise NotAllowed(f"{member} denies entry {entry}, which it has answered as stored")
         index = self.bookie(member)
         self.denied[index] = self.denied.get(index, 0) | 1 << entry
 
     def entries(self, member: str) -> int:
-        """What a bookie has answered as stored."""
+        """Return what a bookie has answered as stored."""
         return self.state.bookies[self.bookie(member)].entries
 
     def lac(self, member: str) -> int:
-        """What a bookie knows at least."""
+        """Return the least LAC that a bookie knows."""
         return self.state.bookies[self.bookie(member)].lac
 
     def hears_lac(self, member: str, lac: int) -> None:
-        """A bookie is sent a LAC without an entry."""
+        """Note that a bookie is sent a LAC without an entry."""
         if lac > self.state.confirmed:
             raise NotAllowed(f"{member} is sent the LAC {lac}, confirmed is {self.state.confirmed}")
         index = self.bookie(member)
@@ -215,7 +216,7 @@ class LedgerView:
         return bool(self.state.bookies[self.bookie(member)].entries >> entry & 1)
 
     def lac_answered(self, member: str, least: int, lac: int) -> None:
-        """A bookie, which knew at least this LAC when it was asked, has answered this one."""
+        """Note that a bookie, which knew at least the LAC ``least`` when it was asked, has answered ``lac``."""
         most = max(self.told.get(self.bookie(member), -1), least)
         if not least <= lac <= most:
             raise NotAllowed(f"{member} answers the LAC {lac}; it has been sent {least} to {most}")
@@ -225,7 +226,7 @@ class LedgerView:
     # -- recovery
 
     def attempt(self, metadata: LedgerMetadata) -> None:
-        """A recovery begins, for the first time or again."""
+        """Note that a recovery begins, for the first time or again."""
         number = len(self.state.recoverers)
         self.attempts[id(metadata)] = number, metadata
         bookies = tuple(
@@ -238,12 +239,12 @@ class LedgerView:
         self.step("a recoverer enters", model.enter(added, number))
 
     def number(self, metadata: LedgerMetadata) -> int | None:
-        """The recoverer that started from this very record; ``None`` once the ledger is closed, for then it can do nothing more."""
+        """Return the recoverer that started from this record. ``None`` once the ledger is closed: then it can do nothing more."""
         known = self.attempts.get(id(metadata))
         return None if known is None or self.state.state == model.CLOSED else known[0]
 
     def heard_fence(self, number: int, member: str, lac: int) -> None:
-        """A recoverer gets the answer that a bookie has fenced the ledger; what comes after enough of them changes nothing."""
+        """Note that a recoverer gets the answer that a bookie has fenced the ledger. After enough answers, more of them change nothing."""
         if self.state.recoverers[number].phase != model.FENCING:
             return
         index = self.bookie(member)
@@ -252,13 +253,13 @@ class LedgerView:
         self.step(f"recoverer {number} gets the fence of {member}", model.fence(self.state, number, index, lac))
 
     def reads_from(self, number: int, lac: int) -> None:
-        """A recoverer has enough answers to its fences, and begins to read after this LAC."""
+        """Note that a recoverer has enough answers to its fences, and begins to read after this LAC."""
         self.step(f"recoverer {number} begins to read", model.begin_reading(self.state, ALL_RULES, number))
         if self.state.recoverers[number].lac != lac:
             raise NotAllowed(f"recoverer {number} begins after {lac}; the answers say {self.state.recoverers[number].lac}")
 
     def closes(self, number: int, last: int) -> None:
-        """A recoverer is about to close the ledger at this entry."""
+        """Note that a recoverer is about to close the ledger at this entry."""
         recoverer = self.state.recoverers[number]
         if not model.may_close(self.state, ALL_RULES, number, last):
             known = f"it found entries before {recoverer.entry}, of which those up to {recoverer.written} have their copies"
@@ -266,7 +267,7 @@ class LedgerView:
         self.closings[number] = last
 
     def heard_read(self, number: int, member: str, first: int, count: int, denies: bool) -> None:
-        """A recoverer gets a run of entries, and perhaps that the one after them is not there."""
+        """Note that a recoverer gets consecutive entries, and perhaps the answer that the entry after them is not there."""
         index = self.bookie(member)
         for entry in range(first, first + count):
             if entry < self.state.recoverers[number].entry:
@@ -281,7 +282,7 @@ class LedgerView:
             self.step(f"{member} denies {entry}", model.deny(model.bar(self.state, index), number, index, entry))
 
     def wrote(self, number: int, member: str, first: int, last: int) -> None:
-        """A recoverer counts copies that a bookie has stored."""
+        """Note that a recoverer counts copies that a bookie has stored."""
         index = self.bookie(member)
         for entry in range(first, last + 1):
             if not self.state.quorums.holds(self.state.bookies[index].local[number][-1], entry):
@@ -301,7 +302,7 @@ class LedgerTrace:
         self.ledgers = 0
 
     def check(self) -> None:
-        """Raises ``AssertionError`` for the first step that the model does not allow."""
+        """Raise ``AssertionError`` for the first step that the model does not allow."""
         assert not self.problems, self.problems[0]
 
     def committed(self, ledger_id: int, record: LedgerMetadata | None) -> None:
@@ -315,7 +316,7 @@ class LedgerTrace:
             self.ledgers += 1
 
     def see(self, ledger_id: int, what: Callable[[LedgerView], None]) -> None:
-        """Something happened to a ledger."""
+        """Note an event of a ledger."""
         view = self.views.get(ledger_id)
         if view is None:
             return
@@ -326,7 +327,7 @@ class LedgerTrace:
             self.drop(ledger_id)
 
     def drop(self, ledger_id: int) -> None:
-        """Nothing more is said of a ledger."""
+        """Stop watching a ledger."""
         view = self.views.pop(ledger_id, None)
         self.steps += view.steps if view is not None else 0
 

@@ -1,9 +1,9 @@
-"""A topic's ownership and its chain of ledgers as a small model: taking over, recovering, swinging the list, and an old owner who
-does not know (rules 4 and 14).
+"""A topic's ownership and its chain of ledgers as a small model: take over, recover, change the list, and an old owner who does not
+know that it was replaced (rules 4 and 14).
 
-Ledgers are what ``ledger_model`` proves of them: appends are confirmed until the ledger is fenced, and it ends where its recovery says.
-The record of the owner guards nothing here, as in the product: anybody may take the topic at any time. The invariants carry the names
-of the specification of chained ledgers.
+The model uses what ``models/ledger.py`` proves of ledgers: appends are confirmed until the ledger is fenced, and it ends where its
+recovery says. The record of the owner guards nothing here, as in the product: any broker may take the topic at any time. The
+invariants have the names of the specification of chained ledgers.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ NONE: Final = -1
 
 
 class Rules(NamedTuple):
-    """The safeguards; one that is ``False`` is removed."""
+    """The safeguards. One that is ``False`` is removed."""
 
-    recover_last: bool = True  # the last ledger is fenced before another follows it; without: the record of the owner is trusted
+    recover_last: bool = True  # the last ledger is fenced before another follows it; without: brokers trust the record of the owner
     swing_by_version: bool = True  # the list changes by compare-and-set
-    serve_after_swing: bool = True  # nothing is appended to a ledger that the list does not name yet
+    serve_after_swing: bool = True  # no entry is appended to a ledger that the list does not name yet
 
 
 class Ledger(NamedTuple):
@@ -41,7 +41,7 @@ class Broker(NamedTuple):
 
 class Chain(NamedTuple):
     brokers: tuple[Broker, ...]
-    ledgers: tuple[Ledger, ...] = ()  # all that were ever made, by id
+    ledgers: tuple[Ledger, ...] = ()  # all ledgers that were ever made, by id
     listed: tuple[int, ...] = ()
     version: int = 0
     confirmed: int = 0  # entries, numbered in the order of their confirmation
@@ -51,12 +51,12 @@ class Chain(NamedTuple):
 
 
 def new_chain(*, brokers: int, takeovers: int, ledgers: int, appends: int) -> Chain:
-    """An empty topic that no broker owns."""
+    """Return an empty topic that no broker owns."""
     return Chain((Broker(),) * brokers, takeovers_left=takeovers, ledgers_left=ledgers, appends_left=appends)
 
 
 def broken(chain: Chain) -> str:
-    """The name of an invariant that does not hold, or ""."""
+    """Return the name of an invariant that does not hold, or ""."""
     if any(ledger.entries and index not in chain.listed for index, ledger in enumerate(chain.ledgers)):
         return "AllNonEmptyLedgersInLedgerList"
     log = [entry for ledger in chain.listed for entry in chain.ledgers[ledger].entries]
@@ -68,7 +68,7 @@ def broken(chain: Chain) -> str:
 
 
 def steps(chain: Chain, rules: Rules) -> Iterator[tuple[str, Chain]]:
-    """Everything that can happen next."""
+    """Yield every next state with the name of its step."""
     for index, broker in enumerate(chain.brokers):
         who = f"broker {index}"
         if chain.takeovers_left > 0:

@@ -1,4 +1,4 @@
-"""Every mutant, by its name. They live beside the simulation and are switched on one at a time; nothing that is served knows of them."""
+"""Every mutant, by its name. One is switched on at a time. The product does not import any of them."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def _resends_the_newest_first(was: Any) -> object:
 
 
 class _Unfenced:
-    """Opens ledgers as they are, and leaves their writers alone."""
+    """Opens ledgers as they are, without fencing their writers."""
 
     def __init__(self, ledgers: LedgerClient) -> None:
         self._ledgers = ledgers
@@ -225,7 +225,7 @@ SMALL: Final = ClusterSettings(
 
 
 def _stuck_appends(seed: int) -> list[Fault]:
-    """Again and again nothing reaches the bookies; meanwhile the producers' connections break, and then all brokers die."""
+    """Let nothing reach the bookies, again and again. Meanwhile the producers' connections break, and then all brokers die."""
     rng = random.Random(f"{seed}:stuck")
     faults: list[Fault] = []
     at = 1.0
@@ -239,7 +239,7 @@ def _stuck_appends(seed: int) -> list[Fault]:
 
 
 def _failed_appends(seed: int) -> list[Fault]:
-    """Nothing reaches the bookies for longer than appends are held; no process dies."""
+    """Let nothing reach the bookies for longer than appends are held. No process dies."""
     rng = random.Random(f"{seed}:failed")
     at = rng.uniform(1.0, 2.0)
     return [Fault(at, "cut", broker, f"bookie{number}", 6.0, 0.0) for broker in ("broker0", "broker1") for number in range(3)]
@@ -257,7 +257,7 @@ def _dying_brokers(seed: int) -> list[Fault]:
 
 
 def _sleeping_brokers(seed: int) -> list[Fault]:
-    """Brokers stop in the middle of their work, for so long that others take over, and go on."""
+    """Stop brokers in the middle of their work, for so long that other brokers take over. Then they continue."""
     rng = random.Random(f"{seed}:sleeping")
     faults: list[Fault] = []
     at = rng.uniform(1.0, 2.0)
@@ -269,7 +269,7 @@ def _sleeping_brokers(seed: int) -> list[Fault]:
 
 
 def _evicted_brokers(seed: int) -> list[Fault]:
-    """Brokers are cut off from metadata and lose their sessions, of which they hear late; clients still come to them."""
+    """Cut brokers off from metadata, so that they lose their sessions and learn it late. Clients still come to them."""
     rng = random.Random(f"{seed}:evicted")
     faults: list[Fault] = []
     at = rng.uniform(1.0, 2.0)
@@ -282,7 +282,7 @@ def _evicted_brokers(seed: int) -> list[Fault]:
 
 
 def _without_metadata(seed: int) -> list[Fault]:
-    """Brokers lose the metadata service, and nothing else, for longer than a session lasts."""
+    """Take only the metadata service away from the brokers, for longer than a session lasts."""
     brokers = (("broker0",), ("broker1",), ("broker0", "broker1"))[seed % 3]
     return [Fault(0.3, "isolate", broker, broker, 11.6, 0.9) for broker in brokers]
 
@@ -333,7 +333,7 @@ def _check_with(extra: str, seed: int) -> None:
 
 
 def _taking_part(extra: str, number: int) -> int:
-    """The seeds in which this takes part, one after another."""
+    """Return the ``number``-th seed in which this extra takes part."""
     return next(islice((each for each in count() if extras_of(each, (extra,))), number, None))
 
 
@@ -347,7 +347,7 @@ def _check_strangers(seed: int) -> None:
 
 
 def judge(result: Result) -> None:
-    """Raises ``AssertionError`` with what a run broke."""
+    """Raise ``AssertionError`` with what a run broke."""
     assert not result.anomalies, "; ".join(map(str, result.anomalies))
 
 
@@ -475,7 +475,7 @@ CLUSTER_MUTANTS: Final = (
         (),
         all_replaced(
             replacing(NonPersistentSubscription, "push", _waits_for_permits),
-            # Seen by clients, and not only by looking into the broker.
+            # Noticed by clients, and not only by a look into the broker.
             replacing(NonPersistentSubscription, "check", _nothing_to_check),
         ),
         _check_fleeting,

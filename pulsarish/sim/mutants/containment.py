@@ -1,4 +1,4 @@
-"""Mutants of what keeps a failure where it belongs: with one request, one connection or one topic."""
+"""Mutants of what contains a failure: in one request, one connection or one topic."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ def _unloads_at_once(was: Any) -> object:
 
 
 class _Defect(Exception):
-    """An unforeseen error."""
+    """An unexpected error."""
 
 
 def _unreadable_disks(seed: int) -> list[Fault]:
-    """Bookies cannot read now and then; nothing else fails."""
+    """Let bookies fail to read now and then. Nothing else fails."""
     rng = random.Random(f"{seed}:unreadable")
     faults: list[Fault] = []
     at = rng.uniform(0.5, 1.0)
@@ -96,7 +96,7 @@ def _unreadable_disks(seed: int) -> list[Fault]:
 
 
 def _broken_connections(seed: int) -> list[Fault]:
-    """Brokers lose their connection to the metadata for moments, and keep their sessions."""
+    """Break the brokers' connections to the metadata for moments. They keep their sessions."""
     rng = random.Random(f"{seed}:broken")
     faults: list[Fault] = []
     at = rng.uniform(0.3, 0.8)
@@ -113,7 +113,7 @@ def _check_unreadable(seed: int) -> None:
 
 
 def _check_replaced(seed: int) -> None:
-    """Machines come back without their data, as other bookies at the same address."""
+    """Restart machines without their data, as other bookies at the same address."""
     _judge(run_seed(seed, faults=[Fault(2.0, "wipe", "bookie0", "bookie0", 0.5, 0.0)], extras=("brief",)))
 
 
@@ -122,7 +122,7 @@ def _check_broken(seed: int) -> None:
 
 
 def _check_defects(seed: int) -> None:
-    """A defect in a task of a subscription: the promises hold all the same, and no process ends by it."""
+    """Raise an error in a task of a subscription: the promises still hold, and no process ends."""
     left, ended = 3, []
 
     def defective(was: Any) -> object:
@@ -162,7 +162,7 @@ def _check_defects(seed: int) -> None:
 
 
 def _check_duels(seed: int) -> None:
-    """Two administrators ask for the same thing at the same moment; nothing else fails."""
+    """Let two administrators ask for the same thing at the same moment. Nothing else fails."""
     duelling = next(islice((each for each in count() if extras_of(each, ("duel",))), seed, None))
     _judge(run_seed(duelling, faults=(), extras=("brief", "duel")))
 

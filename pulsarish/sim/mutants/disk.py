@@ -1,4 +1,4 @@
-"""Safeguards against disks that lose what they had synced, taken away in turn; whole-cluster seeds must notice."""
+"""Mutants of the safeguards against disks that lose synced data. Whole-cluster seeds must notice."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ _BROKERS: Final = ("broker0", "broker1")
 
 
 def _denied(seed: int, kind: str, amounts: Sequence[float], *, silence: tuple[float, float], lag: float = 0.0) -> list[Fault]:
-    """The last entries of a silent writer are missing at one bookie; another forgets them and starts again, while all brokers die and the
-    third bookie, which has them, says nothing. The fault begins that much of ``lag`` before it shows."""
+    """Return faults after which one bookie has lost the last entries of a silent writer.
+
+    Another bookie forgets them and starts again, while all brokers die. The third bookie has them and does not answer. The fault begins
+    ``lag * (0.4 + amount)`` seconds before its effect.
+    """
     rng = random.Random(f"{seed}:{kind}")
     faults: list[Fault] = []
     damaged = 0.5
@@ -31,7 +34,7 @@ def _denied(seed: int, kind: str, amounts: Sequence[float], *, silence: tuple[fl
         damaged = silent + rng.uniform(*silence)
         faults += [Fault(began, "cut", broker, "bookie1", damaged - began, 0.0) for broker in _BROKERS]
         faults += [Fault(silent, "cut", app, broker, damaged - silent, 0.0) for app in ("app0", "app1") for broker in _BROKERS]
-        # An operator acts when recovery has long been over.
+        # An operator acts long after the recovery.
         before = lag * (0.4 + amount)
         faults.append(Fault(damaged - before, kind, "bookie0", "bookie0", 2.5, amount))
         faults.append(Fault(damaged, "pause", "bookie2", "bookie2", 2.0, 0.0))
@@ -41,8 +44,8 @@ def _denied(seed: int, kind: str, amounts: Sequence[float], *, silence: tuple[fl
 
 
 def _check_rotten(seed: int) -> None:
-    # The log loses its end. An operator rebuilds the index after the first time.
-    # The silence is longer than two checkpoints are apart, so that neither the last entries nor the LAC are in the journal any more.
+    # The log loses its end. After the first time an operator rebuilds the index.
+    # The silence is longer than the time between two checkpoints, so neither the last entries nor the LAC are in the journal any more.
     judge(run_seed(seed, faults=_denied(seed, "rot_index", (0.45, 0.55), silence=(2.6, 3.4)), settings=SMALL, extras=()))
 
 
@@ -61,7 +64,7 @@ def _any_index(_was: object) -> object:
 
 
 def _check_older_disk(seed: int) -> None:
-    # An operator gives up what is missing after the first time.
+    # After the first time an operator gives up what is missing.
     # The silence is longer than the metadata wait for the position of the journal.
     judge(run_seed(seed, faults=_denied(seed, "older_disk", (0.45, 0.8), silence=(1.2, 1.6), lag=OLDER_SECONDS), settings=SMALL, extras=()))
 

@@ -1,4 +1,4 @@
-"""Safeguards of a bookie's garbage collection, each taken away in turn; ``storage_workload`` must notice."""
+"""Mutants of the safeguards of a bookie's garbage collection. ``workloads/storage.py`` must notice."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _any_room(_was: object) -> object:
 
 
 def _offset_before_the_write(_was: object) -> object:
-    """A write that fails leaves a hole: the next one goes behind what it should have written."""
+    """Let a failed write leave a hole: the next write goes after the place of the failed one."""
 
     async def write(logs: EntryLogs, chunks: Sequence[tuple[int, Sequence[bytes | memoryview]]]) -> tuple[int, list[int]]:
         if logs._file is None or logs._offset >= logs._size_bytes:

@@ -1,4 +1,4 @@
-"""Mutants of what bounds the harm of a hostile peer, noticed by seeds in which one takes part."""
+"""Mutants of the limits to the harm of a hostile peer, noticed by seeds with a hostile peer."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ __all__ = ["HOSTILE_MUTANTS", "check_hostile"]
 
 
 def check_hostile(seed: int, attacks: Sequence[str] = ()) -> None:
-    """A hostile peer alone: nothing else fails."""
+    """Run a hostile peer alone. Nothing else fails."""
     result = run_seed(seed, faults=(), extras=("brief", "hostile"), attacks=attacks or ATTACKS)
     assert not result.anomalies, "; ".join(map(str, result.anomalies))
 
 
 def _check_crashing_bookies(seed: int) -> None:
-    """Look whether bookies that crash start again with the ledgers that a hostile peer left there."""
+    """Check that bookies that crash start again with the ledgers that a hostile peer left there."""
     result = run_seed(seed, kinds=("crash",), extras=("brief", "hostile"), attacks=("call_bookies",))
     assert not result.anomalies, "; ".join(map(str, result.anomalies))
 
 
 def _kept_by_producer_id(was: Any) -> object:
-    """Sends that wait for their outcome are forgotten when their producer is closed or opened again."""
+    """Forget sends that wait for their outcome when their producer is closed or opened again."""
 
     def forget(session: Session, producer_id: int) -> None:
         found = session._producers.get(producer_id)

@@ -1,4 +1,4 @@
-"""Safeguards of the ledger path, each taken away in turn; the oracle of ``ledger_workload`` must notice.
+"""Mutants of the safeguards of the ledger path. The oracle of ``workloads/ledgers.py`` must notice.
 
 Each mutant has a scenario that makes its case likely: which faults, how many bookies, which quorums. The same scenarios pass without it.
 """
@@ -129,7 +129,7 @@ LEDGER_SCENARIOS: Final[dict[str, LedgerSettings]] = {
         swizzle_seconds=0.04,
     ),
 }
-"""Settings by what they stress. Some are no mutant's: what they stress is cheaper to notice in ``storage_workload``."""
+"""Settings by what they stress. Some belong to no mutant: what they stress is cheaper to notice in ``workloads/storage.py``."""
 
 
 def _recovery_read_without_fence(_was: object) -> object:
@@ -191,7 +191,7 @@ def _whatever_the_state(_was: object) -> object:
 
 
 def _other_places(was: Any) -> object:
-    """Each place takes the entries of the one before it."""
+    """Give each place the entries of the place before it."""
 
     def stripes(ensemble_size: int, write_quorum: int, length: int) -> tuple[int, ...]:
         right: tuple[int, ...] = was(ensemble_size, write_quorum, length)
@@ -208,7 +208,7 @@ def _other_place(_was: object) -> object:
 
 
 def _ensemble_before_it_is_stored(_was: object) -> object:
-    """The new members are written to and counted at once, and the compare-and-set follows."""
+    """Write to the new members and count their answers at once, before the compare-and-set."""
 
     async def change(replicator: Replicator, wanted: Change) -> None:
         places = replicator.core.change_stored(wanted.planned)
@@ -259,7 +259,7 @@ def _lac_of_what_is_written(was: Any) -> object:
 
 
 def _silent_about_room(_was: object) -> object:
-    """A ledger without entries at the bookie is not notified that its stream broke."""
+    """Do not notify a ledger without entries at the bookie that its stream broke."""
 
     def member_failed(replicator: Replicator, member: str, reason: str) -> None:
         index = replicator.core.place_of(member)

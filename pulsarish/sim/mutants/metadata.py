@@ -1,4 +1,4 @@
-"""Mutants of what nodes do with metadata that came back older, noticed by one node that reads and writes."""
+"""Mutants of how nodes handle metadata that came back older, noticed by one node that reads and writes."""
 
 from __future__ import annotations
 

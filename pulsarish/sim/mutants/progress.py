@@ -1,4 +1,4 @@
-"""Mutants of the progress of subscriptions, noticed by whole-cluster seeds: what should arm a read and does not."""
+"""Mutants of the progress of subscriptions, noticed by whole-cluster seeds: what should start a read and does not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _permits_wake_nobody(_was: object) -> object:
 
 
 def _planned_and_forgotten(was: Any) -> object:
-    """Now and then a read is planned and not carried out."""
+    """Plan a read now and then, and do not carry it out."""
     calls = count(1)
 
     def plan(reads: Reads, *args: Any, **kwargs: Any) -> object:

@@ -1,4 +1,4 @@
-"""Safeguards of the repair of lost copies, each taken away in turn; the oracle of ``repair_workload`` must notice."""
+"""Mutants of the safeguards of repair. The oracle of ``workloads/repair.py`` must notice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Safeguards of a bookie's storage, each taken away in turn; the oracle of ``storage_workload`` must notice."""
+"""Mutants of the safeguards of a bookie's storage. The oracle of ``workloads/storage.py`` must notice."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _fence_in_memory(was: Any) -> object:
 
 
 def _sync_again(was: Any) -> object:
-    """After a failed sync the pages count as clean: the second one has nothing to do, and succeeds."""
+    """Sync again after a failed sync. The pages count as clean, so the second sync has nothing to do, and succeeds."""
 
     async def write(journal: Journal, group: Group) -> None:
         try:
@@ -90,7 +90,7 @@ def _no_sync(_was: object) -> object:
 
 
 def _mark_by_maximum(_was: object) -> object:
-    """The mark goes to the end of the journal, not to where the entry logs and the index have got."""
+    """Move the mark to the end of the journal instead of the place that the entry logs and the index have reached."""
 
     async def checkpoint(checkpointer: Checkpointer, journal: Journal) -> None:
         async with checkpointer.lock:
@@ -201,7 +201,7 @@ def _clear_any(was: Any) -> object:
 
 
 def _one_limbo(was: Any) -> object:
-    """Every limbo is taken for the first one."""
+    """Treat every limbo as the first one."""
 
     async def enter(limbo: Limbo, ledgers_below: int, reason: str, *, times_before: int = 0) -> None:
         assert times_before >= 0
@@ -240,7 +240,7 @@ async def _delete(collector: GarbageCollector, ledger_id: int) -> None:
 
 
 def _metadata_asked_first(_was: object) -> object:
-    """A ledger that is made while the metadata are listed is taken for a deleted one."""
+    """Treat a ledger that is made while the metadata are listed as deleted."""
 
     async def delete_ledgers(collector: GarbageCollector) -> None:
         named = {ledger_id: None async for branch in ledger_ids(collector._records) for ledger_id in branch}
@@ -263,7 +263,7 @@ def _one_look_at_metadata(_was: object) -> object:
 
 
 def _copy_left_behind(_was: object) -> object:
-    """Compaction takes the old log away while the index still points into it."""
+    """Let compaction remove the old log while the index still points into it."""
 
     async def move(collector: GarbageCollector, chunk: Chunk, _records: object) -> None:
         assert collector._store.logs.current_id != chunk.locations[0][0]
@@ -399,7 +399,7 @@ STORAGE_MUTANTS: Final = (
         "emptied_bookie_starts",
         "a bookie whose cookies are all that is left does not start while a ledger names it",
         (7,),
-        # An empty journal would be noticed, too, once the metadata know of an entry.
+        # An empty journal would also be noticed, once the metadata know of an entry.
         all_replaced(replacing(cookies, "_refuse_if_promised", _refuse_nothing), replacing(store, "check_reaches", _any_journal)),
         "emptied",
     ),

@@ -1,4 +1,4 @@
-"""Safeguards of a topic's log, each taken away in turn; the oracle of ``log_workload`` must notice."""
+"""Mutants of the safeguards of a topic's log. The oracle of ``workloads/topic_log.py`` must notice."""
 
 from __future__ import annotations
 
