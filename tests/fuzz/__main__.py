@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import time
+from contextlib import closing
 from pathlib import Path
 
 import click
 
+from pulsarish.model.errors import PulsarishError
 from tests.fuzz.canary import Defect
 from tests.fuzz.files import fuzz_files
-from tests.fuzz.fuzzer import TARGETS, Fuzzer, fuzzed_cluster, load_inputs
+from tests.fuzz.fuzzer import TARGETS, Fuzzer, LoopStood, fuzzed_cluster, load_inputs
 
 
 @click.command()
@@ -18,44 +21,62 @@ from tests.fuzz.fuzzer import TARGETS, Fuzzer, fuzzed_cluster, load_inputs
 @click.option("--seconds", default=60.0, show_default=True, help="How long each target is fuzzed.")
 @click.option("--seed", default=1, show_default=True, help="The same seed sends the same inputs.")
 @click.option("--replay", type=click.Path(path_type=Path, exists=True), help="Send the inputs of this file again.")
-def main(target: str, seconds: float, seed: int, replay: Path | None) -> None:
+@click.option(
+    "--busy-machine",
+    is_flag=True,
+    help="Other programs use the CPU: when an event loop stands, save the inputs and go on. Replay them when the machine is idle.",
+)
+def main(target: str, seconds: float, seed: int, replay: Path | None, busy_machine: bool) -> None:
     """Send hostile input to a cluster of real processes, or damage its files. Exit status 1 when something does not hold."""
     if replay is not None and target in ("files", "all"):
         raise click.UsageError(f"--replay sends the inputs of one target again; {target} has none: name the target, or give --seed")
     failed = False
     for each in (*TARGETS, "files") if target == "all" else (target,):
-        failed |= not _fuzz(each, seconds, seed, replay)
+        directory = Path(tempfile.mkdtemp(prefix="pulsarish-fuzz-"))
+        try:
+            if each == "files":
+                click.echo(f"files: {fuzz_files(directory, seed, seconds)}")
+            else:
+                _fuzz(directory, each, seconds, seed, replay, busy_machine)
+        except (Defect, PulsarishError, OSError) as error:
+            click.echo(f"{each}, seed {seed}: {error or repr(error)}\nlogs and data are in {directory}", err=True)
+            failed = True
     sys.exit(failed)
 
 
-def _fuzz(target: str, seconds: float, seed: int, replay: Path | None) -> bool:
-    directory = Path(tempfile.mkdtemp(prefix="pulsarish-fuzz-"))
-    if target == "files":
-        try:
-            click.echo(f"files: {fuzz_files(directory, seed, seconds)}")
-        except Defect as defect:
-            click.echo(f"files, seed {seed}: {defect}\nthe files are in {directory}", err=True)
-            return False
-        return True
-    with fuzzed_cluster(directory) as cluster:
-        fuzzer = Fuzzer(cluster, target if replay is None else load_inputs(replay)[0], seed)
-        try:
-            if replay is None:
-                fuzzer.run(seconds)
-            else:
-                fuzzer.replay(load_inputs(replay)[1])
+def _fuzz(directory: Path, target: str, seconds: float, seed: int, replay: Path | None, busy_machine: bool) -> None:
+    """Fuzz one target, and print what was sent and how much memory it took. Raises ``Defect``."""
+    with fuzzed_cluster(directory) as cluster, closing(Fuzzer(cluster, target, seed)) as fuzzer:
+        if replay is not None:
+            recorded_target, inputs = load_inputs(replay)
+            if recorded_target != target:
+                raise click.UsageError(f"{replay} has inputs for {recorded_target}, not for {target}")
+            fuzzer.replay(inputs)
             fuzzer.restart()
-        except Defect as defect:
-            kept = Path(f"fuzz-{target}-{seed}.json")
-            fuzzer.save(kept)
-            click.echo(
-                f"{target}, seed {seed}: {defect}\nagain: python -m tests.fuzz {target} --replay {kept}; logs are in {directory}", err=True
-            )
-            return False
-        finally:
-            fuzzer.close()
+        else:
+            try:
+                _run(fuzzer, seconds, busy_machine)
+                fuzzer.restart()
+            except Defect as defect:
+                _save(fuzzer, f"fuzz-{target}-{seed}.json", defect)
+                raise
         click.echo(f"{target}: {fuzzer.count} inputs, nothing found; memory in MiB before, at most and after a restart: {fuzzer.growth()}")
-    return True
+
+
+def _run(fuzzer: Fuzzer, seconds: float, busy_machine: bool) -> None:
+    ends = time.monotonic() + seconds
+    while (left_seconds := ends - time.monotonic()) > 0:
+        try:
+            fuzzer.run(left_seconds)
+        except LoopStood as stood:
+            if not busy_machine:
+                raise
+            _save(fuzzer, f"fuzz-{fuzzer.target}-{fuzzer.seed}-stood-{fuzzer.count}.json", stood)
+
+
+def _save(fuzzer: Fuzzer, name: str, defect: Defect) -> None:
+    fuzzer.save(Path(name))
+    click.echo(f"{defect}\nagain: python -m tests.fuzz {fuzzer.target} --replay {name}", err=True)
 
 
 if __name__ == "__main__":
