@@ -64,6 +64,7 @@ class TreeAge:
         self._keep = keep
         self._kept = seen
         self._found = NOTHING_SEEN  # at the last look
+        self._age_version: int | None = None  # of ``paths.AGE`` at the last look
         self._counted = NOTHING_SEEN  # when the count was last seen to change
         self._connections = 0  # changes of the session's state
         self._changes = 0  # changes of the connection, of the mark, and of what other nodes have seen
@@ -130,6 +131,7 @@ class TreeAge:
         # Keep this order: a confirmation raises the epoch before it removes the mark.
         (mark_node,) = await records.nodes([paths.RESTORED], watch=self._fired)
         found_age = await records.get(paths.AGE, AgeRecord)
+        self._age_version = None if found_age is None else found_age[1]
         if connection != self._connections:
             raise MetadataUnavailable("the connection to the metadata store changed while the tree's age was asked for")
         age = AgeRecord() if found_age is None else found_age[0]
@@ -140,6 +142,10 @@ class TreeAge:
             mark = await self._set_mark(found, mark, mark_node, older=is_remembered)
         elif is_remembered:
             self.seen = self.seen.merged(found)
+        elif mark is not None and mark.older and self.seen == before:
+            # Everything that this node has seen, it may have seen in this older tree: it may have raised the count here before another
+            # node marked the tree. The newer tree does not have that count, and would look older by it.
+            self.seen = mark.seen
         if found[:2] != self._counted[:2]:
             self._counted = found._replace(zxid=records.zxid)  # the count was read after the sync
         self.mark, self._found, self._looked_at = mark, found, changes
@@ -205,17 +211,18 @@ class TreeAge:
         With the count, nodes recognise a tree that lost that change even when its transaction ids have grown since:
         each election of an ensemble raises them.
         """
-        found = self._found
+        found, connection = self._found, self._connections
         if found[:2] != before[:2] or found.zxid <= self._counted.zxid:
             return
-
-        def counted(age: AgeRecord | None) -> AgeRecord | None:
-            age = AgeRecord() if age is None else age
-            return AgeRecord(age.epoch, age.count + 1) if (age.epoch, age.count) == found[:2] else None
-
-        stored = await self._records.update(paths.AGE, AgeRecord, counted)
-        if stored is not None:
-            self._found = self._counted = TreeState(stored[0].epoch, stored[0].count, self._records.zxid)
+        data = encode_record(AgeRecord(found.epoch, found.counted + 1))
+        op = Op("create", paths.AGE, data) if self._age_version is None else Op("put", paths.AGE, data, self._age_version)
+        try:
+            # As the mark, written once and over the connection that was looked at: the next connection may be with an older tree.
+            await self._records.commit([op])
+        except Conflict:
+            return  # another node has raised it, or has marked the tree
+        if connection == self._connections:
+            self._found = self._counted = TreeState(found.epoch, found.counted + 1, self._records.zxid)
             self.seen = self.seen.merged(self._found)
 
     async def _set_mark(self, found: TreeState, mark: RestoredTree | None, node: Versioned | None, *, older: bool) -> RestoredTree:
@@ -225,11 +232,14 @@ class TreeAge:
             mark = msgspec.structs.replace(mark, older=True, found_by=self.holder, found=found)
         mark = msgspec.structs.replace(mark, seen=mark.seen.merged(self.seen))
         data = encode_record(mark)
-        op = Op("create", paths.RESTORED, data) if node is None else Op("put", paths.RESTORED, data, node.version)
+        ops = [Op("create", paths.RESTORED, data) if node is None else Op("put", paths.RESTORED, data, node.version)]
+        if node is None and self._age_version is not None:
+            # From here on no node raises the count that it has read before.
+            ops.append(Op("put", paths.AGE, encode_record(AgeRecord(found.epoch, found.counted)), self._age_version))
         try:
             # Write the mark once, over the connection that was looked at: the next connection may reach a tree that is not older. A
             # server that was cut off from its ensemble still answers reads, with outdated data.
-            await self._records.commit([op])
+            await self._records.commit(ops)
         except Conflict as conflict:
             raise MetadataUnavailable("the mark of an older tree was changed meanwhile; look again") from conflict
         return mark

@@ -357,7 +357,7 @@ def test_a_node_that_has_seen_nothing_learns_from_others() -> None:
     async def work(sim: Simulation, world: World) -> None:
         age = watching(world)
         await age.check()
-        age.learn(TreeState(0, 0, sim.metadata.tree.zxid + 1))
+        age.learn(TreeState(0, 0, sim.metadata.tree.zxid + 100))
         with pytest.raises(MetadataUnavailable):
             await age.check()
 
@@ -538,5 +538,39 @@ def test_nothing_is_read_when_no_node_is_named() -> None:
     async def work(sim: Simulation, world: World) -> None:
         await connected(world)
         assert await records(world, watching(world)).nodes([]) == []
+
+    simulate(work)
+
+
+def test_a_count_meant_for_one_tree_is_not_written_to_the_next() -> None:
+    async def work(sim: Simulation, world: World) -> None:
+        await connected(world)
+        older = copy_of(sim.metadata.tree)
+        for number in range(3):
+            _ = await world.metadata.commit([Op("create", f"/{number}")])
+        age = TreeAge(swapping(sim, world, paths.AGE, older), world.clock)
+        _ = world.tasks.spawn(age.watch(1.0), name="metadata-age")
+        await asyncio.sleep(15.0)
+        assert age.seen.counted == 0
+        with pytest.raises(MetadataUnavailable):
+            await age.check()
+        assert await records(world).get(paths.AGE, AgeRecord) is None
+
+    simulate(work)
+
+
+def test_what_a_node_counted_in_an_older_tree_is_forgotten_once_the_tree_is_marked() -> None:
+    """Otherwise the newer tree, which lacks that count, would look older when it is put back."""
+
+    async def work(sim: Simulation, world: World) -> None:
+        ignorant = watching(world)
+        await asyncio.sleep(3.0)
+        assert ignorant.seen.counted == 1
+        newest = TreeState(0, 0, sim.metadata.tree.zxid + 100)
+        with pytest.raises(MetadataUnavailable):
+            await TreeAge(records(world), world.clock, seen=newest).check()
+        await asyncio.sleep(3.0)
+        assert ignorant.is_older
+        assert ignorant.seen == newest
 
     simulate(work)
