@@ -115,6 +115,18 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
         ("seeks", "brief", "keys", "toggles", "turns", "resumes", "compacting", "tight", "harsh", "hostile"),
         "a ledger with the greatest id, which a hostile peer had fenced on a bookie, used up all ledger ids when the bookie started again",
     ),
+    970001592: (
+        ("topics", "brief", "keys", "strangers", "turns", "resumes", "wide", "long", "hostile"),
+        "a subscription that a hostile peer made on the topic .. was reported as a leaked cursor",
+    ),
+    970001599: (
+        ("brief", "keys", "toggles", "resumes", "parcels", "harsh"),
+        "a broker counted in an older tree before another broker marked it, so the newer tree looked older when it was put back",
+    ),
+    970001964: (
+        ("policies", "topics", "resets", "brief", "turns", "resumes", "compacting", "tight", "harsh", "duel", "wide"),
+        "a bookie counted what it had read in one tree, and wrote the count to an older one",
+    ),
     90513: (SIX, "a sync that began on a slow disk outlasted the time in which garbage had to be collected"),
 }
 

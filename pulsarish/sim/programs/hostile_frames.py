@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final, cast
 
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
 
+from pulsarish.model.errors import InvalidArgument
+from pulsarish.model.topic_name import TopicName, encode_segment
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import encode_entry
 
-__all__ = ["SUBSCRIPTION", "TOPICS", "WILD_IDS", "changed", "entry", "frame", "garbage", "send_frame"]
+__all__ = ["LOCAL_NAMES", "SUBSCRIPTION", "TOPICS", "WILD_IDS", "changed", "entry", "frame", "garbage", "send_frame"]
 
 SUBSCRIPTION: Final = "hostile"
 TOPICS: Final = ("persistent://public/default/hostile0", "persistent://public/default/hostile1", "non-persistent://public/default/hostile2")
@@ -34,6 +38,16 @@ _TEXTS: Final = (
     "\u202ehostile",
     "h" * 600,
 )
+
+
+def _local_names() -> Iterator[str]:
+    for text in _TEXTS:
+        with suppress(InvalidArgument):
+            yield encode_segment(TopicName.parse(text).local)
+
+
+LOCAL_NAMES: Final = tuple(_local_names())
+"""Local names, as in the metadata, of all topics that a hostile peer can make."""
 WILD_IDS: Final = (0, 1, 2, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**62, 2**63 - 2, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1)
 _BITS: Final = {
     FieldDescriptor.CPPTYPE_INT32: (32, True),

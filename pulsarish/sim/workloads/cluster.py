@@ -22,7 +22,6 @@ from pulsarish.broker.publishing.dedup_log import DEDUP_CURSOR
 from pulsarish.client.enums import ConsumerType
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.position import Position
-from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World
 from pulsarish.sim.cluster.cluster import ClusterSettings, SimCluster, draw_cluster, widen
 from pulsarish.sim.cluster.disk_audit import look_at_disks, look_for_garbage
@@ -43,7 +42,7 @@ from pulsarish.sim.programs.compactors import Compacting
 from pulsarish.sim.programs.consumers import Reading, consume, drain, draw_reading, subscribe_first
 from pulsarish.sim.programs.foreign_ids import SUBSCRIPTION as STRANGER
 from pulsarish.sim.programs.foreign_ids import Stranger
-from pulsarish.sim.programs.hostile_frames import TOPICS as HOSTILE_TOPICS
+from pulsarish.sim.programs.hostile_frames import LOCAL_NAMES as HOSTILE_NAMES
 from pulsarish.sim.programs.hostile_peers import ATTACKS, HostilePeer
 from pulsarish.sim.programs.key_sharing import SUBSCRIPTION as KEYED
 from pulsarish.sim.programs.key_sharing import KeySharers
@@ -458,7 +457,7 @@ class _Run:
         await wait_until_collected(self.cluster, self.oracle.report)
         invariants.look()
         names = [_WORK, _ANCHOR, SEEKER, MOVER, TURNER, KEEPER, KEYED, STRANGER, PARCELS, LATEST, DUEL, DEDUP_CURSOR]
-        invariants.look_at_nodes(names, besides=[TopicName.parse(topic).local for topic in HOSTILE_TOPICS])
+        invariants.look_at_nodes(names, besides=HOSTILE_NAMES)
         await look_for_garbage(self.cluster, self.oracle.report)
         if self.fleeting is not None:
             self.fleeting.look(invariants)
