@@ -2,8 +2,9 @@
 
     .venv/bin/python bench/bookie.py [--seconds 5] [--window 2000]
 
-The bookie runs as a process of its own with its metadata in memory; this process is the client. Prints one line a case: entries a second,
-latency, and the CPU that the bookie used for each entry (user and system, from /proc).
+The bookie runs as a process of its own with its metadata in memory; this process is the client.
+Prints one line a case: entries a second, latency, and the CPU that the bookie used for each entry
+(user and system, from /proc).
 """
 
 from __future__ import annotations
@@ -24,7 +25,13 @@ from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.seams import MetadataStore, Stream, World
 from pulsarish.runtime.world import production
 from pulsarish.wire._pb import bookie_pb2 as pb
-from pulsarish.wire.bookie import ReadItem, decode_add_response, decode_read_response, encode_add, encode_read
+from pulsarish.wire.bookie import (
+    ReadItem,
+    decode_add_response,
+    decode_read_response,
+    encode_add,
+    encode_read,
+)
 from pulsarish.wire.record import encode_record_head
 
 MESSAGE_BYTES_MAX = 1 << 20
@@ -37,8 +44,12 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def add(stream: Stream, instance_id: str, ledger_id: int, payload: bytes, window: int, seconds: float) -> tuple[int, list[float]]:
-    """Keep ``window`` entries in flight for a while; the entries added and a sample of latencies."""
+async def add(
+    stream: Stream, instance_id: str, ledger_id: int, payload: bytes, window: int, seconds: float
+) -> tuple[int, list[float]]:
+    """Keep ``window`` entries in flight for a while; the entries added and a sample of
+    latencies.
+    """
     pushed = confirmed = sent = answered = 0
     waits: deque[tuple[int, float]] = deque()
     latencies: list[float] = []
@@ -69,7 +80,12 @@ async def add(stream: Stream, instance_id: str, ledger_id: int, payload: bytes, 
             continue
         parts: list[bytes | bytearray | memoryview] = []
         for entry_id in range(pushed, pushed + room):
-            parts += (encode_record_head(ledger_id, entry_id, confirmed - 1, len(payload) * (entry_id + 1), payload), payload)
+            parts += (
+                encode_record_head(
+                    ledger_id, entry_id, confirmed - 1, len(payload) * (entry_id + 1), payload
+                ),
+                payload,
+            )
         pushed += room
         waits.append((pushed, time.perf_counter()))
         sent += 1
@@ -84,7 +100,9 @@ async def read(world: World, address: str, instance_id: str, ledger_id: int, cou
     stream = await world.connections.open(address, "bookie.read", lane="read")
     at = 0
     while at < count:
-        await stream.send([encode_read(instance_id, [ReadItem(1, ledger_id, [(at, count - 1)], 1 << 20)])])
+        await stream.send(
+            [encode_read(instance_id, [ReadItem(1, ledger_id, [(at, count - 1)], 1 << 20)])]
+        )
         message = await stream.receive()
         assert message is not None
         _, answers = decode_read_response(message)
@@ -96,20 +114,25 @@ async def read(world: World, address: str, instance_id: str, ledger_id: int, cou
 
 async def run(arguments: argparse.Namespace, address: str, pid: int) -> None:
     world = production(outside=OutsideWork()).world(cast("MetadataStore", None))
-    status = pb.StatusResponse.FromString(await world.connections.call(address, "bookie.status", b"", timeout_seconds=5))
+    status = pb.StatusResponse.FromString(
+        await world.connections.call(address, "bookie.status", b"", timeout_seconds=5)
+    )
     cases = [(100, arguments.window), (1024, arguments.window), (100 * 1024, 200), (1024, 1)]
     for number, (size, window) in enumerate(cases):
         payload = os.urandom(size)
         stream = await world.connections.open(address, "bookie.add")
         ledger_id = number + 1
         before, started = cpu_seconds(pid), time.perf_counter()
-        count, latencies = await add(stream, status.instance_id, ledger_id, payload, window, arguments.seconds)
+        count, latencies = await add(
+            stream, status.instance_id, ledger_id, payload, window, arguments.seconds
+        )
         took, used = time.perf_counter() - started, cpu_seconds(pid) - before
         latencies.sort()
         p50, p99 = (latencies[int(len(latencies) * share)] * 1000 for share in (0.5, 0.99))
         print(
-            f"add  {size:>6} B window {window:>4}: {count / took:>9,.0f} entries/s {count * size / took / 1e6:>6.0f} MB/s  "
-            f"p50 {p50:.2f} ms p99 {p99:.2f} ms  bookie {used / count * 1e6:.2f} us CPU an entry"
+            f"add  {size:>6} B window {window:>4}: {count / took:>9,.0f} entries/s "
+            f"{count * size / took / 1e6:>6.0f} MB/s  p50 {p50:.2f} ms p99 {p99:.2f} ms  bookie "
+            f"{used / count * 1e6:.2f} us CPU an entry"
         )
         if window > 1:
             count = min(count, 500_000_000 // size)
@@ -117,8 +140,9 @@ async def run(arguments: argparse.Namespace, address: str, pid: int) -> None:
             await read(world, address, status.instance_id, ledger_id, count)
             took, used = time.perf_counter() - started, cpu_seconds(pid) - before
             print(
-                f"read {size:>6} B sequential:  {count / took:>9,.0f} entries/s {count * size / took / 1e6:>6.0f} MB/s  "
-                f"bookie {used / count * 1e6:.2f} us CPU an entry"
+                f"read {size:>6} B sequential:  {count / took:>9,.0f} entries/s "
+                f"{count * size / took / 1e6:>6.0f} MB/s  bookie {used / count * 1e6:.2f} us CPU "
+                "an entry"
             )
 
 
@@ -128,8 +152,20 @@ def main() -> None:
     parser.add_argument("--window", type=int, default=2000)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pulsarish-bench-") as directory:
-        settings = ["bookie_id=bench", "metadata_url=memory:", "listen_address=127.0.0.1:0", "http_address=", f"data_directory={directory}"]
-        command = [sys.executable, "-m", "pulsarish", "bookie", *(part for setting in settings for part in ("--set", setting))]
+        settings = [
+            "bookie_id=bench",
+            "metadata_url=memory:",
+            "listen_address=127.0.0.1:0",
+            "http_address=",
+            f"data_directory={directory}",
+        ]
+        command = [
+            sys.executable,
+            "-m",
+            "pulsarish",
+            "bookie",
+            *(part for setting in settings for part in ("--set", setting)),
+        ]
         bookie = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             assert bookie.stdout is not None

@@ -1,11 +1,15 @@
-"""What the client costs: rates and latencies of the blocking face against a broker, the fake one unless ``--url`` names a real one.
+"""What the client costs: rates and latencies of the blocking face against a broker, the fake one
+unless ``--url`` names a real one.
 
-    python bench/client.py                                    all measurements against the fake broker, in a process of its own
+    python bench/client.py                                    all, against the fake broker
     python bench/client.py --url pulsarish://127.0.0.1:6660   against a running cluster
     python bench/client.py publish-100 drain                  only these
-    python bench/client.py --forked publish-1k                by a client in a forked child, which speaks gRPC without its C core
+    python bench/client.py --forked publish-1k                by a client in a forked child
 
-Prints one line of JSON a measurement: rate a second, microseconds of this process's CPU a message, latencies in ms.
+The fake broker is a process of its own. A client in a forked child speaks gRPC without its C core.
+
+Prints one line of JSON a measurement: rate a second, microseconds of this process's CPU a message,
+latencies in ms.
 """
 
 from __future__ import annotations
@@ -29,10 +33,17 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 def percentiles(seconds: list[float]) -> dict[str, float]:
     ordered = sorted(seconds)
-    return {f"p{share}_ms": round(ordered[min(len(ordered) - 1, len(ordered) * share // 100)] * 1_000, 3) for share in (50, 90, 99)}
+    return {
+        f"p{share}_ms": round(
+            ordered[min(len(ordered) - 1, len(ordered) * share // 100)] * 1_000, 3
+        )
+        for share in (50, 90, 99)
+    }
 
 
-def publish(client: pulsarish.Client, topic: str, *, size: int, count: int, batching: bool, window: int) -> dict[str, Any]:
+def publish(
+    client: pulsarish.Client, topic: str, *, size: int, count: int, batching: bool, window: int
+) -> dict[str, Any]:
     producer = client.create_producer(
         topic,
         batching_enabled=batching,
@@ -66,15 +77,21 @@ def publish(client: pulsarish.Client, topic: str, *, size: int, count: int, batc
     return {"rate": round(count / seconds), "cpu_us": round(cpu / count * 1e6, 2)}
 
 
-def fill(client: pulsarish.Client, topic: str, *, size: int, count: int, batching: bool = True) -> None:
-    producer = client.create_producer(topic, batching_enabled=batching, max_pending_messages=20_000, block_if_queue_full=True)
+def fill(
+    client: pulsarish.Client, topic: str, *, size: int, count: int, batching: bool = True
+) -> None:
+    producer = client.create_producer(
+        topic, batching_enabled=batching, max_pending_messages=20_000, block_if_queue_full=True
+    )
     for _ in range(count):
         producer.send_async(b"x" * size, None)
     producer.flush()
     producer.close()
 
 
-def drain(client: pulsarish.Client, topic: str, *, size: int, count: int, batch: bool, acknowledge: bool) -> dict[str, Any]:
+def drain(
+    client: pulsarish.Client, topic: str, *, size: int, count: int, batch: bool, acknowledge: bool
+) -> dict[str, Any]:
     client.subscribe(topic, "drain", initial_position=pulsarish.InitialPosition.Earliest).close()
     fill(client, topic, size=size, count=count)
     policy = pulsarish.ConsumerBatchReceivePolicy(1_000, 1 << 20, 100)
@@ -83,7 +100,9 @@ def drain(client: pulsarish.Client, topic: str, *, size: int, count: int, batch:
         topic,
         "drain",
         # A shared subscription stops at 50,000 unacknowledged messages.
-        consumer_type=pulsarish.ConsumerType.Shared if acknowledge else pulsarish.ConsumerType.Exclusive,
+        consumer_type=pulsarish.ConsumerType.Shared
+        if acknowledge
+        else pulsarish.ConsumerType.Exclusive,
         initial_position=pulsarish.InitialPosition.Earliest,
         receiver_queue_size=20_000,
         batch_receive_policy=policy,
@@ -116,7 +135,9 @@ def one_at_a_time(client: pulsarish.Client, topic: str, *, size: int, count: int
     return percentiles(times[count // 10 :])
 
 
-def open_loop(client: pulsarish.Client, topic: str, *, rate: int, seconds: float, size: int) -> dict[str, Any]:
+def open_loop(
+    client: pulsarish.Client, topic: str, *, rate: int, seconds: float, size: int
+) -> dict[str, Any]:
     """Messages at a fixed rate whatever the answers do; latency counts from when each was due."""
     producer = client.create_producer(topic, max_pending_messages=200_000)
     times: list[float] = []
@@ -137,10 +158,16 @@ def open_loop(client: pulsarish.Client, topic: str, *, rate: int, seconds: float
     producer.flush()
     cpu = time.process_time() - used
     producer.close()
-    return {"rate": rate, **percentiles(times[total // 10 :]), "cpu_us": round(cpu / total * 1e6, 2)}
+    return {
+        "rate": rate,
+        **percentiles(times[total // 10 :]),
+        "cpu_us": round(cpu / total * 1e6, 2),
+    }
 
 
-def end_to_end(client: pulsarish.Client, topic: str, *, rate: int, seconds: float, size: int) -> dict[str, Any]:
+def end_to_end(
+    client: pulsarish.Client, topic: str, *, rate: int, seconds: float, size: int
+) -> dict[str, Any]:
     consumer = client.subscribe(topic, "end-to-end")
     producer = client.create_producer(topic, max_pending_messages=100_000)
     total = int(rate * seconds)
@@ -165,18 +192,36 @@ def end_to_end(client: pulsarish.Client, topic: str, *, rate: int, seconds: floa
 
 
 MEASUREMENTS: dict[str, Callable[[pulsarish.Client, str], dict[str, Any]]] = {
-    "publish-100": lambda client, topic: publish(client, topic, size=100, count=600_000, batching=True, window=20_000),
-    "publish-1k": lambda client, topic: publish(client, topic, size=1_000, count=200_000, batching=True, window=20_000),
-    "publish-unbatched-1k": lambda client, topic: publish(client, topic, size=1_000, count=100_000, batching=False, window=2_000),
-    "drain": lambda client, topic: drain(client, topic, size=100, count=600_000, batch=False, acknowledge=False),
-    "drain-acknowledged": lambda client, topic: drain(client, topic, size=100, count=300_000, batch=False, acknowledge=True),
-    "drain-batch": lambda client, topic: drain(client, topic, size=100, count=600_000, batch=True, acknowledge=False),
-    "drain-batch-acknowledged": lambda client, topic: drain(client, topic, size=100, count=300_000, batch=True, acknowledge=True),
+    "publish-100": lambda client, topic: publish(
+        client, topic, size=100, count=600_000, batching=True, window=20_000
+    ),
+    "publish-1k": lambda client, topic: publish(
+        client, topic, size=1_000, count=200_000, batching=True, window=20_000
+    ),
+    "publish-unbatched-1k": lambda client, topic: publish(
+        client, topic, size=1_000, count=100_000, batching=False, window=2_000
+    ),
+    "drain": lambda client, topic: drain(
+        client, topic, size=100, count=600_000, batch=False, acknowledge=False
+    ),
+    "drain-acknowledged": lambda client, topic: drain(
+        client, topic, size=100, count=300_000, batch=False, acknowledge=True
+    ),
+    "drain-batch": lambda client, topic: drain(
+        client, topic, size=100, count=600_000, batch=True, acknowledge=False
+    ),
+    "drain-batch-acknowledged": lambda client, topic: drain(
+        client, topic, size=100, count=300_000, batch=True, acknowledge=True
+    ),
     "one-at-a-time-1k": lambda client, topic: one_at_a_time(client, topic, size=1_000, count=2_000),
     "open-2000": lambda client, topic: open_loop(client, topic, rate=2_000, seconds=4, size=1_000),
     "open-5000": lambda client, topic: open_loop(client, topic, rate=5_000, seconds=4, size=1_000),
-    "open-20000": lambda client, topic: open_loop(client, topic, rate=20_000, seconds=4, size=1_000),
-    "end-to-end-1000": lambda client, topic: end_to_end(client, topic, rate=1_000, seconds=4, size=1_000),
+    "open-20000": lambda client, topic: open_loop(
+        client, topic, rate=20_000, seconds=4, size=1_000
+    ),
+    "end-to-end-1000": lambda client, topic: end_to_end(
+        client, topic, rate=1_000, seconds=4, size=1_000
+    ),
 }
 
 
@@ -192,10 +237,18 @@ def fake_broker() -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", choices=[*MEASUREMENTS, []], help="which measurements; all without")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names", nargs="*", choices=[*MEASUREMENTS, []], help="which measurements; all without"
+    )
     parser.add_argument("--url", help="a running cluster")
-    parser.add_argument("--forked", action="store_true", help="measure a client in the forked child of a process that used one")
+    parser.add_argument(
+        "--forked",
+        action="store_true",
+        help="measure a client in the forked child of a process that used one",
+    )
     arguments = parser.parse_args()
     for name in arguments.names or MEASUREMENTS:
         with contextlib.nullcontext(arguments.url) if arguments.url else fake_broker() as url:

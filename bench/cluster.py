@@ -32,8 +32,15 @@ def standalone_round() -> tuple[float, float, float]:
         started = time.perf_counter()
         command = [sys.executable, "-m", "pulsarish", "standalone", "--data", directory]
         command += ["--bookie-set", "listen_address=127.0.0.1:0"]
-        command += ["--broker-set", "listen_address=127.0.0.1:0", "--broker-set", "http_address=127.0.0.1:0"]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        command += [
+            "--broker-set",
+            "listen_address=127.0.0.1:0",
+            "--broker-set",
+            "http_address=127.0.0.1:0",
+        ]
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
@@ -56,7 +63,11 @@ def main() -> None:
     ):
         rounds = [work() for _ in range(ROUNDS)]
         up, memory, idle = (statistics.median(column) for column in zip(*rounds, strict=True))
-        print(f"{name}: up in {up:.2f} s, {memory:.0f} MB resident, {idle:.2f} % of a core idle   (wanted: {floor})", flush=True)
+        print(
+            f"{name}: up in {up:.2f} s, {memory:.0f} MB resident, {idle:.2f} % of a core idle   "
+            f"(wanted: {floor})",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

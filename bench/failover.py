@@ -1,10 +1,13 @@
-"""The pause in acknowledgements when a process dies, and the latency with a slow one: ``python bench/failover.py``.
+"""The pause in acknowledgements when a process dies, and the latency with a slow one: ``python
+bench/failover.py``.
 
-An open loop publishes 1 KB messages at a fixed rate while the owner broker or a bookie is killed, or a bookie is stopped (SIGSTOP). The
-pause is the longest time without an acknowledgement after the event; latencies count from when a message was due.
+An open loop publishes 1 KB messages at a fixed rate while the owner broker or a bookie is killed,
+or a bookie is stopped (SIGSTOP). The pause is the longest time without an acknowledgement after the
+event; latencies count from when a message was due.
 
-``recovery`` keeps the producer's queue full instead, kills the owner broker and looks how long after the first acknowledgement from the new
-owner a second's rate is back at 90 % of what it was, and that no send fails before its own time-out.
+``recovery`` keeps the producer's queue full instead, kills the owner broker and looks how long
+after the first acknowledgement from the new owner a second's rate is back at 90 % of what it was,
+and that no send fails before its own time-out.
 """
 
 from __future__ import annotations
@@ -53,7 +56,11 @@ def publish(cluster: Cluster, event: Callable[[], None]) -> Run:
     run = Run()
     client = pulsarish.Client(cluster.service_urls()["pulsarish"])
     producer = client.create_producer(
-        TOPIC, batching_enabled=False, block_if_queue_full=True, max_pending_messages=200_000, send_timeout_millis=60_000
+        TOPIC,
+        batching_enabled=False,
+        block_if_queue_full=True,
+        max_pending_messages=200_000,
+        send_timeout_millis=60_000,
     )
     payload = b"x" * SIZE_BYTES
     for _ in range(100):
@@ -92,8 +99,9 @@ def publish(cluster: Cluster, event: Callable[[], None]) -> Run:
 
 def report(name: str, run: Run, wanted: str, extra: str = "") -> None:
     print(
-        f"{name}: longest pause {run.pause_seconds():.2f} s, publish p99 {run.p99_ms(before=True):.1f} ms before, "
-        f"{run.p99_ms(before=False):.1f} ms after, {run.failed} failed{extra}   (wanted: {wanted})",
+        f"{name}: longest pause {run.pause_seconds():.2f} s, publish p99 "
+        f"{run.p99_ms(before=True):.1f} ms before, {run.p99_ms(before=False):.1f} ms after, "
+        f"{run.failed} failed{extra}   (wanted: {wanted})",
         flush=True,
     )
 
@@ -101,14 +109,24 @@ def report(name: str, run: Run, wanted: str, extra: str = "") -> None:
 def owner_killed() -> None:
     with running_cluster(brokers=2) as cluster:
         owner = Admin(cluster.service_urls()["http"]).topics.lookup(TOPIC)["brokerId"]
-        report("owner broker killed", publish(cluster, lambda: cluster.kill(owner)), "2 s, none failed")
+        report(
+            "owner broker killed", publish(cluster, lambda: cluster.kill(owner)), "2 s, none failed"
+        )
 
 
 def bookie_killed() -> None:
     with running_cluster(bookies=4) as cluster:
-        report("one of four bookies killed", publish(cluster, lambda: cluster.kill("bookie-1")), "0.1 s, none failed")
+        report(
+            "one of four bookies killed",
+            publish(cluster, lambda: cluster.kill("bookie-1")),
+            "0.1 s, none failed",
+        )
     with running_cluster() as cluster:
-        report("one of three bookies killed", publish(cluster, lambda: cluster.kill("bookie-1")), "0.1 s, none failed")
+        report(
+            "one of three bookies killed",
+            publish(cluster, lambda: cluster.kill("bookie-1")),
+            "0.1 s, none failed",
+        )
 
 
 def bookie_stopped() -> None:
@@ -117,7 +135,12 @@ def bookie_stopped() -> None:
         before = sum(rss_bytes(pid) for pid in pids) / 1e6
         run = publish(cluster, lambda: cluster.send_signal("bookie-1", signal.SIGSTOP) and None)
         after = sum(rss_bytes(pid) for pid in pids) / 1e6
-        report("bookie stopped (SIGSTOP)", run, "p99 at most 1.5 times, memory bounded", f", resident {before:.0f} -> {after:.0f} MB")
+        report(
+            "bookie stopped (SIGSTOP)",
+            run,
+            "p99 at most 1.5 times, memory bounded",
+            f", resident {before:.0f} -> {after:.0f} MB",
+        )
 
 
 def bookie_late() -> None:
@@ -126,11 +149,20 @@ def bookie_late() -> None:
         before = sum(rss_bytes(pid) for pid in pids) / 1e6
         run = publish(cluster, lambda: None)
         after = sum(rss_bytes(pid) for pid in pids) / 1e6
-        report("bookie 200 ms late all the time", run, "p99 at most 1.5 times of without", f", resident {before:.0f} -> {after:.0f} MB")
+        report(
+            "bookie 200 ms late all the time",
+            run,
+            "p99 at most 1.5 times of without",
+            f", resident {before:.0f} -> {after:.0f} MB",
+        )
 
 
-def saturate(cluster: Cluster, owner: str, max_pending: int, *, batching: bool) -> tuple[list[float], list[float], float]:
-    """Send as fast as the queue takes it while the owner is killed: when each was acknowledged, what the failed ones waited, the kill."""
+def saturate(
+    cluster: Cluster, owner: str, max_pending: int, *, batching: bool
+) -> tuple[list[float], list[float], float]:
+    """Send as fast as the queue takes it while the owner is killed: when each was acknowledged,
+    what the failed ones waited, the kill.
+    """
     client = pulsarish.Client(cluster.service_urls()["pulsarish"])
     producer = client.create_producer(
         TOPIC,
@@ -177,24 +209,42 @@ def recovery() -> None:
             owner = Admin(cluster.service_urls()["http"]).topics.lookup(TOPIC)["brokerId"]
             acked, failed, killed_at = saturate(cluster, owner, max_pending, batching=batching)
         # The first second fills queues and caches.
-        rate = sum(killed_at - SECONDS_BEFORE + 1 <= at < killed_at for at in acked) / (SECONDS_BEFORE - 1)
-        gap_end = max(pairwise([killed_at, *(at for at in acked if at >= killed_at)]), key=lambda pair: pair[1] - pair[0])[1]
+        rate = sum(killed_at - SECONDS_BEFORE + 1 <= at < killed_at for at in acked) / (
+            SECONDS_BEFORE - 1
+        )
+        gap_end = max(
+            pairwise([killed_at, *(at for at in acked if at >= killed_at)]),
+            key=lambda pair: pair[1] - pair[0],
+        )[1]
         after = [at - gap_end for at in acked if at >= gap_end]
-        # The rate of the second that begins so many tenths of a second later; only whole seconds of the run count.
-        rates = [bisect_left(after, step / 10 + 1) - bisect_left(after, step / 10) for step in range(int((after[-1] - 1) * 10))]
-        back = next((step / 10 for step, count in enumerate(rates) if count >= RECOVERED_SHARE * rate), None)
+        # The rate of the second that begins so many tenths of a second later; only whole seconds of
+        # the run count.
+        rates = [
+            bisect_left(after, step / 10 + 1) - bisect_left(after, step / 10)
+            for step in range(int((after[-1] - 1) * 10))
+        ]
+        back = next(
+            (step / 10 for step, count in enumerate(rates) if count >= RECOVERED_SHARE * rate), None
+        )
         seconds = ", ".join(f"{count:,}" for count in rates[::10][:6])
         early = sum(waited < SEND_TIMEOUT_SECONDS for waited in failed)
         print(
-            f"owner killed under a full queue of {max_pending}{', batched' * batching}: {rate:,.0f}/s before, first acknowledgement after "
-            f"{gap_end - killed_at:.2f} s, then second by second {seconds}; 90 % from "
-            f"{'never' if back is None else f'{back:.1f} s'} on; {early} of {len(failed)} failed before their time   "
-            "(wanted: 90 % within 5 s, none failed early)",
+            f"owner killed under a full queue of {max_pending}{', batched' * batching}: "
+            f"{rate:,.0f}/s before, first acknowledgement after {gap_end - killed_at:.2f} s, then "
+            f"second by second {seconds}; 90 % from "
+            f"{'never' if back is None else f'{back:.1f} s'} on; {early} of {len(failed)} failed "
+            "before their time   (wanted: 90 % within 5 s, none failed early)",
             flush=True,
         )
 
 
-CASES = {"recovery": recovery, "owner": owner_killed, "bookie": bookie_killed, "stopped": bookie_stopped, "late": bookie_late}
+CASES = {
+    "recovery": recovery,
+    "owner": owner_killed,
+    "bookie": bookie_killed,
+    "stopped": bookie_stopped,
+    "late": bookie_late,
+}
 
 
 def main() -> None:

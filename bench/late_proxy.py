@@ -1,6 +1,8 @@
-"""A TCP proxy that delivers everything late: ``python -m bench.late_proxy LISTEN_PORT TARGET_PORT DELAY_MS``.
+"""A TCP proxy that delivers everything late: ``python -m bench.late_proxy LISTEN_PORT TARGET_PORT
+DELAY_MS``.
 
-The kernel of a small machine has no delay of its own (``tc netem``), so a process stands in for a slow network or a slow bookie.
+The kernel of a small machine has no delay of its own (``tc netem``), so a process stands in for a
+slow network or a slow bookie.
 """
 
 from __future__ import annotations
@@ -11,8 +13,12 @@ import sys
 _CHUNK_BYTES = 1 << 18
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_seconds: float) -> None:
-    """Deliver each chunk ``delay_seconds`` after it came, in order; the bytes on the way are bounded by the queue."""
+async def _pump(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_seconds: float
+) -> None:
+    """Deliver each chunk ``delay_seconds`` after it came, in order; the bytes on the way are
+    bounded by the queue.
+    """
     loop = asyncio.get_running_loop()
     on_the_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(maxsize=256)
 
@@ -42,7 +48,9 @@ async def main() -> None:
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         target_reader, target_writer = await asyncio.open_connection("127.0.0.1", target_port)
         await asyncio.gather(
-            _pump(reader, target_writer, delay_ms / 2000), _pump(target_reader, writer, delay_ms / 2000), return_exceptions=True
+            _pump(reader, target_writer, delay_ms / 2000),
+            _pump(target_reader, writer, delay_ms / 2000),
+            return_exceptions=True,
         )
 
     server = await asyncio.start_server(connected, "127.0.0.1", listen_port)

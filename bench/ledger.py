@@ -1,9 +1,10 @@
-"""The ledger writer in this process against three bookie processes over gRPC, with fsync: the ledger path's own limit.
+"""The ledger writer in this process against three bookie processes over gRPC, with fsync: the
+ledger path's own limit.
 
     .venv/bin/python bench/ledger.py [--seconds 5] [--window 2000] [--case NAME]...
 
-Qw 3, Qa 2, metadata in a daemon of its own. Prints one line a case: entries a second, latency from ``append`` to confirmed, and the CPU
-that this process and the three bookies used for each entry.
+Qw 3, Qa 2, metadata in a daemon of its own. Prints one line a case: entries a second, latency from
+``append`` to confirmed, and the CPU that this process and the three bookies used for each entry.
 """
 
 from __future__ import annotations
@@ -95,11 +96,19 @@ def percentile(values: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1000
 
 
-async def measure(client: LedgerClient, name: str, seconds: float, window: int | None, pids: list[int]) -> None:
+async def measure(
+    client: LedgerClient, name: str, seconds: float, window: int | None, pids: list[int]
+) -> None:
     size, usual_window, wanted_rate, wanted_ms = CASES[name]
-    load = Load(os.urandom(size), window if window is not None and usual_window > 1 else usual_window)
+    load = Load(
+        os.urandom(size), window if window is not None and usual_window > 1 else usual_window
+    )
     writer = await client.create(
-        ensemble_size=3, write_quorum=3, ack_quorum=2, purpose=LedgerPurpose(PurposeKind.DIAGNOSTIC, "bench"), listener=load
+        ensemble_size=3,
+        write_quorum=3,
+        ack_quorum=2,
+        purpose=LedgerPurpose(PurposeKind.DIAGNOSTIC, "bench"),
+        listener=load,
     )
     await load.run(writer, WARM_SECONDS)
     load.latencies.clear()
@@ -108,28 +117,47 @@ async def measure(client: LedgerClient, name: str, seconds: float, window: int |
     took = time.perf_counter() - began
     own, theirs = time.process_time() - own, sum(map(cpu_seconds, pids)) - theirs
     p50, p99 = percentile(load.latencies, 0.5), percentile(load.latencies, 0.99)
-    wanted = f" (wanted {wanted_rate:,.0f}/s)" if wanted_rate else f" (wanted p50 {wanted_ms} ms)" if wanted_ms else ""
+    wanted = (
+        f" (wanted {wanted_rate:,.0f}/s)"
+        if wanted_rate
+        else f" (wanted p50 {wanted_ms} ms)"
+        if wanted_ms
+        else ""
+    )
     print(
-        f"{name:>14}: {count / took:>9,.0f} entries/s {count * size / took / 1e6:>6.1f} MB/s  p50 {p50:6.2f} ms  p99 {p99:6.2f} ms  "
-        f"CPU an entry: writer {own / count * 1e6:5.1f} us, three bookies {theirs / count * 1e6:5.1f} us{wanted}",
+        f"{name:>14}: {count / took:>9,.0f} entries/s {count * size / took / 1e6:>6.1f} MB/s  p50 "
+        f"{p50:6.2f} ms  p99 {p99:6.2f} ms  CPU an entry: writer {own / count * 1e6:5.1f} us, "
+        f"three bookies {theirs / count * 1e6:5.1f} us{wanted}",
         flush=True,
     )
     metadata = await writer.close()
     reader = await client.open(writer.ledger_id)
     assert reader.last_add_confirmed == metadata.last_entry
     began, entry_id = time.perf_counter(), 0
-    while entry_id <= min(metadata.last_entry, 300_000_000 // size) and time.perf_counter() - began < seconds:
+    while (
+        entry_id <= min(metadata.last_entry, 300_000_000 // size)
+        and time.perf_counter() - began < seconds
+    ):
         entry_id += len(await reader.read(entry_id, metadata.last_entry, max_bytes=1 << 20))
     if usual_window > 1:
-        print(f"{'':>14}  read back {entry_id / (time.perf_counter() - began):,.0f} entries/s", flush=True)
+        print(
+            f"{'':>14}  read back {entry_id / (time.perf_counter() - began):,.0f} entries/s",
+            flush=True,
+        )
     await client.delete(writer.ledger_id)
 
 
 async def pause(client: LedgerClient, name: str, seconds: float, pid: int) -> None:
-    """5,000 entries of 1 KB a second; a bookie dies or stands still in the middle: the longest time without a confirmation."""
+    """5,000 entries of 1 KB a second; a bookie dies or stands still in the middle: the longest time
+    without a confirmation.
+    """
     load = Load(os.urandom(1_000), 1_000_000)
     writer = await client.create(
-        ensemble_size=3, write_quorum=3, ack_quorum=2, purpose=LedgerPurpose(PurposeKind.DIAGNOSTIC, "bench"), listener=load
+        ensemble_size=3,
+        write_quorum=3,
+        ack_quorum=2,
+        purpose=LedgerPurpose(PurposeKind.DIAGNOSTIC, "bench"),
+        listener=load,
     )
     longest = {"before": 0.0, "after": 0.0}
     rss_before = rss_bytes()
@@ -155,9 +183,10 @@ async def pause(client: LedgerClient, name: str, seconds: float, pid: int) -> No
         await asyncio.sleep(0.001)
     latencies["after"] = load.latencies
     print(
-        f"{name:>14}: longest pause {longest['before'] * 1000:.0f} ms before, {longest['after'] * 1000:.0f} ms after; "
-        f"p99 {percentile(latencies['before'], 0.99):.1f} ms before, {percentile(latencies['after'], 0.99):.1f} ms after; "
-        f"{load.last + 1} confirmed; memory grew by {(rss_bytes() - rss_before) / 1e6:.0f} MB",
+        f"{name:>14}: longest pause {longest['before'] * 1000:.0f} ms before, "
+        f"{longest['after'] * 1000:.0f} ms after; p99 {percentile(latencies['before'], 0.99):.1f} "
+        f"ms before, {percentile(latencies['after'], 0.99):.1f} ms after; {load.last + 1} "
+        f"confirmed; memory grew by {(rss_bytes() - rss_before) / 1e6:.0f} MB",
         flush=True,
     )
     os.kill(pid, signal.SIGCONT if name == "stop" else 0)
@@ -175,7 +204,13 @@ async def run(arguments: argparse.Namespace, url: str, pids: list[int]) -> None:
     care = LoopCare(outside)
     care.start()
     store = await connect(
-        url, clock=parts.clock, tasks=parts.tasks, rng=parts.random, files=parts.files, open_index=parts.open_index, outside=outside
+        url,
+        clock=parts.clock,
+        tasks=parts.tasks,
+        rng=parts.random,
+        files=parts.files,
+        open_index=parts.open_index,
+        outside=outside,
     )
     world: World = parts.world(store)
     client = LedgerClient(world, LedgerOptions())
@@ -192,7 +227,9 @@ async def run(arguments: argparse.Namespace, url: str, pids: list[int]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--window", type=int, default=None)
     parser.add_argument("--case", action="append", choices=[*CASES, *FAULTS])
@@ -201,7 +238,9 @@ def main() -> int:
 
     def start(role: str, *settings: str) -> str:
         flags = [word for setting in settings for word in ("--set", setting)]
-        process = subprocess.Popen([sys.executable, "-m", "pulsarish", role, *flags], stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pulsarish", role, *flags], stdout=subprocess.PIPE, text=True
+        )
         processes.append(process)
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -210,7 +249,12 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory(prefix="pulsarish-bench-") as directory:
         try:
-            line = start("metadata", f"data_directory={directory}/metadata", "listen_address=127.0.0.1:0", "http_address=")
+            line = start(
+                "metadata",
+                f"data_directory={directory}/metadata",
+                "listen_address=127.0.0.1:0",
+                "http_address=",
+            )
             url = f"zk://{address_of(line)}/pulsarish"
             for number in range(3):
                 start(
@@ -232,7 +276,9 @@ def main() -> int:
 
 def address_of(line: str) -> str:
     """The first host:port in a line that says ready."""
-    return next(word.rpartition("=")[2] for word in line.split() if word.rpartition(":")[2].isdigit())
+    return next(
+        word.rpartition("=")[2] for word in line.split() if word.rpartition(":")[2].isdigit()
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""What the cluster benches share: a cluster on free ports under a temporary directory, CPU and memory of processes, percentiles."""
+"""What the cluster benches share: a cluster on free ports under a temporary directory, CPU and
+memory of processes, percentiles.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ def running_cluster(
     bookie: Sequence[str] = (),
     late_ms: int = 0,
 ) -> Iterator[Cluster]:
-    """A cluster that is stopped, and whose data is removed, at the end. With ``late_ms`` bookie-1 answers that much later."""
+    """A cluster that is stopped, and whose data is removed, at the end.
+
+    With ``late_ms`` bookie-1 answers that much later.
+    """
     with tempfile.TemporaryDirectory(prefix="pulsarish-bench-") as directory, ExitStack() as stack:
         cluster = Cluster(Path(directory))
         nodes = plan_cluster(bookies=bookies, brokers=brokers, metadata=metadata, base_port=0)
@@ -36,7 +41,8 @@ def running_cluster(
             if node.role == "bookie":
                 node.settings += bookie
             if node.name == "bookie-1" and late_ms:
-                node.settings.append(f"advertised_address=127.0.0.1:{stack.enter_context(_late_proxy(node.ports['grpc'], late_ms))}")
+                port = stack.enter_context(_late_proxy(node.ports["grpc"], late_ms))
+                node.settings.append(f"advertised_address=127.0.0.1:{port}")
         cluster.create(nodes)
         try:
             cluster.up()
@@ -82,7 +88,9 @@ def pids_of(cluster: Cluster) -> list[int]:
 
 
 def cpu_by_role(cluster: Cluster) -> dict[str, float]:
-    """CPU seconds so far of the metadata service, of the bookies together and of the brokers together."""
+    """CPU seconds so far of the metadata service, of the bookies together and of the brokers
+    together.
+    """
     found: dict[str, float] = {}
     for node in cluster.nodes():
         if (pid := cluster.pid(node.name)) is not None:
@@ -93,7 +101,10 @@ def cpu_by_role(cluster: Cluster) -> dict[str, float]:
 def per_item_ms(before: Mapping[str, float], after: Mapping[str, float], count: int) -> str:
     """What each role used for one of ``count`` things."""
     parts = [f"{role} {(after[role] - before[role]) / count * 1000:.2f}" for role in after]
-    return f"{sum(after[role] - before[role] for role in after) / count * 1000:.2f} ms of CPU each ({', '.join(parts)})"
+    return (
+        f"{sum(after[role] - before[role] for role in after) / count * 1000:.2f} ms of CPU "
+        f"each ({', '.join(parts)})"
+    )
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

@@ -1,7 +1,8 @@
 """What a request to the metadata costs its client: ``python bench/metadata.py``.
 
-Nodes are created, read and deleted in ``pulsarish metadata``, one at a time and many at a time, as by a broker's loop: each caller asks
-again when it is answered. The rate depends on the server and on what else the machine does; the client's own CPU a request is its price.
+Nodes are created, read and deleted in ``pulsarish metadata``, one at a time and many at a time, as
+by a broker's loop: each caller asks again when it is answered. The rate depends on the server and
+on what else the machine does; the client's own CPU a request is its price.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ async def measure(address: str) -> None:
         for name, work in (("changes", change), ("reads", read)):
             rates, costs = zip(*[await load(window, work) for _ in range(ROUNDS)], strict=True)
             print(
-                f"{name}, {window} at a time: {statistics.median(rates):,.0f}/s, {min(costs):.0f} us of the client's CPU each", flush=True
+                f"{name}, {window} at a time: {statistics.median(rates):,.0f}/s, {min(costs):.0f} "
+                "us of the client's CPU each",
+                flush=True,
             )
     await store.close()
     await parts.close()
@@ -79,7 +82,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="pulsarish-bench-") as directory:
         settings = (f"data_directory={directory}", "listen_address=127.0.0.1:0", "http_address=")
         server = subprocess.Popen(
-            [sys.executable, "-m", "pulsarish", "metadata", *[f"--set={setting}" for setting in settings]],
+            [
+                sys.executable,
+                "-m",
+                "pulsarish",
+                "metadata",
+                *[f"--set={setting}" for setting in settings],
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,

@@ -1,8 +1,10 @@
-"""Apache Pulsar's official Python client against three bookies with fsync, beside the same client against a stub that stores nothing.
+"""Apache Pulsar's official Python client against three bookies with fsync, beside the same client
+against a stub that stores nothing.
 
     python -m bench.official [--runs 3] [publish|batched|drain|single|end-to-end ...]
 
-Each run measures the stub and the cluster one right after the other, so that a noisy machine is noisy for both; medians are printed.
+Each run measures the stub and the cluster one right after the other, so that a noisy machine is
+noisy for both; medians are printed.
 """
 
 from __future__ import annotations
@@ -43,7 +45,11 @@ def publish(url: str, topic: str, count: int, *, batching: bool) -> float:
     """Messages a second with a window of 2,000."""
     connection = client(url)
     producer = connection.create_producer(
-        topic, batching_enabled=batching, max_pending_messages=2_000, block_if_queue_full=True, batching_max_publish_delay_ms=5
+        topic,
+        batching_enabled=batching,
+        max_pending_messages=2_000,
+        block_if_queue_full=True,
+        batching_max_publish_delay_ms=5,
     )
     done = threading.Semaphore(0)
     for _ in range(2_000):
@@ -61,9 +67,13 @@ def publish(url: str, topic: str, count: int, *, batching: bool) -> float:
 
 
 def drain(url: str, topic: str, count: int) -> float:
-    """Messages a second out of a backlog in which each is an entry, acknowledged, with a listener-free receive loop."""
+    """Messages a second out of a backlog in which each is an entry, acknowledged, with a
+    listener-free receive loop.
+    """
     connection = client(url)
-    consumer = connection.subscribe(topic, "drain", initial_position=pulsar.InitialPosition.Earliest, receiver_queue_size=5_000)
+    consumer = connection.subscribe(
+        topic, "drain", initial_position=pulsar.InitialPosition.Earliest, receiver_queue_size=5_000
+    )
     consumer.receive(10_000)
     begun = time.perf_counter()
     message = None
@@ -118,7 +128,9 @@ def end_to_end(url: str, topic: str, seconds: float) -> list[float]:
 def running_stub() -> Iterator[str]:
     port = next(free_ports("127.0.0.1"))
     command = [sys.executable, "-m", "bench.pulsar_stub", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parent.parent) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, cwd=Path(__file__).parent.parent
+    ) as process:
         assert process.stdout is not None
         process.stdout.readline()
         try:
@@ -157,16 +169,25 @@ def measure(name: str, stub: str, cluster: Cluster, run: int) -> dict[str, float
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", choices=[*WANTED, []], metavar="NAME", help=", ".join(WANTED))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names", nargs="*", choices=[*WANTED, []], metavar="NAME", help=", ".join(WANTED)
+    )
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--broker", action="append", default=[], metavar="KEY=VALUE", help="an option of the broker")
+    parser.add_argument(
+        "--broker", action="append", default=[], metavar="KEY=VALUE", help="an option of the broker"
+    )
     arguments = parser.parse_args()
     with running_stub() as stub, running_cluster(broker=arguments.broker) as cluster:
         for name in arguments.names or WANTED:
             runs = [measure(name, stub, cluster, run) for run in range(arguments.runs)]
             figures = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
-            told = ", ".join(f"{key} {value:,.2f}" if value < 1_000 else f"{key} {value:,.0f}" for key, value in figures.items())
+            told = ", ".join(
+                f"{key} {value:,.2f}" if value < 1_000 else f"{key} {value:,.0f}"
+                for key, value in figures.items()
+            )
             print(f"{name}: {told} (wanted: {WANTED[name]})", flush=True)
     return 0
 

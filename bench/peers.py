@@ -1,8 +1,9 @@
 """What peers cost a cluster, normal and hostile ones: ``python -m bench.peers [ROW...]``.
 
-Each row runs against a fresh cluster of one metadata daemon, one bookie and one broker, while another client sends a message every 20 ms
-and asks for ``/health``. Printed are the memory of the process that the peers talk to (before, at its highest, and after they have left),
-and how long the other client waited.
+Each row runs against a fresh cluster of one metadata daemon, one bookie and one broker, while
+another client sends a message every 20 ms and asks for ``/health``. Printed are the memory of the
+process that the peers talk to (before, at its highest, and after they have left), and how long the
+other client waited.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ LARGE_MESSAGES: Final = 200
 HOLES: Final = 50_000
 HELD_SECONDS: Final = 5.0
 PROBE_SECONDS: Final = 0.02
-HELLO: Final = command_frame(pb.Command(type=2, connect=pb.Connect(client_version="bench", protocol_version=19)))
+HELLO: Final = command_frame(
+    pb.Command(type=2, connect=pb.Connect(client_version="bench", protocol_version=19))
+)
 OF_TOPIC: Final = "/admin/v2/persistent/public/default/peers"
 
 
@@ -58,7 +61,9 @@ class Probe:
                 producer.send(b"x")
                 self.send_ms.append((time.perf_counter() - began) * 1000)
                 began = time.perf_counter()
-                connection = http.client.HTTPConnection("127.0.0.1", broker.ports["http"], timeout=60)
+                connection = http.client.HTTPConnection(
+                    "127.0.0.1", broker.ports["http"], timeout=60
+                )
                 connection.request("GET", "/health")
                 self.failures += connection.getresponse().status != 200
                 connection.close()
@@ -75,7 +80,10 @@ Streams = list[asyncio.StreamWriter]
 
 
 async def connected(port: int, count: int, sent: bytes) -> Streams:
-    """Connections on which the same was sent. Those that the server ends meanwhile are among them."""
+    """Connections on which the same was sent.
+
+    Those that the server ends meanwhile are among them.
+    """
     gate = asyncio.Semaphore(100)
 
     async def one() -> asyncio.StreamWriter:
@@ -99,14 +107,24 @@ async def idle_connections(cluster: Cluster) -> None:
 
 async def producers(cluster: Cluster) -> None:
     opened = b"".join(
-        command_frame(pb.Command(type=5, producer=pb.Producer(topic=TOPIC, producer_id=number, request_id=number)))
+        command_frame(
+            pb.Command(
+                type=5, producer=pb.Producer(topic=TOPIC, producer_id=number, request_id=number)
+            )
+        )
         for number in range(PRODUCERS)
     )
     await hold(await connected(cluster.node("broker-1").ports["pulsar"], 1, HELLO + opened))
 
 
 def _subscribe(number: int, subscription: str) -> bytes:
-    asked = pb.Subscribe(topic=TOPIC, subscription=subscription, sub_type="SUB_SHARED", consumer_id=number, request_id=number)
+    asked = pb.Subscribe(
+        topic=TOPIC,
+        subscription=subscription,
+        sub_type="SUB_SHARED",
+        consumer_id=number,
+        request_id=number,
+    )
     return command_frame(pb.Command(type=4, subscribe=asked))
 
 
@@ -123,7 +141,10 @@ async def subscriptions(cluster: Cluster) -> None:
 async def large_messages(cluster: Cluster) -> None:
     def publish() -> None:
         client = pulsarish.Client(cluster.service_urls()["pulsarish"])
-        made = [client.create_producer(f"{TOPIC}-{number}", batching_enabled=False) for number in range(10)]
+        made = [
+            client.create_producer(f"{TOPIC}-{number}", batching_enabled=False)
+            for number in range(10)
+        ]
         content = bytes(LARGE_BYTES)
         for number in range(LARGE_MESSAGES):
             made[number % 10].send_async(content, None)
@@ -139,7 +160,9 @@ async def holes(cluster: Cluster) -> None:
 
     def work() -> None:
         client = pulsarish.Client(cluster.service_urls()["pulsarish"])
-        consumer = client.subscribe(TOPIC, "holes", consumer_type=pulsarish.ConsumerType.Shared, receiver_queue_size=5_000)
+        consumer = client.subscribe(
+            TOPIC, "holes", consumer_type=pulsarish.ConsumerType.Shared, receiver_queue_size=5_000
+        )
         producer = client.create_producer(TOPIC, batching_enabled=False)
         for number in range(HOLES):
             producer.send_async(b"x" * 100, None)
@@ -177,19 +200,30 @@ async def unread_lookups(cluster: Cluster) -> None:
 
 
 async def half_open_http(cluster: Cluster) -> None:
-    await hold(await connected(cluster.node("broker-1").ports["http"], 2_000, b"GET /health HTTP/1.1\r\n"))
+    await hold(
+        await connected(cluster.node("broker-1").ports["http"], 2_000, b"GET /health HTTP/1.1\r\n")
+    )
 
 
 async def unread_http(cluster: Cluster) -> None:
-    streams = await connected(cluster.node("broker-1").ports["http"], 50, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 500)
+    streams = await connected(
+        cluster.node("broker-1").ports["http"],
+        50,
+        b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 500,
+    )
     for writer in streams:
         writer.transport.pause_reading()  # type: ignore[attr-defined]
     await hold(streams)
 
 
 async def unfinished_bodies(cluster: Cluster) -> None:
-    head = f"POST {OF_TOPIC}/subscription/s/resetcursor HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000000\r\n\r\n".encode()
-    await hold(await connected(cluster.node("broker-1").ports["http"], 100, head + bytes(1_999_000)))
+    head = (
+        f"POST {OF_TOPIC}/subscription/s/resetcursor HTTP/1.1\r\nHost: "
+        "localhost\r\nContent-Length: 2000000\r\n\r\n"
+    ).encode()
+    await hold(
+        await connected(cluster.node("broker-1").ports["http"], 100, head + bytes(1_999_000))
+    )
 
 
 async def silent_metadata_clients(cluster: Cluster) -> None:
@@ -204,13 +238,21 @@ ROWS: Final[dict[str, Row]] = {
     "subscriptions": (f"{SUBSCRIPTIONS:,} subscriptions on one topic", "broker-1", subscriptions),
     "large": (f"{LARGE_MESSAGES} messages of 5 MB by 10 producers", "broker-1", large_messages),
     "holes": (f"{HOLES:,} messages, each second one acknowledged", "broker-1", holes),
-    "silent": (f"hostile: {IDLE_CONNECTIONS:,} connections without CONNECT", "broker-1", silent_connections),
+    "silent": (
+        f"hostile: {IDLE_CONNECTIONS:,} connections without CONNECT",
+        "broker-1",
+        silent_connections,
+    ),
     "frames": ("hostile: 100 unfinished frames of 5 MB", "broker-1", unfinished_frames),
     "lookups": ("hostile: 50 x 20,000 lookups, unread", "broker-1", unread_lookups),
     "half-open": ("hostile: 2,000 unfinished HTTP requests", "broker-1", half_open_http),
     "metrics": ("hostile: 50 x 500 /metrics, unread", "broker-1", unread_http),
     "bodies": ("hostile: 100 unfinished bodies of 2 MB", "broker-1", unfinished_bodies),
-    "metadata": ("hostile: 3,000 silent connections to the metadata", "metadata", silent_metadata_clients),
+    "metadata": (
+        "hostile: 3,000 silent connections to the metadata",
+        "metadata",
+        silent_metadata_clients,
+    ),
 }
 
 
@@ -247,7 +289,8 @@ def measured(name: str) -> None:
         after = rss_bytes(pid)
     sends, healths = probe.send_ms, probe.health_ms
     print(
-        f"{what}: {node} {before / 1e6:.0f} -> {highest / 1e6:.0f} MB, {after / 1e6:.0f} afterwards; beside it a send takes"
+        f"{what}: {node} {before / 1e6:.0f} -> {highest / 1e6:.0f} MB, {after / 1e6:.0f} "
+        "afterwards; beside it a send takes"
         f" {percentile(sends, 50):.1f} ms (p99 {percentile(sends, 99):.0f}, alone {quiet_ms:.1f}),"
         f" /health at most {max(healths, default=0):.0f} ms, {probe.failures} failures",
         flush=True,

@@ -1,4 +1,7 @@
-"""All figures, one bench after the other: ``make bench``. Each prints what was measured beside what is wanted."""
+"""All figures, one bench after the other: ``make bench``.
+
+Each prints what was measured beside what is wanted.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-BENCHES = ("metadata", "ledger", "bookie", "client", "cluster", "failover", "steady", "topics", "streams", "peers")
+BENCHES = (
+    "metadata",
+    "ledger",
+    "bookie",
+    "client",
+    "cluster",
+    "failover",
+    "steady",
+    "topics",
+    "streams",
+    "peers",
+)
 
 
 def main() -> int:
@@ -15,7 +29,9 @@ def main() -> int:
     failed = []
     for name in chosen:
         print(f"== {name}", flush=True)
-        if subprocess.run([sys.executable, "-m", f"bench.{name}"], cwd=root, check=False).returncode:
+        if subprocess.run(
+            [sys.executable, "-m", f"bench.{name}"], cwd=root, check=False
+        ).returncode:
             failed.append(name)
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)

@@ -1,7 +1,8 @@
 """What a scrape costs a broker with many loaded topics: ``python bench/scrape.py [TOPICS]``.
 
-Topics are opened on a simulated broker; then ``/metrics`` is asked for, and the longest time is taken for which the loop could do nothing
-else, beside the whole time and the size, with series for single topics and without.
+Topics are opened on a simulated broker; then ``/metrics`` is asked for, and the longest time is
+taken for which the loop could do nothing else, beside the whole time and the size, with series for
+single topics and without.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ SCRAPES = 5
 
 
 def measured(broker: Broker, config: BrokerConfig) -> tuple[list[float], int]:
-    """Seconds of processor time of each slice (others may use the machine), and bytes, of one scrape with that configuration."""
+    """Seconds of processor time of each slice (others may use the machine), and bytes, of one
+    scrape with that configuration.
+    """
     metrics = Metrics()
     topics = TopicMetrics(metrics, broker._topics, config, broker._world.clock)
     page = Page({"cluster": "bench"}, sorted(metrics.families))
@@ -58,7 +61,10 @@ def main() -> None:
                 topic = await broker._topics.get(name, create=True)
                 if number < 1_000:
                     await topic.create_subscription("s", topic.log.last_confirmed)
-            print(f"{count} topics, 1,000 subscriptions, opened in {time.perf_counter() - began:.0f} s")
+            print(
+                f"{count} topics, 1,000 subscriptions, opened in "
+                f"{time.perf_counter() - began:.0f} s"
+            )
 
         await cluster.nodes["broker0"].run(work)
         for title, changes in (
@@ -71,8 +77,9 @@ def main() -> None:
             slices = sorted(each for run, _ in runs for each in run)
             whole = sorted(sum(run) for run, _ in runs)[SCRAPES // 2]
             print(
-                f"{title}: {whole * 1000:.0f} ms in {len(runs[0][0])} slices, p50 {percentile(slices, 50) * 1000:.2f} ms, "
-                f"p99 {percentile(slices, 99) * 1000:.2f} ms, longest {slices[-1] * 1000:.2f} ms; {runs[0][1] / 1e6:.1f} MB"
+                f"{title}: {whole * 1000:.0f} ms in {len(runs[0][0])} slices, p50 "
+                f"{percentile(slices, 50) * 1000:.2f} ms, p99 {percentile(slices, 99) * 1000:.2f} "
+                f"ms, longest {slices[-1] * 1000:.2f} ms; {runs[0][1] / 1e6:.1f} MB"
             )
 
     sim.run(scenario, 1e9)

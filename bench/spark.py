@@ -1,13 +1,17 @@
-"""What reading topics with Spark costs: ``python -m bench.spark [--runs N] [--large N] [--json FILE] [count] [tasks] [memory]``.
+"""What reading topics with Spark costs: ``python -m bench.spark [--runs N] [--large N] [--json
+FILE] [count] [tasks] [memory]``.
 
 On a cluster of its own on this machine, with everything in the page cache:
 
-* ``count``: ``count(*)`` and ``sum(length(value))`` on ``local[2]`` of 1,000,000 messages of 100 B in batches of 1,000, and of 300,000 of
-  1 KB (``--large``): seconds of a whole query, planning included, with the one column that it needs and with all of them;
+* ``count``: ``count(*)`` and ``sum(length(value))`` on ``local[2]`` of 1,000,000 messages of 100 B
+  in batches of 1,000, and of 300,000 of 1 KB (``--large``): seconds of a whole query, planning
+  included, with the one column that it needs and with all of them;
 * ``tasks``: the 1 KB messages with 1, 2 and 4 tasks at a time, a session each;
-* ``memory``: how far a process grows that reads a ledger as one task does, for one of 30 MB and for that of the 1 KB messages.
+* ``memory``: how far a process grows that reads a ledger as one task does, for one of 30 MB and for
+  that of the 1 KB messages.
 
-Each time is the median of ``--runs`` queries after one that is not counted, with the least and the greatest beside it.
+Each time is the median of ``--runs`` queries after one that is not counted, with the least and the
+greatest beside it.
 """
 
 from __future__ import annotations
@@ -69,7 +73,11 @@ def fill(cluster: Cluster, topic: str) -> None:
 def session(tasks: int) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(f"local[{tasks}]").config("spark.ui.enabled", "false")
-    spark = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1").getOrCreate()
+    spark = (
+        builder.config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .getOrCreate()
+    )
     spark.sparkContext.setLogLevel("ERROR")
     pulsarish.spark.register(spark)
     return spark
@@ -77,8 +85,17 @@ def session(tasks: int) -> SparkSession:
 
 def query(spark: SparkSession, cluster: Cluster, topic: str, schema: str | None) -> None:
     urls = cluster.service_urls()
-    reader = spark.read.format("pulsarish").option("service.url", urls["pulsarish"]).option("admin.url", urls["http"])
-    frame = (reader.schema(schema) if schema else reader).option("topic", topic).option("directReads", "always").load()
+    reader = (
+        spark.read.format("pulsarish")
+        .option("service.url", urls["pulsarish"])
+        .option("admin.url", urls["http"])
+    )
+    frame = (
+        (reader.schema(schema) if schema else reader)
+        .option("topic", topic)
+        .option("directReads", "always")
+        .load()
+    )
     count, size = TOPICS[topic]
     found = frame.agg(functions.count("*"), functions.sum(functions.length("value"))).collect()[0]
     assert (found[0], found[1]) == (count, count * size)
@@ -99,7 +116,11 @@ def row(name: str, topic: str, found: dict[str, float]) -> dict[str, Any]:
     count, size = TOPICS[topic]
     rate = count * size / found["median"] / 1e6
     spread = f"({found['least']:.2f}-{found['greatest']:.2f})"
-    print(f"{name:44} {found['median']:6.2f} s {spread:14} {count / found['median']:>11,.0f}/s  {rate:6.0f} MB/s", flush=True)
+    print(
+        f"{name:44} {found['median']:6.2f} s {spread:14} {count / found['median']:>11,.0f}/s  "
+        f"{rate:6.0f} MB/s",
+        flush=True,
+    )
     return {"name": name, "messages": count, "bytes": size, "mb_per_second": rate, **found}
 
 
@@ -108,8 +129,13 @@ def counts(cluster: Cluster, runs: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for topic in ("small", "large"):
         for schema, columns in (("value binary", "one column"), (None, "all columns")):
-            found = timed(lambda topic=topic, schema=schema: query(spark, cluster, topic, schema), runs)  # type: ignore[misc]
-            rows.append(row(f"count and sum, {TOPICS[topic][1]} B, {columns}, local[2]", topic, found))
+            found = timed(
+                lambda topic=topic, schema=schema: query(spark, cluster, topic, schema),
+                runs,  # type: ignore[misc]
+            )
+            rows.append(
+                row(f"count and sum, {TOPICS[topic][1]} B, {columns}, local[2]", topic, found)
+            )
     spark.stop()
     return rows
 
@@ -118,7 +144,13 @@ def scaling(cluster: Cluster, runs: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for tasks in TASKS:
         spark = session(tasks)
-        rows.append(row(f"scan, 1 KB, local[{tasks}]", "large", timed(lambda: query(spark, cluster, "large", "value binary"), runs)))  # noqa: B023
+        rows.append(
+            row(
+                f"scan, 1 KB, local[{tasks}]",
+                "large",
+                timed(lambda: query(spark, cluster, "large", "value binary"), runs),  # noqa: B023
+            )
+        )
         spark.stop()
     return rows
 
@@ -127,16 +159,32 @@ def memory(cluster: Cluster) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for topic in ("short", "large"):
         urls = cluster.service_urls()
-        command = [sys.executable, "-m", "bench.spark", "--one-task", urls["pulsarish"], urls["http"], topic]
-        found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        command = [
+            sys.executable,
+            "-m",
+            "bench.spark",
+            "--one-task",
+            urls["pulsarish"],
+            urls["http"],
+            topic,
+        ]
+        found = json.loads(
+            subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        )
         first, most = found["before"] / 1e6, found["greatest"] / 1e6
-        print(f"one task, {found['bytes'] / 1e6:.0f} MB of values: {first:.0f} MB after the first batch, {most:.0f} MB at most", flush=True)
+        print(
+            f"one task, {found['bytes'] / 1e6:.0f} MB of values: {first:.0f} MB after the first "
+            f"batch, {most:.0f} MB at most",
+            flush=True,
+        )
         rows.append({"name": f"memory of one task, {topic}", **found})
     return rows
 
 
 def one_task(service_url: str, admin_url: str, topic: str) -> None:
-    """Read a whole ledger as one split, as an executor's Python worker does, and print how far this process grew."""
+    """Read a whole ledger as one split, as an executor's Python worker does, and print how far this
+    process grew.
+    """
     view = ClusterView(admin_url)
     log = view.log(f"persistent://public/default/{topic}")
     assert log is not None
@@ -156,12 +204,20 @@ def peak_bytes() -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help="count, tasks, memory; all of them without")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help="count, tasks, memory; all of them without"
+    )
     parser.add_argument("--runs", type=int, default=7)
-    parser.add_argument("--large", type=int, default=TOPICS["large"][0], metavar="MESSAGES", help="how many of 1 KB")
+    parser.add_argument(
+        "--large", type=int, default=TOPICS["large"][0], metavar="MESSAGES", help="how many of 1 KB"
+    )
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--one-task", nargs=3, metavar=("URL", "ADMIN", "TOPIC"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--one-task", nargs=3, metavar=("URL", "ADMIN", "TOPIC"), help=argparse.SUPPRESS
+    )
     arguments = parser.parse_args()
     if arguments.one_task:
         one_task(*arguments.one_task)

@@ -1,9 +1,11 @@
-"""Topic to topic through Spark, exactly once: ``python -m bench.spark_stream [--messages N] [--per-trigger N] [--out FOLDER]``.
+"""Topic to topic through Spark, exactly once: ``python -m bench.spark_stream [--messages N]
+[--per-trigger N] [--out FOLDER]``.
 
-A source topic is filled with keyed messages in batches of 1,000; then a streaming query copies it to a topic that drops duplicates, with
-triggers of a second, until nothing is left. Spark (``local[2]``), broker, bookies and metadata share the machine. Written: messages a
-second over all triggers after the first few, in which Python workers start; each trigger's figures as JSON; their picture as PNG. At the
-end the sink is counted: it has each message once.
+A source topic is filled with keyed messages in batches of 1,000; then a streaming query copies it
+to a topic that drops duplicates, with triggers of a second, until nothing is left. Spark
+(``local[2]``), broker, bookies and metadata share the machine. Written: messages a second over all
+triggers after the first few, in which Python workers start; each trigger's figures as JSON; their
+picture as PNG. At the end the sink is counted: it has each message once.
 """
 
 from __future__ import annotations
@@ -30,14 +32,18 @@ KEYS = 1_000
 
 def fill(url: str, messages: int, size: int) -> None:
     with pulsarish.Client(url) as client:
-        producer = client.create_producer(SOURCE, batching_enabled=True, block_if_queue_full=True, max_pending_messages=100_000)
+        producer = client.create_producer(
+            SOURCE, batching_enabled=True, block_if_queue_full=True, max_pending_messages=100_000
+        )
         payload = b"x" * size
         for number in range(messages):
             producer.send_async(payload, None, partition_key=f"key-{number % KEYS}")
         producer.flush()
 
 
-def copy(urls: dict[str, str], arguments: argparse.Namespace, checkpoint: str) -> list[dict[str, Any]]:
+def copy(
+    urls: dict[str, str], arguments: argparse.Namespace, checkpoint: str
+) -> list[dict[str, Any]]:
     """The progress of each trigger that had rows."""
     from pyspark.sql import SparkSession
 
@@ -55,7 +61,12 @@ def copy(urls: dict[str, str], arguments: argparse.Namespace, checkpoint: str) -
     rows = (
         spark.readStream.format("pulsarish")
         .schema("value binary, key string")
-        .options(**options, topic=SOURCE, startingOffsets="earliest", maxMessagesPerTrigger=str(arguments.per_trigger))
+        .options(
+            **options,
+            topic=SOURCE,
+            startingOffsets="earliest",
+            maxMessagesPerTrigger=str(arguments.per_trigger),
+        )
         .load()
     )
     query = (
@@ -75,7 +86,9 @@ def in_sink(url: str) -> int:
     with pulsarish.Client(url) as client:
         count = 0
         for name in client.get_topic_partitions(SINK):
-            reader = client.create_reader(name, pulsarish.MessageId.earliest, receiver_queue_size=10_000)
+            reader = client.create_reader(
+                name, pulsarish.MessageId.earliest, receiver_queue_size=10_000
+            )
             while reader.has_message_available():
                 reader.read_next(timeout_millis=10_000)
                 count += 1
@@ -90,7 +103,11 @@ def picture(triggers: list[dict[str, Any]], title: str, path: Path) -> None:
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
     figure, axes = plt.subplots(figsize=(10, 4.5))
-    axes.bar(range(len(triggers)), [trigger["messages_per_second"] for trigger in triggers], color="#3b7dd8")
+    axes.bar(
+        range(len(triggers)),
+        [trigger["messages_per_second"] for trigger in triggers],
+        color="#3b7dd8",
+    )
     axes.axhline(50_000, color="#c0392b", linewidth=1, linestyle="--")
     axes.set(title=title, xlabel="trigger", ylabel="messages/s")
     axes.set_ylim(bottom=0)
@@ -102,7 +119,9 @@ def picture(triggers: list[dict[str, Any]], title: str, path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--messages", type=int, default=2_000_000)
     parser.add_argument("--size", type=int, default=100, help="bytes of a value")
     parser.add_argument("--per-trigger", type=int, default=100_000)
@@ -112,11 +131,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("."))
     arguments = parser.parse_args()
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    with running_cluster(bookies=3, brokers=1) as cluster, tempfile.TemporaryDirectory() as checkpoint:
+    with (
+        running_cluster(bookies=3, brokers=1) as cluster,
+        tempfile.TemporaryDirectory() as checkpoint,
+    ):
         urls = cluster.service_urls()
         admin = Admin(urls["http"])
-        # Nobody subscribes to either topic: without retention a ledger is gone soon after it is closed.
-        admin.namespaces.set_policy("public/default", "retention", {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1})
+        # Nobody subscribes to either topic: without retention a ledger is gone soon after it is
+        # closed.
+        admin.namespaces.set_policy(
+            "public/default", "retention", {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+        )
         for topic in (SOURCE, SINK):
             admin.topics.create(topic, partitions=arguments.partitions)
         admin.topics.set_policy(SINK, "deduplication", True)
@@ -125,7 +150,9 @@ def main() -> None:
         progress = copy(urls, arguments, checkpoint)
         seconds = time.perf_counter() - started
         stored = in_sink(urls["pulsarish"])
-    assert stored == arguments.messages, f"{stored} messages are in the sink, {arguments.messages} were in the source"
+    assert stored == arguments.messages, (
+        f"{stored} messages are in the sink, {arguments.messages} were in the source"
+    )
     triggers = []
     for each in progress:
         took = max(each["durationMs"]["triggerExecution"], arguments.trigger_ms) / 1_000
@@ -140,8 +167,13 @@ def main() -> None:
         )
     warm = triggers[WARM_TRIGGERS:-1]
     if not warm:
-        raise SystemExit(f"{len(triggers)} triggers had rows, of which {WARM_TRIGGERS} and the last do not count: give more --messages")
-    rate = sum(each["messages"] for each in warm) / sum(max(each["took_ms"], arguments.trigger_ms) / 1_000 for each in warm)
+        raise SystemExit(
+            f"{len(triggers)} triggers had rows, of which {WARM_TRIGGERS} and the last do not "
+            "count: give more --messages"
+        )
+    rate = sum(each["messages"] for each in warm) / sum(
+        max(each["took_ms"], arguments.trigger_ms) / 1_000 for each in warm
+    )
     busy = sum(each["messages"] for each in warm) / sum(each["took_ms"] / 1_000 for each in warm)
     result = {
         "messages": arguments.messages,
@@ -158,9 +190,14 @@ def main() -> None:
     }
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "spark_stream.json").write_text(json.dumps(result, indent=1))
-    title = f"Topic to topic, exactly once: {round(rate):,} messages/s of {arguments.size} B, a trigger each {arguments.trigger_ms} ms"
+    title = (
+        f"Topic to topic, exactly once: {round(rate):,} messages/s of {arguments.size} B, a "
+        f"trigger each {arguments.trigger_ms} ms"
+    )
     picture(triggers, title, arguments.out / "spark_stream.png")
-    print(json.dumps({name: value for name, value in result.items() if name != "triggers"}, indent=1))
+    print(
+        json.dumps({name: value for name, value in result.items() if name != "triggers"}, indent=1)
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """How fast the production streams are: large messages one way, small ones there and back, calls.
 
-Run ``python bench/streams.py``. Client and server are two processes on this machine, over loopback. Each figure is the median of several
-rounds with the lowest and highest beside it: large messages vary by more than a factor of two from one run to the next on a shared machine,
-and so does gRPC without anything of ours, so a single round says little. The server reports how much it received, and it must be all.
+Run ``python bench/streams.py``. Client and server are two processes on this machine, over loopback.
+Each figure is the median of several rounds with the lowest and highest beside it: large messages
+vary by more than a factor of two from one run to the next on a shared machine, and so does gRPC
+without anything of ours, so a single round says little. The server reports how much it received,
+and it must be all.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ WINDOW = 2_000
 
 
 async def _sink(stream: Stream) -> None:
-    """Counts and answers each hundredth message, so that the sender cannot run away into gRPC's buffers."""
+    """Counts and answers each hundredth message, so that the sender cannot run away into gRPC's
+    buffers.
+    """
     count = size_bytes = 0
     while (message := await stream.receive()) is not None:
         count += 1
@@ -49,7 +53,9 @@ async def _answer(request: bytes) -> bytes:
 
 async def _serve() -> None:
     connections = GrpcConnections(tasks=Supervisor())
-    listener = await connections.serve("127.0.0.1:0", {"bench.sink": _sink, "bench.echo": _echo}, {"bench.answer": _answer})
+    listener = await connections.serve(
+        "127.0.0.1:0", {"bench.sink": _sink, "bench.echo": _echo}, {"bench.answer": _answer}
+    )
     print(listener.address, flush=True)
     await asyncio.Event().wait()
 
@@ -133,7 +139,10 @@ async def _measure(address: str) -> None:
         ("100 B there and back on a stream, one at a time", lambda: _one_at_a_time(ping)),
         ("100 B calls, one at a time", lambda: _one_at_a_time(call)),
     ]
-    print(f"{'a second':<50} {'median':>9} {'lowest':>9} {'highest':>9}   ({ROUNDS} rounds of {SECONDS:g} s)")
+    print(
+        f"{'a second':<50} {'median':>9} {'lowest':>9} {'highest':>9}   ({ROUNDS} rounds of "
+        f"{SECONDS:g} s)"
+    )
     for name, work in works:
         rates = [await work() for _ in range(ROUNDS)]
         print(f"{name:<50} {statistics.median(rates):9,.0f} {min(rates):9,.0f} {max(rates):9,.0f}")
@@ -144,7 +153,9 @@ def main() -> None:
     if sys.argv[1:] == ["serve"]:
         uvloop.run(_serve())
         return
-    with subprocess.Popen([sys.executable, __file__, "serve"], stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        [sys.executable, __file__, "serve"], stdout=subprocess.PIPE, text=True
+    ) as server:
         assert server.stdout is not None
         try:
             uvloop.run(_measure(server.stdout.readline().strip()))

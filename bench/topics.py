@@ -1,10 +1,12 @@
 """What many topics cost: ``python bench/topics.py [open] [create] [crowd]``.
 
-* ``open``: one asyncio client opens a producer on each of 3,000 topics that do not exist yet, 64 at a time, and sends one message with
-  each. The rate, the broker's memory a topic, and what it uses idle afterwards.
+* ``open``: one asyncio client opens a producer on each of 3,000 topics that do not exist yet, 64 at
+  a time, and sends one message with each. The rate, the broker's memory a topic, and what it uses
+  idle afterwards.
 * ``create``: 32 callers create topics over HTTP, each on a kept connection.
-* ``crowd``: 64 callers list, read statistics, create and delete among 20,000 topics while 2,000 messages/s are published and lookups go on;
-  their p99 against that without the callers, in one run.
+* ``crowd``: 64 callers list, read statistics, create and delete among 20,000 topics while 2,000
+  messages/s are published and lookups go on; their p99 against that without the callers, in one
+  run.
 """
 
 from __future__ import annotations
@@ -26,7 +28,14 @@ from multiprocessing.sharedctypes import Synchronized
 
 import pulsarish
 import pulsarish.asyncio
-from bench.measure import cpu_by_role, cpu_seconds, per_item_ms, percentile, rss_bytes, running_cluster
+from bench.measure import (
+    cpu_by_role,
+    cpu_seconds,
+    per_item_ms,
+    percentile,
+    rss_bytes,
+    running_cluster,
+)
 from pulsarish.local_cluster.processes import Cluster
 
 OPEN_TOPICS = 3000
@@ -71,7 +80,9 @@ async def open_and_send(url: str, first: int, count: int) -> float:
 
 
 def open_client(url: str, first: int, count: int) -> subprocess.Popen[str]:
-    """A client in a process of its own, so that the broker's memory and time are measured beside it."""
+    """A client in a process of its own, so that the broker's memory and time are measured beside
+    it.
+    """
     command = [sys.executable, "-m", "bench.topics", "--open-at", url, str(first), str(count)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -89,7 +100,9 @@ def opening() -> None:
             clients.append(client)
             assert client.stdout is not None
             rate, client_seconds = map(float, client.stdout.readline().split())
-            used = per_item_ms(before, {**cpu_by_role(cluster), "client": client_seconds}, OPEN_TOPICS)
+            used = per_item_ms(
+                before, {**cpu_by_role(cluster), "client": client_seconds}, OPEN_TOPICS
+            )
         memory = rss_bytes(broker) - memory
         time.sleep(SETTLE_SECONDS)
         idle = cpu_seconds([broker])
@@ -97,7 +110,8 @@ def opening() -> None:
         idle = cpu_seconds([broker]) - idle
         print(
             f"a producer and a message on each of {OPEN_TOPICS} new topics: {rate:,.0f}/s, "
-            f"{used}, {memory / OPEN_TOPICS / 1000:.1f} KB of broker memory a topic, broker idle after {idle / IDLE_SECONDS:.2%} of a core"
+            f"{used}, {memory / OPEN_TOPICS / 1000:.1f} KB of broker memory a topic, broker "
+            f"idle after {idle / IDLE_SECONDS:.2%} of a core"
             "   (wanted: 800/s, 12 KB, 1 %)",
             flush=True,
         )
@@ -126,7 +140,10 @@ def _topic_path(name: str) -> str:
 
 
 async def _ask_many(netloc: str, requests: list[tuple[str, str]], callers: int) -> list[float]:
-    """Make the requests, so many at a time; how long each took. Written by hand, because http.client costs more than the broker does."""
+    """Make the requests, so many at a time; how long each took.
+
+    Written by hand, because http.client costs more than the broker does.
+    """
     host, _, port = netloc.partition(":")
     todo = iter(requests)
     took: list[float] = []
@@ -135,9 +152,18 @@ async def _ask_many(netloc: str, requests: list[tuple[str, str]], callers: int) 
         reader, writer = await asyncio.open_connection(host, int(port))
         for method, path in todo:
             began = time.perf_counter()
-            writer.write(f"{method} {path} HTTP/1.1\r\nHost: {netloc}\r\nContent-Length: 0\r\n\r\n".encode())
+            writer.write(
+                f"{method} {path} HTTP/1.1\r\nHost: {netloc}\r\nContent-Length: 0\r\n\r\n".encode()
+            )
             head = await reader.readuntil(b"\r\n\r\n")
-            length = next((int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")), 0)
+            length = next(
+                (
+                    int(line.split(b":")[1])
+                    for line in head.lower().split(b"\r\n")
+                    if line.startswith(b"content-length")
+                ),
+                0,
+            )
             body = await reader.readexactly(length)
             status = int(head.split(None, 2)[1])
             assert status in (200, 204), f"{method} {path}: {status} {body!r}"
@@ -160,11 +186,15 @@ def creating() -> None:
         before, started, own = cpu_by_role(cluster), time.perf_counter(), time.process_time()
         took = create_topics(url, "created", CREATE_TOPICS)
         seconds = time.perf_counter() - started
-        used = per_item_ms({**before, "callers": own}, {**cpu_by_role(cluster), "callers": time.process_time()}, CREATE_TOPICS)
+        used = per_item_ms(
+            {**before, "callers": own},
+            {**cpu_by_role(cluster), "callers": time.process_time()},
+            CREATE_TOPICS,
+        )
         print(
-            f"{CREATE_TOPICS} topics created over HTTP by {CREATE_CALLERS} callers: {CREATE_TOPICS / seconds:,.0f}/s, p50 "
-            f"{percentile(took, 50) * 1000:.1f} ms, p99 {percentile(took, 99) * 1000:.1f} ms, "
-            f"{used}   (wanted: 1,000/s)",
+            f"{CREATE_TOPICS} topics created over HTTP by {CREATE_CALLERS} callers: "
+            f"{CREATE_TOPICS / seconds:,.0f}/s, p50 {percentile(took, 50) * 1000:.1f} ms, p99 "
+            f"{percentile(took, 99) * 1000:.1f} ms, {used}   (wanted: 1,000/s)",
             flush=True,
         )
 
@@ -173,8 +203,10 @@ def creating() -> None:
 
 
 def administrate(url: str, number: int, going: Synchronized[int], done: Synchronized[int]) -> None:
-    """A process of callers that list, read statistics, create and delete, while ``going``: which counts the processes that have begun,
-    and is negative in the end. It gives way to those whose latency is measured: what it uses itself is no cost of administration."""
+    """A process of callers that list, read statistics, create and delete, while ``going``: which
+    counts the processes that have begun, and is negative in the end. It gives way to those whose
+    latency is measured: what it uses itself is no cost of administration.
+    """
     os.nice(CROWD_NICENESS)
 
     def caller(own: int) -> None:
@@ -185,18 +217,24 @@ def administrate(url: str, number: int, going: Synchronized[int], done: Synchron
             if kind == 0:
                 status, _ = ask("GET", f"/admin/v2/persistent/{TENANT}?limit=1000")
             elif kind < 6:
-                status, _ = ask("GET", f"{_topic_path(f'crowd-{rng.randrange(CROWD_TOPICS)}')}/stats")
+                status, _ = ask(
+                    "GET", f"{_topic_path(f'crowd-{rng.randrange(CROWD_TOPICS)}')}/stats"
+                )
             elif kind < 8:
                 status, _ = ask("PUT", _topic_path(f"extra-{own}-{count}"))
             else:
                 status, _ = ask("DELETE", _topic_path(f"extra-{own}-{count - 1}"))
-            # 404: nothing of that name was made yet. 429 and 503: told to wait, which is an answer too.
+            # 404: nothing of that name was made yet. 429 and 503: told to wait, which is an answer
+            # too.
             assert status in (200, 204, 404, 409, 429, 503), status
             count += 1
             with done.get_lock():
                 done.value += 1
 
-    threads = [threading.Thread(target=caller, args=[number * 1000 + index]) for index in range(CROWD_CALLERS // CROWD_PROCESSES)]
+    threads = [
+        threading.Thread(target=caller, args=[number * 1000 + index])
+        for index in range(CROWD_CALLERS // CROWD_PROCESSES)
+    ]
     for thread in threads:
         thread.start()
     with going.get_lock():
@@ -210,7 +248,10 @@ def publish_and_look(cluster: Cluster, seconds: float) -> tuple[list[float], lis
     url = cluster.service_urls()
     client = pulsarish.Client(url["pulsarish"])
     producer = client.create_producer(
-        f"persistent://{TENANT}/crowd-0", batching_enabled=False, block_if_queue_full=True, max_pending_messages=100_000
+        f"persistent://{TENANT}/crowd-0",
+        batching_enabled=False,
+        block_if_queue_full=True,
+        max_pending_messages=100_000,
     )
     published: list[float] = []
     lookups: list[float] = []
@@ -220,7 +261,10 @@ def publish_and_look(cluster: Cluster, seconds: float) -> tuple[list[float], lis
         ask = Caller(url["http"]).ask
         while time.perf_counter() < until:
             began = time.perf_counter()
-            status, _ = ask("GET", f"/lookup/v2/topic/persistent/{TENANT}/crowd-{random.randrange(CROWD_TOPICS)}")
+            status, _ = ask(
+                "GET",
+                f"/lookup/v2/topic/persistent/{TENANT}/crowd-{random.randrange(CROWD_TOPICS)}",
+            )
             assert status == 200, status
             lookups.append(time.perf_counter() - began)
             time.sleep(0.005)
@@ -257,7 +301,10 @@ def crowding() -> None:
             spawning = multiprocessing.get_context("spawn")
             done: Synchronized[int] = spawning.Value("i", 0)
             going: Synchronized[int] = spawning.Value("i", 0)
-            processes = [spawning.Process(target=administrate, args=(url, number, going, done)) for number in range(CROWD_PROCESSES)]
+            processes = [
+                spawning.Process(target=administrate, args=(url, number, going, done))
+                for number in range(CROWD_PROCESSES)
+            ]
             for process in processes:
                 process.start()
             # What is measured is what they ask, not their own start.
@@ -270,16 +317,20 @@ def crowding() -> None:
             going.value = -1
             for process in processes:
                 process.join()
-            (p_alone, l_alone), (p_crowd, l_crowd) = ([percentile(took, 99) * 1000 for took in pair] for pair in (alone, crowded))
+            (p_alone, l_alone), (p_crowd, l_crowd) = (
+                [percentile(took, 99) * 1000 for took in pair] for pair in (alone, crowded)
+            )
             ratios.append((p_crowd / p_alone, l_crowd / l_alone))
             print(
-                f"{CROWD_CALLERS} callers among {CROWD_TOPICS} topics, {asked / CROWD_SECONDS:,.0f} requests/s: "
-                f"publish p99 {p_alone:.1f} -> {p_crowd:.1f} ms, lookup p99 {l_alone:.1f} -> {l_crowd:.1f} ms",
+                f"{CROWD_CALLERS} callers among {CROWD_TOPICS} topics, "
+                f"{asked / CROWD_SECONDS:,.0f} requests/s: publish p99 {p_alone:.1f} -> "
+                f"{p_crowd:.1f} ms, lookup p99 {l_alone:.1f} -> {l_crowd:.1f} ms",
                 flush=True,
             )
         publish, lookup = (statistics.median(column) for column in zip(*ratios, strict=True))
         print(
-            f"beside a crowd of administrators: publish p99 {publish:.1f} times, lookup p99 {lookup:.1f} times   (wanted: at most 2)",
+            f"beside a crowd of administrators: publish p99 {publish:.1f} times, lookup p99 "
+            f"{lookup:.1f} times   (wanted: at most 2)",
             flush=True,
         )
 
@@ -288,9 +339,16 @@ CASES = {"open": opening, "create": creating, "crowd": crowding}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("cases", nargs="*", choices=[*CASES, []], help="all without")
-    parser.add_argument("--open-at", nargs=3, metavar=("URL", "FIRST", "COUNT"), help="be the client of the case open")
+    parser.add_argument(
+        "--open-at",
+        nargs=3,
+        metavar=("URL", "FIRST", "COUNT"),
+        help="be the client of the case open",
+    )
     arguments = parser.parse_args()
     if arguments.open_at:
         url, first, count = arguments.open_at

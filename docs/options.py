@@ -59,8 +59,16 @@ def render() -> str:
     """The generated part of the file."""
     lines = [_BEGIN, "", "## Every option"]
     for process, config in PROCESSES.items():
-        lines += ["", f"### All of `pulsarish {process}`", "", "| option, and its variable in the environment | type | default | meaning |"]
-        lines += ["| --- | --- | --- | --- |", *(_row(process, option) for option in describe(config))]
+        lines += [
+            "",
+            f"### All of `pulsarish {process}`",
+            "",
+            "| option, and its variable in the environment | type | default | meaning |",
+        ]
+        lines += [
+            "| --- | --- | --- | --- |",
+            *(_row(process, option) for option in describe(config)),
+        ]
     return "\n".join(lines) + "\n"
 
 

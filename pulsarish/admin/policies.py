@@ -14,21 +14,33 @@ from typing import Any, ClassVar, Final, Literal
 from pulsarish.admin.transport import Names, Transport
 from pulsarish.model.errors import InvalidArgument
 
-__all__ = ["NAMESPACE", "POLICIES", "TOPIC", "Field", "Level", "Policy", "PolicyCalls", "policies_of"]
+__all__ = [
+    "NAMESPACE",
+    "POLICIES",
+    "TOPIC",
+    "Field",
+    "Level",
+    "Policy",
+    "PolicyCalls",
+    "policies_of",
+]
 
 Level = Literal["namespace", "topic"]
 NAMESPACE: Final[Level] = "namespace"
 TOPIC: Final[Level] = "topic"
 
-Unit = Literal["flag", "count", "rate", "choice", "names", "minutes", "seconds", "megabytes", "bytes"]
+Unit = Literal[
+    "flag", "count", "rate", "choice", "names", "minutes", "seconds", "megabytes", "bytes"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
     """A part of a policy's value.
 
-    ``key`` is its name in the JSON, empty when the field is the whole value. Units are those of the JSON; a megabyte is 1,048,576 bytes, as
-    in Apache Pulsar. ``option`` and ``example`` are for the command line. ``unlimited``: -1 stands for no limit.
+    ``key`` is its name in the JSON, empty when the field is the whole value. Units are those of the
+    JSON; a megabyte is 1,048,576 bytes, as in Apache Pulsar. ``option`` and ``example`` are for the
+    command line. ``unlimited``: -1 stands for no limit.
     """
 
     key: str
@@ -55,7 +67,8 @@ class Policy:
     namespace: str = ""
     topic: str = ""
     read: str = ""  # the last word of the path for reading, where it differs
-    kind: str = ""  # this field's value goes into the query: each kind is set and removed separately
+    # this field's value goes into the query: each kind is set and removed separately
+    kind: str = ""
     kind_limits: tuple[str, ...] = ()  # for each kind, the key of its limit
     topic_query: str = ""  # a topic's value goes into the query under this name
     method: str = "POST"  # the HTTP method that sets it
@@ -71,7 +84,9 @@ class Policy:
 
 
 def _limit(name: str, what: str, namespace: str, topic: str) -> Policy:
-    return Policy(name, what, (Field("", "count", "count", "0: no limit.", "100"),), namespace, topic)
+    return Policy(
+        name, what, (Field("", "count", "count", "0: no limit.", "100"),), namespace, topic
+    )
 
 
 def _rate(messages: str, size: str) -> tuple[Field, ...]:
@@ -82,11 +97,31 @@ def _rate(messages: str, size: str) -> tuple[Field, ...]:
 
 
 _PERIOD: Final = (
-    Field("ratePeriodInSecond", "period", "seconds", "How long a period is; 1s without it.", "", (), False),
-    Field("relativeToPublishRate", "relative", "flag", "Whether this is allowed on top of what is published.", "", (), False),
+    Field(
+        "ratePeriodInSecond",
+        "period",
+        "seconds",
+        "How long a period is; 1s without it.",
+        "",
+        (),
+        False,
+    ),
+    Field(
+        "relativeToPublishRate",
+        "relative",
+        "flag",
+        "Whether this is allowed on top of what is published.",
+        "",
+        (),
+        False,
+    ),
 )
 _QUOTA_KINDS: Final = ("destination_storage", "message_age")
-_QUOTA_POLICIES: Final = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
+_QUOTA_POLICIES: Final = (
+    "producer_request_hold",
+    "producer_exception",
+    "consumer_backlog_eviction",
+)
 _STRATEGIES: Final = (
     "ALWAYS_INCOMPATIBLE",
     "ALWAYS_COMPATIBLE",
@@ -104,8 +139,22 @@ POLICIES: Final[tuple[Policy, ...]] = (
         "retention",
         "how long and how much is kept that no subscription needs",
         (
-            Field("retentionTimeInMinutes", "time", "minutes", "Keep for this long.", "7d", unlimited=True),
-            Field("retentionSizeInMB", "size", "megabytes", "Size to keep of each topic.", "10GB", unlimited=True),
+            Field(
+                "retentionTimeInMinutes",
+                "time",
+                "minutes",
+                "Keep for this long.",
+                "7d",
+                unlimited=True,
+            ),
+            Field(
+                "retentionSizeInMB",
+                "size",
+                "megabytes",
+                "Size to keep of each topic.",
+                "10GB",
+                unlimited=True,
+            ),
         ),
         "retention",
         "retention",
@@ -122,10 +171,43 @@ POLICIES: Final[tuple[Policy, ...]] = (
         "backlog-quota",
         "how much backlog a topic may have, and what happens beyond it",
         (
-            Field("limitSize", "limit", "bytes", "With --type destination_storage: the size of the backlog.", "10GB", (), False, True),
-            Field("limitTime", "time", "seconds", "With --type message_age: the oldest message is at most this old.", "", (), False, True),
-            Field("policy", "policy", "choice", "What happens beyond it.", "producer_exception", _QUOTA_POLICIES),
-            Field("backlogQuotaType", "type", "choice", "What is limited; destination_storage without it.", "", _QUOTA_KINDS, False),
+            Field(
+                "limitSize",
+                "limit",
+                "bytes",
+                "With --type destination_storage: the size of the backlog.",
+                "10GB",
+                (),
+                False,
+                True,
+            ),
+            Field(
+                "limitTime",
+                "time",
+                "seconds",
+                "With --type message_age: the oldest message is at most this old.",
+                "",
+                (),
+                False,
+                True,
+            ),
+            Field(
+                "policy",
+                "policy",
+                "choice",
+                "What happens beyond it.",
+                "producer_exception",
+                _QUOTA_POLICIES,
+            ),
+            Field(
+                "backlogQuotaType",
+                "type",
+                "choice",
+                "What is limited; destination_storage without it.",
+                "",
+                _QUOTA_KINDS,
+                False,
+            ),
         ),
         "backlogQuota",
         "backlogQuota",
@@ -137,10 +219,32 @@ POLICIES: Final[tuple[Policy, ...]] = (
         "persistence",
         "how many bookies and copies a topic's ledgers have, from its next ledger on",
         (
-            Field("bookkeeperEnsemble", "ensemble", "count", "Bookies that one ledger is spread over (E).", "3"),
-            Field("bookkeeperWriteQuorum", "write-quorum", "count", "Copies of each entry (Qw).", "3"),
-            Field("bookkeeperAckQuorum", "ack-quorum", "count", "Copies on disk before a message is confirmed (Qa).", "2"),
-            Field("managedLedgerMaxMarkDeleteRate", "mark-delete-rate", "rate", "Cursor writes a second; 0: at once.", "", (), False),
+            Field(
+                "bookkeeperEnsemble",
+                "ensemble",
+                "count",
+                "Bookies that one ledger is spread over (E).",
+                "3",
+            ),
+            Field(
+                "bookkeeperWriteQuorum", "write-quorum", "count", "Copies of each entry (Qw).", "3"
+            ),
+            Field(
+                "bookkeeperAckQuorum",
+                "ack-quorum",
+                "count",
+                "Copies on disk before a message is confirmed (Qa).",
+                "2",
+            ),
+            Field(
+                "managedLedgerMaxMarkDeleteRate",
+                "mark-delete-rate",
+                "rate",
+                "Cursor writes a second; 0: at once.",
+                "",
+                (),
+                False,
+            ),
         ),
         "persistence",
         "persistence",
@@ -170,8 +274,24 @@ POLICIES: Final[tuple[Policy, ...]] = (
         "whether, and as what, a topic is made by its first producer or consumer",
         (
             Field("allowAutoTopicCreation", "allow", "flag", "Whether it is.", "on"),
-            Field("topicType", "type", "choice", "As what.", "partitioned", ("partitioned", "non-partitioned"), False),
-            Field("defaultNumPartitions", "partitions", "count", "With how many, if partitioned.", "4", (), False),
+            Field(
+                "topicType",
+                "type",
+                "choice",
+                "As what.",
+                "partitioned",
+                ("partitioned", "non-partitioned"),
+                False,
+            ),
+            Field(
+                "defaultNumPartitions",
+                "partitions",
+                "count",
+                "With how many, if partitioned.",
+                "4",
+                (),
+                False,
+            ),
         ),
         "autoTopicCreation",
     ),
@@ -188,7 +308,14 @@ POLICIES: Final[tuple[Policy, ...]] = (
         (
             Field("deleteWhileInactive", "delete", "flag", "Whether it is.", "on"),
             Field("maxInactiveDurationSeconds", "after", "seconds", "After this long.", "7d"),
-            Field("inactiveTopicDeleteMode", "mode", "choice", "Which topics count as unused.", _DELETE_MODES[0], _DELETE_MODES),
+            Field(
+                "inactiveTopicDeleteMode",
+                "mode",
+                "choice",
+                "Which topics count as unused.",
+                _DELETE_MODES[0],
+                _DELETE_MODES,
+            ),
         ),
         "inactiveTopicPolicies",
         "inactiveTopicPolicies",
@@ -196,7 +323,17 @@ POLICIES: Final[tuple[Policy, ...]] = (
     Policy(
         "subscription-types-enabled",
         "which types of subscription consumers may use",
-        (Field("", "type", "names", "All without one.", "Shared Key_Shared", ("Exclusive", "Failover", "Shared", "Key_Shared"), False),),
+        (
+            Field(
+                "",
+                "type",
+                "names",
+                "All without one.",
+                "Shared Key_Shared",
+                ("Exclusive", "Failover", "Shared", "Key_Shared"),
+                False,
+            ),
+        ),
         "subscriptionTypesEnabled",
         "subscriptionTypesEnabled",
     ),
@@ -208,11 +345,29 @@ POLICIES: Final[tuple[Policy, ...]] = (
         "compactionThreshold",
         namespace_method="PUT",
     ),
-    _limit("max-topics-per-namespace", "how many topics a namespace may have", "maxTopicsPerNamespace", ""),
-    _limit("max-producers-per-topic", "how many producers a topic may have", "maxProducersPerTopic", "maxProducers"),
-    _limit("max-consumers-per-topic", "how many consumers a topic may have", "maxConsumersPerTopic", "maxConsumers"),
     _limit(
-        "max-subscriptions-per-topic", "how many subscriptions a topic may have", "maxSubscriptionsPerTopic", "maxSubscriptionsPerTopic"
+        "max-topics-per-namespace",
+        "how many topics a namespace may have",
+        "maxTopicsPerNamespace",
+        "",
+    ),
+    _limit(
+        "max-producers-per-topic",
+        "how many producers a topic may have",
+        "maxProducersPerTopic",
+        "maxProducers",
+    ),
+    _limit(
+        "max-consumers-per-topic",
+        "how many consumers a topic may have",
+        "maxConsumersPerTopic",
+        "maxConsumers",
+    ),
+    _limit(
+        "max-subscriptions-per-topic",
+        "how many subscriptions a topic may have",
+        "maxSubscriptionsPerTopic",
+        "maxSubscriptionsPerTopic",
     ),
     _limit(
         "max-consumers-per-subscription",
@@ -264,8 +419,24 @@ POLICIES: Final[tuple[Policy, ...]] = (
         "whether shared subscriptions heed the time at which a message is to be delivered",
         (
             Field("active", "active", "flag", "Whether they do.", "on"),
-            Field("tickTime", "tick-ms", "count", "Times are rounded up to this, in milliseconds.", "1000", (), False),
-            Field("maxDeliveryDelayInMillis", "max-delay-ms", "count", "How far ahead a time may lie; 0: no limit.", "0", (), False),
+            Field(
+                "tickTime",
+                "tick-ms",
+                "count",
+                "Times are rounded up to this, in milliseconds.",
+                "1000",
+                (),
+                False,
+            ),
+            Field(
+                "maxDeliveryDelayInMillis",
+                "max-delay-ms",
+                "count",
+                "How far ahead a time may lie; 0: no limit.",
+                "0",
+                (),
+                False,
+            ),
         ),
         "delayedDelivery",
         "delayedDelivery",
@@ -336,8 +507,14 @@ class PolicyCalls:
             body = {key: part for key, part in value.items() if key != policy.kind}
         elif policy.topic_query and self._level == TOPIC:
             query, body = {policy.topic_query: str(value)}, None
-        method = policy.namespace_method if policy.namespace_method and self._level == NAMESPACE else policy.method
-        self._transport.request(method, [*self._path(resource), policy.leaf(self._level)], query=query, body=body)
+        method = (
+            policy.namespace_method
+            if policy.namespace_method and self._level == NAMESPACE
+            else policy.method
+        )
+        self._transport.request(
+            method, [*self._path(resource), policy.leaf(self._level)], query=query, body=body
+        )
 
     def remove_policy(self, resource: str, name: str, *, kind: str = "") -> None:
         """Remove the value.
@@ -347,7 +524,9 @@ class PolicyCalls:
         """
         policy = self._policy(name)
         query = {policy.kind: kind} if kind else None
-        self._transport.request("DELETE", [*self._path(resource), policy.leaf(self._level)], query=query)
+        self._transport.request(
+            "DELETE", [*self._path(resource), policy.leaf(self._level)], query=query
+        )
 
     def _policy(self, name: str) -> Policy:
         policy = _BY_NAME.get(name)

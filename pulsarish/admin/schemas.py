@@ -44,19 +44,27 @@ class Schemas:
 
         Raises ``TopicNotFound``.
         """
-        found: Records = self._transport.record("GET", *_path(topic), "schemas")["getSchemaResponses"]
+        found: Records = self._transport.record("GET", *_path(topic), "schemas")[
+            "getSchemaResponses"
+        ]
         return found
 
-    def upload(self, topic: str, type: str, definition: str = "", properties: Mapping[str, str] | None = None) -> int:  # noqa: A002
+    def upload(
+        self,
+        topic: str,
+        type: str,  # noqa: A002
+        definition: str = "",
+        properties: Mapping[str, str] | None = None,
+    ) -> int:
         """Give a topic a schema. Return its version; for an existing schema, the old version.
 
         Creates a missing topic where first use creates topics.
 
         Raises ``IncompatibleSchema``, ``InvalidSchema``, ``TopicNotFound``, ``LimitReached``.
         """
-        version: int = self._transport.record("POST", *_path(topic), "schema", body=_body(type, definition, properties))["version"][
-            "version"
-        ]
+        version: int = self._transport.record(
+            "POST", *_path(topic), "schema", body=_body(type, definition, properties)
+        )["version"]["version"]
         return version
 
     def delete(self, topic: str, *, force: bool = False) -> int:
@@ -67,7 +75,9 @@ class Schemas:
         Raises ``TopicNotFound``, ``SchemaNotFound``.
         """
         query = {"force": "true"} if force else None
-        version: int = self._transport.record("DELETE", *_path(topic), "schema", query=query)["version"]
+        version: int = self._transport.record("DELETE", *_path(topic), "schema", query=query)[
+            "version"
+        ]
         return version
 
     def compatibility(
@@ -81,8 +91,12 @@ class Schemas:
 
         Raises ``InvalidSchema``, ``TopicNotFound``.
         """
-        found = self._transport.record("POST", *_path(topic), "compatibility", body=_body(type, definition, properties))
-        return Compatibility(found["compatibility"], found["schemaCompatibilityStrategy"], found.get("reason", ""))
+        found = self._transport.record(
+            "POST", *_path(topic), "compatibility", body=_body(type, definition, properties)
+        )
+        return Compatibility(
+            found["compatibility"], found["schemaCompatibilityStrategy"], found.get("reason", "")
+        )
 
     def version_of(
         self,
@@ -95,7 +109,9 @@ class Schemas:
 
         Raises ``InvalidSchema``, ``TopicNotFound``.
         """
-        version: int = self._transport.record("POST", *_path(topic), "version", body=_body(type, definition, properties))["version"]
+        version: int = self._transport.record(
+            "POST", *_path(topic), "version", body=_body(type, definition, properties)
+        )["version"]
         return None if version < 0 else version
 
 

@@ -1,4 +1,7 @@
-"""Subscriptions of a topic. The topic's owner moves their cursors; brokers redirect the client to it."""
+"""Subscriptions of a topic.
+
+The topic's owner moves their cursors; brokers redirect the client to it.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,9 @@ class Subscriptions:
 
         ``force`` disconnects its consumers; otherwise consumers cause ``SubscriptionBusy``.
         """
-        self._transport.request("DELETE", _path(topic, subscription), query={"force": "true"} if force else None)
+        self._transport.request(
+            "DELETE", _path(topic, subscription), query={"force": "true"} if force else None
+        )
 
     def skip_messages(self, topic: str, subscription: str, count: int) -> None:
         """Acknowledge the next ``count`` messages of the backlog."""
@@ -51,13 +56,17 @@ class Subscriptions:
 
     def expire_messages(self, topic: str, subscription: str, age_seconds: int) -> None:
         """Acknowledge messages that were published more than ``age_seconds`` ago."""
-        self._transport.request("POST", [*_path(topic, subscription), "expireMessages", str(age_seconds)])
+        self._transport.request(
+            "POST", [*_path(topic, subscription), "expireMessages", str(age_seconds)]
+        )
 
     def expire_all_messages(self, topic: str, age_seconds: int) -> None:
         """Acknowledge messages that were published more than ``age_seconds`` ago, in every
         subscription of the topic.
         """
-        self._transport.request("POST", [*topic_path(topic), "all_subscription", "expireMessages", str(age_seconds)])
+        self._transport.request(
+            "POST", [*topic_path(topic), "all_subscription", "expireMessages", str(age_seconds)]
+        )
 
     def analyze_backlog(self, topic: str, subscription: str) -> Record:
         """Return statistics of the backlog, read from the log: ``entries``, ``messages``, first and
@@ -65,8 +74,17 @@ class Subscriptions:
         """
         return self._transport.record("POST", *_path(topic, subscription), "analyzeBacklog")
 
-    def reset_cursor(self, topic: str, subscription: str, *, timestamp_ms: int | None = None, position: str | None = None) -> None:
-        """Move a subscription to a publish time (milliseconds since the epoch) or a position: earliest, latest or ``LEDGER:ENTRY``."""
+    def reset_cursor(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        timestamp_ms: int | None = None,
+        position: str | None = None,
+    ) -> None:
+        """Move a subscription to a publish time (milliseconds since the epoch) or a position:
+        earliest, latest or ``LEDGER:ENTRY``.
+        """
         if (timestamp_ms is None) == (position is None):
             raise InvalidArgument("give either a timestamp or a position")
         base = [*_path(topic, subscription), "resetcursor"]
@@ -77,12 +95,16 @@ class Subscriptions:
 
     def properties(self, topic: str, subscription: str) -> dict[str, str]:
         """Return the subscription's properties."""
-        found: dict[str, str] = self._transport.record("GET", *_path(topic, subscription), "properties")
+        found: dict[str, str] = self._transport.record(
+            "GET", *_path(topic, subscription), "properties"
+        )
         return found
 
     def set_properties(self, topic: str, subscription: str, properties: Mapping[str, str]) -> None:
         """Replace the subscription's properties."""
-        self._transport.request("PUT", [*_path(topic, subscription), "properties"], body=dict(properties))
+        self._transport.request(
+            "PUT", [*_path(topic, subscription), "properties"], body=dict(properties)
+        )
 
     def explain(self, topic: str, subscription: str) -> Record:
         """Explain why a subscription makes no progress: ``state`` (active, idle, waiting),
@@ -93,7 +115,9 @@ class Subscriptions:
         """
         return self._transport.record("GET", *_path(topic, subscription), "explain")
 
-    def recover(self, topic: str, subscription: str, given_up_bookies: Sequence[str] = ()) -> Record:
+    def recover(
+        self, topic: str, subscription: str, given_up_bookies: Sequence[str] = ()
+    ) -> Record:
         """Recover a subscription whose cursor ledger is lost.
 
         Return the mark-delete position after which it delivers again.
@@ -114,7 +138,9 @@ class Subscriptions:
         ``x-pulsar-partition-key``, ``x-pulsar-publish-time`` and ``x-pulsar-property``, the last as
         JSON.
         """
-        return self._transport.exchange("GET", [*_path(topic, subscription), "position", str(number)])
+        return self._transport.exchange(
+            "GET", [*_path(topic, subscription), "position", str(number)]
+        )
 
 
 def _path(topic: str, subscription: str) -> Names:

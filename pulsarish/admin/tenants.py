@@ -26,13 +26,21 @@ class Tenants:
         """Return ``adminRoles`` and ``allowedClusters``. Raises ``NotFound``."""
         return self._transport.record("GET", "tenants", tenant)
 
-    def create(self, tenant: str, *, admin_roles: Sequence[str] = (), allowed_clusters: Sequence[str] = ()) -> None:
+    def create(
+        self, tenant: str, *, admin_roles: Sequence[str] = (), allowed_clusters: Sequence[str] = ()
+    ) -> None:
         """Create a tenant. Raises ``AlreadyExists``."""
-        self._transport.request("PUT", ["tenants", tenant], body=_body(admin_roles, allowed_clusters))
+        self._transport.request(
+            "PUT", ["tenants", tenant], body=_body(admin_roles, allowed_clusters)
+        )
 
-    def update(self, tenant: str, *, admin_roles: Sequence[str], allowed_clusters: Sequence[str]) -> None:
+    def update(
+        self, tenant: str, *, admin_roles: Sequence[str], allowed_clusters: Sequence[str]
+    ) -> None:
         """Replace both lists. Raises ``NotFound``."""
-        self._transport.request("POST", ["tenants", tenant], body=_body(admin_roles, allowed_clusters))
+        self._transport.request(
+            "POST", ["tenants", tenant], body=_body(admin_roles, allowed_clusters)
+        )
 
     def delete(self, tenant: str) -> None:
         """Delete a tenant. Raises ``NotEmpty`` if it has namespaces."""

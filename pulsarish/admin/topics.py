@@ -34,7 +34,13 @@ class Topics(PolicyCalls):
         return topic_path(resource)
 
     def list(
-        self, namespace: str = "public/default", *, bundle: str = "", after: str = "", limit: int | None = None, persistent: bool = True
+        self,
+        namespace: str = "public/default",
+        *,
+        bundle: str = "",
+        after: str = "",
+        limit: int | None = None,
+        persistent: bool = True,
     ) -> Names:
         """Return full names, one for each partition.
 
@@ -44,16 +50,38 @@ class Topics(PolicyCalls):
         have them loaded.
         """
         query = {"bundle": bundle} if bundle else None
-        return self._transport.pages(_DOMAINS[persistent], *namespace_path(namespace)[1:], after=after, limit=limit, query=query)
+        return self._transport.pages(
+            _DOMAINS[persistent],
+            *namespace_path(namespace)[1:],
+            after=after,
+            limit=limit,
+            query=query,
+        )
 
     def list_partitioned(
-        self, namespace: str = "public/default", *, after: str = "", limit: int | None = None, persistent: bool = True
+        self,
+        namespace: str = "public/default",
+        *,
+        after: str = "",
+        limit: int | None = None,
+        persistent: bool = True,
     ) -> Names:
         """Return the full names of partitioned topics, without their partitions."""
-        return self._transport.pages(_DOMAINS[persistent], *namespace_path(namespace)[1:], "partitioned", after=after, limit=limit)
+        return self._transport.pages(
+            _DOMAINS[persistent],
+            *namespace_path(namespace)[1:],
+            "partitioned",
+            after=after,
+            limit=limit,
+        )
 
-    def create(self, topic: str, *, partitions: int = 0, properties: Mapping[str, str] | None = None) -> None:
-        """Create a topic. ``partitions`` 0 makes a topic without partitions. Raises ``AlreadyExists``."""
+    def create(
+        self, topic: str, *, partitions: int = 0, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic.
+
+        ``partitions`` 0 makes a topic without partitions. Raises ``AlreadyExists``.
+        """
         path, noted = topic_path(topic), dict(properties or {})
         if partitions:
             body = {"partitions": partitions, "properties": noted} if noted else partitions
@@ -68,11 +96,18 @@ class Topics(PolicyCalls):
         are more partitions than a broker deletes in 30 s. A second call continues there.
         """
         partitions = ["partitions"] if self.partitions(topic) else []
-        self._transport.request("DELETE", [*topic_path(topic), *partitions], query={"force": "true"} if force else None)
+        self._transport.request(
+            "DELETE", [*topic_path(topic), *partitions], query={"force": "true"} if force else None
+        )
 
     def partitions(self, topic: str) -> int:
-        """Return the number of partitions; 0 for a topic without partitions. Raises ``TopicNotFound``."""
-        return int(self._transport.record("GET", *topic_path(topic), "partitions").get("partitions", 0))
+        """Return the number of partitions; 0 for a topic without partitions.
+
+        Raises ``TopicNotFound``.
+        """
+        return int(
+            self._transport.record("GET", *topic_path(topic), "partitions").get("partitions", 0)
+        )
 
     def update_partitions(self, topic: str, partitions: int) -> None:
         """Add partitions to a partitioned topic.
@@ -82,12 +117,19 @@ class Topics(PolicyCalls):
         self._transport.request("POST", [*topic_path(topic), "partitions"], body=partitions)
 
     def create_missed_partitions(self, topic: str) -> None:
-        """Create partitions that are missing because creating or growing the topic was interrupted."""
+        """Create partitions that are missing because creating or growing the topic was
+        interrupted.
+        """
         self._transport.request("POST", [*topic_path(topic), "createMissedPartitions"])
 
     def properties(self, topic: str) -> dict[str, str]:
         """Return the topic's properties."""
-        return {name: str(value) for name, value in self._transport.record("GET", *topic_path(topic), "properties").items()}
+        return {
+            name: str(value)
+            for name, value in self._transport.record(
+                "GET", *topic_path(topic), "properties"
+            ).items()
+        }
 
     def update_properties(self, topic: str, properties: Mapping[str, str]) -> None:
         """Set these properties; other properties stay."""
@@ -128,14 +170,21 @@ class Topics(PolicyCalls):
         ``metadata``: add each ledger's record, as JSON in a text, ``creationDate`` of the topic
         (milliseconds since the epoch), and ``trimmedPosition``, the last entry that was trimmed.
         """
-        return self._transport.record("GET", *topic_path(topic), "internalStats", query={"metadata": "true"} if metadata else None)
+        return self._transport.record(
+            "GET",
+            *topic_path(topic),
+            "internalStats",
+            query={"metadata": "true"} if metadata else None,
+        )
 
     def partitioned_internal_stats(self, topic: str) -> Record:
         """Return the logs of a partitioned topic's partitions, in ``partitions``."""
         return self._transport.record("GET", *topic_path(topic), "partitioned-internalStats")
 
     def internal_info(self, topic: str) -> Record:
-        """Return a topic's ledgers and cursors from metadata, without a broker that has it loaded."""
+        """Return a topic's ledgers and cursors from metadata, without a broker that has it
+        loaded.
+        """
         return self._transport.record("GET", *topic_path(topic), "internal-info")
 
     def lookup(self, topic: str) -> Record:
@@ -165,9 +214,13 @@ class Topics(PolicyCalls):
 
         Headers as in ``Subscriptions.peek_message``. Raises ``NoSuchEntry``.
         """
-        return self._transport.exchange("GET", [*topic_path(topic), "ledger", str(ledger_id), "entry", str(entry_id)])
+        return self._transport.exchange(
+            "GET", [*topic_path(topic), "ledger", str(ledger_id), "entry", str(entry_id)]
+        )
 
-    def examine_message(self, topic: str, *, initial_position: str = "latest", number: int = 1) -> Answer:
+    def examine_message(
+        self, topic: str, *, initial_position: str = "latest", number: int = 1
+    ) -> Answer:
         """Return the ``number``-th entry (from 1) from the ``earliest`` or the ``latest`` on,
         acknowledged or not.
         """
@@ -185,7 +238,13 @@ class Topics(PolicyCalls):
         self._transport.request("PUT", [*topic_path(topic), "unload"])
 
     def skip_lost(
-        self, topic: str, ledger_id: int, *, first_entry: int = 0, last_entry: int | None = None, given_up_bookies: Sequence[str] = ()
+        self,
+        topic: str,
+        ledger_id: int,
+        *,
+        first_entry: int = 0,
+        last_entry: int | None = None,
+        given_up_bookies: Sequence[str] = (),
     ) -> Record:
         """Skip entries of a closed ledger that are lost; without ``last_entry``, up to the ledger's
         end.
@@ -194,7 +253,12 @@ class Topics(PolicyCalls):
         answer so. Returns what was recorded. Raises ``NotAllowed`` when an entry can be read,
         ``EntryUnknown`` naming bookies that may have one.
         """
-        body = {"ledgerId": ledger_id, "firstEntry": first_entry, "lastEntry": last_entry, "givenUpBookies": list(given_up_bookies)}
+        body = {
+            "ledgerId": ledger_id,
+            "firstEntry": first_entry,
+            "lastEntry": last_entry,
+            "givenUpBookies": list(given_up_bookies),
+        }
         return self._transport.record("POST", *topic_path(topic), "skipLost", body=body)
 
     def terminate(self, topic: str) -> Record:

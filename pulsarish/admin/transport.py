@@ -29,7 +29,16 @@ from pulsarish.model.errors import (
 )
 from pulsarish.model.topic_name import TopicName
 
-__all__ = ["Answer", "Ids", "Names", "Record", "Records", "Transport", "namespace_path", "topic_path"]
+__all__ = [
+    "Answer",
+    "Ids",
+    "Names",
+    "Record",
+    "Records",
+    "Transport",
+    "namespace_path",
+    "topic_path",
+]
 
 Record = dict[str, Any]
 """A JSON object as the broker returns it, with Apache Pulsar's names."""
@@ -81,7 +90,13 @@ class Transport:
         self.timeout_seconds = timeout_seconds
 
     def request(
-        self, method: str, path: Sequence[str], *, query: Mapping[str, str] | None = None, body: object = None, root: str = "/admin/v2"
+        self,
+        method: str,
+        path: Sequence[str],
+        *,
+        query: Mapping[str, str] | None = None,
+        body: object = None,
+        root: str = "/admin/v2",
     ) -> Any:
         """Send one request and follow redirects.
 
@@ -99,11 +114,19 @@ class Transport:
         return json.loads(payload) if payload else None
 
     def exchange(
-        self, method: str, path: Sequence[str], *, query: Mapping[str, str] | None = None, body: object = None, root: str = "/admin/v2"
+        self,
+        method: str,
+        path: Sequence[str],
+        *,
+        query: Mapping[str, str] | None = None,
+        body: object = None,
+        root: str = "/admin/v2",
     ) -> Answer:
         """Send one request like :meth:`request`, for answers that are not JSON."""
         if "" in path:  # otherwise the path of another resource, which the broker would answer for
-            raise InvalidArgument(f"the name after {'/'.join(path[: path.index('')])!r} is empty; give one")
+            raise InvalidArgument(
+                f"the name after {'/'.join(path[: path.index('')])!r} is empty; give one"
+            )
         target = root + "/" + "/".join(urllib.parse.quote(part, safe="") for part in path)
         if query:
             target += "?" + urllib.parse.urlencode(query)
@@ -113,7 +136,10 @@ class Transport:
         redirects = 0
         while status in (302, 307):
             if redirects == _REDIRECTS_MAX:
-                raise ServiceNotReady(f"{method} {target} was redirected {redirects} times; the topic is on the move, try again")
+                raise ServiceNotReady(
+                    f"{method} {target} was redirected {redirects} times; the topic is on the "
+                    "move, try again"
+                )
             redirects += 1
             parts = urllib.parse.urlsplit(headers.get("location", ""))
             host, port = parts.hostname or host, parts.port or port
@@ -123,12 +149,22 @@ class Transport:
             raise _error(status, headers, _reason(payload, status, method, target))
         return Answer(headers, payload)
 
-    def pages(self, *path: str, after: str = "", limit: int | None = None, query: Mapping[str, str] | None = None) -> Names:
+    def pages(
+        self,
+        *path: str,
+        after: str = "",
+        limit: int | None = None,
+        query: Mapping[str, str] | None = None,
+    ) -> Names:
         """Return the names of a list that come after ``after``, at most ``limit``."""
-        page = ({"after": after} if after else {}) | ({"limit": str(limit)} if limit is not None else {})
+        page = ({"after": after} if after else {}) | (
+            {"limit": str(limit)} if limit is not None else {}
+        )
         return [str(item) for item in self.request("GET", path, query={**(query or {}), **page})]
 
-    def record(self, method: str, *path: str, query: Mapping[str, str] | None = None, body: object = None) -> Record:
+    def record(
+        self, method: str, *path: str, query: Mapping[str, str] | None = None, body: object = None
+    ) -> Record:
         return _as_record(self.request(method, path, query=query, body=body))
 
     def records(self, *path: str) -> Records:
@@ -137,7 +173,9 @@ class Transport:
     def text(self, *path: str) -> str:
         return self.exchange("GET", path).payload.decode()
 
-    def _first(self, method: str, target: str, data: bytes | None) -> tuple[int, dict[str, str], bytes]:
+    def _first(
+        self, method: str, target: str, data: bytes | None
+    ) -> tuple[int, dict[str, str], bytes]:
         """Return the answer of the first broker that can be reached.
 
         The next request tries that broker first.
@@ -151,30 +189,54 @@ class Transport:
                 continue
             self._addresses.insert(0, self._addresses.pop(index))
             return answer
-        raise ConnectError(f"{'; '.join(failures)}; is a broker running there, is --admin-url (PULSARISH_ADMIN_URL) right?")
+        raise ConnectError(
+            f"{'; '.join(failures)}; is a broker running there, is --admin-url "
+            "(PULSARISH_ADMIN_URL) right?"
+        )
 
-    def _once(self, host: str, port: int, method: str, target: str, data: bytes | None) -> tuple[int, dict[str, str], bytes]:
+    def _once(
+        self, host: str, port: int, method: str, target: str, data: bytes | None
+    ) -> tuple[int, dict[str, str], bytes]:
         connection = http.client.HTTPConnection(host, port, timeout=self.timeout_seconds)
         try:
             connection.connect()
         except OSError as error:
-            raise ConnectError(f"no broker answers at http://{_host(host)}:{port}: {error}") from None
+            raise ConnectError(
+                f"no broker answers at http://{_host(host)}:{port}: {error}"
+            ) from None
         try:
-            connection.request(method, target, data, {"Content-Type": "application/json"} if data is not None else {})
+            connection.request(
+                method,
+                target,
+                data,
+                {"Content-Type": "application/json"} if data is not None else {},
+            )
             response = connection.getresponse()
-            return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
+            return (
+                response.status,
+                {name.lower(): value for name, value in response.getheaders()},
+                response.read(),
+            )
         except TimeoutError:
-            raise Timeout(f"http://{_host(host)}:{port} did not answer {method} {target} within {self.timeout_seconds:g} s") from None
+            raise Timeout(
+                f"http://{_host(host)}:{port} did not answer {method} {target} within "
+                f"{self.timeout_seconds:g} s"
+            ) from None
         except http.client.HTTPException as error:
             if isinstance(error, OSError):
-                raise ServiceNotReady(f"http://{_host(host)}:{port} hung up before it answered {method} {target}; try again") from None
+                raise ServiceNotReady(
+                    f"http://{_host(host)}:{port} hung up before it answered {method} {target}; "
+                    "try again"
+                ) from None
             raise ConnectError(
-                f"what listens at {_host(host)}:{port} does not speak HTTP; give a broker's HTTP address, port 8080 or its like"
+                f"what listens at {_host(host)}:{port} does not speak HTTP; give a broker's HTTP "
+                "address, port 8080 or its like"
             ) from None
         except OSError as error:
             # Do not send it to another broker: it is unknown whether this one has executed it.
             raise ServiceNotReady(
-                f"http://{_host(host)}:{port} broke off while it answered {method} {target} ({error}); try again"
+                f"http://{_host(host)}:{port} broke off while it answered {method} {target} "
+                f"({error}); try again"
             ) from None
         finally:
             connection.close()
@@ -202,7 +264,9 @@ def _host(host: str) -> str:
 
 
 def _bad_url(url: str) -> InvalidConfiguration:
-    return InvalidConfiguration(f"admin url {url!r} must look like http://host:8080 or http://host1:8080,host2:8080")
+    return InvalidConfiguration(
+        f"admin url {url!r} must look like http://host:8080 or http://host1:8080,host2:8080"
+    )
 
 
 def _address(text: str, url: str) -> tuple[str, int]:
@@ -218,14 +282,20 @@ def _address(text: str, url: str) -> tuple[str, int]:
 
 def _as_record(value: Any) -> Record:
     if not isinstance(value, dict):
-        raise UnknownError(f"the broker answered {type(value).__name__} where a record was expected")
+        raise UnknownError(
+            f"the broker answered {type(value).__name__} where a record was expected"
+        )
     return value
 
 
 def _error(status: int, headers: Mapping[str, str], reason: str) -> PulsarishError:
     """Return the error that the broker named, or the class that fits the status best."""
     code = headers.get(_ERROR_CODE_HEADER, "")
-    return error_from_code(int(code), reason) if code.isdecimal() else _ERRORS.get(status, UnknownError)(reason)
+    return (
+        error_from_code(int(code), reason)
+        if code.isdecimal()
+        else _ERRORS.get(status, UnknownError)(reason)
+    )
 
 
 def _reason(payload: bytes, status: int, method: str, target: str) -> str:

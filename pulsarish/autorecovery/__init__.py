@@ -1,1 +1,3 @@
-"""The repair of lost copies: an elected auditor finds under-replicated ledgers, replication workers repair them."""
+"""The repair of lost copies: an elected auditor finds under-replicated ledgers, replication workers
+repair them.
+"""

@@ -1,11 +1,13 @@
 """Which bookies are lost (rules 7 and 19). No I/O, no clock, no chance.
 
-A bookie is an instance id. One that comes back without its data has a new id, and the old one stays away. A bookie is lost once it has
-not been registered for the grace time. The time counts from when the bookie was first missed. It starts again when the metadata come
-back, because no bookie could register while they were away.
+A bookie is an instance id. One that comes back without its data has a new id, and the old one stays
+away. A bookie is lost once it has not been registered for the grace time. The time counts from when
+the bookie was first missed. It starts again when the metadata come back, because no bookie could
+register while they were away.
 
-When more than a share of all bookies is gone at once, something else is probably wrong, and copying everything to the few bookies that
-are left would make it worse. Then no bookie counts as lost until an operator gives bookies up by name.
+When more than a share of all bookies is gone at once, something else is probably wrong, and copying
+everything to the few bookies that are left would make it worse. Then no bookie counts as lost until
+an operator gives bookies up by name.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ class AbsentBookies:
         self._present = present
 
     def know(self, members: Iterable[str], now: float) -> None:
-        """These exist or existed: one that is not registered is missed from now on, if it was not before."""
+        """These exist or existed: one that is not registered is missed from now on, if it was not
+        before.
+        """
         for member in members:
             if member not in self._present:
                 self._since.setdefault(member, now)
@@ -49,7 +53,11 @@ class AbsentBookies:
     def forget(self, keep: Iterable[str]) -> None:
         """Forget all absent bookies besides these, because no ledger names any other one."""
         kept = dict.fromkeys(keep)
-        self._since = {member: since for member, since in self._since.items() if member in kept or member in self._given_up}
+        self._since = {
+            member: since
+            for member, since in self._since.items()
+            if member in kept or member in self._given_up
+        }
 
     def decommissioned(self, members: Iterable[str]) -> None:
         """No ledger names these any more, and they do not come back."""
@@ -85,12 +93,21 @@ class AbsentBookies:
         return [member for member in known if self.state_of(member, now) is MemberState.LOST]
 
     def away_since(self, member: str) -> float | None:
-        """Since when a bookie has been missed without a break, as far as is known; ``None``: it is not."""
+        """Since when a bookie has been missed without a break, as far as is known; ``None``: it is
+        not.
+        """
         return self._since.get(member)
 
     def gone(self, now: float) -> list[str]:
-        """Return the bookies beyond the grace time that no operator has given up, in order. They may be too many to count as lost."""
-        return [member for member in sorted(self._since) if member not in self._given_up and self._over(member, now)]
+        """Return the bookies beyond the grace time that no operator has given up, in order.
+
+        They may be too many to count as lost.
+        """
+        return [
+            member
+            for member in sorted(self._since)
+            if member not in self._given_up and self._over(member, now)
+        ]
 
     def too_many(self, now: float) -> bool:
         """Whether too many are gone, so that an operator must decide."""
@@ -98,7 +115,9 @@ class AbsentBookies:
         return gone > self._share_max * (gone + len(self._present))
 
     def check(self) -> None:
-        assert not any(member in self._present for member in self._since), "a bookie is registered and missed"
+        assert not any(member in self._present for member in self._since), (
+            "a bookie is registered and missed"
+        )
 
     def _over(self, member: str, now: float) -> bool:
         since = self._since.get(member)

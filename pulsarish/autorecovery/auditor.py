@@ -1,8 +1,9 @@
 """The auditor: finds what is lost and publishes which ledgers lack copies. It copies nothing.
 
-It looks through all ledgers page by page at a bounded rate, and only when there is a reason: a bookie was lost, or a long time has passed.
-It publishes by merging into what is there, so two auditors for a moment do no harm; and it publishes nothing more while very many ledgers
-wait to be repaired already.
+It looks through all ledgers page by page at a bounded rate, and only when there is a reason: a
+bookie was lost, or a long time has passed. It publishes by merging into what is there, so two
+auditors for a moment do no harm; and it publishes nothing more while very many ledgers wait to be
+repaired already.
 """
 
 from __future__ import annotations
@@ -35,9 +36,16 @@ _LOOK_AGAIN_SECONDS = 5.0
 
 
 async def read_cookies(records: Records) -> list[Cookie]:
-    """Those of all bookies that there ever were and that are not decommissioned. Raises ``MetadataUnavailable``, ``CorruptData``."""
+    """Those of all bookies that there ever were and that are not decommissioned.
+
+    Raises ``MetadataUnavailable``, ``CorruptData``.
+    """
     names = await records.children(paths.COOKIES)
-    found = await records.get_many([f"{paths.COOKIES}/{name}" for name in names], Cookie) if names else []
+    found = (
+        await records.get_many([f"{paths.COOKIES}/{name}" for name in names], Cookie)
+        if names
+        else []
+    )
     return [row[0] for row in found if row is not None]
 
 
@@ -55,7 +63,10 @@ class AuditorCounts:
 
 
 class Auditor:
-    """Runs on every candidate and works where it is elected. ``waiting_count`` says how many ledgers wait to be repaired."""
+    """Runs on every candidate and works where it is elected.
+
+    ``waiting_count`` says how many ledgers wait to be repaired.
+    """
 
     def __init__(
         self,
@@ -69,7 +80,9 @@ class Auditor:
     ) -> None:
         self.counts = AuditorCounts()
         self.stalled_by: tuple[str, ...] = ()
-        """Bookies that are gone and do not count as lost, because they are too many: an operator must decide."""
+        """Bookies that are gone and do not count as lost, because they are too many: an operator
+        must decide.
+        """
         self._world = world
         self._options = options
         self._records = records
@@ -104,12 +117,16 @@ class Auditor:
             except PulsarishError as error:
                 _log.warning("the look through all ledgers begins again later", reason=error)
             except Exception as error:  # noqa: BLE001  # of one ledger or bookie: each auditor after the other would end by it
-                self._world.tasks.contain("auditor", error, Scope(ScopeKind.TASK, "a look through all ledgers"))
+                self._world.tasks.contain(
+                    "auditor", error, Scope(ScopeKind.TASK, "a look through all ledgers")
+                )
 
     async def _look(self) -> None:
         now, options = self._world.clock.monotonic(), self._options
         if self._core is None:
-            self._absences.know([cookie.instance_id for cookie in await read_cookies(self._records)], now)
+            self._absences.know(
+                [cookie.instance_id for cookie in await read_cookies(self._records)], now
+            )
             self._core = AuditorCore(
                 delay_seconds=options.lost_bookie_recovery_delay_seconds,
                 bookie_check_seconds=options.auditor_periodic_bookie_check_interval_seconds,
@@ -127,7 +144,8 @@ class Auditor:
         gone = tuple(self._absences.gone(now)) if self._absences.too_many(now) else ()
         if gone and gone != self.stalled_by:
             _log.error(
-                "too many bookies are gone at once, and nothing is copied before an operator gives them up or brings them back",
+                "too many bookies are gone at once, and nothing is copied before an operator "
+                "gives them up or brings them back",
                 bookies=gone,
                 share_max=self._options.lost_bookies_share_max,
                 command="pulsarish bookies decommission ID",
@@ -149,21 +167,28 @@ class Auditor:
             for start in range(0, len(branch), options.auditor_page_ledgers):
                 page = branch[start : start + options.auditor_page_ledgers]
                 if not await self._may_go_on():
-                    _log.info("the look through all ledgers ends early: this is not the auditor any more")
+                    _log.info(
+                        "the look through all ledgers ends early: this is not the auditor any more"
+                    )
                     return False
                 page_began = clock.monotonic()
                 await self._audit(page, walk, named, unanswered)
                 took = clock.monotonic() - page_began
                 await clock.sleep(max(0.0, len(page) / options.auditor_ledgers_per_second - took))
         await self._note_given_up(away, named)
-        self._absences.forget([*named, *(cookie.instance_id for cookie in await read_cookies(self._records))])
+        self._absences.forget(
+            [*named, *(cookie.instance_id for cookie in await read_cookies(self._records))]
+        )
         self.counts.walks += 1
         self.counts.last_walk_seconds = clock.monotonic() - began
         self.counts.walk_ends_ms = clock.wall_ms()
         self._next_look = clock.monotonic() + _LOOK_AGAIN_SECONDS
         for member, reason in unanswered.items():
             _log.warning(
-                "a bookie did not say which entries of some ledgers it holds; the next look asks again", bookie=member, reason=reason
+                "a bookie did not say which entries of some ledgers it holds; the next look asks "
+                "again",
+                bookie=member,
+                reason=reason,
             )
         _log.info(
             "looked through all ledgers",
@@ -173,27 +198,41 @@ class Auditor:
         return True
 
     async def _may_go_on(self) -> bool:
-        """Wait while very many ledgers wait to be repaired already; whether this is the auditor still."""
+        """Wait while very many ledgers wait to be repaired already; whether this is the auditor
+        still.
+        """
         while self.is_active and self._waiting_count() >= self._options.underreplicated_ledgers_max:
             await self._world.clock.sleep(self._options.auditor_check_interval_seconds)
         return self.is_active
 
-    async def _audit(self, page: Sequence[int], walk: Walk, named: dict[str, None], unanswered: dict[str, str]) -> None:
+    async def _audit(
+        self, page: Sequence[int], walk: Walk, named: dict[str, None], unanswered: dict[str, str]
+    ) -> None:
         now = self._world.clock.monotonic()
-        for found in await self._records.get_many([paths.ledger(ledger_id) for ledger_id in page], LedgerMetadata):
+        for found in await self._records.get_many(
+            [paths.ledger(ledger_id) for ledger_id in page], LedgerMetadata
+        ):
             if found is None:
                 continue  # deleted meanwhile
             metadata = found[0]
             self.counts.ledgers_checked += 1
-            members = list(dict.fromkeys(member for segment in metadata.segments for member in segment.members))
+            members = list(
+                dict.fromkeys(member for segment in metadata.segments for member in segment.members)
+            )
             named.update(dict.fromkeys(members))
-            missing_members = [member for member in members if self._absences.state_of(member, now) is MemberState.LOST]
+            missing_members = [
+                member
+                for member in members
+                if self._absences.state_of(member, now) is MemberState.LOST
+            ]
             if walk.asks_bookies and metadata.state is LedgerState.CLOSED:
                 there = [member for member in members if member not in missing_members]
                 gaps = await self._ledgers.find_missing_copies(metadata, there)
                 missing_members += gaps.missing
                 unanswered.update(gaps.unanswered)
-                await self._world.clock.sleep(gaps.asked_count / self._options.auditor_asked_entries_per_second)
+                await self._world.clock.sleep(
+                    gaps.asked_count / self._options.auditor_asked_entries_per_second
+                )
             missing_members += await self._ledgers.in_limbo(
                 metadata.ledger_id, [member for member in members if member not in missing_members]
             )
@@ -205,11 +244,15 @@ class Auditor:
 
     # -- bookies that an operator gave up
 
-    async def _note_given_up(self, away: Mapping[str, float | None], named: dict[str, None]) -> None:
-        """Say that all ledgers were looked through for them; forget those that none names any more, their cookies too.
+    async def _note_given_up(
+        self, away: Mapping[str, float | None], named: dict[str, None]
+    ) -> None:
+        """Say that all ledgers were looked through for them; forget those that none names any more,
+        their cookies too.
 
         Args:
-            away: those who were lost when the look began, and since when. Of one that was there since, the look may have missed a ledger.
+            away: those who were lost when the look began, and since when. Of one that was there
+                since, the look may have missed a ledger.
         """
         for member, since in away.items():
             path = paths.given_up(member)
@@ -219,8 +262,14 @@ class Auditor:
             if member in named:
                 _ = await self._records.update(path, GivenUpBookie, self._walked)
                 continue
-            registered = await self._records.get(paths.bookie(found[0].bookie_id), BookieRegistration)
-            if since is None or self._absences.away_since(member) != since or (registered and registered[0].instance_id == member):
+            registered = await self._records.get(
+                paths.bookie(found[0].bookie_id), BookieRegistration
+            )
+            if (
+                since is None
+                or self._absences.away_since(member) != since
+                or (registered and registered[0].instance_id == member)
+            ):
                 continue
             cookie = await self._records.get(paths.cookie(found[0].bookie_id), Cookie)
             try:
@@ -238,7 +287,9 @@ class Auditor:
         return msgspec.structs.replace(record, walked_ms=self._world.clock.wall_ms())
 
     def look_again(self, members: Sequence[str]) -> None:
-        """These were given up and nothing waits to be repaired any more: see whether any ledger still names them."""
+        """These were given up and nothing waits to be repaired any more: see whether any ledger
+        still names them.
+        """
         if self._core is not None and self._world.clock.monotonic() >= self._next_look:
             for member in members:
                 self._core.look_again(member)

@@ -10,8 +10,11 @@ __all__ = ["AuditorCore", "Walk"]
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """One look through all ledgers. ``limbo``: bookies that may have lost entries, and for which time; ``asks_bookies``: members are asked
-    for entries too."""
+    """One look through all ledgers.
+
+    ``limbo``: bookies that may have lost entries, and for which time; ``asks_bookies``: members are
+    asked for entries too.
+    """
 
     reason: str
     lost: tuple[str, ...]
@@ -22,20 +25,32 @@ class Walk:
 class AuditorCore:
     """The plan of one term of office. Times are of a monotonic clock, in seconds."""
 
-    def __init__(self, *, delay_seconds: float, bookie_check_seconds: float, entry_check_seconds: float, now: float) -> None:
+    def __init__(
+        self,
+        *,
+        delay_seconds: float,
+        bookie_check_seconds: float,
+        entry_check_seconds: float,
+        now: float,
+    ) -> None:
         self._bookie_check_seconds = bookie_check_seconds
         self._entry_check_seconds = entry_check_seconds
-        # The first look finds bookies that were lost before this term, after a grace time, as for all others.
+        # The first look finds bookies that were lost before this term, after a grace time, as for
+        # all others.
         self._bookie_check_due = now + delay_seconds
         self._entry_check_due = now + entry_check_seconds
         self._audited: dict[str, None] = {}
         self._audited_limbos: dict[str, int] = {}
 
     def due(self, lost: Sequence[str], limbo: Mapping[str, int], now: float) -> Walk | None:
-        """Why all ledgers are to be looked through now, if they are. ``lost`` and ``limbo``: everybody who is so now, the latter with the
-        number of times."""
+        """Why all ledgers are to be looked through now, if they are.
+
+        ``lost`` and ``limbo``: everybody who is so now, the latter with the number of times.
+        """
         new = [member for member in lost if member not in self._audited]
-        doubtful = [member for member, times in limbo.items() if self._audited_limbos.get(member) != times]
+        doubtful = [
+            member for member, times in limbo.items() if self._audited_limbos.get(member) != times
+        ]
         both = tuple(lost), dict(limbo)
         if now >= self._entry_check_due:
             return Walk("it is time to ask the bookies", *both, asks_bookies=True)
@@ -48,7 +63,10 @@ class AuditorCore:
         return None
 
     def walked(self, walk: Walk, now: float) -> None:
-        """Note that a walk has ended. Ledgers of bookies that were lost after its beginning are looked for again."""
+        """Note that a walk has ended.
+
+        Ledgers of bookies that were lost after its beginning are looked for again.
+        """
         self._audited = dict.fromkeys(walk.lost)
         self._audited_limbos = dict(walk.limbo)
         self._bookie_check_due = now + self._bookie_check_seconds

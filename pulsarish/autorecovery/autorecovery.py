@@ -1,7 +1,8 @@
-"""Auditor and replication worker of one process, put together: a process of their own, or hosted in a bookie.
+"""Auditor and replication worker of one process, put together: a process of their own, or hosted in
+a bookie.
 
-Any number of them may run in a cluster. They own nothing: the missing copies are recorded in the metadata, and any live one goes on with
-them.
+Any number of them may run in a cluster. They own nothing: the missing copies are recorded in the
+metadata, and any live one goes on with them.
 """
 
 from __future__ import annotations
@@ -46,13 +47,25 @@ class AutoRecovery:
         self._world = world
         self._options = options
         self._ledgers = LedgerClient(world, options.ledger)
-        self._records = records = Records(world.metadata, world.clock, world.random, guard=self._ledgers.age)
-        self._absences = AbsentBookies(options.lost_bookie_recovery_delay_seconds, options.lost_bookies_share_max)
+        self._records = records = Records(
+            world.metadata, world.clock, world.random, guard=self._ledgers.age
+        )
+        self._absences = AbsentBookies(
+            options.lost_bookie_recovery_delay_seconds, options.lost_bookies_share_max
+        )
         rate = ByteRate(world.clock, options.replication_rate_bytes)
         repair = self._ledgers.repair(self._state_of, rate.take, options.replication_batch_bytes)
         self.election = Election(world, records, paths.auditor(), name)
         self.worker = ReplicationWorker(world, options, records, repair, name)
-        self.auditor = Auditor(world, options, records, self._ledgers, self._absences, self.election, lambda: self.worker.backlog.count)
+        self.auditor = Auditor(
+            world,
+            options,
+            records,
+            self._ledgers,
+            self._absences,
+            self.election,
+            lambda: self.worker.backlog.count,
+        )
         self._given_up: list[str] = []
         self._given_up_changed = asyncio.Event()
         self._stopped = False
@@ -62,7 +75,9 @@ class AutoRecovery:
         self._records.listen(self._session_changed)
         await self._ledgers.start()
         self._look_at_bookies()
-        _ = run_in_background(self._world.tasks, self._world.clock, "given-up bookies", self._watch_given_up)
+        _ = run_in_background(
+            self._world.tasks, self._world.clock, "given-up bookies", self._watch_given_up
+        )
         _ = run_in_background(self._world.tasks, self._world.clock, "lost bookies", self._run)
         self.election.start()
         self.auditor.start()
@@ -78,13 +93,18 @@ class AutoRecovery:
             async with self._world.clock.timeout(_STOP_SECONDS):
                 await self.worker.stop()
         except TimeoutError:
-            _log.info("stopped while ledgers were being repaired; other workers begin with them again")
+            _log.info(
+                "stopped while ledgers were being repaired; other workers begin with them again"
+            )
         await self._ledgers.close()
 
     def unwell_reason(self) -> str:
         """What an operator should know at once; empty when there is nothing."""
         if self.auditor.stalled_by:
-            return f"too many bookies are gone at once ({', '.join(self.auditor.stalled_by)}): give them up, or bring them back"
+            return (
+                f"too many bookies are gone at once ({', '.join(self.auditor.stalled_by)}): "
+                "give them up, or bring them back"
+            )
         return ""
 
     # -- who is lost
@@ -116,8 +136,9 @@ class AutoRecovery:
             await self._world.clock.sleep(self._options.auditor_check_interval_seconds)
 
     async def _watch_given_up(self) -> None:
-        """Know who is given up, and who ever was: of one that was gone before this node began, nothing else tells, and without it too many
-        that are gone at once would look like few."""
+        """Know who is given up, and who ever was: of one that was gone before this node began,
+        nothing else tells, and without it too many that are gone at once would look like few.
+        """
         self._given_up_changed.set()
         while True:
             await self._given_up_changed.wait()
@@ -127,9 +148,15 @@ class AutoRecovery:
             try:
                 for path in (paths.AUTORECOVERY, paths.given_up_bookies()):
                     await self._records.ensure(path)
-                names = await self._records.watch_children(paths.given_up_bookies(), lambda _path: self._given_up_changed.set())
+                names = await self._records.watch_children(
+                    paths.given_up_bookies(), lambda _path: self._given_up_changed.set()
+                )
                 found = (
-                    await self._records.get_many([paths.given_up(decode_segment(name)) for name in names], GivenUpBookie) if names else []
+                    await self._records.get_many(
+                        [paths.given_up(decode_segment(name)) for name in names], GivenUpBookie
+                    )
+                    if names
+                    else []
                 )
                 cookies = await read_cookies(self._records)
             except (MetadataUnavailable, Conflict, CorruptData) as error:
@@ -138,10 +165,15 @@ class AutoRecovery:
                 await self._world.clock.sleep(self._options.auditor_check_interval_seconds)
                 continue
             known = [cookie.instance_id for cookie in cookies]
-            before, self._given_up = self._given_up, [row[0].instance_id for row in found if row is not None]
+            before, self._given_up = (
+                self._given_up,
+                [row[0].instance_id for row in found if row is not None],
+            )
             self._absences.give_up(self._given_up)
             self._absences.know(known, self._world.clock.monotonic())
-            self._absences.decommissioned(member for member in before if member not in (*self._given_up, *known))
+            self._absences.decommissioned(
+                member for member in before if member not in (*self._given_up, *known)
+            )
 
     # -- metrics
 
@@ -149,23 +181,108 @@ class AutoRecovery:
         """Register what is known, under BookKeeper's names where it has them."""
         auditor, worker, read = self.auditor, self.worker, metrics.read
         counts, repair = auditor.counts, worker.repair
-        read("auditor_is_active", "gauge", "1 where the elected auditor is.", lambda: int(auditor.is_active))
-        read("auditor_NUM_UNDERREPLICATED_LEDGERS", "gauge", "Ledgers that lack copies.", lambda: worker.backlog.count)
-        read("auditor_NUM_LOST_BOOKIES", "gauge", "Bookies that count as lost.", lambda: counts.lost_bookies)
-        read("auditor_NUM_STALLED_BOOKIES", "gauge", "Bookies gone at once, too many to count as lost.", lambda: len(auditor.stalled_by))
-        read("auditor_NUM_LEDGERS_CHECKED", "counter", "Ledgers looked at.", lambda: counts.ledgers_checked)
-        read("auditor_NUM_LEDGERS_PUBLISHED", "counter", "Ledgers published as under-replicated.", lambda: counts.ledgers_published)
-        read("auditor_walks_total", "counter", "Looks through all ledgers that came to their end.", lambda: counts.walks)
-        read("auditor_walk_seconds", "gauge", "How long the last of them took.", lambda: counts.last_walk_seconds)
-        read("auditor_last_walk_seconds", "gauge", "When the last of them ended; 0: none has.", lambda: counts.walk_ends_ms / 1000)
-        read("replication_worker_NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED", "counter", "Ledgers repaired.", lambda: worker.counts.repaired)
-        read("replication_worker_NUM_ENTRIES_WRITTEN", "counter", "Entries copied.", lambda: repair.copied.entries)
-        read("replication_worker_NUM_BYTES_WRITTEN", "counter", "Bytes copied.", lambda: repair.copied.bytes)
-        read("replication_worker_NUM_BYTES_READ", "counter", "Bytes read to copy or to verify.", lambda: repair.copied.read_bytes)
-        read("replication_worker_NUM_DEFER_LEDGER_LOCK_RELEASE", "counter", "Attempts that were put off.", lambda: worker.counts.put_off)
-        read("replication_worker_attempts_total", "counter", "Attempts to repair a ledger.", lambda: worker.counts.attempts)
-        read("replication_worker_running", "gauge", "Ledgers being repaired now.", lambda: worker.backlog.running_count)
-        read("replication_worker_parts_replaced_total", "counter", "Lost members replaced.", lambda: repair.counts.replaced)
+        read(
+            "auditor_is_active",
+            "gauge",
+            "1 where the elected auditor is.",
+            lambda: int(auditor.is_active),
+        )
+        read(
+            "auditor_NUM_UNDERREPLICATED_LEDGERS",
+            "gauge",
+            "Ledgers that lack copies.",
+            lambda: worker.backlog.count,
+        )
+        read(
+            "auditor_NUM_LOST_BOOKIES",
+            "gauge",
+            "Bookies that count as lost.",
+            lambda: counts.lost_bookies,
+        )
+        read(
+            "auditor_NUM_STALLED_BOOKIES",
+            "gauge",
+            "Bookies gone at once, too many to count as lost.",
+            lambda: len(auditor.stalled_by),
+        )
+        read(
+            "auditor_NUM_LEDGERS_CHECKED",
+            "counter",
+            "Ledgers looked at.",
+            lambda: counts.ledgers_checked,
+        )
+        read(
+            "auditor_NUM_LEDGERS_PUBLISHED",
+            "counter",
+            "Ledgers published as under-replicated.",
+            lambda: counts.ledgers_published,
+        )
+        read(
+            "auditor_walks_total",
+            "counter",
+            "Looks through all ledgers that came to their end.",
+            lambda: counts.walks,
+        )
+        read(
+            "auditor_walk_seconds",
+            "gauge",
+            "How long the last of them took.",
+            lambda: counts.last_walk_seconds,
+        )
+        read(
+            "auditor_last_walk_seconds",
+            "gauge",
+            "When the last of them ended; 0: none has.",
+            lambda: counts.walk_ends_ms / 1000,
+        )
+        read(
+            "replication_worker_NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED",
+            "counter",
+            "Ledgers repaired.",
+            lambda: worker.counts.repaired,
+        )
+        read(
+            "replication_worker_NUM_ENTRIES_WRITTEN",
+            "counter",
+            "Entries copied.",
+            lambda: repair.copied.entries,
+        )
+        read(
+            "replication_worker_NUM_BYTES_WRITTEN",
+            "counter",
+            "Bytes copied.",
+            lambda: repair.copied.bytes,
+        )
+        read(
+            "replication_worker_NUM_BYTES_READ",
+            "counter",
+            "Bytes read to copy or to verify.",
+            lambda: repair.copied.read_bytes,
+        )
+        read(
+            "replication_worker_NUM_DEFER_LEDGER_LOCK_RELEASE",
+            "counter",
+            "Attempts that were put off.",
+            lambda: worker.counts.put_off,
+        )
+        read(
+            "replication_worker_attempts_total",
+            "counter",
+            "Attempts to repair a ledger.",
+            lambda: worker.counts.attempts,
+        )
+        read(
+            "replication_worker_running",
+            "gauge",
+            "Ledgers being repaired now.",
+            lambda: worker.backlog.running_count,
+        )
+        read(
+            "replication_worker_parts_replaced_total",
+            "counter",
+            "Lost members replaced.",
+            lambda: repair.counts.replaced,
+        )
         read(
             "replication_worker_parts_filled_total",
             "counter",
@@ -178,4 +295,9 @@ class AutoRecovery:
             "Copies added to ledgers below their policy.",
             lambda: repair.counts.copies_added,
         )
-        read("replication_worker_recovered_total", "counter", "Open ledgers recovered for a lost bookie.", lambda: repair.counts.recovered)
+        read(
+            "replication_worker_recovered_total",
+            "counter",
+            "Open ledgers recovered for a lost bookie.",
+            lambda: repair.counts.recovered,
+        )

@@ -1,7 +1,9 @@
-"""Which under-replicated ledger a worker takes next, and when one that could not be repaired is tried again. No I/O, no clock, no chance.
+"""Which under-replicated ledger a worker takes next, and when one that could not be repaired is
+tried again. No I/O, no clock, no chance.
 
-Nothing is given up: what is published stays here until the record is gone, and its waits between attempts have a longest. Ledgers that
-wait alike are taken in an order that chance decides, so that several workers seldom want the same one.
+Nothing is given up: what is published stays here until the record is gone, and its waits between
+attempts have a longest. Ledgers that wait alike are taken in an order that chance decides, so that
+several workers seldom want the same one.
 """
 
 from __future__ import annotations
@@ -27,12 +29,15 @@ class _Ledger:
 class Backlog:
     """Times are of a monotonic clock, in seconds."""
 
-    def __init__(self, rng: random.Random, backoff_seconds: float, backoff_max_seconds: float) -> None:
+    def __init__(
+        self, rng: random.Random, backoff_seconds: float, backoff_max_seconds: float
+    ) -> None:
         self._random = rng
         self._backoff_seconds = backoff_seconds
         self._backoff_max_seconds = backoff_max_seconds
         self._ledgers: dict[int, _Ledger] = {}
-        self._heap: list[tuple[float, float, int]] = []  # due, order, ledger; a row that is not the ledger's newest means nothing
+        # due, order, ledger; a row that is not the ledger's newest means nothing
+        self._heap: list[tuple[float, float, int]] = []
 
     @property
     def count(self) -> int:
@@ -53,14 +58,20 @@ class Backlog:
             else:
                 self._ledgers[ledger_id] = ledger
         # What is being repaired has its own end.
-        self._ledgers.update((ledger_id, ledger) for ledger_id, ledger in known.items() if ledger.running)
+        self._ledgers.update(
+            (ledger_id, ledger) for ledger_id, ledger in known.items() if ledger.running
+        )
 
     def take(self, now: float) -> int | None:
         """The next ledger to repair, which is the caller's until ``ended``."""
         while self._heap and self._heap[0][0] <= now:
             due, order, ledger_id = heapq.heappop(self._heap)
             ledger = self._ledgers.get(ledger_id)
-            if ledger is not None and not ledger.running and (ledger.due, ledger.order) == (due, order):
+            if (
+                ledger is not None
+                and not ledger.running
+                and (ledger.due, ledger.order) == (due, order)
+            ):
                 ledger.running = True
                 return ledger_id
         return None
@@ -70,7 +81,9 @@ class Backlog:
         return now - self._ledgers[ledger_id].first_seen
 
     def is_news(self, ledger_id: int, reason: str) -> bool:
-        """Whether this is another reason than last time why the ledger, which is being repaired, still lacks copies."""
+        """Whether this is another reason than last time why the ledger, which is being repaired,
+        still lacks copies.
+        """
         ledger = self._ledgers[ledger_id]
         before, ledger.reason = ledger.reason, reason
         return reason != before
@@ -84,13 +97,17 @@ class Backlog:
             return
         wait = 0.0
         if not again:
-            wait = min(self._backoff_max_seconds, self._backoff_seconds * 2 ** min(ledger.attempts, 32))
+            wait = min(
+                self._backoff_max_seconds, self._backoff_seconds * 2 ** min(ledger.attempts, 32)
+            )
             ledger.attempts += 1
         ledger.due, ledger.order = now + wait, self._random.random()
         self._push(ledger_id)
 
     def hurry(self, now: float) -> None:
-        """Something changed that may help: what waits is tried at once, and its waits begin again."""
+        """Something changed that may help: what waits is tried at once, and its waits begin
+        again.
+        """
         for ledger_id, ledger in self._ledgers.items():
             if not ledger.running:
                 ledger.attempts = 0
@@ -109,4 +126,6 @@ class Backlog:
     def check(self) -> None:
         newest = dict.fromkeys(self._heap)
         for ledger_id, ledger in self._ledgers.items():
-            assert ledger.running or (ledger.due, ledger.order, ledger_id) in newest, f"ledger {ledger_id} is forgotten"
+            assert ledger.running or (ledger.due, ledger.order, ledger_id) in newest, (
+                f"ledger {ledger_id} is forgotten"
+            )

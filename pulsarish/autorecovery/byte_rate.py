@@ -8,8 +8,11 @@ __all__ = ["ByteRate"]
 
 
 class ByteRate:
-    """A rate limit in bytes, shared by all callers of ``take``. A caller that has moved bytes waits until the rate allows more. Unused time
-    is not saved for later."""
+    """A rate limit in bytes, shared by all callers of ``take``.
+
+    A caller that has moved bytes waits until the rate allows more. Unused time is not saved for
+    later.
+    """
 
     def __init__(self, clock: Clock, bytes_per_second: float) -> None:
         self._clock = clock

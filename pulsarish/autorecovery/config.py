@@ -14,24 +14,42 @@ __all__ = ["AutoRecoveryConfig"]
 
 
 class AutoRecoveryConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that can be set on a process of its own; a bookie that hosts auto-recovery has the table ``auto_recovery`` too."""
+    """Everything that can be set on a process of its own; a bookie that hosts auto-recovery has the
+    table ``auto_recovery`` too.
+    """
 
-    autorecovery_id: Annotated[str, Meta(description="What others read in its locks; empty: its HTTP address.")] = ""
-    metadata_url: Annotated[str, Meta(description="Where the metadata is: zk://host:port/chroot, embedded:DIR or memory:.")] = (
-        "zk://127.0.0.1:2181/pulsarish"
-    )
-    metadata_session_timeout_ms: Annotated[int, Meta(ge=1000, description="After this long without an answer the session is lost.")] = (
-        10_000
-    )
-    http_address: Annotated[str, Meta(description="host:port of /health and /metrics; port 0 picks a free one.")] = "127.0.0.1:8001"
+    autorecovery_id: Annotated[
+        str, Meta(description="What others read in its locks; empty: its HTTP address.")
+    ] = ""
+    metadata_url: Annotated[
+        str,
+        Meta(description="Where the metadata is: zk://host:port/chroot, embedded:DIR or memory:."),
+    ] = "zk://127.0.0.1:2181/pulsarish"
+    metadata_session_timeout_ms: Annotated[
+        int, Meta(ge=1000, description="After this long without an answer the session is lost.")
+    ] = 10_000
+    http_address: Annotated[
+        str, Meta(description="host:port of /health and /metrics; port 0 picks a free one.")
+    ] = "127.0.0.1:8001"
     auto_recovery: AutoRecoveryOptions = AutoRecoveryOptions()
 
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="Events of this level and above are logged.")] = (
-        "info"
-    )
-    log_form: Annotated[Literal["text", "json", "logfmt"], Meta(description="Text for people, JSON or logfmt for machines.")] = "text"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="Events of this level and above are logged."),
+    ] = "info"
+    log_form: Annotated[
+        Literal["text", "json", "logfmt"],
+        Meta(description="Text for people, JSON or logfmt for machines."),
+    ] = "text"
     log_repeats_max: Annotated[
-        int, Meta(ge=0, description="How often one event is written in ten seconds; what is held back is counted; 0: always.")
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "How often one event is written in ten seconds; what is held back is counted; "
+                "0: always."
+            ),
+        ),
     ] = REPEATS_MAX
 
     def validate(self) -> None:

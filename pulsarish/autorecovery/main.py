@@ -37,7 +37,9 @@ class _AutoRecoveryNode:
         await check_not_being_restored(self._records)
         self._listener = await world.connections.serve_http(config.http_address, self._handle)
         self.http_address = self._listener.address
-        node = AutoRecovery(world, config.auto_recovery, config.autorecovery_id or self.http_address)
+        node = AutoRecovery(
+            world, config.auto_recovery, config.autorecovery_id or self.http_address
+        )
         await node.start()
         node.export(self._metrics)
         self._session.export(self._metrics)
@@ -53,7 +55,9 @@ class _AutoRecoveryNode:
         return await answer_watcher(request, self._health, self._metrics)
 
     def _health(self) -> HttpResponse:
-        """200 while it can find and repair: not without metadata, and not while an operator must decide."""
+        """200 while it can find and repair: not without metadata, and not while an operator must
+        decide.
+        """
         node = self._node
         reason = "starting" if node is None else node.unwell_reason()
         if not reason and self._records.state is not SessionState.CONNECTED:
@@ -69,7 +73,10 @@ class _AutoRecoveryNode:
 
 
 async def start_autorecovery(config: AutoRecoveryConfig, process: NodeProcess) -> RunningNode:
-    """Start auto-recovery in this process's event loop. Raises what ``connect`` and the node's ``start`` raise."""
+    """Start auto-recovery in this process's event loop.
+
+    Raises what ``connect`` and the node's ``start`` raise.
+    """
     return await start_node(
         process,
         metadata_url=config.metadata_url,

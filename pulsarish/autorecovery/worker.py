@@ -1,8 +1,10 @@
-"""The replication worker: takes published ledgers one after another, a few at a time, and has each repaired.
+"""The replication worker: takes published ledgers one after another, a few at a time, and has each
+repaired.
 
-A ledger is locked by an ephemeral node while it is worked on, so that many workers share the work; a lock that outlives its use, or is lost
-with its session, costs time or a second copy, never data. A ledger that cannot be repaired now waits longer from attempt to attempt and is
-never given up; its record says why.
+A ledger is locked by an ephemeral node while it is worked on, so that many workers share the work;
+a lock that outlives its use, or is lost with its session, costs time or a second copy, never data.
+A ledger that cannot be repaired now waits longer from attempt to attempt and is never given up; its
+record says why.
 """
 
 from __future__ import annotations
@@ -40,10 +42,21 @@ class WorkerCounts:
 class ReplicationWorker:
     """One a process. ``name`` is what others read in its locks."""
 
-    def __init__(self, world: World, options: AutoRecoveryOptions, records: Records, repair: LedgerRepair, name: str) -> None:
+    def __init__(
+        self,
+        world: World,
+        options: AutoRecoveryOptions,
+        records: Records,
+        repair: LedgerRepair,
+        name: str,
+    ) -> None:
         self.counts = WorkerCounts()
         self.repair = repair
-        self.backlog = Backlog(world.random, options.rw_rereplicate_backoff_ms / 1000, options.rw_rereplicate_backoff_max_ms / 1000)
+        self.backlog = Backlog(
+            world.random,
+            options.rw_rereplicate_backoff_ms / 1000,
+            options.rw_rereplicate_backoff_max_ms / 1000,
+        )
         self._world = world
         self._options = options
         self._records = records
@@ -59,7 +72,9 @@ class ReplicationWorker:
         _ = run_in_background(self._world.tasks, self._world.clock, "replication worker", self._run)
 
     async def stop(self) -> None:
-        """Begin nothing more; returns when what runs has come to its end, or been left to the caller's time-out."""
+        """Begin nothing more; returns when what runs has come to its end, or been left to the
+        caller's time-out.
+        """
         self._stopped = True
         self._wake.set()
         await self._idle.wait()
@@ -89,7 +104,12 @@ class ReplicationWorker:
                 continue
             self._begin()
             now, due = clock.monotonic(), self.backlog.next_due()
-            seconds = None if due is None or self.backlog.running_count >= self._options.replication_ledgers_max else max(0.0, due - now)
+            seconds = (
+                None
+                if due is None
+                or self.backlog.running_count >= self._options.replication_ledgers_max
+                else max(0.0, due - now)
+            )
             with contextlib.suppress(TimeoutError):  # an attempt is due
                 async with clock.timeout(seconds):
                     await self._wake.wait()
@@ -110,12 +130,18 @@ class ReplicationWorker:
         return True
 
     def _begin(self) -> None:
-        while not self._stopped and self.backlog.running_count < self._options.replication_ledgers_max:
+        while (
+            not self._stopped and self.backlog.running_count < self._options.replication_ledgers_max
+        ):
             ledger_id = self.backlog.take(self._world.clock.monotonic())
             if ledger_id is None:
                 return
             self._idle.clear()
-            _ = self._world.tasks.spawn(self._mend(ledger_id), name=f"mend-{ledger_id}", scope=Scope(ScopeKind.LEDGER, str(ledger_id)))
+            _ = self._world.tasks.spawn(
+                self._mend(ledger_id),
+                name=f"mend-{ledger_id}",
+                scope=Scope(ScopeKind.LEDGER, str(ledger_id)),
+            )
 
     # -- one ledger
 
@@ -145,17 +171,29 @@ class ReplicationWorker:
                 self.counts.repaired += done
                 self.counts.put_off += not done
                 if outcome.reason and self.backlog.is_news(ledger_id, outcome.reason):
-                    _log.info("a ledger still lacks copies", ledger=ledger_id, reason=outcome.reason)
+                    _log.info(
+                        "a ledger still lacks copies", ledger=ledger_id, reason=outcome.reason
+                    )
             else:
                 self.counts.locked_elsewhere += 1
         except MetadataUnavailable as error:
-            _log.info("a ledger is repaired later: the metadata did not answer", ledger=ledger_id, reason=error)
+            _log.info(
+                "a ledger is repaired later: the metadata did not answer",
+                ledger=ledger_id,
+                reason=error,
+            )
         except CorruptData as error:
-            _log.error("a ledger cannot be repaired: its record cannot be read", ledger=ledger_id, exception=error)
+            _log.error(
+                "a ledger cannot be repaired: its record cannot be read",
+                ledger=ledger_id,
+                exception=error,
+            )
         return done, again
 
     async def _lock(self, ledger_id: int) -> bool:
-        """Whether the ledger is ours to repair; a lock that an earlier attempt in this session left behind is ours too."""
+        """Whether the ledger is ours to repair; a lock that an earlier attempt in this session left
+        behind is ours too.
+        """
         path, records = paths.repair_lock(ledger_id), self._records
         try:
             await records.commit([Op("create_ephemeral", path, self._name.encode())])

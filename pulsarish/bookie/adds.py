@@ -1,15 +1,15 @@
 """Decide which entries of a batch of adds a bookie stores, without I/O.
 
 * A ledger that is fenced or in limbo accepts only what recovery writes (rules 5 and 7).
-* An entry that is stored already with the same payload and length is accepted again: a writer resends after
-  a broken stream, perhaps with another LAC. An entry with another payload or length is refused with
-  ``AlreadyExists``. One ledger has one writer, which uses each entry id once, so the sender of other bytes
-  is not that writer.
-* What recovery writes replaces what is stored. Recovery and re-replication stamp their own LAC (rule 6) and
-  repair copies that cannot be read. The protocol makes the payload of an entry id the same everywhere, so
-  the bookie does not compare it.
-* A read-only bookie accepts only what recovery writes. Once the reserved space is touched it accepts nothing
-  (rule 13).
+* An entry that is stored already with the same payload and length is accepted again: a writer
+  resends after a broken stream, perhaps with another LAC. An entry with another payload or length
+  is refused with ``AlreadyExists``. One ledger has one writer, which uses each entry id once, so
+  the sender of other bytes is not that writer.
+* What recovery writes replaces what is stored. Recovery and re-replication stamp their own LAC
+  (rule 6) and repair copies that cannot be read. The protocol makes the payload of an entry id the
+  same everywhere, so the bookie does not compare it.
+* A read-only bookie accepts only what recovery writes. Once the reserved space is touched it
+  accepts nothing (rule 13).
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ from google_crc32c import extend
 
 from pulsarish.bookie.ledger_state import LocalLedgerState, LocalLedgerStates
 from pulsarish.bookie.write_cache import WriteCache
-from pulsarish.model.errors import AlreadyExists, BookieReadOnly, ChecksumError, InvalidArgument, LedgerFenced
+from pulsarish.model.errors import (
+    AlreadyExists,
+    BookieReadOnly,
+    ChecksumError,
+    InvalidArgument,
+    LedgerFenced,
+)
 from pulsarish.model.position import ID_MAX
 from pulsarish.wire.bookie import AddResult
 from pulsarish.wire.record import RECORD_HEAD, RECORD_HEAD_SIZE
@@ -46,11 +52,16 @@ class Admission:
     taken_count: int
     taken: list[int] | None
     unresolved: list[int]
-    """Positions of entries that may be stored already and are not in memory. The caller looks them up and asks again."""
+    """Positions of entries that may be stored already and are not in memory.
+
+    The caller looks them up and asks again.
+    """
 
 
 def check_records(records: Sequence[memoryview]) -> tuple[list[Head], list[int]]:
-    """Return the heads of all records, and the positions of those that are too short or do not match their CRC32C."""
+    """Return the heads of all records, and the positions of those that are too short or do not
+    match their CRC32C.
+    """
     heads: list[Head] = []
     bad: list[int] = []
     unpack = RECORD_HEAD.unpack_from
@@ -74,7 +85,10 @@ def read_heads(records: Sequence[memoryview]) -> list[Head]:
 
 def refused(heads: Sequence[Head], positions: Sequence[int], code: int) -> list[AddResult]:
     """Return results that refuse these entries."""
-    return [AddResult(heads[position][1], heads[position][2], heads[position][2], code) for position in positions]
+    return [
+        AddResult(heads[position][1], heads[position][2], heads[position][2], code)
+        for position in positions
+    ]
 
 
 def _ledger_code(ledger_id: int, state: LocalLedgerState, recovery: bool, read_only: bool) -> int:
@@ -103,14 +117,16 @@ def admit(  # noqa: C901  # one pass over the entries; splitting it would cost a
         recovery: whether the batch comes from recovery or re-replication.
         read_only: whether the bookie has too little space for this kind of batch.
         states: the states of all ledgers; those of the batch are loaded.
-        stored: entries that were looked up because an earlier result asked for it; ``None``: not stored.
+        stored: entries that were looked up because an earlier result asked for it; ``None``: not
+            stored.
     """
     results: list[AddResult] = []
     unresolved: list[int] = []
     left_out: list[int] = []
     loaded = states.loaded
     active = cache.active
-    run_ledger = run_first = run_last = run_code = -1  # the range of equal results that is being collected
+    # the range of equal results that is being collected
+    run_ledger = run_first = run_last = run_code = -1
     ledger_id = -1
     state: LocalLedgerState | None = None
     entries: dict[int, memoryview] = {}
@@ -161,7 +177,9 @@ def admit(  # noqa: C901  # one pass over the entries; splitting it would cost a
     return Admission(results, len(records) - len(left_out), taken, unresolved)
 
 
-def _settle(states: LocalLedgerStates, state: LocalLedgerState, last_entry: int, lac: int, open_to_all: bool) -> None:
+def _settle(
+    states: LocalLedgerStates, state: LocalLedgerState, last_entry: int, lac: int, open_to_all: bool
+) -> None:
     """Update the ledger's state after a run of entries."""
     if not open_to_all:
         return
@@ -182,7 +200,9 @@ def _again(
     cache: WriteCache,
     stored: Mapping[tuple[int, int], bytes | memoryview | None],
 ) -> int:
-    """Return the code for an entry not above the last one: 0 to accept it, -1 when it must be looked up."""
+    """Return the code for an entry not above the last one: 0 to accept it, -1 when it must be
+    looked up.
+    """
     _, ledger_id, entry_id, _, _ = head
     if entry_id < 0:
         return _BAD_ARGUMENT

@@ -13,10 +13,13 @@ _TAKE_SECONDS_MAX: Final = 2.0
 
 
 class AnswerRoom:
-    """Limit the bytes of answers that all streams hold together. A stream holds one answer at a time.
+    """Limit the bytes of answers that all streams hold together.
 
-    An answer waits until it fits, in order of arrival. While one waits, the bookie aborts streams whose client
-    has not received its answer for ``_TAKE_SECONDS_MAX``, the oldest first. While there is room a client may be slow.
+    A stream holds one answer at a time.
+
+    An answer waits until it fits, in order of arrival. While one waits, the bookie aborts streams
+    whose client has not received its answer for ``_TAKE_SECONDS_MAX``, the oldest first. While
+    there is room a client may be slow.
     """
 
     def __init__(self, limit_bytes: int, clock: Clock) -> None:
@@ -39,7 +42,10 @@ class AnswerRoom:
                 if left <= 0:
                     self.leave(oldest)
                     self.ended_count += 1
-                    oldest.abort(f"an answer was not taken for {_TAKE_SECONDS_MAX} s, and others wait; read answers as they come")
+                    oldest.abort(
+                        f"an answer was not taken for {_TAKE_SECONDS_MAX} s, and others wait; "
+                        "read answers as they come"
+                    )
                     continue
                 self._released.clear()
                 try:

@@ -1,9 +1,9 @@
 """A whole bookie: the order of its start, its background tasks, and its stop.
 
-The start goes: locks, cookies, store (with replay), HTTP and gRPC listeners, registration. A failure on the
-way ends the start with its reason. Nothing is served before everything that was promised earlier is durable
-again. The metadata may be lost and come back while the bookie runs: it continues to serve, and only
-deletion stops (rule 19).
+The start goes: locks, cookies, store (with replay), HTTP and gRPC listeners, registration. A
+failure on the way ends the start with its reason. Nothing is served before everything that was
+promised earlier is durable again. The metadata may be lost and come back while the bookie runs: it
+continues to serve, and only deletion stops (rule 19).
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class Bookie:
         lags: how late the event loop runs, if the process measures that.
     """
 
-    def __init__(self, world: World, config: BookieConfig, *, lags: Histogram | None = None) -> None:
+    def __init__(
+        self, world: World, config: BookieConfig, *, lags: Histogram | None = None
+    ) -> None:
         self.address = ""
         self.http_address = ""
         self.instance_id = ""
@@ -126,8 +128,14 @@ class Bookie:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the bookie can serve. A writable bookie must have synced an add lately, of a client or its own probe."""
-        return self.serves and (self.store.space is not SpaceMode.WRITABLE or self.add_age_seconds <= self.config.add_probe_timeout_seconds)
+        """Whether the bookie can serve.
+
+        A writable bookie must have synced an add lately, of a client or its own probe.
+        """
+        return self.serves and (
+            self.store.space is not SpaceMode.WRITABLE
+            or self.add_age_seconds <= self.config.add_probe_timeout_seconds
+        )
 
     @property
     def add_age_seconds(self) -> float:
@@ -142,8 +150,9 @@ class Bookie:
     async def start(self) -> None:
         """Begin to serve.
 
-        Raises ``Locked`` for a directory in use, ``ConfigError`` for cookies that do not agree, ``CorruptData`` for
-        damage to what was promised, ``MetadataUnavailable``, and ``OSError`` for an address in use.
+        Raises ``Locked`` for a directory in use, ``ConfigError`` for cookies that do not agree,
+        ``CorruptData`` for damage to what was promised, ``MetadataUnavailable``, and ``OSError``
+        for an address in use.
         """
         world, config = self._world, self.config
         config.validate()
@@ -153,7 +162,8 @@ class Bookie:
         await check_not_being_restored(self._records)
         self._age = await remembered_age(self._records, world.clock, world.files, config)
         guarded = Records(world.metadata, world.clock, world.random, guard=self._age)
-        # The cookie says how far the journal has to reach. From an older tree it would demand too little.
+        # The cookie says how far the journal has to reach. From an older tree it would demand too
+        # little.
         await self._records.sync(paths.cookie(config.bookie_id))
         cookie = await agree_on_cookie(
             world.files,
@@ -161,12 +171,24 @@ class Bookie:
             guarded,
             world.clock,
             world.random,
-            Cookie(config.bookie_id, "", "", config.journal_path, config.ledger_path, config.index_path, created_ms=0),
+            Cookie(
+                config.bookie_id,
+                "",
+                "",
+                config.journal_path,
+                config.ledger_path,
+                config.index_path,
+                created_ms=0,
+            ),
             directories,
             has_data=await has_data(world.files, config),
         )
         self.instance_id = cookie.instance_id
-        check_room_to_start(config.journal_path, await world.files.free_bytes(config.journal_path), config.journal_file_size_bytes)
+        check_room_to_start(
+            config.journal_path,
+            await world.files.free_bytes(config.journal_path),
+            config.journal_file_size_bytes,
+        )
         self._store = store = await open_store(
             files=world.files,
             tasks=world.tasks,
@@ -181,14 +203,35 @@ class Bookie:
         self._position = JournalPosition(guarded, world.clock, store, cookie)
         await self._look_at_space()
         trash = Trash(store, world.clock)
-        self._garbage = GarbageCollector(store, trash, self._records, self._age, world.clock, config, cluster_id=cookie.cluster_id)
-        self._service = BookieService(store, self._garbage, self._age, world.tasks, world.clock, config, lambda: self.free_bytes)
+        self._garbage = GarbageCollector(
+            store,
+            trash,
+            self._records,
+            self._age,
+            world.clock,
+            config,
+            cluster_id=cookie.cluster_id,
+        )
+        self._service = BookieService(
+            store,
+            self._garbage,
+            self._age,
+            world.tasks,
+            world.clock,
+            config,
+            lambda: self.free_bytes,
+        )
         service = self._service
         listener = await world.connections.serve(
-            config.listen_address, service.streams(), service.calls(), message_bytes_max=config.max_frame_size_bytes
+            config.listen_address,
+            service.streams(),
+            service.calls(),
+            message_bytes_max=config.max_frame_size_bytes,
         )
         self._listeners.append(listener)
-        self._scrubber = Scrubber(store, LedgerStore(self._records, world.clock), world.files, world.clock, config)
+        self._scrubber = Scrubber(
+            store, LedgerStore(self._records, world.clock), world.files, world.clock, config
+        )
         if config.auto_recovery_daemon_enabled:
             self.auto_recovery = AutoRecovery(world, config.auto_recovery, cookie.instance_id)
         if config.http_address:
@@ -204,7 +247,10 @@ class Bookie:
             address=told,
             host=config.host or host_of(told),
             # The advertised port, if one is configured, is that of the gRPC listener.
-            http_address=self.http_address and advertised_address(host_of(told) if config.advertised_address else "", self.http_address),
+            http_address=self.http_address
+            and advertised_address(
+                host_of(told) if config.advertised_address else "", self.http_address
+            ),
             rack=config.rack,
             read_only=store.space is not SpaceMode.WRITABLE,
             read_only_reason=self.space_reason,
@@ -212,8 +258,12 @@ class Bookie:
             limbo_times=store.limbo.times,
             started_ms=world.clock.wall_ms(),
         )
-        self._registrar = Registrar(self._records, world.clock, self._registration, self._before_registering)
-        self._checkpoints = world.tasks.spawn(self._run_checkpoints(), name="checkpoint", critical=Critical.CHECKPOINT)
+        self._registrar = Registrar(
+            self._records, world.clock, self._registration, self._before_registering
+        )
+        self._checkpoints = world.tasks.spawn(
+            self._run_checkpoints(), name="checkpoint", critical=Critical.CHECKPOINT
+        )
         _ = world.tasks.spawn(self._run_space(), name="space", critical=Critical.SPACE)
         self._probe = run_in_background(world.tasks, world.clock, "probe", self._run_probe)
         _ = world.tasks.spawn(self._run_garbage(), name="garbage", critical=Critical.GARBAGE)
@@ -223,14 +273,23 @@ class Bookie:
         _ = run_in_background(world.tasks, world.clock, "metadata-age", watch)
         watch = partial(self._position.watch, config.journal_position_interval_seconds)
         self._positions = run_in_background(world.tasks, world.clock, "journal-position", watch)
-        _ = world.tasks.spawn(self._registrar.run(), name="registration", critical=Critical.REGISTRATION)
+        _ = world.tasks.spawn(
+            self._registrar.run(), name="registration", critical=Critical.REGISTRATION
+        )
         await self._registrar.wait_tried()
         if self.auto_recovery is not None:
             await self.auto_recovery.start()
-        _log.info("bookie serves", instance=self.instance_id, address=self.address, ledgers=store.states.count)
+        _log.info(
+            "bookie serves",
+            instance=self.instance_id,
+            address=self.address,
+            ledgers=store.states.count,
+        )
 
     async def stop(self) -> None:
-        """Stop gracefully: unregister, finish what was received, write everything out, and close."""
+        """Stop gracefully: unregister, finish what was received, write everything out, and
+        close.
+        """
         self._stopping.set()
         if self.auto_recovery is not None:
             await self.auto_recovery.stop()
@@ -272,17 +331,23 @@ class Bookie:
     async def _raise_ledger_ids(self) -> None:
         """Raise the counter of ledger ids above all ids that this bookie has.
 
-        A tree that was restored from an old backup would otherwise give out an id again (rule 12). Raises
-        ``MetadataUnavailable``.
+        A tree that was restored from an old backup would otherwise give out an id again (rule 12).
+        Raises ``MetadataUnavailable``.
         """
         found = await self._records.get(paths.LEDGER_IDS, LedgerIds)
         given_out = 0 if found is None else found[0].next_id
         above = await self.store.next_free_ledger(given_out)
         if above == given_out:
             return
-        _log.warning("this bookie has ledgers with ids that the metadata have not given out; it raises their counter", next_id=above)
+        _log.warning(
+            "this bookie has ledgers with ids that the metadata have not given out; it raises "
+            "their counter",
+            next_id=above,
+        )
         _ = await self._records.update(
-            paths.LEDGER_IDS, LedgerIds, lambda ids: LedgerIds(max(above, ids.next_id if ids is not None else 0))
+            paths.LEDGER_IDS,
+            LedgerIds,
+            lambda ids: LedgerIds(max(above, ids.next_id if ids is not None else 0)),
         )
 
     # Tasks that run besides the streams.
@@ -299,7 +364,10 @@ class Bookie:
                 await store.checkpoint()
 
     async def _run_probe(self) -> None:
-        """Add a probe at intervals without adds. ``is_ready`` reports a probe that does not return."""
+        """Add a probe at intervals without adds.
+
+        ``is_ready`` reports a probe that does not return.
+        """
         interval = self.config.add_probe_interval_seconds
         while not self._stopping.is_set():
             try:
@@ -308,7 +376,11 @@ class Bookie:
             except TimeoutError:
                 pass  # the interval is over
             self._wants_probe.clear()
-            if not self._stopping.is_set() and self.store.space is SpaceMode.WRITABLE and self.add_age_seconds >= interval:
+            if (
+                not self._stopping.is_set()
+                and self.store.space is SpaceMode.WRITABLE
+                and self.add_age_seconds >= interval
+            ):
                 await self.service.probe()
 
     async def _run_space(self) -> None:
@@ -320,10 +392,15 @@ class Bookie:
     async def _look_at_space(self) -> None:
         config, store = self.config, self.store
         directories = [config.journal_path, config.ledger_path, config.index_path]
-        free = {directory: await self._world.files.free_bytes(directory) for directory in directories}
+        free = {
+            directory: await self._world.files.free_bytes(directory) for directory in directories
+        }
         fullest = min(free, key=lambda directory: free[directory])
         self.free_bytes = free[fullest]
-        limits = {"read_only_free_bytes": config.read_only_free_bytes, "reserved_bytes": config.reserved_bytes}
+        limits = {
+            "read_only_free_bytes": config.read_only_free_bytes,
+            "reserved_bytes": config.reserved_bytes,
+        }
         mode = next_mode(store.space, self.free_bytes, **limits)
         if mode is store.space:
             return
@@ -336,12 +413,15 @@ class Bookie:
             reason=self.space_reason or "enough space is free again",
         )
         store.space = mode
-        # A read-only bookie makes no probes. Without one its last add would be old when it becomes writable again.
+        # A read-only bookie makes no probes. Without one its last add would be old when it becomes
+        # writable again.
         if mode is SpaceMode.WRITABLE:
             self._wants_probe.set()
         if self._registrar is not None and self._registration is not None:
             wanted = msgspec.structs.replace(
-                self._registration, read_only=mode is not SpaceMode.WRITABLE, read_only_reason=self.space_reason
+                self._registration,
+                read_only=mode is not SpaceMode.WRITABLE,
+                read_only_reason=self.space_reason,
             )
             self._registration = wanted
             self._registrar.update(wanted)
@@ -357,7 +437,9 @@ class Bookie:
             except OSError:
                 raise  # what was written may not be durable
             except Exception as error:  # noqa: BLE001  # any error: the next round checks everything again
-                self._world.tasks.contain("garbage", error, Scope(ScopeKind.BACKGROUND, "a round of garbage collection"))
+                self._world.tasks.contain(
+                    "garbage", error, Scope(ScopeKind.BACKGROUND, "a round of garbage collection")
+                )
 
     async def _run_scrub(self) -> None:
         while not self._stopping.is_set():
@@ -367,7 +449,9 @@ class Bookie:
 
 
 async def _ledgers_given_out(records: Records) -> int:
-    """Return an id that is above those of all ledgers. A tree that came back older does not know the last ones.
+    """Return an id that is above those of all ledgers.
+
+    A tree that came back older does not know the last ones.
 
     Raises ``MetadataUnavailable``.
     """

@@ -1,10 +1,10 @@
 """Move entries from the write cache to the entry logs, in the flush order of rule 11.
 
-The entry logs are synced first, then the index's rows, then the ledgers' flags, then the mark. Only then are
-journal files below the mark deleted. Each step makes durable what the next one points to, so a crash between
-two steps only leaves more to replay. The mark never moves back, and it moves only over records that are
-synced themselves. The work is cut into slices, and a slice waits for its time (``pace``): adds that arrive
-in the meantime are served between two slices.
+The entry logs are synced first, then the index's rows, then the ledgers' flags, then the mark. Only
+then are journal files below the mark deleted. Each step makes durable what the next one points to,
+so a crash between two steps only leaves more to replay. The mark never moves back, and it moves
+only over records that are synced themselves. The work is cut into slices, and a slice waits for its
+time (``pace``): adds that arrive in the meantime are served between two slices.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class Run(NamedTuple):
 
 
 class Placement:
-    """Put records into the entry logs and their locations into the index; the records are durable first."""
+    """Put records into the entry logs and their locations into the index; the records are durable
+    first.
+    """
 
     def __init__(self, logs: EntryLogs, index: LedgerIndex) -> None:
         self.pending_bytes = 0
@@ -50,14 +52,22 @@ class Placement:
         self._logs = logs
         self._index = index
         self._rows: list[tuple[bytes, bytes]] = []
-        self._log_bytes: dict[tuple[int, int], int] = {}  # log and ledger: bytes for the log that is being written
+        # log and ledger: bytes for the log that is being written
+        self._log_bytes: dict[tuple[int, int], int] = {}
         self._touched: dict[tuple[int, int], None] = {}
 
     async def put(self, runs: Sequence[Run]) -> None:
-        """Append one chunk for each run, all with one write. Most ledgers have few entries between two checkpoints."""
+        """Append one chunk for each run, all with one write.
+
+        Most ledgers have few entries between two checkpoints.
+        """
         log_id, offsets = await self._logs.write([(run.ledger_id, run.records) for run in runs])
         if self._log_bytes and next(iter(self._log_bytes))[0] != log_id:
-            self._log_bytes = {key: size for key, size in self._log_bytes.items() if key[0] == log_id or key in self._touched}
+            self._log_bytes = {
+                key: size
+                for key, size in self._log_bytes.items()
+                if key[0] == log_id or key in self._touched
+            }
         for run, offset in zip(runs, offsets, strict=True):
             sizes = [len(record) for record in run.records]
             ends = list(accumulate(sizes, initial=offset))
@@ -67,7 +77,13 @@ class Placement:
             self._touched[key] = None
             self.pending_bytes += ends[-1] - offset
 
-    async def commit(self, *, sync: bool, slice_rows: int = ROWS_MAX, wrote: Callable[[int], Awaitable[None]] = _at_once) -> None:
+    async def commit(
+        self,
+        *,
+        sync: bool,
+        slice_rows: int = ROWS_MAX,
+        wrote: Callable[[int], Awaitable[None]] = _at_once,
+    ) -> None:
         """Make the logs durable, then write the rows that point into them.
 
         Args:
@@ -81,7 +97,10 @@ class Placement:
         if rows:
             await self._logs.sync()
             # Write the counts first: if a location were not counted, its log would look dead.
-            counts = [self._index.log_ledger_row(log_id, ledger_id, self._log_bytes[log_id, ledger_id]) for log_id, ledger_id in touched]
+            counts = [
+                self._index.log_ledger_row(log_id, ledger_id, self._log_bytes[log_id, ledger_id])
+                for log_id, ledger_id in touched
+            ]
             for first in range(0, len(counts), ROWS_MAX):
                 await self._index.rows.write(counts[first : first + ROWS_MAX], sync=False)
             for first in range(0, len(rows), slice_rows):
@@ -131,17 +150,24 @@ class Checkpointer:
     async def checkpoint(self, journal: Journal, *, probes: int = 0) -> None:
         """Make one checkpoint of everything that was added before the call.
 
-        ``probes`` is the number of records since the mark that hold no entry. They cause no checkpoint before they
-        fill a file of the journal.
+        ``probes`` is the number of records since the mark that hold no entry. They cause no
+        checkpoint before they fill a file of the journal.
         """
         async with self.lock:
             sequence = journal.queue.next_sequence
-            # Do not stop at an empty write cache: once the mark has moved, only the ledgers' rows have the fences and LACs.
-            only_probes = sequence - probes == self.mark.sequence and journal.file_of(sequence) == self.mark.file_id
+            # Do not stop at an empty write cache: once the mark has moved, only the ledgers' rows
+            # have the fences and LACs.
+            only_probes = (
+                sequence - probes == self.mark.sequence
+                and journal.file_of(sequence) == self.mark.file_id
+            )
             if not self._cache.active.size_bytes and not self._states.has_changes and only_probes:
                 return
-            await self._flush(self._config.checkpoint_spread * self._config.checkpoint_interval_seconds)
-            # The mark must not pass a record that a crash could still remove from the journal's sequence.
+            await self._flush(
+                self._config.checkpoint_spread * self._config.checkpoint_interval_seconds
+            )
+            # The mark must not pass a record that a crash could still remove from the journal's
+            # sequence.
             await journal.wait_synced(sequence - 1)
             await self.move_mark(Mark(journal.file_of(sequence), sequence))
             await journal.remove_below(self.mark.file_id)
@@ -153,8 +179,11 @@ class Checkpointer:
 
     async def _flush(self, seconds: float) -> None:
         if self._failed is not None:
-            # For a task that waited for the lock in the meantime: that failure ends the process, and nothing is flushed after it.
-            raise OSError(errno.EIO, "an earlier checkpoint of this process failed") from self._failed
+            # For a task that waited for the lock in the meantime: that failure ends the process,
+            # and nothing is flushed after it.
+            raise OSError(
+                errno.EIO, "an earlier checkpoint of this process failed"
+            ) from self._failed
         try:
             await self._flush_generation(seconds)
         except Exception as error:
@@ -190,16 +219,22 @@ class Checkpointer:
         async def step(entries_count: int) -> None:
             pace.did(entries_count)
             while not self.hurry:
-                pause_seconds = pace.pause_seconds(self._clock.monotonic() - began, self._cache.filled_share)
+                pause_seconds = pace.pause_seconds(
+                    self._clock.monotonic() - began, self._cache.filled_share
+                )
                 if pause_seconds <= 0:
                     break
                 await self._clock.sleep(pause_seconds)
 
-        for runs, entries_count in slices(generation, config.checkpoint_slice_entries, config.checkpoint_slice_bytes):
+        for runs, entries_count in slices(
+            generation, config.checkpoint_slice_entries, config.checkpoint_slice_bytes
+        ):
             await placement.put(runs)
             await step(entries_count)
             if placement.pending_bytes >= config.checkpoint_sync_bytes:
-                await placement.commit(sync=False, slice_rows=config.checkpoint_slice_entries, wrote=step)
+                await placement.commit(
+                    sync=False, slice_rows=config.checkpoint_slice_entries, wrote=step
+                )
         await placement.commit(sync=False, slice_rows=config.checkpoint_slice_entries, wrote=step)
 
     async def move_mark(self, mark: Mark) -> None:
@@ -218,8 +253,12 @@ class Checkpointer:
             await done
 
 
-def slices(generation: Generation, entries_max: int, bytes_max: int) -> Iterator[tuple[list[Run], int]]:
-    """Cut a generation, ordered by ledger and entry, into slices. Yield each with the number of its entries.
+def slices(
+    generation: Generation, entries_max: int, bytes_max: int
+) -> Iterator[tuple[list[Run], int]]:
+    """Cut a generation, ordered by ledger and entry, into slices.
+
+    Yield each with the number of its entries.
 
     A slice ends with the entry that brings it to ``entries_max`` entries or ``bytes_max`` bytes.
     """

@@ -1,4 +1,7 @@
-"""The configuration of a bookie process. Names are BookKeeper's in snake case with the unit last."""
+"""The configuration of a bookie process.
+
+Names are BookKeeper's in snake case with the unit last.
+"""
 
 from __future__ import annotations
 
@@ -17,40 +20,90 @@ __all__ = ["BookieConfig"]
 class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a bookie. Sizes are in bytes."""
 
-    bookie_id: Annotated[str, Meta(min_length=1, pattern="^[A-Za-z0-9._-]+$", description="The bookie's name, kept for its whole life.")]
-    metadata_url: Annotated[str, Meta(description="Where the metadata is: zk://host:port/chroot, embedded:DIR or memory:.")] = (
-        "zk://127.0.0.1:2181/pulsarish"
-    )
-    metadata_session_timeout_ms: Annotated[int, Meta(ge=1000, description="After this long without an answer the session is lost.")] = (
-        10_000
-    )
-    listen_address: Annotated[str, Meta(description="host:port of the gRPC server; port 0 picks a free one.")] = "127.0.0.1:3181"
-    advertised_address: Annotated[str, Meta(description="Host, or host:port, that clients connect to; empty: the listen address.")] = ""
-    http_address: Annotated[str, Meta(description="host:port of /health and /metrics; empty: none.")] = "127.0.0.1:8000"
-    host: Annotated[str, Meta(description="The machine of this bookie, the smallest failure domain; empty: the advertised host.")] = ""
+    bookie_id: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            pattern="^[A-Za-z0-9._-]+$",
+            description="The bookie's name, kept for its whole life.",
+        ),
+    ]
+    metadata_url: Annotated[
+        str,
+        Meta(description="Where the metadata is: zk://host:port/chroot, embedded:DIR or memory:."),
+    ] = "zk://127.0.0.1:2181/pulsarish"
+    metadata_session_timeout_ms: Annotated[
+        int, Meta(ge=1000, description="After this long without an answer the session is lost.")
+    ] = 10_000
+    listen_address: Annotated[
+        str, Meta(description="host:port of the gRPC server; port 0 picks a free one.")
+    ] = "127.0.0.1:3181"
+    advertised_address: Annotated[
+        str,
+        Meta(description="Host, or host:port, that clients connect to; empty: the listen address."),
+    ] = ""
+    http_address: Annotated[
+        str, Meta(description="host:port of /health and /metrics; empty: none.")
+    ] = "127.0.0.1:8000"
+    host: Annotated[
+        str,
+        Meta(
+            description=(
+                "The machine of this bookie, the smallest failure domain; empty: the "
+                "advertised host."
+            )
+        ),
+    ] = ""
     rack: Annotated[str, Meta(description="The rack of the machine.")] = ""
 
-    data_directory: Annotated[str, Meta(min_length=1, description="The default place of the three directories below.")] = "data/bookie"
-    journal_directory: Annotated[str, Meta(description="Of the journal; empty: DATA/journal. A separate device is fastest.")] = ""
-    ledger_directory: Annotated[str, Meta(description="Of the entry logs; empty: DATA/ledgers.")] = ""
+    data_directory: Annotated[
+        str, Meta(min_length=1, description="The default place of the three directories below.")
+    ] = "data/bookie"
+    journal_directory: Annotated[
+        str, Meta(description="Of the journal; empty: DATA/journal. A separate device is fastest.")
+    ] = ""
+    ledger_directory: Annotated[
+        str, Meta(description="Of the entry logs; empty: DATA/ledgers.")
+    ] = ""
     index_directory: Annotated[str, Meta(description="Of the index; empty: DATA/index.")] = ""
 
-    journal_file_size_bytes: Annotated[int, Meta(ge=4096, description="Size of a journal file; the next one is preallocated.")] = 64 << 20
+    journal_file_size_bytes: Annotated[
+        int, Meta(ge=4096, description="Size of a journal file; the next one is preallocated.")
+    ] = 64 << 20
     journal_prepare_slice_bytes: Annotated[
-        int, Meta(ge=4096, description="Bytes of the next journal file that are preallocated at a time, while the current one fills.")
+        int,
+        Meta(
+            ge=4096,
+            description=(
+                "Bytes of the next journal file that are preallocated at a time, while the "
+                "current one fills."
+            ),
+        ),
     ] = 1 << 20
     journal_group_size_bytes: Annotated[
-        int, Meta(ge=4096, description="Bytes that are written and synced together, at most; one larger request goes alone.")
+        int,
+        Meta(
+            ge=4096,
+            description=(
+                "Bytes that are written and synced together, at most; one larger request goes "
+                "alone."
+            ),
+        ),
     ] = 16 << 20
-    journal_queue_size_bytes: Annotated[int, Meta(ge=4096, description="Above this many unsynced bytes, nothing more is received.")] = (
-        64 << 20
-    )
-    journal_slow_sync_ms: Annotated[int, Meta(ge=1, description="A write and sync of the journal that took longer is logged.")] = 1_000
+    journal_queue_size_bytes: Annotated[
+        int, Meta(ge=4096, description="Above this many unsynced bytes, nothing more is received.")
+    ] = 64 << 20
+    journal_slow_sync_ms: Annotated[
+        int, Meta(ge=1, description="A write and sync of the journal that took longer is logged.")
+    ] = 1_000
     journal_corruption: Annotated[
         Literal["refuse", "limbo"],
         Meta(
-            description="A damaged journal: refuse to start, or (an operator's decision) give up the unreadable part and answer"
-            ' "unknown" for every ledger that existed by then.'
+            description=(
+                "A damaged journal: refuse to start, or (an operator's decision) give up the "
+                "unreadable part and answer"
+                ' "unknown" for every ledger that existed by then.'
+            )
         ),
     ] = "refuse"
 
@@ -58,102 +111,224 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
         float,
         Meta(
             gt=0,
-            description="How often the bookie stores in the metadata how far its journal is durable, if anything was added. It does not"
-            " start on a disk that has come back older than that.",
+            description=(
+                "How often the bookie stores in the metadata how far its journal is durable, "
+                "if anything was added. It does not"
+                " start on a disk that has come back older than that."
+            ),
         ),
     ] = 10.0
 
-    write_cache_size_bytes: Annotated[int, Meta(ge=1024, description="Size of both generations; a checkpoint starts at half of it.")] = (
-        64 << 20
-    )
-    entry_log_size_bytes: Annotated[int, Meta(ge=4096, description="Above this size a new entry log begins.")] = 512 << 20
-    checkpoint_interval_seconds: Annotated[float, Meta(gt=0, description="Longest time between two checkpoints of the write cache.")] = 10.0
+    write_cache_size_bytes: Annotated[
+        int,
+        Meta(ge=1024, description="Size of both generations; a checkpoint starts at half of it."),
+    ] = 64 << 20
+    entry_log_size_bytes: Annotated[
+        int, Meta(ge=4096, description="Above this size a new entry log begins.")
+    ] = 512 << 20
+    checkpoint_interval_seconds: Annotated[
+        float, Meta(gt=0, description="Longest time between two checkpoints of the write cache.")
+    ] = 10.0
     checkpoint_spread: Annotated[
         float,
-        Meta(ge=0, le=1, description="The share of that interval over which a checkpoint is spread; it is faster when the cache fills."),
+        Meta(
+            ge=0,
+            le=1,
+            description=(
+                "The share of that interval over which a checkpoint is spread; it is faster "
+                "when the cache fills."
+            ),
+        ),
     ] = 0.5
     checkpoint_slice_entries: Annotated[
-        int, Meta(ge=1, description="Entries that a checkpoint moves at once; adds are served in between.")
+        int,
+        Meta(
+            ge=1, description="Entries that a checkpoint moves at once; adds are served in between."
+        ),
     ] = 500
     checkpoint_slice_bytes: Annotated[
-        int, Meta(ge=1024, description="Bytes that a checkpoint moves at once; one larger entry goes alone.")
+        int,
+        Meta(
+            ge=1024,
+            description="Bytes that a checkpoint moves at once; one larger entry goes alone.",
+        ),
     ] = 512 << 10
     checkpoint_sync_bytes: Annotated[
-        int, Meta(ge=1024, description="Bytes of an entry log that are synced and then indexed at a time.")
+        int,
+        Meta(
+            ge=1024, description="Bytes of an entry log that are synced and then indexed at a time."
+        ),
     ] = 4 << 20
-    open_ledgers_max: Annotated[int, Meta(ge=1, description="Ledgers whose flags are kept in memory.")] = 50_000
-    open_entry_logs_max: Annotated[int, Meta(ge=1, description="Entry logs kept open for reading.")] = 64
+    open_ledgers_max: Annotated[
+        int, Meta(ge=1, description="Ledgers whose flags are kept in memory.")
+    ] = 50_000
+    open_entry_logs_max: Annotated[
+        int, Meta(ge=1, description="Entry logs kept open for reading.")
+    ] = 64
 
     metadata_check_interval_seconds: Annotated[
         float,
-        Meta(gt=0, description="How often the bookie checks that the metadata are not older than before, and stores how new they are."),
+        Meta(
+            gt=0,
+            description=(
+                "How often the bookie checks that the metadata are not older than before, and "
+                "stores how new they are."
+            ),
+        ),
     ] = 10.0
-    gc_interval_seconds: Annotated[float, Meta(gt=0, description="How often the bookie searches for ledgers without metadata.")] = 900.0
+    gc_interval_seconds: Annotated[
+        float, Meta(gt=0, description="How often the bookie searches for ledgers without metadata.")
+    ] = 900.0
     gc_second_look_seconds: Annotated[
-        float, Meta(ge=0, description="A ledger counts as deleted when the metadata do not have it at two checks this far apart.")
+        float,
+        Meta(
+            ge=0,
+            description=(
+                "A ledger counts as deleted when the metadata do not have it at two checks "
+                "this far apart."
+            ),
+        ),
     ] = 600.0
     trash_grace_seconds: Annotated[
-        float, Meta(ge=0, description="How long a deleted ledger stays in the trash before its space is freed; shorter on a full disk.")
+        float,
+        Meta(
+            ge=0,
+            description=(
+                "How long a deleted ledger stays in the trash before its space is freed; "
+                "shorter on a full disk."
+            ),
+        ),
     ] = 3_600.0
     deleted_ledger_fence_seconds: Annotated[
-        float, Meta(gt=0, description="How long a deleted ledger stays fenced here, against a writer that missed its deletion.")
+        float,
+        Meta(
+            gt=0,
+            description=(
+                "How long a deleted ledger stays fenced here, against a writer that missed "
+                "its deletion."
+            ),
+        ),
     ] = 604_800.0
-    compaction_threshold: Annotated[float, Meta(ge=0, lt=1, description="A log with a smaller share of live bytes is rewritten.")] = 0.5
-    compaction_rate_bytes: Annotated[int, Meta(ge=1024, description="Compaction reads at most this many bytes per second.")] = 32 << 20
+    compaction_threshold: Annotated[
+        float,
+        Meta(ge=0, lt=1, description="A log with a smaller share of live bytes is rewritten."),
+    ] = 0.5
+    compaction_rate_bytes: Annotated[
+        int, Meta(ge=1024, description="Compaction reads at most this many bytes per second.")
+    ] = 32 << 20
 
-    read_only_free_bytes: Annotated[int, Meta(ge=0, description="Below this much free space the bookie is read-only.")] = 1 << 30
-    reserved_bytes: Annotated[int, Meta(ge=0, description="Below this, recovery writes stop, too: the rest is for checkpoints.")] = (
-        512 << 20
-    )
-    disk_check_interval_seconds: Annotated[float, Meta(gt=0, description="How often free space is checked.")] = 5.0
+    read_only_free_bytes: Annotated[
+        int, Meta(ge=0, description="Below this much free space the bookie is read-only.")
+    ] = 1 << 30
+    reserved_bytes: Annotated[
+        int,
+        Meta(
+            ge=0, description="Below this, recovery writes stop, too: the rest is for checkpoints."
+        ),
+    ] = 512 << 20
+    disk_check_interval_seconds: Annotated[
+        float, Meta(gt=0, description="How often free space is checked.")
+    ] = 5.0
 
     add_probe_interval_seconds: Annotated[
-        float, Meta(gt=0, description="After this time without an add, a writable bookie adds and syncs a record without entries.")
+        float,
+        Meta(
+            gt=0,
+            description=(
+                "After this time without an add, a writable bookie adds and syncs a record "
+                "without entries."
+            ),
+        ),
     ] = 5.0
     add_probe_timeout_seconds: Annotated[
-        float, Meta(gt=0, description="A writable bookie that has synced no add for this long, from a client or its own, is not healthy.")
+        float,
+        Meta(
+            gt=0,
+            description=(
+                "A writable bookie that has synced no add for this long, from a client or its "
+                "own, is not healthy."
+            ),
+        ),
     ] = 20.0
 
-    connection_size_bytes: Annotated[int, Meta(ge=4096, description="Unanswered adds of one connection above which it is not read.")] = (
-        16 << 20
-    )
-    read_answer_size_bytes: Annotated[int, Meta(ge=1024, description="Answers to reads are gathered to about this size.")] = 1 << 20
+    connection_size_bytes: Annotated[
+        int,
+        Meta(ge=4096, description="Unanswered adds of one connection above which it is not read."),
+    ] = 16 << 20
+    read_answer_size_bytes: Annotated[
+        int, Meta(ge=1024, description="Answers to reads are gathered to about this size.")
+    ] = 1 << 20
     read_answers_size_bytes: Annotated[
         int,
         Meta(
             ge=1 << 20,
-            description="Answers to reads that all clients together have not received yet. Above this a read waits, and then the stream"
-            " whose client has not received its answer for the longest time is ended.",
+            description=(
+                "Answers to reads that all clients together have not received yet. Above this "
+                "a read waits, and then the stream"
+                " whose client has not received its answer for the longest time is ended."
+            ),
         ),
     ] = 32 << 20
-    control_answer_size_bytes: Annotated[int, Meta(ge=1024, description="Bytes that one recovery read answers, at most.")] = 4 << 20
+    control_answer_size_bytes: Annotated[
+        int, Meta(ge=1024, description="Bytes that one recovery read answers, at most.")
+    ] = 4 << 20
     max_frame_size_bytes: Annotated[
         int,
         Meta(
             ge=1 << 20,
             le=64 << 20,
-            description="The largest gRPC message that the bookie receives: more than a quarter of the brokers'"
-            " ledger.bookie_queue_bytes, and more than their max_message_size_bytes.",
+            description=(
+                "The largest gRPC message that the bookie receives: more than a quarter of the "
+                "brokers'"
+                " ledger.bookie_queue_bytes, and more than their max_message_size_bytes."
+            ),
         ),
     ] = 24 << 20
-    long_poll_max_ms: Annotated[int, Meta(ge=0, description="The longest wait for a LAC to move.")] = 30_000
-    stop_grace_seconds: Annotated[float, Meta(ge=0, description="How long a graceful stop waits for connections.")] = 1.0
+    long_poll_max_ms: Annotated[
+        int, Meta(ge=0, description="The longest wait for a LAC to move.")
+    ] = 30_000
+    stop_grace_seconds: Annotated[
+        float, Meta(ge=0, description="How long a graceful stop waits for connections.")
+    ] = 1.0
 
     local_scrub_interval_seconds: Annotated[
-        float, Meta(ge=0, description="Pause between two rounds that read all entries on disk; 0: no rounds.")
+        float,
+        Meta(
+            ge=0,
+            description="Pause between two rounds that read all entries on disk; 0: no rounds.",
+        ),
     ] = 604_800.0
-    local_scrub_rate_bytes: Annotated[int, Meta(ge=1024, description="Bytes per second that such a round reads.")] = 4 << 20
+    local_scrub_rate_bytes: Annotated[
+        int, Meta(ge=1024, description="Bytes per second that such a round reads.")
+    ] = 4 << 20
     auto_recovery_daemon_enabled: Annotated[
-        bool, Meta(description="Host an auditor and a replication worker, as `pulsarish autorecovery` does in a process of its own.")
+        bool,
+        Meta(
+            description=(
+                "Host an auditor and a replication worker, as `pulsarish autorecovery` does "
+                "in a process of its own."
+            )
+        ),
     ] = False
     auto_recovery: AutoRecoveryOptions = AutoRecoveryOptions()
 
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="Events of this level and above are logged.")] = (
-        "info"
-    )
-    log_form: Annotated[Literal["text", "json", "logfmt"], Meta(description="Text for people, JSON or logfmt for machines.")] = "text"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="Events of this level and above are logged."),
+    ] = "info"
+    log_form: Annotated[
+        Literal["text", "json", "logfmt"],
+        Meta(description="Text for people, JSON or logfmt for machines."),
+    ] = "text"
     log_repeats_max: Annotated[
-        int, Meta(ge=0, description="How often one event is written in ten seconds; what is held back is counted; 0: always.")
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "How often one event is written in ten seconds; what is held back is counted; "
+                "0: always."
+            ),
+        ),
     ] = REPEATS_MAX
 
     @property
@@ -173,17 +348,24 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
         self.auto_recovery.validate()
         paths = [self.journal_path, self.ledger_path, self.index_path]
         if len(dict.fromkeys(path.rstrip("/") for path in paths)) != 3:
-            raise ConfigError(f"journal_directory, ledger_directory and index_directory must differ, not be {', '.join(paths)}")
+            raise ConfigError(
+                "journal_directory, ledger_directory and index_directory must differ, not be "
+                f"{', '.join(paths)}"
+            )
         if self.read_only_free_bytes < self.reserved_bytes:
-            raise ConfigError(f"read_only_free_bytes = {self.read_only_free_bytes} must be at least reserved_bytes = {self.reserved_bytes}")
+            raise ConfigError(
+                f"read_only_free_bytes = {self.read_only_free_bytes} must be at least "
+                f"reserved_bytes = {self.reserved_bytes}"
+            )
         if self.add_probe_timeout_seconds <= self.add_probe_interval_seconds:
             raise ConfigError(
                 f"add_probe_timeout_seconds = {self.add_probe_timeout_seconds:g} must be above "
-                f"add_probe_interval_seconds = {self.add_probe_interval_seconds:g}: an idle bookie would never be healthy"
+                f"add_probe_interval_seconds = {self.add_probe_interval_seconds:g}: an idle "
+                "bookie would never be healthy"
             )
         need = self.write_cache_size_bytes + 2 * self.journal_file_size_bytes
         if self.reserved_bytes < need:
             raise ConfigError(
-                f"reserved_bytes = {self.reserved_bytes} must cover the write cache and two journal files, {need} bytes: "
-                "checkpoints and deletion must work on a full disk"
+                f"reserved_bytes = {self.reserved_bytes} must cover the write cache and two "
+                f"journal files, {need} bytes: checkpoints and deletion must work on a full disk"
             )

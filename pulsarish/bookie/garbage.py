@@ -1,21 +1,22 @@
-"""Delete ledgers that the metadata no longer have, and entry logs in which little or nothing is live (rule 12).
+"""Delete ledgers that the metadata no longer have, and entry logs in which little or nothing is
+live (rule 12).
 
-A client deletes a ledger by deleting its metadata, and bookies find out here. The local ledgers are listed
-before the metadata are asked, so that a ledger made in between is never taken for a deleted one. A listing
-proves nothing. A ledger must be missing in two listings that are ``gc_second_look_seconds`` apart, and is
-read by its own path, after a sync, before it is deleted. Any error ends the round, and nothing more is
-deleted. The ledger goes into the trash first, and its space is freed ``trash_grace_seconds`` later. The
-cluster's own record must exist and must name this cluster: an empty or foreign metadata store never means
-"everything was deleted". Metadata that were restored from a backup, or that came back older than this
-bookie has seen them, may be older than the ledgers here. Until an operator has confirmed them nothing is
-deleted because of them.
+A client deletes a ledger by deleting its metadata, and bookies find out here. The local ledgers are
+listed before the metadata are asked, so that a ledger made in between is never taken for a deleted
+one. A listing proves nothing. A ledger must be missing in two listings that are
+``gc_second_look_seconds`` apart, and is read by its own path, after a sync, before it is deleted.
+Any error ends the round, and nothing more is deleted. The ledger goes into the trash first, and its
+space is freed ``trash_grace_seconds`` later. The cluster's own record must exist and must name this
+cluster: an empty or foreign metadata store never means "everything was deleted". Metadata that were
+restored from a backup, or that came back older than this bookie has seen them, may be older than
+the ledgers here. Until an operator has confirmed them nothing is deleted because of them.
 
-Compaction copies what is live in a log, syncs, moves the index, syncs, and only then deletes the log. It
-does so only if it found all bytes that the index counts for that log's live ledgers. A log that cannot be
-read is kept and reported, and the other logs are still collected. Dead logs go first, because compaction
-needs space. It leaves the reserve alone, and a log for which there is too little space is tried again in the
-next round. Only a failed read of the log itself is damage of that log. A failed write or sync of the copies
-ends the process, as in a checkpoint.
+Compaction copies what is live in a log, syncs, moves the index, syncs, and only then deletes the
+log. It does so only if it found all bytes that the index counts for that log's live ledgers. A log
+that cannot be read is kept and reported, and the other logs are still collected. Dead logs go
+first, because compaction needs space. It leaves the reserve alone, and a log for which there is too
+little space is tried again in the next round. Only a failed read of the log itself is damage of
+that log. A failed write or sync of the copies ends the process, as in a checkpoint.
 """
 
 from __future__ import annotations
@@ -37,7 +38,13 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import ClusterRecord
 from pulsarish.metadata.tree_age import TreeAge
-from pulsarish.model.errors import BookieIOError, ChecksumError, CorruptData, MetadataUnavailable, NotAllowed
+from pulsarish.model.errors import (
+    BookieIOError,
+    ChecksumError,
+    CorruptData,
+    MetadataUnavailable,
+    NotAllowed,
+)
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Clock, SessionState
 from pulsarish.wire.record import peek_ids, verify_record
@@ -65,7 +72,15 @@ class GarbageCollector:
     """Collect garbage in rounds. ``collect`` is one round; two never run at a time."""
 
     def __init__(
-        self, store: EntryStore, trash: Trash, records: Records, age: TreeAge, clock: Clock, config: BookieConfig, *, cluster_id: str
+        self,
+        store: EntryStore,
+        trash: Trash,
+        records: Records,
+        age: TreeAge,
+        clock: Clock,
+        config: BookieConfig,
+        *,
+        cluster_id: str,
     ) -> None:
         self.trash = trash
         self.rounds = 0
@@ -77,13 +92,18 @@ class GarbageCollector:
         """When the last round ended well, by the wall clock; 0: none did."""
         self.unreadable_logs: dict[int, str] = {}
         self.logs_postponed = 0
-        """Entry logs that the last round did not rewrite, because their copies would have used space of the reserve."""
+        """Entry logs that the last round did not rewrite, because their copies would have used
+        space of the reserve.
+        """
         self.ledgers_held_back = 0
-        """Ledgers that the metadata do not name and that are kept, because the metadata are marked as restored or older."""
+        """Ledgers that the metadata do not name and that are kept, because the metadata are marked
+        as restored or older.
+        """
         self._store = store
         self._records = records
         self._age = age
-        self._missing_since: dict[int, float] = {}  # ledgers that were missing from the metadata at the last listing
+        # ledgers that were missing from the metadata at the last listing
+        self._missing_since: dict[int, float] = {}
         self._clock = clock
         self._config = config
         self._cluster_id = cluster_id
@@ -110,10 +130,12 @@ class GarbageCollector:
             self.ended_ms = self._clock.wall_ms()
 
     async def empty_trash(self, ledger_ids: Sequence[int]) -> list[int]:
-        """Delete ledgers of the trash forever, before their grace period is over. Return those that were deleted.
+        """Delete ledgers of the trash forever, before their grace period is over.
 
-        A ledger that the metadata name again is kept. Raises ``NotAllowed`` while the metadata are marked as
-        restored or older, ``MetadataUnavailable``, ``CorruptData``.
+        Return those that were deleted.
+
+        A ledger that the metadata name again is kept. Raises ``NotAllowed`` while the metadata are
+        marked as restored or older, ``MetadataUnavailable``, ``CorruptData``.
         """
         await self._check_cluster()
         done: list[int] = []
@@ -124,9 +146,12 @@ class GarbageCollector:
                     done.append(ledger_id)
         except _RoundEnds as reason:
             if not reason.restored:
-                raise MetadataUnavailable("the bookie stops, or its metadata session is not connected") from None
+                raise MetadataUnavailable(
+                    "the bookie stops, or its metadata session is not connected"
+                ) from None
             raise NotAllowed(
-                "the metadata are restored or older ones that are not confirmed, so nothing is deleted: pulsarish metadata confirm"
+                "the metadata are restored or older ones that are not confirmed, so nothing is "
+                "deleted: pulsarish metadata confirm"
             ) from None
         return done
 
@@ -135,7 +160,9 @@ class GarbageCollector:
         try:
             await self._delete_ledgers()
         except (MetadataUnavailable, CorruptData) as error:
-            _log.warning("the round ends here, because the metadata could not be asked", reason=error)
+            _log.warning(
+                "the round ends here, because the metadata could not be asked", reason=error
+            )
             return False
         return True
 
@@ -147,15 +174,23 @@ class GarbageCollector:
         missing = dict.fromkeys(await self._missing_of(trashed))
         for ledger_id in trashed:
             if ledger_id not in missing:
-                _log.warning("the metadata have a ledger again that is in the trash", ledger=ledger_id)
+                _log.warning(
+                    "the metadata have a ledger again that is in the trash", ledger=ledger_id
+                )
                 _ = await self.trash.restore(ledger_id)
         candidates = await self._missing_of(local)
         if mark is not None:
             self._hold_back(candidates)
             return
         now = self._clock.monotonic()
-        self._missing_since = {ledger_id: self._missing_since.get(ledger_id, now) for ledger_id in candidates}
-        due = [each for each in candidates if now - self._missing_since[each] >= self._config.gc_second_look_seconds]
+        self._missing_since = {
+            ledger_id: self._missing_since.get(ledger_id, now) for ledger_id in candidates
+        }
+        due = [
+            each
+            for each in candidates
+            if now - self._missing_since[each] >= self._config.gc_second_look_seconds
+        ]
         if any(self._store.cache.holds(ledger_id) for ledger_id in due):
             await self._store.checkpoint()
         try:
@@ -164,9 +199,15 @@ class GarbageCollector:
                     _ = self._missing_since.pop(ledger_id)
                     missing[ledger_id] = None
             # On a nearly full disk the grace period is over at once (rule 13).
-            grace_seconds = self._config.trash_grace_seconds if self._store.space is SpaceMode.WRITABLE else 0.0
+            grace_seconds = (
+                self._config.trash_grace_seconds if self._store.space is SpaceMode.WRITABLE else 0.0
+            )
             for ledger_id in missing:
-                if self.trash.is_due(ledger_id, grace_seconds) and await self._is_gone(ledger_id) and await self.trash.empty(ledger_id):
+                if (
+                    self.trash.is_due(ledger_id, grace_seconds)
+                    and await self._is_gone(ledger_id)
+                    and await self.trash.empty(ledger_id)
+                ):
                     self.ledgers_deleted += 1
         except _RoundEnds as reason:
             if reason.restored:
@@ -182,7 +223,9 @@ class GarbageCollector:
         for first in range(0, len(ledgers), _ASK_PAGE):
             page = ledgers[first : first + _ASK_PAGE]
             nodes = await self._records.nodes([paths.ledger(ledger_id) for ledger_id in page])
-            missing += [ledger_id for ledger_id, node in zip(page, nodes, strict=True) if node is None]
+            missing += [
+                ledger_id for ledger_id, node in zip(page, nodes, strict=True) if node is None
+            ]
         return missing
 
     async def _is_gone(self, ledger_id: int) -> bool:
@@ -192,7 +235,8 @@ class GarbageCollector:
         """
         metadata, path = self._records, paths.ledger(ledger_id)
         await metadata.sync(path)
-        # Keep this order: a restore marks the tree before it deletes anything, so a read that misses a ledger because of it sees the mark.
+        # Keep this order: a restore marks the tree before it deletes anything, so a read that
+        # misses a ledger because of it sees the mark.
         node, restored = await metadata.nodes([path, paths.RESTORED])
         if node is not None:
             return False
@@ -208,7 +252,8 @@ class GarbageCollector:
         self._missing_since.clear()
         if candidates:
             _log.warning(
-                "the metadata may be older than the ledgers here and are not confirmed: ledgers that they do not name are kept",
+                "the metadata may be older than the ledgers here and are not confirmed: ledgers "
+                "that they do not name are kept",
                 ledgers=len(candidates),
                 first=candidates[0],
             )
@@ -223,15 +268,23 @@ class GarbageCollector:
         await self._records.sync(paths.CLUSTER)
         found = await self._records.get(paths.CLUSTER, ClusterRecord)
         if found is None or found[0].cluster_id != self._cluster_id:
-            raise MetadataUnavailable(f"the metadata is not that of cluster {self._cluster_id}: nothing is deleted on its word")
+            raise MetadataUnavailable(
+                f"the metadata is not that of cluster {self._cluster_id}: nothing is deleted on "
+                "its word"
+            )
 
     async def _clean_logs(self) -> None:
         store = self._store
         begun = await store.index.logs_begun()
         known = dict.fromkeys(begun)
         for log_id in await store.logs.ids():
-            if log_id not in known and log_id != store.logs.current_id and log_id not in self.unreadable_logs:
-                # Its entries may not have been indexed by this index, so their absence there proves nothing.
+            if (
+                log_id not in known
+                and log_id != store.logs.current_id
+                and log_id not in self.unreadable_logs
+            ):
+                # Its entries may not have been indexed by this index, so their absence there proves
+                # nothing.
                 self._keep(log_id, "the index has never heard of it")
         self.logs_postponed = 0
         sparse: list[tuple[int, int]] = []
@@ -247,7 +300,8 @@ class GarbageCollector:
                 await self._remove_log(log_id)
             elif live_bytes < all_bytes * self._config.compaction_threshold:
                 sparse.append((live_bytes, log_id))
-        # The fewer bytes are live in a log, the less space its copies need before the log itself is deleted.
+        # The fewer bytes are live in a log, the less space its copies need before the log itself is
+        # deleted.
         for _, log_id in sorted(sparse):
             if self._stopping:
                 return
@@ -259,7 +313,9 @@ class GarbageCollector:
                 await self._remove_log(log_id)
 
     async def _weigh(self, log_id: int) -> tuple[int, int, dict[int, int]]:
-        """Return the live bytes and all bytes of a log, and the bytes of each live ledger; -1 when the log is being written."""
+        """Return the live bytes and all bytes of a log, and the bytes of each live ledger; -1 when
+        the log is being written.
+        """
         store = self._store
         # Under the lock no flush runs, so every log but the current one has all its rows.
         async with store.checkpointer.lock:
@@ -296,14 +352,23 @@ class GarbageCollector:
             self._postpone(log_id, error)
             return
         self.compactions += 1
-        _log.info("an entry log is rewritten", log=log_id, live_bytes=sum(live.values()), ledgers=len(live))
+        _log.info(
+            "an entry log is rewritten",
+            log=log_id,
+            live_bytes=sum(live.values()),
+            ledgers=len(live),
+        )
         found = dict.fromkeys(live, 0)
         damage = ""
         async with aclosing(store.logs.scan(log_id)) as chunks:
             while True:
                 try:
                     chunk = await anext(chunks, None)
-                    records = await self._records_of(chunk) if chunk is not None and chunk.ledger_id in found else []
+                    records = (
+                        await self._records_of(chunk)
+                        if chunk is not None and chunk.ledger_id in found
+                        else []
+                    )
                 except (CorruptData, ChecksumError, OSError) as error:
                     # A torn end that a crash left is not a loss: the bytes found decide below.
                     damage = str(error)
@@ -323,10 +388,17 @@ class GarbageCollector:
                 await self._clock.sleep(size_bytes / self._config.compaction_rate_bytes)
                 if self._stopping:
                     return
-        missing = [ledger_id for ledger_id, size_bytes in live.items() if found[ledger_id] < size_bytes]
-        # A crash between the deletion of a log and of its rows leaves its counts. So does an entry that was written elsewhere since.
+        missing = [
+            ledger_id for ledger_id, size_bytes in live.items() if found[ledger_id] < size_bytes
+        ]
+        # A crash between the deletion of a log and of its rows leaves its counts. So does an entry
+        # that was written elsewhere since.
         if missing and await self._is_pointed_to(log_id, missing):
-            self._keep(log_id, f"of ledger {missing[0]} and {len(missing) - 1} more not everything was found in it; {damage}")
+            self._keep(
+                log_id,
+                f"of ledger {missing[0]} and {len(missing) - 1} more not everything was found in "
+                f"it; {damage}",
+            )
         else:
             await self._remove_log(log_id)
 
@@ -343,7 +415,10 @@ class GarbageCollector:
     async def _check_room(self, more_bytes: int) -> None:
         free_bytes = await self._store.logs.free_bytes()
         if free_bytes - more_bytes < self._config.reserved_bytes:
-            raise _NoRoom(f"{more_bytes} bytes do not fit: {free_bytes} are free, of which {self._config.reserved_bytes} are the reserve")
+            raise _NoRoom(
+                f"{more_bytes} bytes do not fit: {free_bytes} are free, of which "
+                f"{self._config.reserved_bytes} are the reserve"
+            )
 
     async def _records_of(self, chunk: Chunk) -> list[memoryview]:
         """Return a chunk's records, checked. Raises ``ChecksumError``, ``OSError``."""
@@ -363,11 +438,19 @@ class GarbageCollector:
         store = self._store
         entry_ids = [peek_ids(record)[2] for record in records]
         async with store.checkpointer.lock:
-            places = await store.index.locations([entry_key(chunk.ledger_id, entry_id) for entry_id in entry_ids])
-            kept = [number for number, place in enumerate(places) if place == chunk.locations[number]]
+            places = await store.index.locations(
+                [entry_key(chunk.ledger_id, entry_id) for entry_id in entry_ids]
+            )
+            kept = [
+                number for number, place in enumerate(places) if place == chunk.locations[number]
+            ]
             if not kept:
                 return
-            run = Run(chunk.ledger_id, [entry_ids[number] for number in kept], [records[number] for number in kept])
+            run = Run(
+                chunk.ledger_id,
+                [entry_ids[number] for number in kept],
+                [records[number] for number in kept],
+            )
             try:
                 await store.checkpointer.placement.put([run])
             except OSError as error:
@@ -378,8 +461,16 @@ class GarbageCollector:
 
     def _postpone(self, log_id: int, why: _NoRoom) -> None:
         self.logs_postponed += 1
-        _log.warning("an entry log is not rewritten before the next round, because the disk is full", log=log_id, reason=str(why))
+        _log.warning(
+            "an entry log is not rewritten before the next round, because the disk is full",
+            log=log_id,
+            reason=str(why),
+        )
 
     def _keep(self, log_id: int, why: str) -> None:
         self.unreadable_logs[log_id] = why
-        _log.error("an entry log is kept and not looked at again before the next start", log=self._store.logs.path(log_id), reason=why)
+        _log.error(
+            "an entry log is kept and not looked at again before the next start",
+            log=self._store.logs.path(log_id),
+            reason=why,
+        )

@@ -30,7 +30,10 @@ class BookieHttp:
         return await answer_watcher(request, self._health, self.metrics)
 
     def _health(self) -> HttpResponse:
-        """Return 200 while adds and reads are served. A bookie without metadata still serves (rule 19), and the answer says so."""
+        """Return 200 while adds and reads are served.
+
+        A bookie without metadata still serves (rule 19), and the answer says so.
+        """
         bookie = self._bookie
         ready = bookie.is_ready
         body = {
@@ -42,7 +45,9 @@ class BookieHttp:
             "add_synced_seconds_ago": round(bookie.add_age_seconds, 1),
             "warnings": [bookie.space_reason] if bookie.space_reason else [],
             "limbo_below_ledger": bookie.store.limbo.ledgers_below,
-            "auto_recovery": "not hosted here" if bookie.auto_recovery is None else bookie.auto_recovery.unwell_reason() or "ok",
+            "auto_recovery": "not hosted here"
+            if bookie.auto_recovery is None
+            else bookie.auto_recovery.unwell_reason() or "ok",
         }
         return HttpResponse(200 if ready else 503, msgspec.json.encode(body))
 
@@ -51,13 +56,43 @@ class BookieHttp:
         store, service, read = bookie.store, bookie.service, metrics.read
         counters, journal, queue = store.counters, store.journal, store.journal.queue
         writable = SpaceMode.WRITABLE
-        read("bookie_SERVER_STATUS", "gauge", "1 writable, 0 read-only.", lambda: int(store.space is writable))
-        read("bookie_ledger_writable_dirs", "gauge", "Ledger directories that accept entries.", lambda: int(store.space is writable))
-        read("bookie_ledgers_count", "gauge", "Ledgers with anything stored here.", lambda: store.states.count)
-        metrics.operation("bookkeeper_server_ADD_ENTRY_REQUEST", "Seconds from an add's arrival to its answer.", store.add_seconds)
-        metrics.operation("bookkeeper_server_READ_ENTRY_REQUEST", "Seconds from a read's arrival to its answer.", store.read_seconds)
-        read("bookie_WRITE_BYTES", "counter", "Bytes of entries added.", lambda: counters.added_bytes)
-        read("bookie_READ_BYTES", "counter", "Bytes of entries read.", lambda: store.reader.bytes_read)
+        read(
+            "bookie_SERVER_STATUS",
+            "gauge",
+            "1 writable, 0 read-only.",
+            lambda: int(store.space is writable),
+        )
+        read(
+            "bookie_ledger_writable_dirs",
+            "gauge",
+            "Ledger directories that accept entries.",
+            lambda: int(store.space is writable),
+        )
+        read(
+            "bookie_ledgers_count",
+            "gauge",
+            "Ledgers with anything stored here.",
+            lambda: store.states.count,
+        )
+        metrics.operation(
+            "bookkeeper_server_ADD_ENTRY_REQUEST",
+            "Seconds from an add's arrival to its answer.",
+            store.add_seconds,
+        )
+        metrics.operation(
+            "bookkeeper_server_READ_ENTRY_REQUEST",
+            "Seconds from a read's arrival to its answer.",
+            store.read_seconds,
+        )
+        read(
+            "bookie_WRITE_BYTES", "counter", "Bytes of entries added.", lambda: counters.added_bytes
+        )
+        read(
+            "bookie_READ_BYTES",
+            "counter",
+            "Bytes of entries read.",
+            lambda: store.reader.bytes_read,
+        )
         read("pulsarish_bookie_fences_total", "counter", "Ledgers fenced.", lambda: counters.fences)
         read(
             "pulsarish_bookie_read_failures_total",
@@ -65,59 +100,174 @@ class BookieHttp:
             "Reads of entries that are indexed but unreadable.",
             lambda: store.reader.failures,
         )
-        read("pulsarish_bookie_streams", "gauge", "Streams of ledger clients.", lambda: service.open_streams_count)
-        read("pulsarish_bookie_ready", "gauge", "1 while /health answers 200.", lambda: int(bookie.is_ready))
-        read("pulsarish_bookie_unanswered_bytes", "gauge", "Bytes of adds received and not answered.", lambda: service.unanswered_bytes)
+        read(
+            "pulsarish_bookie_streams",
+            "gauge",
+            "Streams of ledger clients.",
+            lambda: service.open_streams_count,
+        )
+        read(
+            "pulsarish_bookie_ready",
+            "gauge",
+            "1 while /health answers 200.",
+            lambda: int(bookie.is_ready),
+        )
+        read(
+            "pulsarish_bookie_unanswered_bytes",
+            "gauge",
+            "Bytes of adds received and not answered.",
+            lambda: service.unanswered_bytes,
+        )
 
-        metrics.histogram("bookie_journal_JOURNAL_SYNC", "Seconds to write and sync a group of records.", journal.sync_seconds)
-        read("bookie_journal_JOURNAL_WRITE_BYTES", "counter", "Bytes synced to the journal.", lambda: journal.synced_bytes)
-        read("bookie_journal_JOURNAL_QUEUE_SIZE", "gauge", "Records that wait for the journal.", lambda: queue.waiting_count)
-        read("pulsarish_bookie_journal_queue_bytes", "gauge", "Bytes that wait for the journal.", lambda: queue.waiting_bytes)
+        metrics.histogram(
+            "bookie_journal_JOURNAL_SYNC",
+            "Seconds to write and sync a group of records.",
+            journal.sync_seconds,
+        )
+        read(
+            "bookie_journal_JOURNAL_WRITE_BYTES",
+            "counter",
+            "Bytes synced to the journal.",
+            lambda: journal.synced_bytes,
+        )
+        read(
+            "bookie_journal_JOURNAL_QUEUE_SIZE",
+            "gauge",
+            "Records that wait for the journal.",
+            lambda: queue.waiting_count,
+        )
+        read(
+            "pulsarish_bookie_journal_queue_bytes",
+            "gauge",
+            "Bytes that wait for the journal.",
+            lambda: queue.waiting_bytes,
+        )
 
         flushes = store.checkpointer
-        read("bookie_write_cache_size", "gauge", "Bytes in the write cache.", lambda: store.cache.size_bytes)
-        read("bookie_write_cache_count", "gauge", "Entries in the write cache.", lambda: store.cache.entries_count)
-        metrics.histogram("bookie_flush", "Seconds to move the write cache to the entry logs.", flushes.flush_seconds)
-        read("bookie_flush_size", "counter", "Bytes of the write cache moved to the entry logs.", lambda: flushes.flushed_bytes)
-        read("pulsarish_bookie_free_bytes", "gauge", "The least free space of all directories.", lambda: bookie.free_bytes)
+        read(
+            "bookie_write_cache_size",
+            "gauge",
+            "Bytes in the write cache.",
+            lambda: store.cache.size_bytes,
+        )
+        read(
+            "bookie_write_cache_count",
+            "gauge",
+            "Entries in the write cache.",
+            lambda: store.cache.entries_count,
+        )
+        metrics.histogram(
+            "bookie_flush",
+            "Seconds to move the write cache to the entry logs.",
+            flushes.flush_seconds,
+        )
+        read(
+            "bookie_flush_size",
+            "counter",
+            "Bytes of the write cache moved to the entry logs.",
+            lambda: flushes.flushed_bytes,
+        )
+        read(
+            "pulsarish_bookie_free_bytes",
+            "gauge",
+            "The least free space of all directories.",
+            lambda: bookie.free_bytes,
+        )
 
         garbage = bookie.garbage
-        read("bookie_DELETED_LEDGER_COUNT", "counter", "Ledgers deleted.", lambda: garbage.ledgers_deleted)
-        read("bookie_MAJOR_COMPACTION_COUNT", "counter", "Entry logs rewritten.", lambda: garbage.compactions)
+        read(
+            "bookie_DELETED_LEDGER_COUNT",
+            "counter",
+            "Ledgers deleted.",
+            lambda: garbage.ledgers_deleted,
+        )
+        read(
+            "bookie_MAJOR_COMPACTION_COUNT",
+            "counter",
+            "Entry logs rewritten.",
+            lambda: garbage.compactions,
+        )
         read(
             "pulsarish_bookie_compacted_bytes_total",
             "counter",
             "Bytes of entry logs read to rewrite them.",
             lambda: garbage.compacted_bytes,
         )
-        read("pulsarish_bookie_gc_rounds_total", "counter", "Rounds of garbage collection that ended well.", lambda: garbage.rounds)
+        read(
+            "pulsarish_bookie_gc_rounds_total",
+            "counter",
+            "Rounds of garbage collection that ended well.",
+            lambda: garbage.rounds,
+        )
         read(
             "pulsarish_bookie_gc_last_round_seconds",
             "gauge",
             "When the last round ended well; 0: none did.",
             lambda: garbage.ended_ms / 1000,
         )
-        read("pulsarish_bookie_deleted_entry_logs_total", "counter", "Entry logs deleted.", lambda: garbage.logs_deleted)
+        read(
+            "pulsarish_bookie_deleted_entry_logs_total",
+            "counter",
+            "Entry logs deleted.",
+            lambda: garbage.logs_deleted,
+        )
         read(
             "pulsarish_bookie_postponed_compactions",
             "gauge",
-            "Entry logs that the last round of garbage collection did not rewrite because space was too low.",
+            "Entry logs that the last round of garbage collection did not rewrite because space "
+            "was too low.",
             lambda: garbage.logs_postponed,
         )
         read(
-            "pulsarish_bookie_unreadable_logs", "gauge", "Entry logs that cannot be read or checked.", lambda: len(garbage.unreadable_logs)
+            "pulsarish_bookie_unreadable_logs",
+            "gauge",
+            "Entry logs that cannot be read or checked.",
+            lambda: len(garbage.unreadable_logs),
         )
-        read("pulsarish_bookie_limbo_below_ledger", "gauge", "Ledgers below this may have lost entries.", lambda: store.limbo.ledgers_below)
-        read("pulsarish_bookie_registered", "gauge", "1 while registered in the metadata.", lambda: int(bookie.registered))
-        held = "Ledgers that the metadata do not name and that are kept because the metadata are marked as restored or older."
+        read(
+            "pulsarish_bookie_limbo_below_ledger",
+            "gauge",
+            "Ledgers below this may have lost entries.",
+            lambda: store.limbo.ledgers_below,
+        )
+        read(
+            "pulsarish_bookie_registered",
+            "gauge",
+            "1 while registered in the metadata.",
+            lambda: int(bookie.registered),
+        )
+        held = (
+            "Ledgers that the metadata do not name and that are kept because the metadata are "
+            "marked as restored or older."
+        )
         read("pulsarish_bookie_ledgers_held_back", "gauge", held, lambda: garbage.ledgers_held_back)
-        read("pulsarish_bookie_trash_ledgers", "gauge", "Deleted ledgers whose space is not freed yet.", lambda: garbage.trash.count)
+        read(
+            "pulsarish_bookie_trash_ledgers",
+            "gauge",
+            "Deleted ledgers whose space is not freed yet.",
+            lambda: garbage.trash.count,
+        )
         restored = "Ledgers restored from the trash."
-        read("pulsarish_bookie_trash_restored_total", "counter", restored, lambda: garbage.trash.restored)
+        read(
+            "pulsarish_bookie_trash_restored_total",
+            "counter",
+            restored,
+            lambda: garbage.trash.restored,
+        )
         bookie.age.export(metrics)
         scrub = bookie.scrubber
-        read("pulsarish_bookie_scrub_rounds_total", "counter", "Finished rounds over all entries on disk.", lambda: scrub.rounds)
-        read("pulsarish_bookie_scrub_bytes_total", "counter", "Bytes of entries on disk that were read.", lambda: scrub.bytes)
+        read(
+            "pulsarish_bookie_scrub_rounds_total",
+            "counter",
+            "Finished rounds over all entries on disk.",
+            lambda: scrub.rounds,
+        )
+        read(
+            "pulsarish_bookie_scrub_bytes_total",
+            "counter",
+            "Bytes of entries on disk that were read.",
+            lambda: scrub.bytes,
+        )
         read(
             "pulsarish_bookie_scrub_damaged_total",
             "counter",

@@ -1,9 +1,11 @@
-"""The journal position that the metadata know, with which a bookie detects a disk that came back older (rule 7).
+"""The journal position that the metadata know, with which a bookie detects a disk that came back
+older (rule 7).
 
-A disk that was put back as a whole, a snapshot of a virtual machine for example, agrees with itself:
-journal, mark, index and cookie. Only a record stored elsewhere shows that something is missing. So a bookie
-notes in its cookie in the metadata below which record its journal is durable: before it registers, when it
-stops, and at intervals while records are added. It does not start on a journal that ends before that.
+A disk that was put back as a whole, a snapshot of a virtual machine for example, agrees with
+itself: journal, mark, index and cookie. Only a record stored elsewhere shows that something is
+missing. So a bookie notes in its cookie in the metadata below which record its journal is durable:
+before it registers, when it stops, and at intervals while records are added. It does not start on a
+journal that ends before that.
 """
 
 from __future__ import annotations
@@ -40,11 +42,15 @@ class JournalPosition:
         self._clock = clock
         self._store = store
         self._cookie = cookie
-        self._stored = cookie.journal_position  # without the probes since the start, which hold no entries
+        # without the probes since the start, which hold no entries
+        self._stored = cookie.journal_position
         self._limbo_times = cookie.limbo_times
 
     async def store(self) -> None:
-        """Note what is durable now; an idle bookie writes nothing. Raises ``MetadataUnavailable``."""
+        """Note what is durable now; an idle bookie writes nothing.
+
+        Raises ``MetadataUnavailable``.
+        """
         position, times = self._store.journal.queue.synced_sequence, self._store.limbo.times
         added = position - self._store.counters.probes
         if added <= self._stored and times <= self._limbo_times:
@@ -54,14 +60,20 @@ class JournalPosition:
             if cookie is None or cookie.instance_id != self._cookie.instance_id:
                 return None  # the bookie was decommissioned
             return msgspec.structs.replace(
-                cookie, journal_position=max(position, cookie.journal_position), limbo_times=max(times, cookie.limbo_times)
+                cookie,
+                journal_position=max(position, cookie.journal_position),
+                limbo_times=max(times, cookie.limbo_times),
             )
 
         path = paths.cookie(self._cookie.bookie_id)
         try:
             _ = await self._records.update(path, Cookie, raised)
         except CorruptData as error:
-            _log.error("the position of the journal is not stored, because the cookie in the metadata cannot be read", reason=error)
+            _log.error(
+                "the position of the journal is not stored, because the cookie in the metadata "
+                "cannot be read",
+                reason=error,
+            )
             return
         self._stored, self._limbo_times = added, times
 
@@ -80,4 +92,6 @@ class JournalPosition:
             async with self._clock.timeout(_LAST_SECONDS):
                 await self.store()
         except (MetadataUnavailable, TimeoutError) as error:
-            _log.warning("the last position of the journal is not stored in the metadata", reason=error)
+            _log.warning(
+                "the last position of the journal is not stored in the metadata", reason=error
+            )

@@ -1,7 +1,7 @@
 """What a bookie knows of a ledger besides its entries, and the table of the states in memory.
 
-State changes in memory first. The journal's record makes the change durable, and the next checkpoint writes
-it to the index. A state stays in memory while it differs from its row.
+State changes in memory first. The journal's record makes the change durable, and the next
+checkpoint writes it to the index. A state stays in memory while it differs from its row.
 """
 
 from __future__ import annotations
@@ -18,11 +18,34 @@ __all__ = ["LocalLedgerState", "LocalLedgerStates"]
 
 
 class LocalLedgerState:
-    """One ledger. ``exists`` is false for a ledger that this bookie never received: it takes no place in the index."""
+    """One ledger.
 
-    __slots__ = ("dirty", "exists", "explicit_lac", "fence_sequence", "fenced", "lac", "last_entry", "ledger_id", "limbo", "waiters")
+    ``exists`` is false for a ledger that this bookie never received: it takes no place in the
+    index.
+    """
 
-    def __init__(self, ledger_id: int, row: LedgerRow | None, *, limbo: bool, cleared: bool = False, deleted: bool = False) -> None:
+    __slots__ = (
+        "dirty",
+        "exists",
+        "explicit_lac",
+        "fence_sequence",
+        "fenced",
+        "lac",
+        "last_entry",
+        "ledger_id",
+        "limbo",
+        "waiters",
+    )
+
+    def __init__(
+        self,
+        ledger_id: int,
+        row: LedgerRow | None,
+        *,
+        limbo: bool,
+        cleared: bool = False,
+        deleted: bool = False,
+    ) -> None:
         """Make a state from its row.
 
         Args:
@@ -31,7 +54,8 @@ class LocalLedgerState:
         """
         self.ledger_id = ledger_id
         self.exists = row is not None
-        # A deleted ledger stays fenced: a writer that missed recovery and deletion must not get an add confirmed and lost.
+        # A deleted ledger stays fenced: a writer that missed recovery and deletion must not get an
+        # add confirmed and lost.
         self.fenced = deleted or (row is not None and row.fenced)
         self.limbo = (limbo or (row is not None and row.limbo)) and not cleared
         self.lac = NO_ENTRY if row is None else row.lac
@@ -74,18 +98,35 @@ class LocalLedgerStates:
         self._flushing: dict[int, LocalLedgerState] = {}
 
     async def load(self, ledger_ids: Sequence[int]) -> None:
-        """Load the states of these ledgers into memory. They stay at least until the caller's next await."""
+        """Load the states of these ledgers into memory.
+
+        They stay at least until the caller's next await.
+        """
         wanted = list(dict.fromkeys(ledger_ids))
         while missing := [ledger_id for ledger_id in wanted if ledger_id not in self.loaded]:
             evictions = self._evictions
             rows = await self._index.ledger_rows(missing)
-            unknown = [ledger_id for ledger_id, row in zip(missing, rows, strict=True) if row is None]
-            gone = dict(zip(unknown, await self._index.were_deleted(unknown), strict=True)) if unknown else {}
-            doubted = [each for each, row in zip(missing, rows, strict=True) if self._limbo.covers(each) or (row is not None and row.limbo)]
+            unknown = [
+                ledger_id for ledger_id, row in zip(missing, rows, strict=True) if row is None
+            ]
+            gone = (
+                dict(zip(unknown, await self._index.were_deleted(unknown), strict=True))
+                if unknown
+                else {}
+            )
+            doubted = [
+                each
+                for each, row in zip(missing, rows, strict=True)
+                if self._limbo.covers(each) or (row is not None and row.limbo)
+            ]
             cleared = await self._index.limbos_cleared(doubted) if doubted else []
-            whole = {ledger_id: times == self._limbo.times for ledger_id, times in zip(doubted, cleared, strict=True)}
+            whole = {
+                ledger_id: times == self._limbo.times
+                for ledger_id, times in zip(doubted, cleared, strict=True)
+            }
             if evictions != self._evictions:
-                # A state that was evicted in the meantime may have changed and been written after these rows were read: read again.
+                # A state that was evicted in the meantime may have changed and been written after
+                # these rows were read: read again.
                 continue
             for ledger_id, row in zip(missing, rows, strict=True):
                 # Another caller may have loaded and changed it while the index was read.
@@ -116,7 +157,10 @@ class LocalLedgerStates:
             state.limbo = state.limbo or self._limbo.covers(state.ledger_id)
 
     def changed(self, state: LocalLedgerState) -> None:
-        """Note that the state must reach the index at the next checkpoint. An unknown ledger exists from now on."""
+        """Note that the state must reach the index at the next checkpoint.
+
+        An unknown ledger exists from now on.
+        """
         if not state.exists:
             state.exists = True
             self.count += 1
@@ -126,7 +170,9 @@ class LocalLedgerStates:
 
     def unwritten(self, after: int) -> list[int]:
         """Return ledgers above ``after`` that may have no row yet."""
-        return sorted({ledger_id: None for ledger_id in (*self._dirty, *self._flushing) if ledger_id > after})
+        return sorted(
+            {ledger_id: None for ledger_id in (*self._dirty, *self._flushing) if ledger_id > after}
+        )
 
     def begin_flush(self) -> list[tuple[bytes, bytes]]:
         """Return the rows of all changed states. Later changes belong to the next flush."""
@@ -134,7 +180,9 @@ class LocalLedgerStates:
         self._flushing, self._dirty = self._dirty, {}
         for state in self._flushing.values():
             state.dirty = False
-        return [(ledger_key(state.ledger_id), state.row().encode()) for state in self._flushing.values()]
+        return [
+            (ledger_key(state.ledger_id), state.row().encode()) for state in self._flushing.values()
+        ]
 
     def end_flush(self) -> None:
         self._flushing = {}
@@ -154,14 +202,21 @@ class LocalLedgerStates:
         self._evictions += 1
 
     def restored(self, ledger_id: int, row: LedgerRow, *, existed: bool) -> None:
-        """Set the row of a ledger that came back out of the trash. Must not be called while a flush runs."""
+        """Set the row of a ledger that came back out of the trash.
+
+        Must not be called while a flush runs.
+        """
         assert not self._flushing, "a ledger is restored between flushes"
         self._evictions += 1
         state = self.loaded.get(ledger_id)
         if state is not None and state.exists:
             # Entries were added, or the ledger was fenced, while it was in the trash.
             merged = state.row().merged(row)
-            state.lac, state.explicit_lac, state.last_entry = merged.lac, merged.explicit_lac, merged.last_entry
+            state.lac, state.explicit_lac, state.last_entry = (
+                merged.lac,
+                merged.explicit_lac,
+                merged.last_entry,
+            )
             self.changed(state)
         elif state is not None:
             del self.loaded[ledger_id]
@@ -169,7 +224,9 @@ class LocalLedgerStates:
             self.count += 1
 
     def _evict(self, wanted: Sequence[int]) -> None:
-        """Drop the states that were loaded longest ago, equal their rows and have no task waiting on them."""
+        """Drop the states that were loaded longest ago, equal their rows and have no task waiting
+        on them.
+        """
         too_many = len(self.loaded) - self._open_max
         if too_many <= 0:
             return
@@ -178,7 +235,12 @@ class LocalLedgerStates:
         for ledger_id, state in self.loaded.items():
             if len(gone) == too_many:
                 break
-            busy = state.dirty or ledger_id in self._flushing or state.waiters or self._cache.holds(ledger_id)
+            busy = (
+                state.dirty
+                or ledger_id in self._flushing
+                or state.waiters
+                or self._cache.holds(ledger_id)
+            )
             if not busy and ledger_id not in keep:
                 gone.append(ledger_id)
         for ledger_id in gone:

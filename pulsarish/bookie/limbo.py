@@ -1,8 +1,9 @@
-"""Limbo: a bookie that may have lost entries answers "unknown", not "not there" (rule 7), until each ledger is repaired here.
+"""Limbo: a bookie that may have lost entries answers "unknown", not "not there" (rule 7), until
+each ledger is repaired here.
 
-The file ``limbo`` in the ledger directory says below which ledger id. Ids only grow, so later ledgers are not
-affected. When auto-recovery has verified and completed a ledger, a row of the index clears it. The row names
-the limbo that it ends: a later limbo holds for the ledger again.
+The file ``limbo`` in the ledger directory says below which ledger id. Ids only grow, so later
+ledgers are not affected. When auto-recovery has verified and completed a ledger, a row of the index
+clears it. The row names the limbo that it ends: a later limbo holds for the ledger again.
 """
 
 from __future__ import annotations
@@ -48,11 +49,14 @@ class Limbo:
     async def enter(self, ledgers_below: int, reason: str, *, times_before: int = 0) -> None:
         """Put every ledger below this id into limbo, durably.
 
-        ``times_before`` is the count of earlier limbos as the metadata know it. The disk may have forgotten some of them.
+        ``times_before`` is the count of earlier limbos as the metadata know it. The disk may have
+        forgotten some of them.
         """
         self.ledgers_below = max(self.ledgers_below, ledgers_below)
         self.times = max(self.times, times_before) + 1
-        await self._files.replace(self._path, msgspec.json.encode(_Stored(self.ledgers_below, reason, self.times)))
+        await self._files.replace(
+            self._path, msgspec.json.encode(_Stored(self.ledgers_below, reason, self.times))
+        )
 
     def covers(self, ledger_id: int) -> bool:
         return ledger_id < self.ledgers_below

@@ -11,10 +11,15 @@ __all__ = ["start_bookie"]
 
 
 async def start_bookie(config: BookieConfig, process: NodeProcess) -> RunningNode:
-    """Start a bookie in this process's event loop, and return when it serves. Raises what ``Bookie.start`` and ``connect`` raise."""
+    """Start a bookie in this process's event loop, and return when it serves.
+
+    Raises what ``Bookie.start`` and ``connect`` raise.
+    """
 
     def ready(bookie: Bookie) -> str:
-        faces = f"grpc={bookie.address}" + (f" http={bookie.http_address}" if bookie.http_address else "")
+        faces = f"grpc={bookie.address}" + (
+            f" http={bookie.http_address}" if bookie.http_address else ""
+        )
         return f"bookie {bookie.instance_id} ready {faces}"
 
     return await start_node(

@@ -1,8 +1,9 @@
-"""The pace of a checkpoint: even over the time that it has, faster only when the write cache fills in the meantime.
+"""The pace of a checkpoint: even over the time that it has, faster only when the write cache fills
+in the meantime.
 
-At full speed a checkpoint takes the core and the disk away from the adds of a tenth of a second, and all
-bookies of a ledger begin theirs at about the same entry. With pauses, adds are served between the slices.
-The other half of the write cache has room for what arrives during a checkpoint.
+At full speed a checkpoint takes the core and the disk away from the adds of a tenth of a second,
+and all bookies of a ledger begin theirs at about the same entry. With pauses, adds are served
+between the slices. The other half of the write cache has room for what arrives during a checkpoint.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from typing import Final
 __all__ = ["PAUSE_SECONDS_MAX", "Pace"]
 
 PAUSE_SECONDS_MAX: Final = 0.05
-"""The longest single pause, so that a checkpoint soon notices when the cache fills or the bookie stops."""
+"""The longest single pause, so that a checkpoint soon notices when the cache fills or the bookie
+stops.
+"""
 
 _FILLED_SHARE_MAX: Final = 0.5
 
@@ -40,7 +43,8 @@ class Pace:
 
         Args:
             elapsed_seconds: since the checkpoint began.
-            filled_share: of the room for new adds, 0 to 1. The checkpoint ends before half of it is taken.
+            filled_share: of the room for new adds, 0 to 1. The checkpoint ends before half of it is
+                taken.
         """
         done_share = self._done / self._steps
         if filled_share >= done_share * _FILLED_SHARE_MAX:

@@ -1,7 +1,7 @@
 """Read entries from the write cache, then by the index from the entry logs, many at a time.
 
-If the index has an entry and the log does not return it, that is an error and never "no such entry" (rule 8).
-Every record read from a disk is checked against its CRC32C and its ids.
+If the index has an entry and the log does not return it, that is an error and never "no such entry"
+(rule 8). Every record read from a disk is checked against its CRC32C and its ids.
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ from pulsarish.bookie.entry_logs.entry_log import EntryLogs
 from pulsarish.bookie.ledger_index import LedgerIndex, Location, entry_key
 from pulsarish.bookie.ledger_state import LocalLedgerStates
 from pulsarish.bookie.write_cache import WriteCache
-from pulsarish.model.errors import BookieIOError, ChecksumError, EntryUnknown, NoSuchEntry, NoSuchLedger
+from pulsarish.model.errors import (
+    BookieIOError,
+    ChecksumError,
+    EntryUnknown,
+    NoSuchEntry,
+    NoSuchLedger,
+)
 from pulsarish.model.position import ID_MAX
 from pulsarish.runtime.log import get_logger
 from pulsarish.wire.bookie import ReadAnswer, ReadItem
@@ -112,7 +118,9 @@ def _fitting(pages: Sequence[_Page], limit_bytes: int) -> tuple[list[_Page], int
 class Reader:
     """Read from all the places where an entry can be."""
 
-    def __init__(self, *, cache: WriteCache, states: LocalLedgerStates, index: LedgerIndex, logs: EntryLogs) -> None:
+    def __init__(
+        self, *, cache: WriteCache, states: LocalLedgerStates, index: LedgerIndex, logs: EntryLogs
+    ) -> None:
         self.entries_read = 0
         self.bytes_read = 0
         self.failures = 0
@@ -121,22 +129,31 @@ class Reader:
         self._index = index
         self._logs = logs
 
-    async def read(self, items: Sequence[ReadItem], limit_bytes: int = 0, admit: Admit | None = None) -> list[ReadAnswer]:
-        """Answer reads together: one index look-up and one read of each log for all of them, page after page.
+    async def read(
+        self, items: Sequence[ReadItem], limit_bytes: int = 0, admit: Admit | None = None
+    ) -> list[ReadAnswer]:
+        """Answer reads together: one index look-up and one read of each log for all of them, page
+        after page.
 
         Args:
-            limit_bytes: the most that all records together may have; one larger record goes alone. 0: no limit.
-            admit: awaited before any record is read from a disk, with the most bytes that all records together will have.
+            limit_bytes: the most that all records together may have; one larger record goes alone.
+                0: no limit.
+            admit: awaited before any record is read from a disk, with the most bytes that all
+                records together will have.
 
         Returns:
-            The answers, in order. With a limit, as many as fit, and at least one: the caller asks again for the rest.
+            The answers, in order. With a limit, as many as fit, and at least one: the caller asks
+            again for the rest.
         """
         readings = [_Reading(item) for item in items]
         open_readings = readings
         first = True
         while open_readings:
             try:
-                pages = await self._locate(open_readings, _PAGE_FIRST if first else max(_PAGE_FIRST, _PAGE_ENTRIES // len(open_readings)))
+                pages = await self._locate(
+                    open_readings,
+                    _PAGE_FIRST if first else max(_PAGE_FIRST, _PAGE_ENTRIES // len(open_readings)),
+                )
                 if first and limit_bytes:
                     pages, size_bytes = _fitting(pages, limit_bytes)
                     if admit is not None:
@@ -146,7 +163,11 @@ class Reader:
                 for reading, wanted, found in pages:
                     await self._finish(reading, wanted, found)
             except Exception as error:  # noqa: BLE001  # after any error it is unknown what is stored, which never means "not there"
-                _log.error("reads fail, because the index cannot be read", exception=error, reads=len(open_readings))
+                _log.error(
+                    "reads fail, because the index cannot be read",
+                    exception=error,
+                    reads=len(open_readings),
+                )
                 for reading in open_readings:
                     self.failures += 1
                     reading.end(BookieIOError.code)
@@ -160,27 +181,40 @@ class Reader:
             answers.append(reading.answer)
         return answers
 
-    async def stored(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], bytes | memoryview | None]:
+    async def stored(
+        self, wanted: Sequence[tuple[int, int]]
+    ) -> dict[tuple[int, int], bytes | memoryview | None]:
         """Return the records of single entries, ``None`` where there is none.
 
         Raises ``BookieIOError`` when one of them cannot be read.
         """
         found: dict[tuple[int, int], bytes | memoryview | None] = {}
         for (ledger_id, entry_id), answer in zip(
-            wanted, await self.read([ReadItem(0, ledger_id, [(entry_id, entry_id)], 0) for ledger_id, entry_id in wanted]), strict=True
+            wanted,
+            await self.read(
+                [
+                    ReadItem(0, ledger_id, [(entry_id, entry_id)], 0)
+                    for ledger_id, entry_id in wanted
+                ]
+            ),
+            strict=True,
         ):
             if answer.records:
                 found[ledger_id, entry_id] = answer.records[0]
             elif answer.code in (NoSuchEntry.code, NoSuchLedger.code, EntryUnknown.code):
                 found[ledger_id, entry_id] = None
             else:
-                raise BookieIOError(f"entry {entry_id} of ledger {ledger_id} is stored and cannot be read")
+                raise BookieIOError(
+                    f"entry {entry_id} of ledger {ledger_id} is stored and cannot be read"
+                )
         return found
 
     async def list_entries(self, ledger_id: int, first: int, last: int) -> tuple[int, list[int]]:
-        """Return ``(code, entries)``: the entries from ``first`` to ``last`` that are here, in order, without reading them.
+        """Return ``(code, entries)``: the entries from ``first`` to ``last`` that are here, in
+        order, without reading them.
 
-        A bookie that may have lost entries answers ``EntryUnknown`` and no entries. Raises ``BookieIOError``.
+        A bookie that may have lost entries answers ``EntryUnknown`` and no entries. Raises
+        ``BookieIOError``.
         """
         # The cache first: an entry leaves it only after the index has it.
         cached = self._cache.entry_ids(ledger_id, first, last)
@@ -193,7 +227,9 @@ class Reader:
         return (0 if found or state.exists else NoSuchLedger.code), found
 
     async def _locate(self, readings: Sequence[_Reading], entries_max: int) -> list[_Page]:
-        """Return the next page of each read: the entries that it wants, and their records or locations."""
+        """Return the next page of each read: the entries that it wants, and their records or
+        locations.
+        """
         pages: list[_Page] = []
         keys: list[bytes] = []
         places: list[tuple[list[_Found], int]] = []
@@ -205,22 +241,26 @@ class Reader:
             ledger_id = reading.item.ledger_id
             found: list[_Found] = [get(ledger_id, entry_id) for entry_id in wanted]
             pages.append((reading, wanted, found))
-        # An entry that is in neither the cache now nor the index afterwards was not here when this began: an entry leaves the
-        # cache only after the index has it.
+        # An entry that is in neither the cache now nor the index afterwards was not here when this
+        # began: an entry leaves the cache only after the index has it.
         for reading, wanted, found in pages:
             missing = [place for place, record in enumerate(found) if record is None]
             if not missing:
                 continue
             first, last = wanted[missing[0]], wanted[missing[-1]]
             if len(missing) >= _RUN_ENTRIES_MIN and last - first == len(missing) - 1:
-                locations = await self._index.run_of_locations(reading.item.ledger_id, first, len(missing))
+                locations = await self._index.run_of_locations(
+                    reading.item.ledger_id, first, len(missing)
+                )
                 for place, location in zip(missing, locations, strict=True):
                     found[place] = location
             else:
                 keys += [entry_key(reading.item.ledger_id, wanted[place]) for place in missing]
                 places += [(found, place) for place in missing]
         if keys:
-            for (found, place), location in zip(places, await self._index.locations(keys), strict=True):
+            for (found, place), location in zip(
+                places, await self._index.locations(keys), strict=True
+            ):
                 found[place] = location
         return pages
 
@@ -256,9 +296,12 @@ class Reader:
     async def _fetch_moved(self, spots: Sequence[_Spot]) -> None:
         """Read entries again whose log could not be read.
 
-        Compaction may have moved them and deleted the log after the index was asked. This asks the index once more.
+        Compaction may have moved them and deleted the log after the index was asked. This asks the
+        index once more.
         """
-        locations = await self._index.locations([entry_key(reading.item.ledger_id, entry_id) for _, _, reading, entry_id in spots])
+        locations = await self._index.locations(
+            [entry_key(reading.item.ledger_id, entry_id) for _, _, reading, entry_id in spots]
+        )
         for (found, place, reading, entry_id), location in zip(spots, locations, strict=True):
             if location is None:
                 found[place] = None  # the entry was deleted in the meantime
@@ -268,7 +311,9 @@ class Reader:
                 found[place] = self._checked(data, reading.item.ledger_id, entry_id, location)
             # Otherwise the location stays: the index points to an unreadable place.
 
-    def _checked(self, data: bytes | memoryview, ledger_id: int, entry_id: int, location: Location) -> _Found:
+    def _checked(
+        self, data: bytes | memoryview, ledger_id: int, entry_id: int, location: Location
+    ) -> _Found:
         """Return the record, or its location again when these bytes are not the record."""
         try:
             decode_entry_record(data, ledger_id, entry_id)
@@ -276,7 +321,9 @@ class Reader:
             return location
         return data
 
-    async def _finish(self, reading: _Reading, wanted: Sequence[int], found: Sequence[_Found]) -> None:
+    async def _finish(
+        self, reading: _Reading, wanted: Sequence[int], found: Sequence[_Found]
+    ) -> None:
         for record in found:
             if record is None:
                 reading.end(await self._absent_code(reading.item.ledger_id))
@@ -294,7 +341,10 @@ class Reader:
             reading.done = True
 
     async def _absent_code(self, ledger_id: int) -> int:
-        """Return the code for an absent entry. A bookie that may have lost entries never says "not there"."""
+        """Return the code for an absent entry.
+
+        A bookie that may have lost entries never says "not there".
+        """
         state = await self._states.get(ledger_id)
         if state.limbo:
             return EntryUnknown.code

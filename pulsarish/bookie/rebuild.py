@@ -1,14 +1,14 @@
 """Build a new index from the entry logs of a bookie whose index is damaged.
 
-The logs say which entries exist and where. They do not say which ledgers were fenced or deleted, and entries
-cut off the end of a log are not missed. So every ledger id that the metadata have given out by now is in
-limbo afterwards (rule 7). The bookie answers "unknown" instead of "not there", refuses the adds of writers to
-these ledgers, and auto-recovery repairs one ledger after another. The next start replays what the journal
-holds above the mark, fences included, as always.
+The logs say which entries exist and where. They do not say which ledgers were fenced or deleted,
+and entries cut off the end of a log are not missed. So every ledger id that the metadata have given
+out by now is in limbo afterwards (rule 7). The bookie answers "unknown" instead of "not there",
+refuses the adds of writers to these ledgers, and auto-recovery repairs one ledger after another.
+The next start replays what the journal holds above the mark, fences included, as always.
 
-The logs do not know the trash either. A ledger that was in the trash belongs to this bookie again, in limbo
-as all others. Garbage collection puts it into the trash once more, because the metadata do not name it. Its
-grace period begins again.
+The logs do not know the trash either. A ledger that was in the trash belongs to this bookie again,
+in limbo as all others. Garbage collection puts it into the trash once more, because the metadata do
+not name it. Its grace period begins again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class Rebuilt:
     """The last entry of each ledger, and the greatest LAC that came with one."""
     unreadable_records: int = 0
     ends: dict[int, str] = field(default_factory=dict)
-    """Logs that could not be read to their end, and why: usually torn by a crash, otherwise damaged. They are never collected."""
+    """Logs that could not be read to their end, and why: usually torn by a crash, otherwise
+    damaged. They are never collected.
+    """
 
 
 async def rebuild_bookie(
@@ -63,8 +65,8 @@ async def rebuild_bookie(
         remove: removes what an earlier attempt has left of a new index.
         replace: puts a closed index in the place of another, and returns where the old one is now.
 
-    Raises ``Locked`` for a running bookie, ``NotFound`` where there is none, ``CorruptData`` for a mark that cannot
-    be read, and ``OSError``.
+    Raises ``Locked`` for a running bookie, ``NotFound`` where there is none, ``CorruptData`` for a
+    mark that cannot be read, and ``OSError``.
     """
     for directory in (config.journal_path, config.ledger_path, config.index_path):
         await files.lock(directory)
@@ -76,25 +78,35 @@ async def rebuild_bookie(
     remove(new)
     rows = await open_index(new)
     index = LedgerIndex(rows)
-    logs = EntryLogs(files, index, config.ledger_path, size_bytes=config.entry_log_size_bytes, open_max=1)
+    logs = EntryLogs(
+        files, index, config.ledger_path, size_bytes=config.entry_log_size_bytes, open_max=1
+    )
     found = await rebuild_index(logs, index, progress)
     await logs.close()
     await rows.close()
     # Keep this order: no negative is answered from the new index before the limbo is stored.
     limbo = Limbo(files, config.ledger_path)
     await limbo.load()
-    await limbo.enter(max([ledgers_below, *(ledger_id + 1 for ledger_id in found.ledgers)]), "the index was rebuilt from the entry logs")
+    await limbo.enter(
+        max([ledgers_below, *(ledger_id + 1 for ledger_id in found.ledgers)]),
+        "the index was rebuilt from the entry logs",
+    )
     aside = replace(new, index_rows_path(config))
     if mark is not None:
         await write_mark(files, config.ledger_path, Mark(mark.file_id, mark.sequence, rows.synced))
     return found, aside
 
 
-async def rebuild_index(logs: EntryLogs, index: LedgerIndex, progress: Callable[[int, int, int], None]) -> Rebuilt:
-    """Fill an empty index with what all logs hold, durably. Of two records of an entry the later one counts.
+async def rebuild_index(
+    logs: EntryLogs, index: LedgerIndex, progress: Callable[[int, int, int], None]
+) -> Rebuilt:
+    """Fill an empty index with what all logs hold, durably.
+
+    Of two records of an entry the later one counts.
 
     Args:
-        progress: called with the number of logs done, the number of all logs, and the entries found.
+        progress: called with the number of logs done, the number of all logs, and the entries
+            found.
 
     Raises ``OSError`` when the index cannot be written.
     """
@@ -105,20 +117,26 @@ async def rebuild_index(logs: EntryLogs, index: LedgerIndex, progress: Callable[
             async for _ in _one_log(logs, index, log_id, found):
                 progress(found.logs, len(log_ids), found.entries)
         except CorruptData as error:
-            # The collector deletes and rewrites only logs that the index has begun, so what follows the damage is kept.
+            # The collector deletes and rewrites only logs that the index has begun, so what follows
+            # the damage is kept.
             found.ends[log_id] = str(error)
         else:
             await index.log_began(log_id)
         found.logs += 1
         progress(found.logs, len(log_ids), found.entries)
-    rows = [(ledger_key(each), LedgerRow(False, False, lac, NO_ENTRY, last).encode()) for each, (last, lac) in found.ledgers.items()]
+    rows = [
+        (ledger_key(each), LedgerRow(False, False, lac, NO_ENTRY, last).encode())
+        for each, (last, lac) in found.ledgers.items()
+    ]
     for first in range(0, len(rows), ROWS_MAX):
         await index.rows.write(rows[first : first + ROWS_MAX], sync=False)
     await index.rows.write([], sync=True)
     return found
 
 
-async def _one_log(logs: EntryLogs, index: LedgerIndex, log_id: int, found: Rebuilt) -> AsyncIterator[None]:
+async def _one_log(
+    logs: EntryLogs, index: LedgerIndex, log_id: int, found: Rebuilt
+) -> AsyncIterator[None]:
     sizes_of: dict[int, int] = {}
     async with aclosing(logs.scan(log_id)) as chunks:
         async for chunk in chunks:

@@ -1,8 +1,9 @@
-"""Keep this bookie's ephemeral registration in the metadata, through lost sessions and without metadata (rule 19).
+"""Keep this bookie's ephemeral registration in the metadata, through lost sessions and without
+metadata (rule 19).
 
-The bookie continues to serve whatever happens here. A registration of another session is left alone until
-its session ends. The exception is one of an earlier process of this same instance: the locks on the
-directories prove that this process has ended.
+The bookie continues to serve whatever happens here. A registration of another session is left alone
+until its session ends. The exception is one of an earlier process of this same instance: the locks
+on the directories prove that this process has ended.
 """
 
 from __future__ import annotations
@@ -31,10 +32,17 @@ _LOOK_AGAIN_SECONDS: Final = 5.0
 class Registrar:
     """Keep ``wanted`` in the metadata. Run ``run`` as a task.
 
-    ``prepare`` is awaited before each new registration: after it, clients place ledgers on this bookie.
+    ``prepare`` is awaited before each new registration: after it, clients place ledgers on this
+    bookie.
     """
 
-    def __init__(self, records: Records, clock: Clock, wanted: BookieRegistration, prepare: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        records: Records,
+        clock: Clock,
+        wanted: BookieRegistration,
+        prepare: Callable[[], Awaitable[None]],
+    ) -> None:
         self.registered = False
         self._records = records
         self._clock = clock
@@ -52,7 +60,9 @@ class Registrar:
         self._wake.set()
 
     async def wait_tried(self) -> None:
-        """Wait until the first attempt succeeded, or found that it has to wait for another session's end."""
+        """Wait until the first attempt succeeded, or found that it has to wait for another
+        session's end.
+        """
         await self._tried.wait()
 
     async def stop(self) -> None:
@@ -115,9 +125,16 @@ class Registrar:
                 await records.commit([Op("put", self._path, data, node.version)])
             elif self._is_earlier_life(node):
                 await self._prepare()
-                await records.commit([Op("delete", self._path, version=node.version), Op("create_ephemeral", self._path, data)])
+                await records.commit(
+                    [
+                        Op("delete", self._path, version=node.version),
+                        Op("create_ephemeral", self._path, data),
+                    ]
+                )
             else:
-                _log.warning("another session holds the registration; waiting for its end", path=self._path)
+                _log.warning(
+                    "another session holds the registration; waiting for its end", path=self._path
+                )
                 return False
         return False
 

@@ -1,9 +1,9 @@
 """Replay of the journal at start: what it holds above the mark goes back into the store (rule 10).
 
-A torn tail is cut off durably, because no client was promised it. Damage before the end refuses the start and
-names file and offset, unless the operator gives up what is unreadable. Then every existing ledger is in
-limbo. When replay ends, a checkpoint has synced everything that it found, so nothing is served that only the
-page cache holds.
+A torn tail is cut off durably, because no client was promised it. Damage before the end refuses the
+start and names file and offset, unless the operator gives up what is unreadable. Then every
+existing ledger is in limbo. When replay ends, a checkpoint has synced everything that it found, so
+nothing is served that only the page cache holds.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ async def replay(
     durable_below: int,
     give_up_damage: bool,
 ) -> Replayed:
-    """Put everything at or above the mark into the write cache, and from there into the logs when it is full.
+    """Put everything at or above the mark into the write cache, and from there into the logs when
+    it is full.
 
     Args:
         durable_below: all records below this one were durable, as the metadata know.
@@ -82,7 +83,8 @@ async def replay(
     try:
         if not wanted or wanted[0] != mark.file_id:
             raise CorruptData(
-                f"the journal file {directory}/{file_name(mark.file_id)} is missing: the mark says that replay begins there (offset 0)"
+                f"the journal file {directory}/{file_name(mark.file_id)} is missing: the mark "
+                "says that replay begins there (offset 0)"
             )
         for file_id in wanted:
             data = await read_file(files, f"{directory}/{file_name(file_id)}") or b""
@@ -109,26 +111,37 @@ async def replay(
 
 
 def check_reaches(directory: str, end: int, durable_below: int) -> None:
-    """Raise ``CorruptData`` for a journal that ends before what the metadata know to have been durable in it."""
+    """Raise ``CorruptData`` for a journal that ends before what the metadata know to have been
+    durable in it.
+    """
     if end < durable_below:
         raise CorruptData(
-            f"the journal in {directory} is older than it was: it ends before record {end}, and the metadata know that all records below "
-            f"{durable_below} were durable in it. A disk was put back as it was before, or has lost what it had synced. Put the newest "
-            "state of all directories of this bookie back. If that is lost, start with another bookie_id on empty directories, or once "
-            'with journal_corruption = "limbo": this bookie then answers "unknown" for every ledger that existed, until auto-recovery has '
+            f"the journal in {directory} is older than it was: it ends before record {end}, "
+            "and the metadata know that all records below "
+            f"{durable_below} were durable in it. A disk was put back as it was before, or has "
+            "lost what it had synced. Put the newest "
+            "state of all directories of this bookie back. If that is lost, start with another "
+            "bookie_id on empty directories, or once "
+            'with journal_corruption = "limbo": this bookie then answers "unknown" for every '
+            "ledger that existed, until auto-recovery has "
             "made it whole"
         )
 
 
 def _check_first(directory: str, record: JournalRecord, mark: Mark, instance_id: str) -> None:
-    """Check a first record: it names the journal's bookie, and that of the marked file reaches down to the mark."""
+    """Check a first record: it names the journal's bookie, and that of the marked file reaches down
+    to the mark.
+    """
     if record.offset:
         return
     where = f"the journal file {directory}/{file_name(record.file_id)}"
     if record.type is not RecordType.FILE_HEADER or bytes(record.payload) != instance_id.encode():
         raise CorruptData(f"{where} is not of bookie {instance_id} (offset 0)")
     if record.file_id == mark.file_id and record.sequence > mark.sequence:
-        raise CorruptData(f"{where} begins with record {record.sequence}, the mark needs {mark.sequence} (offset 0)")
+        raise CorruptData(
+            f"{where} begins with record {record.sequence}, the mark needs {mark.sequence} "
+            "(offset 0)"
+        )
 
 
 async def _apply(record: JournalRecord, cache: WriteCache, states: LocalLedgerStates) -> None:

@@ -1,9 +1,10 @@
 """The gRPC interface of a bookie: streams of adds and reads, and the calls of the control lane.
 
-Each stream has one reader and one writer, because calls of one kind must not overlap on a gRPC stream. The
-reader passes batches to the store, which answers in order once they are durable. The writer joins all
-answers that wait into one message. Calls run besides the streams and never queue behind adds. A reader with
-too much unanswered, on its connection or in the journal, stops receiving, which slows the sender down.
+Each stream has one reader and one writer, because calls of one kind must not overlap on a gRPC
+stream. The reader passes batches to the store, which answers in order once they are durable. The
+writer joins all answers that wait into one message. Calls run besides the streams and never queue
+behind adds. A reader with too much unanswered, on its connection or in the journal, stops
+receiving, which slows the sender down.
 """
 
 from __future__ import annotations
@@ -38,7 +39,15 @@ from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import CallHandler, Clock, Stream, StreamBroken, StreamHandler, Tasks
 from pulsarish.wire._pb import bookie_pb2 as pb
-from pulsarish.wire.bookie import AddResult, ReadAnswer, ReadItem, decode_add, decode_read, encode_add_response, encode_read_response
+from pulsarish.wire.bookie import (
+    AddResult,
+    ReadAnswer,
+    ReadItem,
+    decode_add,
+    decode_read,
+    encode_add_response,
+    encode_read_response,
+)
 from pulsarish.wire.framing import join_records
 
 __all__ = ["BookieService"]
@@ -49,7 +58,8 @@ _UNKNOWN: Final = BookieIOError.code
 
 _LIST_LIMIT_MAX: Final = 10_000
 _READS_PER_ANSWER_MAX: Final = 256
-_READ_REQUESTS_MAX: Final = 4  # requests of one stream that wait to be read; the client keeps to two
+# requests of one stream that wait to be read; the client keeps to two
+_READ_REQUESTS_MAX: Final = 4
 _CALL_BYTES_MAX: Final = 1 << 20
 _LARGE_CALLS_MAX: Final = 4  # concurrent calls that read or list much
 
@@ -68,15 +78,18 @@ _FAILURES: Final[dict[str, Callable[[int, str], Message]]] = {
 def _or_failure(name: str, handler: CallHandler) -> CallHandler:
     """Return a handler that always answers.
 
-    When the handler raises, it answers "unknown", because a caller must never take an error for "not there". A
-    malformed request gets the answer "invalid request".
+    When the handler raises, it answers "unknown", because a caller must never take an error for
+    "not there". A malformed request gets the answer "invalid request".
     """
     failure = _FAILURES.get(name)
 
     async def handle(request: bytes) -> bytes:
         try:
             if len(request) > _CALL_BYTES_MAX:
-                raise InvalidArgument(f"a request of {len(request)} bytes is above the limit of {_CALL_BYTES_MAX}; ask for less at a time")
+                raise InvalidArgument(
+                    f"a request of {len(request)} bytes is above the limit of {_CALL_BYTES_MAX}; "
+                    "ask for less at a time"
+                )
             return await handler(request)
         except (DecodeError, InvalidArgument) as error:
             reason = f"no valid request for {name}: {error}"
@@ -84,10 +97,14 @@ def _or_failure(name: str, handler: CallHandler) -> CallHandler:
                 raise InvalidArgument(reason) from None
             _log.warning("a call is refused", call=name, reason=reason)
             return failure(InvalidArgument.code, reason).SerializeToString()
-        except Exception as error:  # an error of the disk or the index, or a defect: the caller learns that the result is unknown
+        except Exception as error:
+            # an error of the disk or the index, or a defect: the caller learns that the result is
+            # unknown
             if failure is None:
                 raise
-            _log.error("a call fails, because what is stored cannot be read", exception=error, call=name)
+            _log.error(
+                "a call fails, because what is stored cannot be read", exception=error, call=name
+            )
             return failure(_UNKNOWN, f"what is stored cannot be read: {error}").SerializeToString()
 
     return handle
@@ -103,13 +120,20 @@ class _AddAnswers:
         self.over = False
 
     def add(self, results: list[AddResult]) -> None:
-        """Join a batch's results to those that wait. Consecutive ranges with one outcome become one."""
+        """Join a batch's results to those that wait.
+
+        Consecutive ranges with one outcome become one.
+        """
         self.answered += 1
         waiting = self.results
         for result in results:
             if waiting:
                 last = waiting[-1]
-                if last.last + 1 == result.first and last.ledger_id == result.ledger_id and last.code == result.code:
+                if (
+                    last.last + 1 == result.first
+                    and last.ledger_id == result.ledger_id
+                    and last.code == result.code
+                ):
                     last.last = result.last
                     continue
             waiting.append(result)
@@ -187,13 +211,17 @@ class BookieService:
         def end(_error: BaseException) -> None:
             stream.abort(f"{task} failed on the bookie: {type(error).__name__}")
 
-        self._tasks.contain(f"{task} {stream.peer}", error, Scope(ScopeKind.CONNECTION, stream.peer, end))
+        self._tasks.contain(
+            f"{task} {stream.peer}", error, Scope(ScopeKind.CONNECTION, stream.peer, end)
+        )
 
     async def _add_stream(self, stream: Stream) -> None:
         answers = _AddAnswers()
         mine = ByteBudget(self._config.connection_size_bytes)
         self._opened()
-        writer = self._tasks.spawn(self._send_adds(stream, answers), name=f"add answers {stream.peer}")
+        writer = self._tasks.spawn(
+            self._send_adds(stream, answers), name=f"add answers {stream.peer}"
+        )
         try:
             await self._receive_adds(stream, answers, mine)
         finally:
@@ -243,7 +271,11 @@ class BookieService:
                     await store.add(message, batch, answer)
                 except ChecksumError as error:
                     # The writer takes everything unanswered as unknown, and sends it again.
-                    _log.warning("damaged entries arrived, their connection is ended", peer=stream.peer, reason=error)
+                    _log.warning(
+                        "damaged entries arrived, their connection is ended",
+                        peer=stream.peer,
+                        reason=error,
+                    )
                     stream.abort(str(error))
                     answer([])
                     return
@@ -274,7 +306,9 @@ class BookieService:
             self._contain("add answers", error, stream)
 
     async def _read_stream(self, stream: Stream) -> None:
-        requests: asyncio.Queue[tuple[str, list[ReadItem]] | None] = asyncio.Queue(_READ_REQUESTS_MAX)
+        requests: asyncio.Queue[tuple[str, list[ReadItem]] | None] = asyncio.Queue(
+            _READ_REQUESTS_MAX
+        )
         self._opened()
         worker = self._tasks.spawn(self._work_reads(stream, requests), name=f"reads {stream.peer}")
         try:
@@ -286,13 +320,16 @@ class BookieService:
                     break
                 await requests.put(request)
         except StreamBroken:
-            pass  # the worker notices when it sends; the client does not wait for the answers any more
+            # the worker notices when it sends; the client does not wait for the answers any more
+            pass
         finally:
             self._closed()
             await requests.put(None)
         await worker
 
-    async def _work_reads(self, stream: Stream, requests: asyncio.Queue[tuple[str, list[ReadItem]] | None]) -> None:
+    async def _work_reads(
+        self, stream: Stream, requests: asyncio.Queue[tuple[str, list[ReadItem]] | None]
+    ) -> None:
         try:
             await self._answer_reads(stream, requests)
         except Exception as error:  # noqa: BLE001  # any error: without a worker no read on this connection is answered
@@ -302,7 +339,9 @@ class BookieService:
             while await requests.get() is not None:
                 continue
 
-    async def _answer_reads(self, stream: Stream, requests: asyncio.Queue[tuple[str, list[ReadItem]] | None]) -> None:
+    async def _answer_reads(
+        self, stream: Stream, requests: asyncio.Queue[tuple[str, list[ReadItem]] | None]
+    ) -> None:
         """Answer in order, many reads together, about one answer's size at a time."""
         answered = 0
         limit = self._config.read_answer_size_bytes
@@ -329,7 +368,8 @@ class BookieService:
                 count_max = _READS_PER_ANSWER_MAX if len(found) == len(group) else 2 * len(found)
                 if at == len(items):
                     answered += 1
-                # Only one copy waits until the client receives it, without the records that it was made of.
+                # Only one copy waits until the client receives it, without the records that it was
+                # made of.
                 answer = b"".join(encode_read_response(answered, found))
                 del found
                 broken = not await _send(stream, [answer])
@@ -343,7 +383,9 @@ class BookieService:
         asked = pb.FenceRequest.FromString(request)
         code = self._refusal(asked.instance_id, asked.ledger)
         if code:
-            return pb.FenceResponse(code=code, message=self._reason(code), lac=NO_ENTRY).SerializeToString()
+            return pb.FenceResponse(
+                code=code, message=self._reason(code), lac=NO_ENTRY
+            ).SerializeToString()
         code, lac = await self._store.fence(asked.ledger)
         return pb.FenceResponse(code=code, lac=lac).SerializeToString()
 
@@ -351,7 +393,9 @@ class BookieService:
         asked = pb.ReadLacRequest.FromString(request)
         code = self._refusal(asked.instance_id, asked.ledger)
         if code:
-            return pb.ReadLacResponse(code=code, message=self._reason(code), lac=NO_ENTRY).SerializeToString()
+            return pb.ReadLacResponse(
+                code=code, message=self._reason(code), lac=NO_ENTRY
+            ).SerializeToString()
         wait_ms = min(asked.wait_ms, self._config.long_poll_max_ms)
         code, lac = await self._store.read_lac(asked.ledger, asked.after_lac, wait_ms / 1000)
         return pb.ReadLacResponse(code=code, lac=lac).SerializeToString()
@@ -361,12 +405,21 @@ class BookieService:
         if len(asked.ledgers) != len(asked.lacs):
             raise InvalidArgument(f"{len(asked.lacs)} LACs for {len(asked.ledgers)} ledgers")
         # A negative LAC says that the ledger has no entry.
-        codes = [self._refusal(asked.instance_id, ledger_id, max(lac, 0)) for ledger_id, lac in zip(asked.ledgers, asked.lacs, strict=True)]
+        codes = [
+            self._refusal(asked.instance_id, ledger_id, max(lac, 0))
+            for ledger_id, lac in zip(asked.ledgers, asked.lacs, strict=True)
+        ]
         taken = [place for place, code in enumerate(codes) if not code]
         try:
-            answered = await self._store.write_lacs([(asked.ledgers[place], asked.lacs[place]) for place in taken])
+            answered = await self._store.write_lacs(
+                [(asked.ledgers[place], asked.lacs[place]) for place in taken]
+            )
         except Exception as error:  # noqa: BLE001  # as in ``_or_failure``
-            _log.error("a call fails, because what is stored cannot be read", exception=error, call="write_lacs")
+            _log.error(
+                "a call fails, because what is stored cannot be read",
+                exception=error,
+                call="write_lacs",
+            )
             answered = [_UNKNOWN] * len(taken)
         for place, code in zip(taken, answered, strict=True):
             codes[place] = code
@@ -376,12 +429,20 @@ class BookieService:
         asked = pb.RecoveryReadRequest.FromString(request)
         code = self._refusal(asked.instance_id, asked.ledger, asked.first)
         if code:
-            return pb.RecoveryReadResponse(code=code, message=self._reason(code)).SerializeToString()
+            return pb.RecoveryReadResponse(
+                code=code, message=self._reason(code)
+            ).SerializeToString()
         max_bytes = min(asked.max_bytes, self._config.control_answer_size_bytes)
         async with self._large_calls:
-            answer = await self._store.recovery_read(asked.ledger, asked.first, asked.last, max_bytes)
+            answer = await self._store.recovery_read(
+                asked.ledger, asked.first, asked.last, max_bytes
+            )
         sizes = [len(record) for record in answer.records]
-        return b"".join(join_records(pb.RecoveryReadResponse(code=answer.code, sizes=sizes), answer.records, sum(sizes)))
+        return b"".join(
+            join_records(
+                pb.RecoveryReadResponse(code=answer.code, sizes=sizes), answer.records, sum(sizes)
+            )
+        )
 
     async def _list_ledgers(self, request: bytes) -> bytes:
         asked = pb.ListLedgersRequest.FromString(request)
@@ -389,7 +450,9 @@ class BookieService:
         if code:
             return pb.ListLedgersResponse(code=code, message=self._reason(code)).SerializeToString()
         async with self._large_calls:
-            found, more = await self._store.list_ledgers(asked.after, min(asked.limit or _LIST_LIMIT_MAX, _LIST_LIMIT_MAX))
+            found, more = await self._store.list_ledgers(
+                asked.after, min(asked.limit or _LIST_LIMIT_MAX, _LIST_LIMIT_MAX)
+            )
         return pb.ListLedgersResponse(ledgers=found, more=more).SerializeToString()
 
     async def _list_entries(self, request: bytes) -> bytes:
@@ -419,7 +482,9 @@ class BookieService:
             return pb.ListTrashResponse(code=code, message=self._reason(code)).SerializeToString()
         limit = min(asked.limit or _LIST_LIMIT_MAX, _LIST_LIMIT_MAX)
         async with self._large_calls:
-            found = [each for each in await self._garbage.trash.sizes() if each.ledger_id > asked.after]
+            found = [
+                each for each in await self._garbage.trash.sizes() if each.ledger_id > asked.after
+            ]
         answer = pb.ListTrashResponse(more=len(found) > limit)
         for each in found[:limit]:
             answer.ledgers.append(each.ledger_id)
@@ -433,12 +498,18 @@ class BookieService:
         if code:
             return pb.ChangeTrashResponse(code=code, message=self._reason(code)).SerializeToString()
         if asked.restore:
-            changed = [ledger_id for ledger_id in asked.ledgers if await self._garbage.trash.restore(ledger_id)]
+            changed = [
+                ledger_id
+                for ledger_id in asked.ledgers
+                if await self._garbage.trash.restore(ledger_id)
+            ]
         else:
             try:
                 changed = await self._garbage.empty_trash(asked.ledgers)
             except (MetadataUnavailable, NotAllowed, CorruptData) as error:
-                return pb.ChangeTrashResponse(code=error.code, message=str(error)).SerializeToString()
+                return pb.ChangeTrashResponse(
+                    code=error.code, message=str(error)
+                ).SerializeToString()
         return pb.ChangeTrashResponse(ledgers=changed).SerializeToString()
 
     async def _status(self, _request: bytes) -> bytes:
@@ -455,7 +526,9 @@ class BookieService:
         ).SerializeToString()
 
     def _refusal(self, instance_id: str, *ids: int) -> int:
-        """Return the code for a request that is for another bookie, or names an id that was never given out; otherwise 0."""
+        """Return the code for a request that is for another bookie, or names an id that was never
+        given out; otherwise 0.
+        """
         if instance_id != self._store.instance_id:
             return WrongBookie.code
         return 0 if all(0 <= each <= ID_MAX for each in ids) else InvalidArgument.code
@@ -465,13 +538,21 @@ class BookieService:
             return f"this is bookie {self._store.instance_id}"
         if code == EntryUnknown.code:
             return "it may have lost entries again since they were verified"
-        return f"ledger and entry ids are numbers from 0 to {ID_MAX}" if code == InvalidArgument.code else ""
+        return (
+            f"ledger and entry ids are numbers from 0 to {ID_MAX}"
+            if code == InvalidArgument.code
+            else ""
+        )
 
 
 def _group(items: list[ReadItem], start: int, count_max: int, limit_bytes: int) -> list[ReadItem]:
     """Return the reads from ``start`` on that are answered together if their records fit."""
     end, size_bytes = start, 0
-    while end < len(items) and end - start < count_max and (end == start or size_bytes + items[end].max_bytes <= limit_bytes):
+    while (
+        end < len(items)
+        and end - start < count_max
+        and (end == start or size_bytes + items[end].max_bytes <= limit_bytes)
+    ):
         size_bytes += items[end].max_bytes
         end += 1
     return items[start:end]

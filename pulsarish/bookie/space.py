@@ -9,7 +9,8 @@ from pulsarish.model.units import human_bytes
 
 __all__ = ["SpaceMode", "check_room_to_start", "next_mode", "space_reason"]
 
-_MARGIN = 1.25  # a bookie is writable again only with this much above the threshold, so that the mode does not flap
+# a bookie is writable again only with this much above the threshold, so that the mode does not flap
+_MARGIN = 1.25
 
 
 class SpaceMode(Enum):
@@ -18,7 +19,14 @@ class SpaceMode(Enum):
     RESERVED = "reserved"  # fencing only; the rest of the space is for checkpoints and deletion
 
 
-def space_reason(mode: SpaceMode, directory: str, free_bytes: int, *, read_only_free_bytes: int, reserved_bytes: int) -> str:
+def space_reason(
+    mode: SpaceMode,
+    directory: str,
+    free_bytes: int,
+    *,
+    read_only_free_bytes: int,
+    reserved_bytes: int,
+) -> str:
     """Return why a bookie does not accept everything, and what helps; empty for a writable one.
 
     Args:
@@ -27,9 +35,14 @@ def space_reason(mode: SpaceMode, directory: str, free_bytes: int, *, read_only_
     """
     if mode is SpaceMode.WRITABLE:
         return ""
-    name, limit = ("reserved_bytes", reserved_bytes) if mode is SpaceMode.RESERVED else ("read_only_free_bytes", read_only_free_bytes)
+    name, limit = (
+        ("reserved_bytes", reserved_bytes)
+        if mode is SpaceMode.RESERVED
+        else ("read_only_free_bytes", read_only_free_bytes)
+    )
     return (
-        f"the disk of {directory} has {human_bytes(free_bytes)} free, and the bookie is {mode.value} below {name} = {human_bytes(limit)}:"
+        f"the disk of {directory} has {human_bytes(free_bytes)} free, and the bookie is "
+        f"{mode.value} below {name} = {human_bytes(limit)}:"
         f" free space on it, or set a smaller {name}"
     )
 
@@ -39,16 +52,22 @@ def check_room_to_start(directory: str, free_bytes: int, journal_file_size_bytes
     if free_bytes < journal_file_size_bytes:
         raise OSError(
             errno.ENOSPC,
-            f"the disk of {directory} has {human_bytes(free_bytes)} free, and the journal needs {human_bytes(journal_file_size_bytes)}"
-            " (journal_file_size_bytes) to start: free space on it, or set a smaller journal_file_size_bytes",
+            f"the disk of {directory} has {human_bytes(free_bytes)} free, and the journal "
+            f"needs {human_bytes(journal_file_size_bytes)}"
+            " (journal_file_size_bytes) to start: free space on it, or set a smaller "
+            "journal_file_size_bytes",
         )
 
 
-def next_mode(mode: SpaceMode, free_bytes: int, *, read_only_free_bytes: int, reserved_bytes: int) -> SpaceMode:
+def next_mode(
+    mode: SpaceMode, free_bytes: int, *, read_only_free_bytes: int, reserved_bytes: int
+) -> SpaceMode:
     """Return the mode for this free space, the least of all directories."""
     if free_bytes < reserved_bytes:
         return SpaceMode.RESERVED
     if mode is SpaceMode.RESERVED and free_bytes < reserved_bytes * _MARGIN:
         return SpaceMode.RESERVED
-    threshold = read_only_free_bytes if mode is SpaceMode.WRITABLE else read_only_free_bytes * _MARGIN
+    threshold = (
+        read_only_free_bytes if mode is SpaceMode.WRITABLE else read_only_free_bytes * _MARGIN
+    )
     return SpaceMode.READ_ONLY if free_bytes < threshold else SpaceMode.WRITABLE

@@ -1,4 +1,6 @@
-"""The whole storage of a bookie: what the gRPC and HTTP interfaces call, and the start after a crash."""
+"""The whole storage of a bookie: what the gRPC and HTTP interfaces call, and the start after a
+crash.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ from pulsarish.bookie.checkpoint import Checkpointer
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.entry_logs.entry_log import EntryLogs
 from pulsarish.bookie.journal.journal import Journal
-from pulsarish.bookie.journal.journal_format import EXPLICIT_LAC_PAYLOAD, FENCE_PAYLOAD, RecordType, file_name
+from pulsarish.bookie.journal.journal_format import (
+    EXPLICIT_LAC_PAYLOAD,
+    FENCE_PAYLOAD,
+    RecordType,
+    file_name,
+)
 from pulsarish.bookie.journal.mark import MARK_NAME, Mark, read_mark
 from pulsarish.bookie.ledger_index import ROWS_MAX, LedgerIndex
 from pulsarish.bookie.ledger_state import LocalLedgerState, LocalLedgerStates
@@ -23,7 +30,15 @@ from pulsarish.bookie.replay import check_reaches, journal_file_ids, replay
 from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.write_cache import WriteCache
 from pulsarish.metadata.id_counter import next_id_above
-from pulsarish.model.errors import BookieIOError, ChecksumError, CorruptData, EntryUnknown, LedgerFenced, NoSuchLedger, WrongBookie
+from pulsarish.model.errors import (
+    BookieIOError,
+    ChecksumError,
+    CorruptData,
+    EntryUnknown,
+    LedgerFenced,
+    NoSuchLedger,
+    WrongBookie,
+)
 from pulsarish.model.position import NO_ENTRY
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Operation
@@ -58,7 +73,10 @@ async def has_data(files: Files, config: BookieConfig) -> bool:
 
 
 class EntryStore:
-    """Entries, fences and LACs of ledgers, durable before they are answered. ``open_store`` makes it."""
+    """Entries, fences and LACs of ledgers, durable before they are answered.
+
+    ``open_store`` makes it.
+    """
 
     def __init__(
         self,
@@ -90,27 +108,37 @@ class EntryStore:
         self.space = SpaceMode.WRITABLE
         self.wants_checkpoint = asyncio.Event()
         self.broken: Exception | None = None
-        """Why a write of the index failed. The index may have lost earlier writes with it, so the next checkpoint raises this
-        and ends the process.
+        """Why a write of the index failed.
+
+        The index may have lost earlier writes with it, so the next checkpoint raises this and ends
+        the process.
         """
         self.add_synced_seconds = clock.monotonic()
         """When an add was last synced, by the clock's ``monotonic``."""
         self._probes = 0  # since the mark
         self._clock = clock
 
-    async def add(self, message: bytes, batch: AddBatch, answer: Callable[[list[AddResult]], None]) -> None:
-        """Store the entries of a batch that may be stored. ``answer`` is called once, when all of it is durable or refused.
+    async def add(
+        self, message: bytes, batch: AddBatch, answer: Callable[[list[AddResult]], None]
+    ) -> None:
+        """Store the entries of a batch that may be stored.
 
-        Answers come in the order of the calls. ``message`` is the batch as it came over the wire; it goes into the
-        journal unchanged.
+        ``answer`` is called once, when all of it is durable or refused.
 
-        Raises ``ChecksumError`` when an entry does not match its checksum, and stores nothing of the batch. The ids of
-        such an entry cannot be trusted, so no answer could name it, and its writer would wait for that answer forever.
+        Answers come in the order of the calls. ``message`` is the batch as it came over the wire;
+        it goes into the journal unchanged.
+
+        Raises ``ChecksumError`` when an entry does not match its checksum, and stores nothing of
+        the batch. The ids of such an entry cannot be trusted, so no answer could name it, and its
+        writer would wait for that answer forever.
         """
         records = batch.records
         heads, bad = check_records(records)
         if bad:
-            raise ChecksumError(f"{len(bad)} of {len(records)} entries do not match their checksums: nothing of the batch is taken")
+            raise ChecksumError(
+                f"{len(bad)} of {len(records)} entries do not match their checksums: nothing of "
+                "the batch is taken"
+            )
         answer = self._timed(answer)
         results: list[AddResult] = []
         if batch.instance_id != self.instance_id:
@@ -132,23 +160,40 @@ class EntryStore:
                     records,
                     heads,
                     recovery=batch.recovery,
-                    read_only=self.space is not SpaceMode.WRITABLE and (not batch.recovery or self.space is SpaceMode.RESERVED),
+                    read_only=self.space is not SpaceMode.WRITABLE
+                    and (not batch.recovery or self.space is SpaceMode.RESERVED),
                     states=self.states,
                     cache=self.cache,
                     stored=stored,
                 )
                 if admission.taken_count:
                     whole = admission.taken is None and len(records) == len(batch.records)
-                    self._journal(message, batch, records, admission.taken, whole, None if admission.unresolved else (answer, results))
+                    self._journal(
+                        message,
+                        batch,
+                        records,
+                        admission.taken,
+                        whole,
+                        None if admission.unresolved else (answer, results),
+                    )
                     journalled = not admission.unresolved
                 results += admission.results
-                self.counters.refused_entries += len(records) - admission.taken_count - len(admission.unresolved)
+                self.counters.refused_entries += (
+                    len(records) - admission.taken_count - len(admission.unresolved)
+                )
                 wanted = admission.unresolved
-                records, heads = [records[place] for place in wanted], [heads[place] for place in wanted]
+                records, heads = (
+                    [records[place] for place in wanted],
+                    [heads[place] for place in wanted],
+                )
                 if wanted:
                     stored.update(await self.reader.stored([head[1:3] for head in heads]))
         except Exception as error:  # noqa: BLE001  # any error: a batch without an answer would keep its bytes of the budget forever
-            _log.error("entries refused, because what is stored of them cannot be read", exception=error, entries=len(records))
+            _log.error(
+                "entries refused, because what is stored of them cannot be read",
+                exception=error,
+                entries=len(records),
+            )
             self.counters.refused_entries += len(records)
             results += refused(heads, range(len(heads)), BookieIOError.code)
         if not journalled:
@@ -161,10 +206,14 @@ class EntryStore:
         parts = encode_add(self.instance_id, recovery=False, sizes=[], parts=[])
         self._probes += 1
         self.counters.probes += 1
-        await self.journal.wait_synced(self.journal.append(RecordType.ADD, parts, sum(len(part) for part in parts)))
+        await self.journal.wait_synced(
+            self.journal.append(RecordType.ADD, parts, sum(len(part) for part in parts))
+        )
         self.add_synced_seconds = self._clock.monotonic()
 
-    def _timed(self, answer: Callable[[list[AddResult]], None]) -> Callable[[list[AddResult]], None]:
+    def _timed(
+        self, answer: Callable[[list[AddResult]], None]
+    ) -> Callable[[list[AddResult]], None]:
         began = self._clock.monotonic()
 
         def timed(results: list[AddResult]) -> None:
@@ -196,7 +245,12 @@ class EntryStore:
             # Only accepted entries may come back in a replay.
             kept = list(records) if taken is None else [records[place] for place in taken]
             count = len(kept)
-            parts = encode_add(batch.instance_id, recovery=batch.recovery, sizes=[len(record) for record in kept], parts=kept)
+            parts = encode_add(
+                batch.instance_id,
+                recovery=batch.recovery,
+                sizes=[len(record) for record in kept],
+                parts=kept,
+            )
             size_bytes = sum(len(part) for part in parts)
         self.cache.added(len(message) if whole else size_bytes, count)
         self.counters.added_entries += count
@@ -213,12 +267,18 @@ class EntryStore:
             self.wants_checkpoint.set()
 
     async def fence(self, ledger_id: int) -> tuple[int, int]:
-        """Fence a ledger, also an unknown one. Return ``(code, LAC)`` once the fence is durable, on every path (rule 5)."""
+        """Fence a ledger, also an unknown one.
+
+        Return ``(code, LAC)`` once the fence is durable, on every path (rule 5).
+        """
         state = await self.states.get(ledger_id)
-        if not state.fenced or not state.exists:  # a deleted ledger is fenced only as long as the bookie remembers it
+        # a deleted ledger is fenced only as long as the bookie remembers it
+        if not state.fenced or not state.exists:
             state.fenced = True
             self.states.changed(state)
-            state.fence_sequence = self.journal.append(RecordType.FENCE, [FENCE_PAYLOAD.pack(ledger_id)], FENCE_PAYLOAD.size)
+            state.fence_sequence = self.journal.append(
+                RecordType.FENCE, [FENCE_PAYLOAD.pack(ledger_id)], FENCE_PAYLOAD.size
+            )
             self.counters.fences += 1
             _log.info("ledger fenced", ledger=ledger_id, lac=state.known_lac)
         sequence, limbo, lac = state.fence_sequence, state.limbo, state.known_lac
@@ -226,11 +286,13 @@ class EntryStore:
         return (EntryUnknown.code, NO_ENTRY) if limbo else (0, lac)
 
     async def clear_limbo(self, ledger_id: int, times: int) -> int:
-        """End a closed ledger's limbo, so that the bookie answers "not there" for it again. Return a code once that is durable.
+        """End a closed ledger's limbo, so that the bookie answers "not there" for it again.
 
-        Auto-recovery has verified or written every entry that should be here. The fence may be among what was lost,
-        so it is set first. The call is refused when ``times`` is not the present limbo: entries that were verified in
-        an earlier limbo may be lost since.
+        Return a code once that is durable.
+
+        Auto-recovery has verified or written every entry that should be here. The fence may be
+        among what was lost, so it is set first. The call is refused when ``times`` is not the
+        present limbo: entries that were verified in an earlier limbo may be lost since.
         """
         if times != self.limbo.times:
             return EntryUnknown.code
@@ -258,14 +320,24 @@ class EntryStore:
             if lac > state.explicit_lac:
                 state.explicit_lac = lac
                 self.states.changed(state)
-                self.journal.append(RecordType.EXPLICIT_LAC, [EXPLICIT_LAC_PAYLOAD.pack(ledger_id, lac)], EXPLICIT_LAC_PAYLOAD.size)
+                self.journal.append(
+                    RecordType.EXPLICIT_LAC,
+                    [EXPLICIT_LAC_PAYLOAD.pack(ledger_id, lac)],
+                    EXPLICIT_LAC_PAYLOAD.size,
+                )
                 state.wake()
-        # Wait for everything queued so far: these, those of other calls that they repeat, and the fences that refused them.
+        # Wait for everything queued so far: these, those of other calls that they repeat, and the
+        # fences that refused them.
         await self.journal.wait_synced(self.journal.queue.next_sequence - 1)
         return codes
 
-    async def read_lac(self, ledger_id: int, after_lac: int, wait_seconds: float) -> tuple[int, int]:
-        """Return ``(code, LAC)``: the greatest LAC, from entries or written explicitly. Wait until it is above ``after_lac``."""
+    async def read_lac(
+        self, ledger_id: int, after_lac: int, wait_seconds: float
+    ) -> tuple[int, int]:
+        """Return ``(code, LAC)``: the greatest LAC, from entries or written explicitly.
+
+        Wait until it is above ``after_lac``.
+        """
         state = await self.states.get(ledger_id)
         if wait_seconds > 0 and state.known_lac <= after_lac:
             await self._wait_for_lac(state, after_lac, wait_seconds)
@@ -273,7 +345,9 @@ class EntryStore:
             return EntryUnknown.code, NO_ENTRY
         return (0, state.known_lac) if state.exists else (NoSuchLedger.code, NO_ENTRY)
 
-    async def _wait_for_lac(self, state: LocalLedgerState, after_lac: int, wait_seconds: float) -> None:
+    async def _wait_for_lac(
+        self, state: LocalLedgerState, after_lac: int, wait_seconds: float
+    ) -> None:
         moved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiter = (after_lac, moved)
         state.waiters.append(waiter)
@@ -285,12 +359,16 @@ class EntryStore:
         finally:
             state.waiters.remove(waiter)
 
-    async def recovery_read(self, ledger_id: int, first: int, last: int, max_bytes: int) -> ReadAnswer:
+    async def recovery_read(
+        self, ledger_id: int, first: int, last: int, max_bytes: int
+    ) -> ReadAnswer:
         """Fence, then read: the former writer can never add what is missing now (rule 6)."""
         await self.fence(ledger_id)
         return (await self.read([ReadItem(0, ledger_id, [(first, last)], max_bytes)]))[0]
 
-    async def read(self, items: Sequence[ReadItem], limit_bytes: int = 0, admit: Admit | None = None) -> list[ReadAnswer]:
+    async def read(
+        self, items: Sequence[ReadItem], limit_bytes: int = 0, admit: Admit | None = None
+    ) -> list[ReadAnswer]:
         """Read entries, as ``Reader.read``."""
         began = self._clock.monotonic()
         answers = await self.reader.read(items, limit_bytes, admit)
@@ -309,23 +387,35 @@ class EntryStore:
         return found[:limit], len(found) > limit
 
     async def next_free_ledger(self, next_id: int) -> int:
-        """Return the first id from ``next_id`` on that is above those of all ledgers known here, deleted ones included."""
+        """Return the first id from ``next_id`` on that is above those of all ledgers known here,
+        deleted ones included.
+        """
         while await self.highest_ledger() >= next_id:
-            used = [*await self.index.known_ids(next_id, ROWS_MAX), *self.states.unwritten(next_id - 1)]
+            used = [
+                *await self.index.known_ids(next_id, ROWS_MAX),
+                *self.states.unwritten(next_id - 1),
+            ]
             above = next_id_above(next_id, sorted(used))
             if above == next_id:
-                _log.warning("ignores ledgers with ids that no metadata gave out", highest=await self.highest_ledger())
+                _log.warning(
+                    "ignores ledgers with ids that no metadata gave out",
+                    highest=await self.highest_ledger(),
+                )
                 break
             next_id = above
         return next_id
 
     async def highest_ledger(self) -> int:
-        """Return the greatest id of a ledger that this bookie knows, a deleted one included; -1 for none."""
+        """Return the greatest id of a ledger that this bookie knows, a deleted one included; -1 for
+        none.
+        """
         return max([await self.index.highest_ledger(), *self.states.unwritten(-1)[-1:]])
 
     @contextmanager
     def index_write(self) -> Iterator[None]:
-        """Enclose a write of the index whose caller handles its failure: the next checkpoint ends the process with it."""
+        """Enclose a write of the index whose caller handles its failure: the next checkpoint ends
+        the process with it.
+        """
         try:
             yield
         except Exception as error:
@@ -365,7 +455,8 @@ async def open_store(
     """Open the directories of a bookie whose cookies agree, and replay its journal.
 
     Args:
-        ledgers_given_out: returns an id above those of all ledgers; called only when damage to the journal is given up.
+        ledgers_given_out: returns an id above those of all ledgers; called only when damage to the
+            journal is given up.
         durable_below: all records of the journal below this one were durable, as the metadata know.
         limbo_times: how often the bookie was in limbo, as the metadata know.
 
@@ -376,7 +467,13 @@ async def open_store(
     index = await _open_index(open_index, config)
     cache = WriteCache(config.write_cache_size_bytes)
     states = LocalLedgerStates(index, cache, limbo, config.open_ledgers_max)
-    logs = EntryLogs(files, index, config.ledger_path, size_bytes=config.entry_log_size_bytes, open_max=config.open_entry_logs_max)
+    logs = EntryLogs(
+        files,
+        index,
+        config.ledger_path,
+        size_bytes=config.entry_log_size_bytes,
+        open_max=config.open_entry_logs_max,
+    )
     try:
         await states.count_rows()
         await logs.open()
@@ -410,13 +507,25 @@ async def open_store(
             give_up_damage=config.journal_corruption == "limbo",
         )
         if replayed.lost is not None:
-            await limbo.enter(await ledgers_given_out(), str(replayed.lost), times_before=limbo_times)
+            await limbo.enter(
+                await ledgers_given_out(), str(replayed.lost), times_before=limbo_times
+            )
             states.enter_limbo()
-        # Replayed entries may have been in the page cache only: sync them here, before anything is served.
+        # Replayed entries may have been in the page cache only: sync them here, before anything is
+        # served.
         await checkpointer.flush()
-        next_file_id, next_sequence, old_files = replayed.next_file_id, replayed.next_sequence, replayed.file_ids
+        next_file_id, next_sequence, old_files = (
+            replayed.next_file_id,
+            replayed.next_sequence,
+            replayed.file_ids,
+        )
         took_ms = round((clock.monotonic() - began) * 1000)
-        _log.info("journal replayed", files=len(old_files), records=next_sequence - mark.sequence, took_ms=took_ms)
+        _log.info(
+            "journal replayed",
+            files=len(old_files),
+            records=next_sequence - mark.sequence,
+            took_ms=took_ms,
+        )
     else:
         check_reaches(config.journal_path, FIRST_SEQUENCE, durable_below)
     journal = Journal(
@@ -454,7 +563,9 @@ def index_rows_path(config: BookieConfig) -> str:
     return f"{config.index_path}/{_INDEX_ROWS}"
 
 
-async def _open_index(open_index: Callable[[str], Awaitable[KeyValueIndex]], config: BookieConfig) -> LedgerIndex:
+async def _open_index(
+    open_index: Callable[[str], Awaitable[KeyValueIndex]], config: BookieConfig
+) -> LedgerIndex:
     try:
         return LedgerIndex(await open_index(index_rows_path(config)))
     except CorruptData as error:
@@ -462,18 +573,23 @@ async def _open_index(open_index: Callable[[str], Awaitable[KeyValueIndex]], con
 
 
 def _check_index_reaches(index: LedgerIndex, mark: Mark | None, config: BookieConfig) -> None:
-    """Raise ``CorruptData`` for an index older than the mark: entries below the mark are nowhere else."""
+    """Raise ``CorruptData`` for an index older than the mark: entries below the mark are nowhere
+    else.
+    """
     if mark is not None and index.rows.synced < mark.index_write:
         raise CorruptData(
-            f"the index in {index_rows_path(config)} is older than the mark {config.ledger_path}/{MARK_NAME}: it ends at write "
-            f"{index.rows.synced}, and it was synced up to write {mark.index_write} when the mark was written. {_rebuild(config)}"
+            f"the index in {index_rows_path(config)} is older than the mark "
+            f"{config.ledger_path}/{MARK_NAME}: it ends at write {index.rows.synced}, and it was "
+            f"synced up to write {mark.index_write} when the mark was written. {_rebuild(config)}"
         )
 
 
 def _rebuild(config: BookieConfig) -> str:
     return (
-        f"Entries and fences may be missing in it: put back the index of {config.bookie_id} as it was last, or rebuild it from the entry "
-        'logs, with the options of this bookie: pulsarish storage rebuild-index. It then answers "unknown" for every ledger that existed, '
+        f"Entries and fences may be missing in it: put back the index of {config.bookie_id} as "
+        "it was last, or rebuild it from the entry "
+        "logs, with the options of this bookie: pulsarish storage rebuild-index. It then "
+        'answers "unknown" for every ledger that existed, '
         "until auto-recovery has made it whole, and readers go to the other copies"
     )
 
@@ -492,6 +608,7 @@ async def _first_mark(files: Files, config: BookieConfig, log_ids: Sequence[int]
         return Mark(1, FIRST_SEQUENCE)
     if file_ids or log_ids:
         raise CorruptData(
-            f"the mark {config.ledger_path}/{MARK_NAME} is missing, and {config.journal_path} does not reach back to the start"
+            f"the mark {config.ledger_path}/{MARK_NAME} is missing, and {config.journal_path} "
+            "does not reach back to the start"
         )
     return None

@@ -1,4 +1,6 @@
-"""The newest metadata tree that this bookie has seen, in one small file of the ledger directory, replaced whole."""
+"""The newest metadata tree that this bookie has seen, in one small file of the ledger directory,
+replaced whole.
+"""
 
 from __future__ import annotations
 
@@ -31,19 +33,26 @@ def _crc(seen: TreeState) -> int:
     return crc
 
 
-async def remembered_age(records: Records, clock: Clock, files: Files, config: BookieConfig) -> TreeAge:
+async def remembered_age(
+    records: Records, clock: Clock, files: Files, config: BookieConfig
+) -> TreeAge:
     """Return what this bookie knows of the metadata's age, from its earlier processes, too.
 
     Raises ``CorruptData`` for a file that cannot be read.
     """
     directory = config.ledger_path
-    age = TreeAge(records, clock, seen=await _read(files, directory), keep=partial(_write, files, directory))
+    age = TreeAge(
+        records, clock, seen=await _read(files, directory), keep=partial(_write, files, directory)
+    )
     age.holder = f"bookie {config.bookie_id}"
     return age
 
 
 async def _read(files: Files, directory: str) -> TreeState:
-    """Read the file; ``NOTHING_SEEN`` without one. Raises ``CorruptData`` for one that cannot be read."""
+    """Read the file; ``NOTHING_SEEN`` without one.
+
+    Raises ``CorruptData`` for one that cannot be read.
+    """
     path = f"{directory}/{MEMORY_NAME}"
     data = await read_file(files, path)
     if data is None:
@@ -57,9 +66,14 @@ async def _read(files: Files, directory: str) -> TreeState:
     return stored.seen
 
 
-_REMEDY: Final = "it says how new the metadata were: delete it once you are sure that the metadata service has its newest data"
+_REMEDY: Final = (
+    "it says how new the metadata were: delete it once you are sure that the metadata service "
+    "has its newest data"
+)
 
 
 async def _write(files: Files, directory: str, seen: TreeState) -> None:
     """Write the file. Raises ``OSError``."""
-    await files.replace(f"{directory}/{MEMORY_NAME}", msgspec.json.encode(_Stored(seen, _crc(seen))) + b"\n")
+    await files.replace(
+        f"{directory}/{MEMORY_NAME}", msgspec.json.encode(_Stored(seen, _crc(seen))) + b"\n"
+    )

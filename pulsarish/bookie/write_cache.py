@@ -1,8 +1,10 @@
-"""The entries that are not in the entry logs yet, in two generations: one is filled, one is flushed.
+"""The entries that are not in the entry logs yet, in two generations: one is filled, one is
+flushed.
 
-A record is kept as a view of the message in which it came. So nothing is copied, and a message's memory lives
-until its generation is flushed; sizes therefore count whole messages. An entry leaves only after the index
-points to it, so a reader that looks first here and then in the index never misses one.
+A record is kept as a view of the message in which it came. So nothing is copied, and a message's
+memory lives until its generation is flushed; sizes therefore count whole messages. An entry leaves
+only after the index points to it, so a reader that looks first here and then in the index never
+misses one.
 """
 
 from __future__ import annotations
@@ -39,8 +41,9 @@ class WriteCache:
     """Both generations.
 
     Args:
-        size_bytes: of both together. ``wants_flush`` is set from half of it on. ``is_full`` is set when the active
-            generation has filled its half while the other one is still being flushed.
+        size_bytes: of both together. ``wants_flush`` is set from half of it on. ``is_full`` is set
+            when the active generation has filled its half while the other one is still being
+            flushed.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -50,11 +53,15 @@ class WriteCache:
 
     @property
     def size_bytes(self) -> int:
-        return self.active.size_bytes + (self.flushing.size_bytes if self.flushing is not None else 0)
+        return self.active.size_bytes + (
+            self.flushing.size_bytes if self.flushing is not None else 0
+        )
 
     @property
     def entries_count(self) -> int:
-        return self.active.entries_count + (self.flushing.entries_count if self.flushing is not None else 0)
+        return self.active.entries_count + (
+            self.flushing.entries_count if self.flushing is not None else 0
+        )
 
     @property
     def wants_flush(self) -> bool:
@@ -83,10 +90,16 @@ class WriteCache:
         """Return the ledger's entries from ``first`` to ``last`` that are here, in order."""
         if not self.holds(ledger_id):
             return []
-        return [entry_id for entry_id in range(first, last + 1) if self.get(ledger_id, entry_id) is not None]
+        return [
+            entry_id
+            for entry_id in range(first, last + 1)
+            if self.get(ledger_id, entry_id) is not None
+        ]
 
     def holds(self, ledger_id: int) -> bool:
-        return ledger_id in self.active.ledgers or (self.flushing is not None and ledger_id in self.flushing.ledgers)
+        return ledger_id in self.active.ledgers or (
+            self.flushing is not None and ledger_id in self.flushing.ledgers
+        )
 
     def added(self, message_bytes: int, entries_count: int) -> None:
         """Count a message whose entries were put into the active generation."""

@@ -79,20 +79,30 @@ class Broker:
         self._config = config
         self._ready = False
         self._ledgers = LedgerClient(world, config.ledger)
-        self._records = records = Records(world.metadata, world.clock, world.random, guard=self._ledgers.age)
+        self._records = records = Records(
+            world.metadata, world.clock, world.random, guard=self._ledgers.age
+        )
         gate = Gate()
         self._plans = config.listener_plans()
         listeners = Listeners(self._plans)
         self._namespaces = Namespaces(world, records, config)
-        self._ownership = Ownership(world, config, records, lost=self._lost, take_lag_max=take_lag_max)
-        self._topics = LoadedTopics(world, config, records, self._ledgers, self._namespaces, self._ownership)
+        self._ownership = Ownership(
+            world, config, records, lost=self._lost, take_lag_max=take_lag_max
+        )
+        self._topics = LoadedTopics(
+            world, config, records, self._ledgers, self._namespaces, self._ownership
+        )
         self._watchdog = ProgressWatchdog(world, config, self._topics.loaded.values)
         lookup = Lookup(self._namespaces, self._ownership)
         traffic = ConnectionTraffic(world.clock, config)
-        self._face = GrpcFace(topics=self._topics, gate=gate, world=world, config=config, traffic=traffic)
+        self._face = GrpcFace(
+            topics=self._topics, gate=gate, world=world, config=config, traffic=traffic
+        )
         self.streams = {"broker.publish": self._face.publish, "broker.consume": self._face.consume}
         session = SessionWatch(world)
-        statistics = Statistics(world, config, self._topics, self._ownership, self._ledgers, session)
+        statistics = Statistics(
+            world, config, self._topics, self._ownership, self._ledgers, session
+        )
         metrics = BrokerMetrics(
             config,
             self._topics,
@@ -123,9 +133,20 @@ class Broker:
             share,
         )
         lists = TopicLists(world, records, self._namespaces, admin.owners.non_persistent_topics)
-        questions = BrokerQuestions(gate=gate, listeners=listeners, namespaces=self._namespaces, lookup=lookup, lists=lists)
-        self._binary = BinaryFace(topics=self._topics, gate=gate, world=world, config=config, traffic=traffic, questions=questions)
-        self._sweeper = Sweeper(world, config, records, self._namespaces, self._ownership, admin.sweep)
+        questions = BrokerQuestions(
+            gate=gate, listeners=listeners, namespaces=self._namespaces, lookup=lookup, lists=lists
+        )
+        self._binary = BinaryFace(
+            topics=self._topics,
+            gate=gate,
+            world=world,
+            config=config,
+            traffic=traffic,
+            questions=questions,
+        )
+        self._sweeper = Sweeper(
+            world, config, records, self._namespaces, self._ownership, admin.sweep
+        )
         routes = [*admin.routes(), *health_routes(unready, self.warnings, metrics.scrape)]
         self.http = HttpFace(world, config, gate, [*routes, openapi_route(routes)], share)
         admin.owners.here = self.http.forwarded
@@ -152,7 +173,11 @@ class Broker:
         await self._ledgers.start()
         self.listeners = {plan.name: await self._listen(plan) for plan in self._plans}
         internal = self.listeners[self._plans[0].name]
-        self.address, self.http_address, self.pulsar_address = internal.address, internal.http_address, internal.pulsar_address
+        self.address, self.http_address, self.pulsar_address = (
+            internal.address,
+            internal.http_address,
+            internal.pulsar_address,
+        )
         self._topics.start()
         self.broker_id = self._config.broker_id or self.address
         self._ledgers.age.holder = f"broker {self.broker_id}"
@@ -168,24 +193,43 @@ class Broker:
         self._sweeper.start()
         self._watchdog.start()
         self._ready = True
-        _log.info("serving", broker=self.broker_id, address=self.address, http=self.http_address, pulsar=self.pulsar_address)
+        _log.info(
+            "serving",
+            broker=self.broker_id,
+            address=self.address,
+            http=self.http_address,
+            pulsar=self.pulsar_address,
+        )
 
     async def _listen(self, plan: ListenerPlan) -> ListenerAddresses:
         """Bind the ports of a listener. Return the addresses that its clients get."""
         connections = self._world.connections
-        address, http_address, pulsar_address = plan.advertised, plan.advertised_http, plan.advertised_pulsar
+        address, http_address, pulsar_address = (
+            plan.advertised,
+            plan.advertised_http,
+            plan.advertised_pulsar,
+        )
         if plan.bind_address:
             largest = self._config.max_message_size_bytes + _MESSAGE_ROOM_BYTES
-            grpc = await connections.serve(plan.bind_address, self.streams, self.calls.handlers(plan.name), message_bytes_max=largest)
+            grpc = await connections.serve(
+                plan.bind_address,
+                self.streams,
+                self.calls.handlers(plan.name),
+                message_bytes_max=largest,
+            )
             self._listeners.append(grpc)
             address = advertised_address(plan.advertised, grpc.address)
         if plan.bind_http_address:
             handle = partial(self.http.handle, came_in_on=plan.name)
-            web = await connections.serve_http(plan.bind_http_address, handle, body_limit=self.http.body_limit)
+            web = await connections.serve_http(
+                plan.bind_http_address, handle, body_limit=self.http.body_limit
+            )
             self._listeners.append(web)
             http_address = advertised_address(plan.advertised_http, web.address)
         if plan.bind_pulsar_address:
-            binary = await connections.serve_bytes(plan.bind_pulsar_address, partial(self._binary.connection, plan.name))
+            binary = await connections.serve_bytes(
+                plan.bind_pulsar_address, partial(self._binary.connection, plan.name)
+            )
             self._listeners.append(binary)
             pulsar_address = advertised_address(plan.advertised_pulsar, binary.address)
         return ListenerAddresses(address, http_address, pulsar_address)
@@ -216,7 +260,9 @@ class Broker:
         self._topics.drop_all(reason)
 
     async def stop(self) -> None:
-        """Stop gracefully: hand over the bundles one by one, unregister so that others take over at once, then stop listening."""
+        """Stop gracefully: hand over the bundles one by one, unregister so that others take over at
+        once, then stop listening.
+        """
         self._ready = False
         self._ownership.stop_serving()
         self._topics.stop()
@@ -228,7 +274,9 @@ class Broker:
         except TimeoutError:
             _log.warning("not everything was handed over in time; the next owners recover the rest")
         except Exception as error:  # noqa: BLE001  # whatever it is: unregister, or no other broker can own the topics
-            _log.error("not everything was handed over; the next owners recover the rest", exception=error)
+            _log.error(
+                "not everything was handed over; the next owners recover the rest", exception=error
+            )
         await self._ownership.stop()
         self._face.finish_all()
         self._binary.finish_all()

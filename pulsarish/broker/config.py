@@ -18,139 +18,288 @@ __all__ = ["BrokerConfig"]
 
 _MIB = 1 << 20
 _SILENT_PINGS_MIN = 3
-"""Pings in a row that get no answer before silence counts: half of them show which broker is silent alone."""
+"""Pings in a row that get no answer before silence counts: half of them show which broker is silent
+alone.
+"""
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Every option of a broker process."""
 
-    broker_id: Annotated[str, Meta(description="Name of this broker, unique in the cluster; empty: its advertised address.")] = ""
-    cluster_name: Annotated[str, Meta(description="Name of the cluster, as its administration shows it.")] = "pulsarish"
-    listen_address: Annotated[str, Meta(description="host:port of the gRPC face for clients and brokers; port 0 picks a free one.")] = (
-        "127.0.0.1:6660"
-    )
-    http_address: Annotated[str, Meta(description="host:port of the HTTP face (admin, health, metrics); port 0 picks a free one.")] = (
-        "127.0.0.1:8080"
-    )
+    broker_id: Annotated[
+        str,
+        Meta(
+            description="Name of this broker, unique in the cluster; empty: its advertised address."
+        ),
+    ] = ""
+    cluster_name: Annotated[
+        str, Meta(description="Name of the cluster, as its administration shows it.")
+    ] = "pulsarish"
+    listen_address: Annotated[
+        str,
+        Meta(
+            description=(
+                "host:port of the gRPC face for clients and brokers; port 0 picks a free one."
+            )
+        ),
+    ] = "127.0.0.1:6660"
+    http_address: Annotated[
+        str,
+        Meta(
+            description=(
+                "host:port of the HTTP face (admin, health, metrics); port 0 picks a free one."
+            )
+        ),
+    ] = "127.0.0.1:8080"
     pulsar_address: Annotated[
         str,
-        Meta(description="host:port of Apache Pulsar's binary protocol, for its official clients; port 0 picks a free one; empty: none."),
+        Meta(
+            description=(
+                "host:port of Apache Pulsar's binary protocol, for its official clients; port "
+                "0 picks a free one; empty: none."
+            )
+        ),
     ] = "127.0.0.1:6650"
-    advertised_address: Annotated[str, Meta(description="Host, or host:port, that others are told; empty: what is listened on.")] = ""
+    advertised_address: Annotated[
+        str,
+        Meta(description="Host, or host:port, that others are told; empty: what is listened on."),
+    ] = ""
     advertised_listeners: Annotated[
         tuple[str, ...],
         Meta(
-            description="Addresses of this broker by listener, name:pulsarish://host:port, name:http://host:port and"
-            " name:pulsar://host:port, when clients in different networks must be told different ones; instead of advertised_address."
+            description=(
+                "Addresses of this broker by listener, name:pulsarish://host:port, "
+                "name:http://host:port and"
+                " name:pulsar://host:port, when clients in different networks must be told "
+                "different ones; instead of advertised_address."
+            )
         ),
     ] = ()
     internal_listener_name: Annotated[
-        str, Meta(description="The listener that brokers use among themselves, bound by listen_address; empty: the first one.")
+        str,
+        Meta(
+            description=(
+                "The listener that brokers use among themselves, bound by listen_address; "
+                "empty: the first one."
+            )
+        ),
     ] = ""
     bind_addresses: Annotated[
         tuple[str, ...],
-        Meta(description="What the other listeners bind, written alike; who comes in there is told addresses of that listener."),
+        Meta(
+            description=(
+                "What the other listeners bind, written alike; who comes in there is told "
+                "addresses of that listener."
+            )
+        ),
     ] = ()
-    metadata_url: Annotated[str, Meta(description="Where the metadata is: zk://h1:2181,h2:2181/chroot or embedded:DIR.")] = (
-        "zk://127.0.0.1:2181/pulsarish"
-    )
+    metadata_url: Annotated[
+        str, Meta(description="Where the metadata is: zk://h1:2181,h2:2181/chroot or embedded:DIR.")
+    ] = "zk://127.0.0.1:2181/pulsarish"
     metadata_session_timeout_ms: Annotated[
-        int, Meta(ge=1_000, le=300_000, description="A broker silent this long has lost its session.")
+        int,
+        Meta(ge=1_000, le=300_000, description="A broker silent this long has lost its session."),
     ] = 10_000
 
     # Ledgers of topics.
     managed_ledger_cache_size_bytes: Annotated[
-        int, Meta(ge=0, description="The newest entries of all topics, for the consumers that keep up.")
+        int,
+        Meta(ge=0, description="The newest entries of all topics, for the consumers that keep up."),
     ] = 64 * _MIB
     managed_ledger_maintenance_interval_seconds: Annotated[
-        float, Meta(gt=0, description="How often loaded topics are looked at for ledgers to replace by age and to trim.")
+        float,
+        Meta(
+            gt=0,
+            description=(
+                "How often loaded topics are looked at for ledgers to replace by age and to trim."
+            ),
+        ),
     ] = 60.0
     managed_ledger: ManagedLedgerOptions = ManagedLedgerOptions()
     ledger: LedgerOptions = LedgerOptions()
 
     # Topics and namespaces.
     default_retention_time_minutes: Annotated[
-        int, Meta(ge=-1, description="Data that no subscription needs any more is kept this long; -1: forever, 0: not. With the size.")
+        int,
+        Meta(
+            ge=-1,
+            description=(
+                "Data that no subscription needs any more is kept this long; -1: forever, 0: "
+                "not. With the size."
+            ),
+        ),
     ] = 0
     default_retention_size_mb: Annotated[
-        int, Meta(ge=-1, description="Of data that no subscription needs any more at most this is kept; -1: all, 0: none. With the time.")
+        int,
+        Meta(
+            ge=-1,
+            description=(
+                "Of data that no subscription needs any more at most this is kept; -1: all, "
+                "0: none. With the time."
+            ),
+        ),
     ] = 0
     ttl_duration_default_in_seconds: Annotated[
-        int, Meta(ge=0, description="Messages older than this count as acknowledged, where no policy says otherwise; 0: never.")
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "Messages older than this count as acknowledged, where no policy says "
+                "otherwise; 0: never."
+            ),
+        ),
     ] = 0
-    backlog_quota_default_limit_bytes: Annotated[int, Meta(ge=-1, description="Bytes of backlog of a topic; -1: no limit.")] = -1
+    backlog_quota_default_limit_bytes: Annotated[
+        int, Meta(ge=-1, description="Bytes of backlog of a topic; -1: no limit.")
+    ] = -1
     backlog_quota_default_limit_second: Annotated[
-        int, Meta(ge=-1, description="Age in seconds of the oldest unacknowledged message of a topic; -1: no limit.")
+        int,
+        Meta(
+            ge=-1,
+            description=(
+                "Age in seconds of the oldest unacknowledged message of a topic; -1: no limit."
+            ),
+        ),
     ] = -1
     backlog_quota_default_retention_policy: Annotated[
         Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"],
         Meta(description="What happens beyond a topic's backlog quota."),
     ] = "producer_request_hold"
     subscription_expiration_time_minutes: Annotated[
-        int, Meta(ge=0, description="A subscription without consumers for this long is deleted; 0: never.")
+        int,
+        Meta(
+            ge=0, description="A subscription without consumers for this long is deleted; 0: never."
+        ),
     ] = 0
-    broker_delete_inactive_topics_enabled: Annotated[bool, Meta(description="Topics without clients are deleted.")] = False
+    broker_delete_inactive_topics_enabled: Annotated[
+        bool, Meta(description="Topics without clients are deleted.")
+    ] = False
     broker_delete_inactive_topics_mode: Annotated[
-        Literal["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"], Meta(description="Which topics count as unused.")
+        Literal["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"],
+        Meta(description="Which topics count as unused."),
     ] = "delete_when_no_subscriptions"
     broker_delete_inactive_topics_max_inactive_duration_seconds: Annotated[
-        int, Meta(ge=1, description="A topic that no client has used for this long is deleted, if such topics are.")
+        int,
+        Meta(
+            ge=1,
+            description=(
+                "A topic that no client has used for this long is deleted, if such topics are."
+            ),
+        ),
     ] = 60
-    allow_auto_subscription_creation: Annotated[bool, Meta(description="The first consumer makes the subscription.")] = True
-    allow_auto_topic_creation: Annotated[bool, Meta(description="The first producer or consumer makes the topic.")] = True
+    allow_auto_subscription_creation: Annotated[
+        bool, Meta(description="The first consumer makes the subscription.")
+    ] = True
+    allow_auto_topic_creation: Annotated[
+        bool, Meta(description="The first producer or consumer makes the topic.")
+    ] = True
     allow_auto_topic_creation_type: Annotated[
-        Literal["non-partitioned", "partitioned"], Meta(description="What kind of topic is made automatically.")
+        Literal["non-partitioned", "partitioned"],
+        Meta(description="What kind of topic is made automatically."),
     ] = "non-partitioned"
-    default_num_partitions: Annotated[int, Meta(ge=1, le=10_000, description="Partitions of a topic that is made automatically.")] = 1
-    enable_non_persistent_topics: Annotated[bool, Meta(description="Topics that keep no messages are served.")] = True
-    default_number_of_namespace_bundles: Annotated[int, Meta(ge=1, le=1_024, description="Bundles of a new namespace.")] = 4
-    max_message_size_bytes: Annotated[int, Meta(ge=1_024, le=60 * _MIB, description="The greatest entry a client may publish.")] = 5 * _MIB
-    max_producers_per_topic: Annotated[int, Meta(ge=0, description="Producers connected to one topic; 0: no limit.")] = 10_000
-    max_consumers_per_topic: Annotated[int, Meta(ge=0, description="Consumers connected to one topic; 0: no limit.")] = 0
-    max_topics_per_namespace: Annotated[int, Meta(ge=0, description="Topics of one namespace, partitions one by one; 0: no limit.")] = 0
-    max_consumers_per_subscription: Annotated[int, Meta(ge=0, description="Consumers connected to one subscription; 0: no limit.")] = 10_000
-    max_subscriptions_per_topic: Annotated[int, Meta(ge=0, description="Subscriptions of one topic, readers included; 0: no limit.")] = (
-        10_000
-    )
+    default_num_partitions: Annotated[
+        int, Meta(ge=1, le=10_000, description="Partitions of a topic that is made automatically.")
+    ] = 1
+    enable_non_persistent_topics: Annotated[
+        bool, Meta(description="Topics that keep no messages are served.")
+    ] = True
+    default_number_of_namespace_bundles: Annotated[
+        int, Meta(ge=1, le=1_024, description="Bundles of a new namespace.")
+    ] = 4
+    max_message_size_bytes: Annotated[
+        int, Meta(ge=1_024, le=60 * _MIB, description="The greatest entry a client may publish.")
+    ] = 5 * _MIB
+    max_producers_per_topic: Annotated[
+        int, Meta(ge=0, description="Producers connected to one topic; 0: no limit.")
+    ] = 10_000
+    max_consumers_per_topic: Annotated[
+        int, Meta(ge=0, description="Consumers connected to one topic; 0: no limit.")
+    ] = 0
+    max_topics_per_namespace: Annotated[
+        int, Meta(ge=0, description="Topics of one namespace, partitions one by one; 0: no limit.")
+    ] = 0
+    max_consumers_per_subscription: Annotated[
+        int, Meta(ge=0, description="Consumers connected to one subscription; 0: no limit.")
+    ] = 10_000
+    max_subscriptions_per_topic: Annotated[
+        int, Meta(ge=0, description="Subscriptions of one topic, readers included; 0: no limit.")
+    ] = 10_000
     schema_compatibility_strategy: Annotated[
-        Strategy, Meta(description="What a new schema of a topic must have in common with those before it.")
+        Strategy,
+        Meta(description="What a new schema of a topic must have in common with those before it."),
     ] = "FULL"
-    is_allow_auto_update_schema_enabled: Annotated[bool, Meta(description="Producers may bring new schemas to a topic.")] = True
-    is_schema_validation_enforced: Annotated[bool, Meta(description="A producer without a schema is refused on a topic that has one.")] = (
-        False
-    )
+    is_allow_auto_update_schema_enabled: Annotated[
+        bool, Meta(description="Producers may bring new schemas to a topic.")
+    ] = True
+    is_schema_validation_enforced: Annotated[
+        bool, Meta(description="A producer without a schema is refused on a topic that has one.")
+    ] = False
     max_schema_size_bytes: Annotated[
-        int, Meta(ge=1_024, le=640 << 10, description="The greatest definition of a schema, with its properties; it is one metadata node.")
+        int,
+        Meta(
+            ge=1_024,
+            le=640 << 10,
+            description=(
+                "The greatest definition of a schema, with its properties; it is one metadata node."
+            ),
+        ),
     ] = 512 << 10
-    max_schema_versions_per_topic: Annotated[int, Meta(ge=1, le=5_000, description="Versions that the schema of a topic may have had.")] = (
-        1_000
-    )
-    max_concurrent_topic_load_requests: Annotated[int, Meta(ge=1, description="Topics being opened at one time.")] = 500
-    topic_load_timeout_seconds: Annotated[float, Meta(gt=0, description="Opening a topic longer than this is answered as retryable.")] = (
-        60.0
-    )
+    max_schema_versions_per_topic: Annotated[
+        int, Meta(ge=1, le=5_000, description="Versions that the schema of a topic may have had.")
+    ] = 1_000
+    max_concurrent_topic_load_requests: Annotated[
+        int, Meta(ge=1, description="Topics being opened at one time.")
+    ] = 500
+    topic_load_timeout_seconds: Annotated[
+        float, Meta(gt=0, description="Opening a topic longer than this is answered as retryable.")
+    ] = 60.0
 
     # Connections of Apache Pulsar's protocol, and what one client may open.
     broker_max_connections: Annotated[
-        int, Meta(ge=0, description="Connections to pulsar_address at one time; 0: as many as the limit of open files allows.")
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "Connections to pulsar_address at one time; 0: as many as the limit of open "
+                "files allows."
+            ),
+        ),
     ] = 0
     broker_max_connections_per_ip: Annotated[
-        int, Meta(ge=0, description="Connections to pulsar_address from one IP address at one time; 0: no limit.")
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "Connections to pulsar_address from one IP address at one time; 0: no limit."
+            ),
+        ),
     ] = 0
     connect_timeout_seconds: Annotated[
-        float, Meta(gt=0, description="A connection to pulsar_address is ended when its client has not sent CONNECT by then.")
+        float,
+        Meta(
+            gt=0,
+            description=(
+                "A connection to pulsar_address is ended when its client has not sent CONNECT "
+                "by then."
+            ),
+        ),
     ] = 10.0
     max_producers_per_connection: Annotated[
-        int, Meta(ge=1, description="Producers that one connection or publish stream may have open.")
+        int,
+        Meta(ge=1, description="Producers that one connection or publish stream may have open."),
     ] = 20_000
     max_consumers_per_connection: Annotated[
-        int, Meta(ge=1, description="Consumers that one connection or consume stream may have open.")
+        int,
+        Meta(ge=1, description="Consumers that one connection or consume stream may have open."),
     ] = 20_000
     max_partial_input_bytes: Annotated[
         int,
         Meta(
             ge=_MIB,
-            description="Bytes of incomplete frames of all connections to pulsar_address; beyond it the oldest incomplete one is ended.",
+            description=(
+                "Bytes of incomplete frames of all connections to pulsar_address; beyond it "
+                "the oldest incomplete one is ended."
+            ),
         ),
     ] = 128 * _MIB
     max_unsent_bytes: Annotated[
@@ -158,7 +307,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=_MIB,
             description=(
-                "Bytes sent to clients at pulsar_address that do not receive them, of all connections; beyond it the connection that has"
+                "Bytes sent to clients at pulsar_address that do not receive them, of all "
+                "connections; beyond it the connection that has"
                 " received nothing for the longest is ended."
             ),
         ),
@@ -166,74 +316,163 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     # Publishing.
     max_publish_bytes_per_connection: Annotated[
-        int, Meta(ge=_MIB, description="Bytes received and not yet answered at which a connection is read no further.")
+        int,
+        Meta(
+            ge=_MIB,
+            description=(
+                "Bytes received and not yet answered at which a connection is read no further."
+            ),
+        ),
     ] = 32 * _MIB
     max_message_publish_buffer_size_bytes: Annotated[
         int, Meta(ge=_MIB, description="The same for all connections of the broker together.")
     ] = 256 * _MIB
     max_concurrent_non_persistent_message_per_connection: Annotated[
-        int, Meta(ge=1, description="Entries for non-persistent topics under way at one time on one connection; what is more is dropped.")
+        int,
+        Meta(
+            ge=1,
+            description=(
+                "Entries for non-persistent topics under way at one time on one connection; "
+                "what is more is dropped."
+            ),
+        ),
     ] = 1_000
     publish_answer_delay_max_ms: Annotated[
         int,
-        Meta(ge=1, description="A publish message counts as answered after this at the latest, so that one stuck topic holds up no other."),
+        Meta(
+            ge=1,
+            description=(
+                "A publish message counts as answered after this at the latest, so that one "
+                "stuck topic holds up no other."
+            ),
+        ),
     ] = 200
     max_publish_rate_per_topic_in_messages: Annotated[
-        int, Meta(ge=0, description="Messages a second that one topic takes; more are held; 0: no limit.")
+        int,
+        Meta(
+            ge=0, description="Messages a second that one topic takes; more are held; 0: no limit."
+        ),
     ] = 0
     max_publish_rate_per_topic_in_bytes: Annotated[
-        int, Meta(ge=0, description="Bytes a second that one topic takes; more are held; 0: no limit.")
+        int,
+        Meta(ge=0, description="Bytes a second that one topic takes; more are held; 0: no limit."),
     ] = 0
     producer_open_wait_seconds: Annotated[
-        float, Meta(gt=0, description="How long a reconnecting producer waits for the outcome of what its predecessor sent.")
+        float,
+        Meta(
+            gt=0,
+            description=(
+                "How long a reconnecting producer waits for the outcome of what its "
+                "predecessor sent."
+            ),
+        ),
     ] = 10.0
-    message_bytes_target: Annotated[int, Meta(ge=1_024, description="What a message of deliveries aims at.")] = _MIB
-    keep_alive_interval_seconds: Annotated[float, Meta(gt=0, description="A stream gets a heartbeat when nothing else was sent.")] = 10.0
-    keep_alive_timeout_seconds: Annotated[float, Meta(gt=0, description="A stream that was silent this long is ended.")] = 30.0
+    message_bytes_target: Annotated[
+        int, Meta(ge=1_024, description="What a message of deliveries aims at.")
+    ] = _MIB
+    keep_alive_interval_seconds: Annotated[
+        float, Meta(gt=0, description="A stream gets a heartbeat when nothing else was sent.")
+    ] = 10.0
+    keep_alive_timeout_seconds: Annotated[
+        float, Meta(gt=0, description="A stream that was silent this long is ended.")
+    ] = 30.0
 
     # Administration over HTTP.
     http_allowed_hosts: Annotated[
         tuple[str, ...],
         Meta(
-            description="Host names that HTTP requests may have, besides those that this broker binds or advertises, such as a gateway's."
-            " .example.org stands for all names below it, * for every name. Addresses and names without a dot are always served. Others are"
-            " refused: a web page may have rebound its name."
+            description=(
+                "Host names that HTTP requests may have, besides those that this broker binds "
+                "or advertises, such as a gateway's."
+                " .example.org stands for all names below it, * for every name. Addresses and "
+                "names without a dot are always served. Others are"
+                " refused: a web page may have rebound its name."
+            )
         ),
     ] = ()
     http_request_timeout_seconds: Annotated[
-        float, Meta(gt=0, description="A request that is not done by then is answered with what it waits for.")
+        float,
+        Meta(
+            gt=0,
+            description="A request that is not done by then is answered with what it waits for.",
+        ),
     ] = 30.0
     max_concurrent_admin_requests: Annotated[
-        int, Meta(ge=1, description="Administration requests that run at one time. Lookups, health and metrics do not count.")
+        int,
+        Meta(
+            ge=1,
+            description=(
+                "Administration requests that run at one time. Lookups, health and metrics do "
+                "not count."
+            ),
+        ),
     ] = 64
     admin_requests_waiting_max: Annotated[
-        int, Meta(ge=0, description="Administration requests that wait for their turn; more are refused with 503.")
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "Administration requests that wait for their turn; more are refused with 503."
+            ),
+        ),
     ] = 1_024
     admin_share_beside_messages: Annotated[
         float,
-        Meta(gt=0, le=1, description="Of the broker's time, what administration may take while messages are published or delivered."),
+        Meta(
+            gt=0,
+            le=1,
+            description=(
+                "Of the broker's time, what administration may take while messages are "
+                "published or delivered."
+            ),
+        ),
     ] = 0.03
     admin_metadata_operations_max: Annotated[
         int,
-        Meta(ge=1, description="Reads and writes of metadata that administration has under way at one time, so that topics come first."),
+        Meta(
+            ge=1,
+            description=(
+                "Reads and writes of metadata that administration has under way at one time, "
+                "so that topics come first."
+            ),
+        ),
     ] = 32
 
     admin_fan_out_max: Annotated[
-        int, Meta(ge=1, description="Partitions or topics that one administration request works on at one time.")
+        int,
+        Meta(
+            ge=1,
+            description=(
+                "Partitions or topics that one administration request works on at one time."
+            ),
+        ),
     ] = 32
     subscription_backlog_scan_max_entries: Annotated[
-        int, Meta(ge=1, description="Entries that the analysis of a subscription's backlog reads before it stops.")
+        int,
+        Meta(
+            ge=1,
+            description=(
+                "Entries that the analysis of a subscription's backlog reads before it stops."
+            ),
+        ),
     ] = 10_000
 
     # Deduplication.
-    broker_deduplication_enabled: Annotated[bool, Meta(description="For namespaces that do not say.")] = False
-    broker_deduplication_max_number_of_producers: Annotated[int, Meta(ge=1, description="Producer names remembered for a topic.")] = 10_000
-    broker_deduplication_entries_interval: Annotated[int, Meta(ge=1, description="Entries between two snapshots.")] = 1_000
+    broker_deduplication_enabled: Annotated[
+        bool, Meta(description="For namespaces that do not say.")
+    ] = False
+    broker_deduplication_max_number_of_producers: Annotated[
+        int, Meta(ge=1, description="Producer names remembered for a topic.")
+    ] = 10_000
+    broker_deduplication_entries_interval: Annotated[
+        int, Meta(ge=1, description="Entries between two snapshots.")
+    ] = 1_000
     broker_deduplication_snapshot_interval_seconds: Annotated[
         int, Meta(ge=0, description="A snapshot is at most this old; 0: only by entries.")
     ] = 120
     broker_deduplication_producer_inactivity_timeout_minutes: Annotated[
-        int, Meta(ge=1, description="A disconnected producer's sequence id is forgotten after this.")
+        int,
+        Meta(ge=1, description="A disconnected producer's sequence id is forgotten after this."),
     ] = 360
 
     # Compaction.
@@ -241,30 +480,64 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Meta(
             ge=0,
-            description="A topic with more bytes than this that are not compacted is compacted, without a policy; 0: only on demand.",
+            description=(
+                "A topic with more bytes than this that are not compacted is compacted, "
+                "without a policy; 0: only on demand."
+            ),
         ),
     ] = 0
-    topic_compaction_retain_null_key: Annotated[bool, Meta(description="Whether compaction keeps messages without a key.")] = False
+    topic_compaction_retain_null_key: Annotated[
+        bool, Meta(description="Whether compaction keeps messages without a key.")
+    ] = False
     topic_compaction_keys_max: Annotated[
-        int, Meta(ge=1, description="A topic with more keys is not compacted; a key takes about 200 bytes of memory meanwhile.")
+        int,
+        Meta(
+            ge=1,
+            description=(
+                "A topic with more keys is not compacted; a key takes about 200 bytes of "
+                "memory meanwhile."
+            ),
+        ),
     ] = 1_000_000
     topic_compaction_tombstone_retention_seconds: Annotated[
-        int, Meta(ge=0, description="Readers that come back within this are told of keys that were removed meanwhile.")
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "Readers that come back within this are told of keys that were removed meanwhile."
+            ),
+        ),
     ] = 86_400
     topic_compaction_read_rate_bytes: Annotated[
         int,
-        Meta(ge=1_024, description="What all compactions of a broker read in a second; an entry counts as 1 KiB at least."),
+        Meta(
+            ge=1_024,
+            description=(
+                "What all compactions of a broker read in a second; an entry counts as 1 KiB "
+                "at least."
+            ),
+        ),
     ] = 16 * _MIB
-    topic_compactions_max: Annotated[int, Meta(ge=1, description="Compactions of one broker at a time; others wait.")] = 2
+    topic_compactions_max: Annotated[
+        int, Meta(ge=1, description="Compactions of one broker at a time; others wait.")
+    ] = 2
 
     # Dispatching.
-    dispatcher_max_read_batch_size: Annotated[int, Meta(ge=1, description="Entries of one read for a subscription.")] = 100
-    dispatcher_max_read_size_bytes: Annotated[int, Meta(ge=1, description="Bytes of one read for a subscription.")] = 5 * _MIB
-    dispatcher_max_round_robin_batch_size: Annotated[int, Meta(ge=1, description="Messages for a shared consumer in one turn.")] = 20
-    dispatcher_read_failure_backoff_initial_time_ms: Annotated[int, Meta(ge=1, description="Wait after a read that failed; doubles.")] = 100
-    dispatcher_read_failure_backoff_max_time_ms: Annotated[int, Meta(ge=1, description="The longest wait after a read that failed.")] = (
-        10_000
-    )
+    dispatcher_max_read_batch_size: Annotated[
+        int, Meta(ge=1, description="Entries of one read for a subscription.")
+    ] = 100
+    dispatcher_max_read_size_bytes: Annotated[
+        int, Meta(ge=1, description="Bytes of one read for a subscription.")
+    ] = 5 * _MIB
+    dispatcher_max_round_robin_batch_size: Annotated[
+        int, Meta(ge=1, description="Messages for a shared consumer in one turn.")
+    ] = 20
+    dispatcher_read_failure_backoff_initial_time_ms: Annotated[
+        int, Meta(ge=1, description="Wait after a read that failed; doubles.")
+    ] = 100
+    dispatcher_read_failure_backoff_max_time_ms: Annotated[
+        int, Meta(ge=1, description="The longest wait after a read that failed.")
+    ] = 10_000
     dispatch_throttling_rate_per_topic_in_msg: Annotated[
         int, Meta(ge=0, description="Messages a second that one topic delivers; 0: no limit.")
     ] = 0
@@ -272,128 +545,282 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         int, Meta(ge=0, description="Bytes a second that one topic delivers; 0: no limit.")
     ] = 0
     dispatch_throttling_rate_per_subscription_in_msg: Annotated[
-        int, Meta(ge=0, description="Messages a second that one subscription is delivered; 0: no limit.")
+        int,
+        Meta(
+            ge=0, description="Messages a second that one subscription is delivered; 0: no limit."
+        ),
     ] = 0
     dispatch_throttling_rate_per_subscription_in_byte: Annotated[
-        int, Meta(ge=0, description="Bytes a second that one subscription is delivered; 0: no limit.")
+        int,
+        Meta(ge=0, description="Bytes a second that one subscription is delivered; 0: no limit."),
     ] = 0
     dispatcher_progress_timeout_ms: Annotated[
         int,
         Meta(
             ge=1_000,
             description=(
-                "A subscription that has a backlog, permits and no reason to wait, and neither reads nor delivers for this long, is counted"
+                "A subscription that has a backlog, permits and no reason to wait, and neither "
+                "reads nor delivers for this long, is counted"
                 " and logged, at the latest after a third more."
             ),
         ),
     ] = 30_000
     unblock_stuck_subscription_enabled: Annotated[
-        bool, Meta(description="Restart the dispatcher of such a subscription; off: count and log it only.")
+        bool,
+        Meta(
+            description="Restart the dispatcher of such a subscription; off: count and log it only."
+        ),
     ] = True
     active_consumer_failover_delay_time_millis: Annotated[
         int,
         Meta(
             ge=0,
-            description="When another failover consumer becomes the active one, what the former works on may be acknowledged for so long.",
+            description=(
+                "When another failover consumer becomes the active one, what the former works "
+                "on may be acknowledged for so long."
+            ),
         ),
     ] = 1_000
     delayed_delivery_enabled: Annotated[
-        bool, Meta(description="Shared subscriptions heed the time at which a message is to be delivered.")
+        bool,
+        Meta(
+            description="Shared subscriptions heed the time at which a message is to be delivered."
+        ),
     ] = True
     delayed_delivery_tick_time_millis: Annotated[
-        int, Meta(ge=1, description="Times of delivery are rounded up to this, so that many messages come due together.")
+        int,
+        Meta(
+            ge=1,
+            description=(
+                "Times of delivery are rounded up to this, so that many messages come due together."
+            ),
+        ),
     ] = 1_000
     delayed_delivery_max_delay_in_millis: Annotated[
-        int, Meta(ge=0, description="A message to be delivered later than so long from now is refused; 0: no limit.")
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "A message to be delivered later than so long from now is refused; 0: no limit."
+            ),
+        ),
     ] = 0
     delayed_delivery_max_entries_per_subscription: Annotated[
-        int, Meta(ge=1, description="Entries to be delivered later at which a subscription reads nothing new.")
+        int,
+        Meta(
+            ge=1,
+            description="Entries to be delivered later at which a subscription reads nothing new.",
+        ),
     ] = 500_000
     subscription_key_shared_consistent_hashing_replica_points: Annotated[
-        int, Meta(ge=1, le=1_000, description="Points of each key-shared consumer on the ring by which hashes of keys are split.")
+        int,
+        Meta(
+            ge=1,
+            le=1_000,
+            description=(
+                "Points of each key-shared consumer on the ring by which hashes of keys are split."
+            ),
+        ),
     ] = 100
     key_shared_look_ahead_msg_in_replay_threshold_per_consumer: Annotated[
         int,
-        Meta(ge=0, description="Entries for each consumer that a key-shared subscription reads past blocked keys; 0: no limit."),
+        Meta(
+            ge=0,
+            description=(
+                "Entries for each consumer that a key-shared subscription reads past blocked "
+                "keys; 0: no limit."
+            ),
+        ),
     ] = 2_000
     key_shared_look_ahead_msg_in_replay_threshold_per_subscription: Annotated[
-        int, Meta(ge=0, description="The same for all consumers of the subscription together; 0: no limit.")
+        int,
+        Meta(
+            ge=0,
+            description="The same for all consumers of the subscription together; 0: no limit.",
+        ),
     ] = 20_000
     max_unacked_messages_per_consumer: Annotated[
-        int, Meta(ge=0, description="A shared consumer is sent no more at this many, until it is below half; 0: no limit.")
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "A shared consumer is sent no more at this many, until it is below half; 0: "
+                "no limit."
+            ),
+        ),
     ] = 50_000
     max_unacked_messages_per_subscription: Annotated[
-        int, Meta(ge=0, description="The same for all consumers of a shared subscription together; 0: no limit.")
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "The same for all consumers of a shared subscription together; 0: no limit."
+            ),
+        ),
     ] = 200_000
     max_delivery_bytes_per_connection: Annotated[
-        int, Meta(ge=_MIB, description="Bytes waiting to be sent at which a connection's consumers are given no more.")
+        int,
+        Meta(
+            ge=_MIB,
+            description=(
+                "Bytes waiting to be sent at which a connection's consumers are given no more."
+            ),
+        ),
     ] = 8 * _MIB
     deliveries_under_way_max: Annotated[
         int,
-        Meta(ge=2, le=16, description="Delivery messages sent and not yet taken by the client, which reports small ones two at a time."),
+        Meta(
+            ge=2,
+            le=16,
+            description=(
+                "Delivery messages sent and not yet taken by the client, which reports small "
+                "ones two at a time."
+            ),
+        ),
     ] = 2
 
     # Ownership.
-    broker_ping_interval_ms: Annotated[int, Meta(ge=50, description="How often brokers look whether the others are there.")] = 1_000
-    broker_ping_timeout_ms: Annotated[int, Meta(ge=50, description="A ping without answer for this long has failed.")] = 1_000
+    broker_ping_interval_ms: Annotated[
+        int, Meta(ge=50, description="How often brokers look whether the others are there.")
+    ] = 1_000
+    broker_ping_timeout_ms: Annotated[
+        int, Meta(ge=50, description="A ping without answer for this long has failed.")
+    ] = 1_000
     lookup_ping_max_age_ms: Annotated[
-        int, Meta(ge=0, description="A lookup that names another owner makes sure that it is there unless it answered within this.")
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "A lookup that names another owner makes sure that it is there unless it "
+                "answered within this."
+            ),
+        ),
     ] = 100
     broker_silence_before_eviction_ms: Annotated[
         int,
         Meta(
             ge=500,
-            description="A silent broker is evicted after this, three pings at least; one whose process is gone, at once.",
+            description=(
+                "A silent broker is evicted after this, three pings at least; one whose "
+                "process is gone, at once."
+            ),
         ),
     ] = 3_000
     broker_eviction_interval_ms: Annotated[
         int,
-        Meta(ge=0, description="At most one silent broker is evicted in this time, and each broker at most once for refused connections."),
+        Meta(
+            ge=0,
+            description=(
+                "At most one silent broker is evicted in this time, and each broker at most "
+                "once for refused connections."
+            ),
+        ),
     ] = 10_000
     eviction_loop_lag_max_ms: Annotated[
-        int, Meta(ge=1, description="A broker whose own loop is later than this suspects no other broker.")
+        int,
+        Meta(
+            ge=1, description="A broker whose own loop is later than this suspects no other broker."
+        ),
     ] = 200
     # Watching.
     expose_topic_level_metrics_in_prometheus: Annotated[
-        bool, Meta(description="Series for single topics and subscriptions; off: sums by namespace only.")
+        bool,
+        Meta(
+            description="Series for single topics and subscriptions; off: sums by namespace only."
+        ),
     ] = True
     topic_level_metrics_topics_max: Annotated[
-        int, Meta(ge=0, description="Topics with series of their own; those beyond are summed up by namespace.")
+        int,
+        Meta(
+            ge=0,
+            description="Topics with series of their own; those beyond are summed up by namespace.",
+        ),
     ] = 1_000
     topic_level_metrics_subscriptions_max: Annotated[
-        int, Meta(ge=0, description="Subscriptions with series of their own, of the topics that have them.")
+        int,
+        Meta(
+            ge=0,
+            description="Subscriptions with series of their own, of the topics that have them.",
+        ),
     ] = 5_000
-    expose_consumer_level_metrics_in_prometheus: Annotated[bool, Meta(description="Series for single consumers.")] = False
+    expose_consumer_level_metrics_in_prometheus: Annotated[
+        bool, Meta(description="Series for single consumers.")
+    ] = False
     consumer_level_metrics_consumers_max: Annotated[
-        int, Meta(ge=0, description="Consumers with series of their own, of the subscriptions that have them.")
+        int,
+        Meta(
+            ge=0,
+            description="Consumers with series of their own, of the subscriptions that have them.",
+        ),
     ] = 1_000
     stats_read_wait_ms: Annotated[
-        int, Meta(ge=0, description="How long a topic's statistics wait for reading the oldest unacknowledged messages.")
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "How long a topic's statistics wait for reading the oldest unacknowledged messages."
+            ),
+        ),
     ] = 500
     stats_oldest_messages_max: Annotated[
-        int, Meta(ge=0, description="Subscriptions whose oldest unacknowledged message is read for one answer of statistics.")
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "Subscriptions whose oldest unacknowledged message is read for one answer of "
+                "statistics."
+            ),
+        ),
     ] = 32
-    slow_add_ms: Annotated[int, Meta(ge=1, description="A publish that took longer is logged.")] = 1_000
+    slow_add_ms: Annotated[int, Meta(ge=1, description="A publish that took longer is logged.")] = (
+        1_000
+    )
 
     # The sweeper, on the leader broker.
     sweeper_interval_seconds: Annotated[
         float,
-        Meta(gt=0, description="Pause between two walks over the topics of the cluster, for what is due in those that no broker has open."),
+        Meta(
+            gt=0,
+            description=(
+                "Pause between two walks over the topics of the cluster, for what is due in "
+                "those that no broker has open."
+            ),
+        ),
     ] = 300.0
-    sweeper_topics_per_second: Annotated[float, Meta(gt=0, description="Topics whose metadata a walk looks at in a second.")] = 200.0
-    sweeper_page_topics: Annotated[int, Meta(ge=1, le=1_000, description="Topics whose metadata is read at one time.")] = 50
+    sweeper_topics_per_second: Annotated[
+        float, Meta(gt=0, description="Topics whose metadata a walk looks at in a second.")
+    ] = 200.0
+    sweeper_page_topics: Annotated[
+        int, Meta(ge=1, le=1_000, description="Topics whose metadata is read at one time.")
+    ] = 50
     sweeper_errand_topics_max: Annotated[
-        int, Meta(ge=1, le=1_000, description="Topics that an owner is asked to look after at one time.")
+        int,
+        Meta(
+            ge=1, le=1_000, description="Topics that an owner is asked to look after at one time."
+        ),
     ] = 10
-    broker_shutdown_timeout_seconds: Annotated[float, Meta(gt=0, description="For handing topics over at a graceful stop.")] = 6.0
+    broker_shutdown_timeout_seconds: Annotated[
+        float, Meta(gt=0, description="For handing topics over at a graceful stop.")
+    ] = 6.0
 
     # Logs.
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="Events of this level and above are logged.")] = (
-        "info"
-    )
-    log_form: Annotated[Literal["text", "json", "logfmt"], Meta(description="Text for people, JSON or logfmt for machines.")] = "text"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="Events of this level and above are logged."),
+    ] = "info"
+    log_form: Annotated[
+        Literal["text", "json", "logfmt"],
+        Meta(description="Text for people, JSON or logfmt for machines."),
+    ] = "text"
     log_repeats_max: Annotated[
-        int, Meta(ge=0, description="How often one event is written in ten seconds; what is held back is counted; 0: always.")
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "How often one event is written in ten seconds; what is held back is counted; "
+                "0: always."
+            ),
+        ),
     ] = REPEATS_MAX
 
     def listener_plans(self) -> tuple[ListenerPlan, ...]:
@@ -415,21 +842,33 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
             # Entries are sent until half of the queue is used. The last of them may have the
             # largest size. A bookie whose queue overflows counts as failed.
             raise ConfigError(
-                f"ledger.bookie_queue_bytes = {self.ledger.bookie_queue_bytes} holds less than four entries of max_message_size_bytes = "
-                f"{self.max_message_size_bytes}"
+                f"ledger.bookie_queue_bytes = {self.ledger.bookie_queue_bytes} holds less than "
+                f"four entries of max_message_size_bytes = {self.max_message_size_bytes}"
             )
         try:
             Retention(self.default_retention_time_minutes, self.default_retention_size_mb).check()
         except InvalidArgument as error:
-            raise ConfigError(f"default_retention_time_minutes and default_retention_size_mb: {error}") from None
-        if self.dispatcher_read_failure_backoff_initial_time_ms > self.dispatcher_read_failure_backoff_max_time_ms:
             raise ConfigError(
-                "dispatcher_read_failure_backoff_initial_time_ms must not be above dispatcher_read_failure_backoff_max_time_ms"
+                f"default_retention_time_minutes and default_retention_size_mb: {error}"
+            ) from None
+        if (
+            self.dispatcher_read_failure_backoff_initial_time_ms
+            > self.dispatcher_read_failure_backoff_max_time_ms
+        ):
+            raise ConfigError(
+                "dispatcher_read_failure_backoff_initial_time_ms must not be above "
+                "dispatcher_read_failure_backoff_max_time_ms"
             )
         if self.keep_alive_interval_seconds * 2 > self.keep_alive_timeout_seconds:
-            raise ConfigError("keep_alive_timeout_seconds must be at least twice keep_alive_interval_seconds")
-        if self.broker_silence_before_eviction_ms < _SILENT_PINGS_MIN * max(self.broker_ping_interval_ms, self.broker_ping_timeout_ms):
             raise ConfigError(
-                f"broker_silence_before_eviction_ms must be at least {_SILENT_PINGS_MIN} times broker_ping_interval_ms and"
-                f" {_SILENT_PINGS_MIN} times broker_ping_timeout_ms, to tell a silent broker from this one being cut off"
+                "keep_alive_timeout_seconds must be at least twice keep_alive_interval_seconds"
+            )
+        if self.broker_silence_before_eviction_ms < _SILENT_PINGS_MIN * max(
+            self.broker_ping_interval_ms, self.broker_ping_timeout_ms
+        ):
+            raise ConfigError(
+                f"broker_silence_before_eviction_ms must be at least {_SILENT_PINGS_MIN} times "
+                "broker_ping_interval_ms and"
+                f" {_SILENT_PINGS_MIN} times broker_ping_timeout_ms, to tell a silent broker "
+                "from this one being cut off"
             )

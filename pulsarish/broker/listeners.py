@@ -20,14 +20,24 @@ from typing import Final
 from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses
 from pulsarish.model.errors import ConfigError, InvalidArgument, ServiceNotReady
 
-__all__ = ["INTERNAL", "ListenerPlan", "Listeners", "advertised_at", "http_at", "plan_listeners", "pulsar_at"]
+__all__ = [
+    "INTERNAL",
+    "ListenerPlan",
+    "Listeners",
+    "advertised_at",
+    "http_at",
+    "plan_listeners",
+    "pulsar_at",
+]
 
 INTERNAL: Final = "internal"
 """The only listener of a broker that names none."""
 
 _SCHEMES: Final = ("pulsarish", "http", "pulsar")
 _FORM: Final = "name:pulsarish://host:port, name:http://host:port or name:pulsar://host:port"
-_ENTRY: Final = re.compile(r"([A-Za-z0-9._-]+):([a-z+]+)://(\[[0-9A-Fa-f:.]+\]|[^:/\[\]]+):([0-9]{1,5})/?")
+_ENTRY: Final = re.compile(
+    r"([A-Za-z0-9._-]+):([a-z+]+)://(\[[0-9A-Fa-f:.]+\]|[^:/\[\]]+):([0-9]{1,5})/?"
+)
 _PORT_MAX: Final = 65_535
 
 
@@ -66,52 +76,106 @@ def plan_listeners(
     bound = _entries("bind_addresses", bind_addresses)
     if not told:
         if bound:
-            raise ConfigError(f"bind_addresses names listener {next(iter(bound))[0]!r}, and advertised_listeners names none: name it there")
+            raise ConfigError(
+                f"bind_addresses names listener {next(iter(bound))[0]!r}, and "
+                "advertised_listeners names none: name it there"
+            )
         # A port in advertised_address is that of the gRPC protocol.
         host = _host(advertised_address)
         name = internal_listener_name or INTERNAL
-        return (ListenerPlan(name, listen_address, http_address, advertised_address, host, pulsar_address, host if pulsar_address else ""),)
+        return (
+            ListenerPlan(
+                name,
+                listen_address,
+                http_address,
+                advertised_address,
+                host,
+                pulsar_address,
+                host if pulsar_address else "",
+            ),
+        )
     if advertised_address:
         raise ConfigError(
-            f"advertised_address = {advertised_address!r} and advertised_listeners exclude each other: leave advertised_address out"
+            f"advertised_address = {advertised_address!r} and advertised_listeners exclude each "
+            "other: leave advertised_address out"
         )
     names = list(dict.fromkeys(name for name, _ in told))
     internal = internal_listener_name or names[0]
     if internal not in names:
-        raise ConfigError(f"internal_listener_name = {internal!r} is none of advertised_listeners: use one of {', '.join(names)}")
+        raise ConfigError(
+            f"internal_listener_name = {internal!r} is none of advertised_listeners: use one of "
+            f"{', '.join(names)}"
+        )
     _check_bindings(names, internal, told, bound)
     plans: list[ListenerPlan] = []
     for name in sorted(names, key=lambda each: each != internal):
-        advertised, advertised_http = told.get((name, "pulsarish"), ""), told.get((name, "http"), "")
+        advertised, advertised_http = (
+            told.get((name, "pulsarish"), ""),
+            told.get((name, "http"), ""),
+        )
         bind, bind_http = bound.get((name, "pulsarish"), ""), bound.get((name, "http"), "")
-        advertised_pulsar, bind_pulsar = told.get((name, "pulsar"), ""), bound.get((name, "pulsar"), "")
+        advertised_pulsar, bind_pulsar = (
+            told.get((name, "pulsar"), ""),
+            bound.get((name, "pulsar"), ""),
+        )
         if name == internal:
             bind, bind_http, bind_pulsar = listen_address, http_address, pulsar_address
             advertised_http = advertised_http or _host(advertised)
             advertised_pulsar = advertised_pulsar or (_host(advertised) if pulsar_address else "")
-        addresses = (("pulsarish", advertised, bind), ("http", advertised_http, bind_http), ("pulsar", advertised_pulsar, bind_pulsar))
+        addresses = (
+            ("pulsarish", advertised, bind),
+            ("http", advertised_http, bind_http),
+            ("pulsar", advertised_pulsar, bind_pulsar),
+        )
         for scheme, address, binding in addresses:
             if _port(address) == 0 and not binding:
-                raise ConfigError(f"advertised_listeners: port 0 of {name}:{scheme} is the one that is bound: bind one in bind_addresses")
-        plans.append(ListenerPlan(name, bind, bind_http, advertised, advertised_http, bind_pulsar, advertised_pulsar))
+                raise ConfigError(
+                    f"advertised_listeners: port 0 of {name}:{scheme} is the one that is bound: "
+                    "bind one in bind_addresses"
+                )
+        plans.append(
+            ListenerPlan(
+                name, bind, bind_http, advertised, advertised_http, bind_pulsar, advertised_pulsar
+            )
+        )
     return tuple(plans)
 
 
-def _check_bindings(names: Sequence[str], internal: str, told: Mapping[tuple[str, str], str], bound: Mapping[tuple[str, str], str]) -> None:
+def _check_bindings(
+    names: Sequence[str],
+    internal: str,
+    told: Mapping[tuple[str, str], str],
+    bound: Mapping[tuple[str, str], str],
+) -> None:
     for name in names:
         if (name, "pulsarish") not in told:
-            raise ConfigError(f"advertised_listeners: listener {name!r} has no gRPC address: add {name}:pulsarish://host:port")
+            raise ConfigError(
+                f"advertised_listeners: listener {name!r} has no gRPC address: add "
+                f"{name}:pulsarish://host:port"
+            )
     for name, scheme in bound:
         if name == internal:
-            option = {"pulsarish": "listen_address", "http": "http_address", "pulsar": "pulsar_address"}[scheme]
-            raise ConfigError(f"bind_addresses binds the internal listener {name!r}: that is what {option} is for")
+            option = {
+                "pulsarish": "listen_address",
+                "http": "http_address",
+                "pulsar": "pulsar_address",
+            }[scheme]
+            raise ConfigError(
+                f"bind_addresses binds the internal listener {name!r}: that is what {option} is for"
+            )
         if (name, scheme) not in told:
-            raise ConfigError(f"bind_addresses binds {name}:{scheme}, which is not advertised: add {name}:{scheme}://host:port to it")
+            raise ConfigError(
+                f"bind_addresses binds {name}:{scheme}, which is not advertised: add "
+                f"{name}:{scheme}://host:port to it"
+            )
     for option, addresses in (("advertised_listeners", told), ("bind_addresses", bound)):
         seen: dict[str, tuple[str, str]] = {}
         for key, address in addresses.items():
             if _port(address) and address in seen:
-                raise ConfigError(f"{option}: {':'.join(seen[address])} and {':'.join(key)} share {address}: each needs a port of its own")
+                raise ConfigError(
+                    f"{option}: {':'.join(seen[address])} and {':'.join(key)} share {address}: "
+                    "each needs a port of its own"
+                )
             seen[address] = key
 
 
@@ -147,14 +211,17 @@ class Listeners:
         self._names = tuple(plan.name for plan in plans)
 
     def chosen(self, named: str, came_in_on: str) -> str:
-        """Return the listener whose addresses a client gets: the one it names, otherwise the one it connected to.
+        """Return the listener whose addresses a client gets: the one it names, otherwise the one it
+        connected to.
 
         Raises ``InvalidArgument`` for a name that this broker does not have.
         """
         if not named:
             return came_in_on
         if named not in self._names:
-            raise InvalidArgument(f"this broker has no advertised listener {named!r}; it has {', '.join(self._names)}")
+            raise InvalidArgument(
+                f"this broker has no advertised listener {named!r}; it has {', '.join(self._names)}"
+            )
         return named
 
 
@@ -166,7 +233,10 @@ def advertised_at(broker: BrokerRegistration, listener: str) -> ListenerAddresse
     """
     found = broker.listeners.get(listener)
     if found is None:
-        raise ServiceNotReady(f"broker {broker.broker_id} has no listener {listener!r}: every broker needs it in advertised_listeners")
+        raise ServiceNotReady(
+            f"broker {broker.broker_id} has no listener {listener!r}: every broker needs it in "
+            "advertised_listeners"
+        )
     return found
 
 
@@ -178,7 +248,8 @@ def http_at(broker: BrokerRegistration, listener: str) -> str:
     found = advertised_at(broker, listener).http_address
     if not found:
         raise ServiceNotReady(
-            f"broker {broker.broker_id} has no HTTP address on listener {listener!r}: advertise {listener}:http://host:port"
+            f"broker {broker.broker_id} has no HTTP address on listener {listener!r}: advertise "
+            f"{listener}:http://host:port"
         )
     return found
 
@@ -191,7 +262,8 @@ def pulsar_at(broker: BrokerRegistration, listener: str) -> str:
     found = advertised_at(broker, listener).pulsar_address
     if not found:
         raise ServiceNotReady(
-            f"broker {broker.broker_id} has no address of the binary protocol on listener {listener!r}: set pulsar_address, and advertise"
+            f"broker {broker.broker_id} has no address of the binary protocol on listener "
+            f"{listener!r}: set pulsar_address, and advertise"
             f" {listener}:pulsar://host:port"
         )
     return found

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.managed_ledger.lost_entries import check_cursor_ledger, check_range, record_lost, take_cursor_back
+from pulsarish.managed_ledger.lost_entries import (
+    check_cursor_ledger,
+    check_range,
+    record_lost,
+    take_cursor_back,
+)
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import LostRange
 from pulsarish.model.position import Position
@@ -31,19 +36,30 @@ _log = get_logger("broker.topics")
 class LostData:
     """Skips lost data of the topics of one broker."""
 
-    def __init__(self, topics: LoadedTopics, ledgers: LedgerClient, records: Records, clock: Clock) -> None:
+    def __init__(
+        self, topics: LoadedTopics, ledgers: LedgerClient, records: Records, clock: Clock
+    ) -> None:
         self._topics = topics
         self._ledgers = ledgers
         self._records = records
         self._clock = clock
 
-    async def skip(self, name: TopicName, ledger_id: int, first_entry: int, last_entry: int | None, given_up: Sequence[str]) -> LostRange:
+    async def skip(
+        self,
+        name: TopicName,
+        ledger_id: int,
+        first_entry: int,
+        last_entry: int | None,
+        given_up: Sequence[str],
+    ) -> LostRange:
         """Move a topic past lost entries, after checking that they are lost.
 
         Raises ``NotOwner``, and the errors of ``check_range`` and ``record_lost``.
         """
         lease = await self._topics.lease(name)
-        checked = await check_range(name, self._ledgers, self._records, ledger_id, first_entry, last_entry, given_up)
+        checked = await check_range(
+            name, self._ledgers, self._records, ledger_id, first_entry, last_entry, given_up
+        )
         lost = msgspec.structs.replace(checked, skipped_ms=self._clock.wall_ms())
         await self._topics.unload(name)
         await record_lost(name, self._records, lost, lease)
@@ -51,11 +67,17 @@ class LostData:
         # new version.
         await self._topics.unload(name)
         _log.warning(
-            "an operator moved a topic past lost entries", topic=name, ledger=ledger_id, first=lost.first_entry, last=lost.last_entry
+            "an operator moved a topic past lost entries",
+            topic=name,
+            ledger=ledger_id,
+            first=lost.first_entry,
+            last=lost.last_entry,
         )
         return lost
 
-    async def recover_subscription(self, name: TopicName, subscription: str, given_up: Sequence[str]) -> Position:
+    async def recover_subscription(
+        self, name: TopicName, subscription: str, given_up: Sequence[str]
+    ) -> Position:
         """Move a subscription whose ledger is lost back to the mark-delete position in metadata.
 
         Return that position.
@@ -64,7 +86,9 @@ class LostData:
         ``check_cursor_ledger`` and ``take_cursor_back``.
         """
         lease = await self._topics.lease(name)
-        ledger_id = await check_cursor_ledger(name, subscription, self._ledgers, self._records, given_up)
+        ledger_id = await check_cursor_ledger(
+            name, subscription, self._ledgers, self._records, given_up
+        )
         await self._topics.unload(name)
         mark = await take_cursor_back(name, subscription, self._records, ledger_id, lease)
         # A broker that loaded it in between is still at the old position, too.

@@ -17,11 +17,15 @@ async def start_broker(config: BrokerConfig, process: NodeProcess) -> RunningNod
     """
 
     def ready(broker: Broker) -> str:
-        faces = f"grpc={broker.address}" + (f" http={broker.http_address}" if broker.http_address else "")
+        faces = f"grpc={broker.address}" + (
+            f" http={broker.http_address}" if broker.http_address else ""
+        )
         faces += f" pulsar={broker.pulsar_address}" if broker.pulsar_address else ""
         for name, told in broker.listeners.items():
             if told.address != broker.address:
-                faces += f" {name}=pulsarish://{told.address}" + (f",http://{told.http_address}" if told.http_address else "")
+                faces += f" {name}=pulsarish://{told.address}" + (
+                    f",http://{told.http_address}" if told.http_address else ""
+                )
                 faces += f",pulsar://{told.pulsar_address}" if told.pulsar_address else ""
         return f"broker {broker.broker_id} ready {faces}"
 

@@ -41,30 +41,104 @@ class BrokerMetrics:
         lag_seconds: Callable[[], float],
         lags: Histogram | None,
     ) -> None:
-        self.registry = metrics = Metrics(labels={"cluster": config.cluster_name}, lag_seconds=lag_seconds, lags=lags)
+        self.registry = metrics = Metrics(
+            labels={"cluster": config.cluster_name}, lag_seconds=lag_seconds, lags=lags
+        )
         TopicMetrics(metrics, topics, config, clock)
         self._tail_cache(topics, clock)
         read = metrics.read
-        read("pulsar_active_connections", "gauge", "Streams and connections of clients.", lambda: traffic.connections_count)
-        read("pulsar_connection_created_total_count", "counter", "Streams and connections of clients opened.", lambda: traffic.opened_count)
+        read(
+            "pulsar_active_connections",
+            "gauge",
+            "Streams and connections of clients.",
+            lambda: traffic.connections_count,
+        )
+        read(
+            "pulsar_connection_created_total_count",
+            "counter",
+            "Streams and connections of clients opened.",
+            lambda: traffic.opened_count,
+        )
         traffic.limits.export(self.registry)
-        read("pulsar_broker_lookup_answers", "counter", "Lookups answered by this broker.", lambda: lookup.lookups_count)
-        read("pulsarish_bundles_count", "gauge", "Bundles that this broker owns.", lambda: len(ownership.owned))
-        read("pulsarish_broker_registered", "gauge", "1 while this broker may serve.", lambda: int(ownership.serving))
-        read("pulsarish_publish_bytes_in_flight", "gauge", "Bytes received and not answered.", lambda: traffic.budget.used_bytes)
-        read("pulsarish_ledger_client_backlog_bytes", "gauge", "Bytes that wait for bookies.", ledgers.backlog_bytes)
-        read("pulsarish_bookies_writable", "gauge", "Bookies that can be written to.", lambda: len(ledgers.bookies.candidates()))
-        read("pulsarish_bookies_down", "gauge", "Bookies seen before and not writable now.", ledgers.bookies.down_count)
-        read("pulsarish_ledgers_short", "gauge", "Open ledgers that go on without one of their bookies.", ledgers.short_count)
+        read(
+            "pulsar_broker_lookup_answers",
+            "counter",
+            "Lookups answered by this broker.",
+            lambda: lookup.lookups_count,
+        )
+        read(
+            "pulsarish_bundles_count",
+            "gauge",
+            "Bundles that this broker owns.",
+            lambda: len(ownership.owned),
+        )
+        read(
+            "pulsarish_broker_registered",
+            "gauge",
+            "1 while this broker may serve.",
+            lambda: int(ownership.serving),
+        )
+        read(
+            "pulsarish_publish_bytes_in_flight",
+            "gauge",
+            "Bytes received and not answered.",
+            lambda: traffic.budget.used_bytes,
+        )
+        read(
+            "pulsarish_ledger_client_backlog_bytes",
+            "gauge",
+            "Bytes that wait for bookies.",
+            ledgers.backlog_bytes,
+        )
+        read(
+            "pulsarish_bookies_writable",
+            "gauge",
+            "Bookies that can be written to.",
+            lambda: len(ledgers.bookies.candidates()),
+        )
+        read(
+            "pulsarish_bookies_down",
+            "gauge",
+            "Bookies seen before and not writable now.",
+            ledgers.bookies.down_count,
+        )
+        read(
+            "pulsarish_ledgers_short",
+            "gauge",
+            "Open ledgers that go on without one of their bookies.",
+            ledgers.short_count,
+        )
 
-        stalls = "Subscriptions that did not move although nothing held them up: their dispatchers were restarted."
+        stalls = (
+            "Subscriptions that did not move although nothing held them up: their dispatchers "
+            "were restarted."
+        )
         read("pulsarish_dispatch_stalls_total", "counter", stalls, lambda: watchdog.stalls_count)
 
         read("pulsar_ml_count", "gauge", "Open logs of topics.", lambda: len(topics.loaded))
-        read("pulsarish_topics_loaded_total", "counter", "Topics loaded since the start.", lambda: topics.loads_count)
-        read("pulsar_topic_load_failed_total", "counter", "Topics that could not be loaded.", lambda: topics.load_failures_count)
-        read("pulsar_broker_topic_load_pending_requests", "gauge", "Topics being loaded.", lambda: topics.loading_count)
-        metrics.histogram("pulsar_topic_load_seconds", "Loading a topic, failed loads included.", topics.load_seconds)
+        read(
+            "pulsarish_topics_loaded_total",
+            "counter",
+            "Topics loaded since the start.",
+            lambda: topics.loads_count,
+        )
+        read(
+            "pulsar_topic_load_failed_total",
+            "counter",
+            "Topics that could not be loaded.",
+            lambda: topics.load_failures_count,
+        )
+        read(
+            "pulsar_broker_topic_load_pending_requests",
+            "gauge",
+            "Topics being loaded.",
+            lambda: topics.loading_count,
+        )
+        metrics.histogram(
+            "pulsar_topic_load_seconds",
+            "Loading a topic, failed loads included.",
+            topics.load_seconds,
+        )
 
         session.export(metrics)
         ledgers.age.export(metrics)
@@ -79,13 +153,48 @@ class BrokerMetrics:
             return meter.rates(now)[0]
 
         read = self.registry.read
-        read("pulsar_ml_cache_used_size", "gauge", "Bytes in the cache of the newest entries.", lambda: cache.size_bytes)
-        read("pulsar_ml_cache_hits_rate", "gauge", "Entries read from that cache a second.", lambda: rate(hits, cache.hits))
-        read("pulsar_ml_cache_misses_rate", "gauge", "Reads a second for which it had nothing.", lambda: rate(misses, cache.misses))
-        read("pulsar_ml_cache_evicted_entries_total", "counter", "Entries that made room for newer ones.", lambda: cache.evicted)
-        read("pulsarish_ml_cache_hits_total", "counter", "Entries read from the cache of the newest ones.", lambda: cache.hits)
-        read("pulsarish_ml_cache_misses_total", "counter", "Reads for which that cache had nothing.", lambda: cache.misses)
-        read("pulsarish_ml_cache_limit_bytes", "gauge", "The greatest size of that cache.", lambda: cache.limit_bytes)
+        read(
+            "pulsar_ml_cache_used_size",
+            "gauge",
+            "Bytes in the cache of the newest entries.",
+            lambda: cache.size_bytes,
+        )
+        read(
+            "pulsar_ml_cache_hits_rate",
+            "gauge",
+            "Entries read from that cache a second.",
+            lambda: rate(hits, cache.hits),
+        )
+        read(
+            "pulsar_ml_cache_misses_rate",
+            "gauge",
+            "Reads a second for which it had nothing.",
+            lambda: rate(misses, cache.misses),
+        )
+        read(
+            "pulsar_ml_cache_evicted_entries_total",
+            "counter",
+            "Entries that made room for newer ones.",
+            lambda: cache.evicted,
+        )
+        read(
+            "pulsarish_ml_cache_hits_total",
+            "counter",
+            "Entries read from the cache of the newest ones.",
+            lambda: cache.hits,
+        )
+        read(
+            "pulsarish_ml_cache_misses_total",
+            "counter",
+            "Reads for which that cache had nothing.",
+            lambda: cache.misses,
+        )
+        read(
+            "pulsarish_ml_cache_limit_bytes",
+            "gauge",
+            "The greatest size of that cache.",
+            lambda: cache.limit_bytes,
+        )
 
     async def scrape(self) -> bytes:
         return await self.registry.scrape()

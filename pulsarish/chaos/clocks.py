@@ -1,4 +1,6 @@
-"""Wall clocks that jump: leases, sessions and time-outs do not go by them, so nothing may come of it but odd stamps."""
+"""Wall clocks that jump: leases, sessions and time-outs do not go by them, so nothing may come of
+it but odd stamps.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def _give_clocks(stage: Stage) -> None:
 def _time_of(node: NodePlan) -> float | None:
     """The time by a node's own clock; ``None`` while it does not answer."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{node.http_port}/metrics", timeout=_ANSWER_SECONDS) as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{node.http_port}/metrics", timeout=_ANSWER_SECONDS
+        ) as answer:
             return parsedate_to_datetime(answer.headers["Date"]).timestamp()
     except OSError:
         return None
@@ -57,12 +61,17 @@ def _shows(node: NodePlan, offset: int) -> bool:
 
 
 def _set_clocks(stage: Stage, offsets: Mapping[str, int], what: str, *, then: str = "bite") -> None:
-    """Move clocks away from the true time, in seconds. Wait until that is seen from outside and a window of messages was accepted."""
+    """Move clocks away from the true time, in seconds.
+
+    Wait until that is seen from outside and a window of messages was accepted.
+    """
     nodes = [stage.cluster.node(name) for name in offsets]
     stage.mark("fault", what)
     for node in nodes:
         write_offset(_clock_file(stage, node), offsets[node.name])
-    stage.wait("the clocks show it", lambda: all(_shows(node, offsets[node.name]) for node in nodes))
+    stage.wait(
+        "the clocks show it", lambda: all(_shows(node, offsets[node.name]) for node in nodes)
+    )
     acked = len(stage.ack_seconds) + stage.options.window
     stage.wait("messages are acknowledged", lambda: len(stage.ack_seconds) > acked)
     stage.mark(then, "the nodes date their answers so, and acknowledge messages")
@@ -70,13 +79,21 @@ def _set_clocks(stage: Stage, offsets: Mapping[str, int], what: str, *, then: st
 
 
 def _clocks_jump(stage: Stage) -> None:
-    """All nodes by a day, the bookies of the ensemble the other way; then the other way around; then right again."""
+    """All nodes by a day, the bookies of the ensemble the other way; then the other way around;
+    then right again.
+    """
     members = stage.members()
     nodes = [node.name for node in stage.cluster.nodes() if _can_move(node)]
     before = Standing.of(stage)
     ahead = {name: -_JUMP_SECONDS if name in members else _JUMP_SECONDS for name in nodes}
-    _set_clocks(stage, ahead, "all clocks jump a day ahead, those of the ensemble's bookies a day back")
-    _set_clocks(stage, {name: -offset for name, offset in ahead.items()}, "all clocks jump two days the other way")
+    _set_clocks(
+        stage, ahead, "all clocks jump a day ahead, those of the ensemble's bookies a day back"
+    )
+    _set_clocks(
+        stage,
+        {name: -offset for name, offset in ahead.items()},
+        "all clocks jump two days the other way",
+    )
     _set_clocks(stage, dict.fromkeys(nodes, 0), "all clocks are set right", then="heal")
     stage.wrong += before.changes(Standing.of(stage))
 

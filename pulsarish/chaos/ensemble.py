@@ -1,4 +1,6 @@
-"""An ensemble of real ZooKeepers that loses a follower, its leader, and a leader with a full disk: nothing else may notice it for long."""
+"""An ensemble of real ZooKeepers that loses a follower, its leader, and a leader with a full disk:
+nothing else may notice it for long.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ __all__ = ["ENSEMBLE_SCENARIOS", "Ensemble", "taken_for_older"]
 _SERVERS: Final = 3
 _SMALL_DISK_MIB: Final = 48
 _WRITE_BYTES: Final = 8192
-"""Of a node that is written to a full disk: more than what may be left of the last page of ZooKeeper's log."""
+"""Of a node that is written to a full disk: more than what may be left of the last page of
+ZooKeeper's log.
+"""
 _AWAY_SECONDS: Final = 3.0
 
 
@@ -45,12 +49,21 @@ class Ensemble:
     @property
     def is_whole(self) -> bool:
         """Whether every server serves and follows the leader."""
-        return bool(self.leader) and all(self.modes.values()) and self.synced_followers == len(self.modes) - 1
+        return (
+            bool(self.leader)
+            and all(self.modes.values())
+            and self.synced_followers == len(self.modes) - 1
+        )
 
     def serves_without(self, name: str) -> bool:
         """Whether this server alone has left the quorum, and the others serve."""
         others = [mode for other, mode in self.modes.items() if other != name]
-        return not self.modes[name] and all(others) and self.leader not in ("", name) and self.synced_followers == len(others) - 1
+        return (
+            not self.modes[name]
+            and all(others)
+            and self.leader not in ("", name)
+            and self.synced_followers == len(others) - 1
+        )
 
 
 def _servers(stage: Stage) -> list[NodePlan]:
@@ -61,7 +74,11 @@ def _look(stage: Stage) -> Ensemble:
     servers = _servers(stage)
     modes = {node.name: server_mode(node.ports["client"]) for node in servers}
     leading = [node for node in servers if modes[node.name] == "leader"]
-    counted = monitored(leading[0].ports["client"]).get("zk_synced_followers", "0") if len(leading) == 1 else "0"
+    counted = (
+        monitored(leading[0].ports["client"]).get("zk_synced_followers", "0")
+        if len(leading) == 1
+        else "0"
+    )
     return Ensemble(modes, int(counted))
 
 
@@ -70,8 +87,18 @@ def _wait_for_whole(stage: Stage) -> Ensemble:
     return _look(stage)
 
 
-def _leave(stage: Stage, side: SideTopics, name: str, *, was: str, leave: Callable[[], None], poke: bool = False) -> str:
-    """Let a server leave the quorum; the name of the leader without it. Every topic must take messages soon after that.
+def _leave(
+    stage: Stage,
+    side: SideTopics,
+    name: str,
+    *,
+    was: str,
+    leave: Callable[[], None],
+    poke: bool = False,
+) -> str:
+    """Let a server leave the quorum; the name of the leader without it.
+
+    Every topic must take messages soon after that.
 
     Args:
         was: the server's role.
@@ -89,8 +116,15 @@ def _leave(stage: Stage, side: SideTopics, name: str, *, was: str, leave: Callab
     served = time.monotonic()
     leader = _look(stage).leader
     stage.mark("bite", f"{name} has left the quorum, {leader} leads and counts one follower")
-    stage.notes.append(f"the ensemble served {served - began:.1f} s after {name}, the {was}, was lost; {leader} leads")
-    side.must_be_back(f"the ensemble served without {name}", served, new_topic=f"without-{was}-{name}".replace(" ", "-"))
+    stage.notes.append(
+        f"the ensemble served {served - began:.1f} s after {name}, the {was}, was lost; {leader} "
+        "leads"
+    )
+    side.must_be_back(
+        f"the ensemble served without {name}",
+        served,
+        new_topic=f"without-{was}-{name}".replace(" ", "-"),
+    )
     return leader
 
 
@@ -109,7 +143,10 @@ def _ensemble(stage: Stage) -> None:
 
     follower = next(name for name, mode in found.modes.items() if mode == "follower")
     stage.mark("fault", f"{follower}, a follower, is killed")
-    if _leave(stage, side, follower, was="follower", leave=lambda: stage.kill(follower)) != found.leader:
+    if (
+        _leave(stage, side, follower, was="follower", leave=lambda: stage.kill(follower))
+        != found.leader
+    ):
         stage.notes.append("another server leads since the follower was lost")
     stage.sleep(_AWAY_SECONDS)
     _return(stage, side, follower)
@@ -150,13 +187,22 @@ def _fill(path: Path) -> None:
 
 
 def taken_for_older(mark: RestoredTree | None, logs: Mapping[str, str]) -> list[str]:
-    """Return what shows that nodes took the metadata for older than they had seen them; after an election they are not."""
-    found = [] if mark is None else [f"{mark.found_by or 'a node'} has marked the metadata as older than they were"]
+    """Return what shows that nodes took the metadata for older than they had seen them; after an
+    election they are not.
+    """
+    found = (
+        []
+        if mark is None
+        else [f"{mark.found_by or 'a node'} has marked the metadata as older than they were"]
+    )
     return found + [f"{name} has logged that {OLDER}" for name, log in logs.items() if OLDER in log]
 
 
 def _older(stage: Stage) -> list[str]:
-    logs = {node.name: stage.cluster.log_path(node.name).read_text(errors="replace") for node in stage.cluster.nodes()}
+    logs = {
+        node.name: stage.cluster.log_path(node.name).read_text(errors="replace")
+        for node in stage.cluster.nodes()
+    }
     return taken_for_older(stage.observer.restored(), logs)
 
 
@@ -174,7 +220,8 @@ def _mount_small_disks(stage: Stage) -> None:
 ENSEMBLE_SCENARIOS: Final = (
     Scenario(
         "zookeeper-ensemble",
-        "of three real ZooKeepers a follower, the leader, and the leader's disk are lost for a while",
+        "of three real ZooKeepers a follower, the leader, and the leader's disk are lost for a "
+        "while",
         _ensemble,
         quorums=Quorums(3, 3, 2),
         no_negative=True,

@@ -1,4 +1,6 @@
-"""Faults beyond the published test: stale owners that wake, no metadata service, links that are cut, slow, or broken again and again."""
+"""Faults beyond the published test: stale owners that wake, no metadata service, links that are
+cut, slow, or broken again and again.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,10 @@ def _pause_broker(stage: Stage) -> None:
     stage.sleep(2.0)  # the new owner accepts messages before the stale one wakes
     stage.resume(owner.broker_id)
     stage.wait(
-        "the stale owner registers again", lambda: stage.observer.brokers().get(owner.broker_id, owner.instance_id) != owner.instance_id
+        "the stale owner registers again",
+        lambda: (
+            stage.observer.brokers().get(owner.broker_id, owner.instance_id) != owner.instance_id
+        ),
     )
     stage.mark("heal", f"{owner.broker_id} goes on and is registered again")
 
@@ -47,7 +52,9 @@ def _pause_bookie(stage: Stage) -> None:
     victim = stage.members()[0]
     stage.mark("fault", f"{victim} of the ensemble is stopped (SIGSTOP)")
     stage.pause(victim)
-    stage.wait("the ledger is written without the stopped bookie", lambda: writes_without(stage, victim))
+    stage.wait(
+        "the ledger is written without the stopped bookie", lambda: writes_without(stage, victim)
+    )
     stage.mark("bite", f"the ensemble is {', '.join(stage.members())}")
     stage.resume(victim)
     stage.wait("the bookie is registered", lambda: victim in stage.observer.bookies())
@@ -55,7 +62,11 @@ def _pause_bookie(stage: Stage) -> None:
 
 
 def _metadata_away(seconds: float) -> Callable[[Stage], None]:
-    """Killed for so long. Afterwards every topic must accept messages within 10 s, and no process may have been started again."""
+    """Killed for so long.
+
+    Afterwards every topic must accept messages within 10 s, and no process may have been started
+    again.
+    """
 
     def fault(stage: Stage) -> None:
         others = [node.name for node in stage.cluster.nodes() if node.name != METADATA]
@@ -79,15 +90,25 @@ def _metadata_away(seconds: float) -> Callable[[Stage], None]:
 def _isolate(stage: Stage, *, one_way: bool) -> None:
     """The groups of ``--isolate``; without them the owner, and a bookie of its ensemble."""
     names = {"owner": stage.owner().broker_id, "zk": METADATA, "member": stage.members()[0]}
-    groups = [[names.get(name, name) for name in group] for group in stage.options.isolate or (("owner",), ("member",))]
+    groups = [
+        [names.get(name, name) for name in group]
+        for group in stage.options.isolate or (("owner",), ("member",))
+    ]
     known = {CLIENT, *(node.name for node in stage.cluster.nodes())}
     if unknown := {name for group in groups for name in group} - known:
-        raise VoidRun(f"--isolate names {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}, zk, owner and member")
+        raise VoidRun(
+            f"--isolate names {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}, "
+            "zk, owner and member"
+        )
     text = " | ".join(", ".join(group) for group in groups)
     stage.mark("fault", f"cut {'one way' if one_way else 'off'}: {text}")
     stage.act(stage.relays.isolate(groups, one_way=one_way))
-    # What was held back shows that the link was in use; later attempts to connect are held without a byte.
-    stage.wait("bytes are held back", lambda: sum(link.bytes_held for link in stage.relays.links.values()) > 0)
+    # What was held back shows that the link was in use; later attempts to connect are held without
+    # a byte.
+    stage.wait(
+        "bytes are held back",
+        lambda: sum(link.bytes_held for link in stage.relays.links.values()) > 0,
+    )
     stage.mark("bite", "bytes are held back")
     stage.sleep(_HOLD_SECONDS)
     stage.act(stage.relays.heal())
@@ -97,7 +118,9 @@ def _isolate(stage: Stage, *, one_way: bool) -> None:
 
 def _slow_links(stage: Stage) -> None:
     names = [CLIENT, *(node.name for node in stage.cluster.nodes())]
-    stage.mark("fault", f"{_DELAY_SECONDS * 1000:.0f} ms and {_LOSS:.0%} loss on every link, each way")
+    stage.mark(
+        "fault", f"{_DELAY_SECONDS * 1000:.0f} ms and {_LOSS:.0%} loss on every link, each way"
+    )
     stage.act(stage.relays.slow(names, delay_seconds=_DELAY_SECONDS, loss=_LOSS))
     acked = len(stage.ack_seconds) + stage.options.window
     # Then at least one message has made its whole way over slow links.
@@ -125,7 +148,12 @@ def _break_links(stage: Stage) -> None:
 def _wait_for_all(stage: Stage) -> None:
     brokers = {node.name for node in stage.cluster.nodes() if node.role == "broker"}
     bookies = {node.name for node in stage.cluster.nodes() if node.role == "bookie"}
-    stage.wait("every node is registered", lambda: set(stage.observer.brokers()) == brokers and set(stage.observer.bookies()) == bookies)
+    stage.wait(
+        "every node is registered",
+        lambda: (
+            set(stage.observer.brokers()) == brokers and set(stage.observer.bookies()) == bookies
+        ),
+    )
 
 
 def _cut_clients(stage: Stage) -> None:
@@ -143,7 +171,9 @@ def _cut_clients(stage: Stage) -> None:
 
 
 def _shut_own_connections(ports: set[int]) -> int:
-    """Shut down this process's own TCP connections to these ports, as a broken network would end them; how many."""
+    """Shut down this process's own TCP connections to these ports, as a broken network would end
+    them; how many.
+    """
     count = 0
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -159,7 +189,9 @@ def _shut_own_connections(ports: set[int]) -> int:
 
 
 def _kill_now_and_then(stage: Stage) -> None:
-    """For ``--duration``: any node, the metadata service among them, is killed and started again, about five minutes apart."""
+    """For ``--duration``: any node, the metadata service among them, is killed and started again,
+    about five minutes apart.
+    """
     duration = stage.options.duration_seconds
     every = min(_KILL_EVERY_SECONDS, duration / 6)
     nodes = [node.name for node in stage.cluster.nodes()]
@@ -175,7 +207,9 @@ def _kill_now_and_then(stage: Stage) -> None:
         _wait_for_all(stage)
         acked = len(stage.ack_seconds)
         stage.wait("messages are acknowledged", lambda acked=acked: len(stage.ack_seconds) > acked)  # type: ignore[misc]
-        stage.mark("heal", f"{victim} is back, every node is registered and messages are acknowledged")
+        stage.mark(
+            "heal", f"{victim} is back, every node is registered and messages are acknowledged"
+        )
     stage.sleep(max(0.0, deadline - time.monotonic()))
     stage.mark("bite", f"{duration:.0f} s are over")
 
@@ -185,7 +219,11 @@ def _lose_bookie(stage: Stage) -> None:
     victim = stage.members()[0]
     stage.mark("fault", f"{victim} of the ensemble is killed and does not return")
     stage.kill(victim)
-    stage.wait("no ledger names the lost bookie", lambda: not stage.observer.ledgers(stage.topic).names(victim), _REPAIR_SECONDS)
+    stage.wait(
+        "no ledger names the lost bookie",
+        lambda: not stage.observer.ledgers(stage.topic).names(victim),
+        _REPAIR_SECONDS,
+    )
     stage.wait("no copy is missing", lambda: not stage.observer.under_replicated(), _REPAIR_SECONDS)
     stage.mark("bite", f"every copy that {victim} had is on another bookie")
     stage.victims = stage.members()[:1]
@@ -201,13 +239,18 @@ def _unload(stage: Stage) -> None:
     admin = stage.admin()
 
     def ledgers() -> list[int]:
-        return [int(each["ledgerId"]) for each in admin.topics.internal_info(stage.topic)["ledgers"]]
+        return [
+            int(each["ledgerId"]) for each in admin.topics.internal_info(stage.topic)["ledgers"]
+        ]
 
     stage.mark("fault", "the topic is unloaded, again and again")
     for _ in range(_CUTS // 4):
         before = ledgers()
         admin.topics.unload(stage.topic)
-        stage.wait("the topic is loaded again, with a new ledger", lambda before=before: ledgers()[-1] > before[-1])  # type: ignore[misc]
+        stage.wait(
+            "the topic is loaded again, with a new ledger",
+            lambda before=before: ledgers()[-1] > before[-1],  # type: ignore[misc]
+        )
     stage.mark("bite", f"it was loaded again {_CUTS // 4} times")
 
 
@@ -219,8 +262,18 @@ HARSHER_SCENARIOS: Final = (
         moves_owner=True,
         no_negative=True,
     ),
-    Scenario("pause-bookie", "a bookie of the ensemble is stopped until it is replaced, and wakes", _pause_bookie, no_negative=True),
-    Scenario("restart-metadata", "the metadata service is killed and started again", _metadata_away(0.0), no_negative=True),
+    Scenario(
+        "pause-bookie",
+        "a bookie of the ensemble is stopped until it is replaced, and wakes",
+        _pause_bookie,
+        no_negative=True,
+    ),
+    Scenario(
+        "restart-metadata",
+        "the metadata service is killed and started again",
+        _metadata_away(0.0),
+        no_negative=True,
+    ),
     Scenario(
         "metadata-away",
         "the metadata service is away for 60 s; every topic is back within 10 s",
@@ -229,7 +282,8 @@ HARSHER_SCENARIOS: Final = (
     ),
     Scenario(
         "isolate",
-        "groups of --isolate, else the owner and a bookie of its ensemble, are cut off from each other",
+        "groups of --isolate, else the owner and a bookie of its ensemble, are cut off from each "
+        "other",
         partial(_isolate, one_way=False),
         moves_owner=True,
         relayed=_ALL_LINKS,
@@ -241,9 +295,15 @@ HARSHER_SCENARIOS: Final = (
         moves_owner=True,
         relayed=_ALL_LINKS,
     ),
-    Scenario("slow-links", "200 ms and 5 % loss on every link, each way", _slow_links, relayed=_ALL_LINKS),
     Scenario(
-        "break-links", "all connections between nodes are broken, again and again", _break_links, moves_owner=True, relayed=_ALL_LINKS
+        "slow-links", "200 ms and 5 % loss on every link, each way", _slow_links, relayed=_ALL_LINKS
+    ),
+    Scenario(
+        "break-links",
+        "all connections between nodes are broken, again and again",
+        _break_links,
+        moves_owner=True,
+        relayed=_ALL_LINKS,
     ),
     Scenario(
         "cut-clients",
@@ -264,7 +324,14 @@ HARSHER_SCENARIOS: Final = (
         no_negative=True,
         needs_hosts=False,
     ),
-    Scenario("unload", "the topic is unloaded, again and again", _unload, moves_owner=True, no_negative=True, needs_hosts=False),
+    Scenario(
+        "unload",
+        "the topic is unloaded, again and again",
+        _unload,
+        moves_owner=True,
+        no_negative=True,
+        needs_hosts=False,
+    ),
     Scenario(
         "lose-bookie",
         "a bookie is killed for good; once its copies are repaired another one is killed",

@@ -1,7 +1,8 @@
-"""What was sent, what was said of it, and what a reader found: the counters of the published chaos test of Apache Pulsar.
+"""What was sent, what was said of it, and what a reader found: the counters of the published chaos
+test of Apache Pulsar.
 
-Payloads are the integers from 0 on, each sent once by the program. Nothing here knows of clusters or clocks: outcomes and messages go in,
-counters and anomalies come out.
+Payloads are the integers from 0 on, each sent once by the program. Nothing here knows of clusters
+or clocks: outcomes and messages go in, counters and anomalies come out.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ _NOWHERE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """One message that should not lie where it lies. ``other_*`` is what it collides with: its first copy, or what came before it."""
+    """One message that should not lie where it lies.
+
+    ``other_*`` is what it collides with: its first copy, or what came before it.
+    """
 
     kind: str  # duplicate, out_of_order, unknown_payload
     value: int
@@ -42,7 +46,9 @@ class Anomaly:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """``acked_negative`` are sends that the client gave up; their messages may be stored or not, as may those without any outcome."""
+    """``acked_negative`` are sends that the client gave up; their messages may be stored or not, as
+    may those without any outcome.
+    """
 
     sent: int
     acked_positive: int
@@ -59,13 +65,16 @@ class Counters:
 
 
 class History:
-    """Outcomes go in from the client's thread, messages from the reader's once publishing is over."""
+    """Outcomes go in from the client's thread, messages from the reader's once publishing is
+    over.
+    """
 
     def __init__(self) -> None:
         self.anomalies: list[Anomaly] = []
         self.failures: Counter[str] = Counter()
         self._outcomes = bytearray()
-        self._places = (array("q"), array("q"), array("q"), array("q"))  # of the first copy: partition, ledger, entry, index
+        # of the first copy: partition, ledger, entry, index
+        self._places = (array("q"), array("q"), array("q"), array("q"))
         self._received = 0
         self._redelivered = 0
         self._newest: dict[tuple[int, str], tuple[int, EntryId]] = {}
@@ -102,7 +111,10 @@ class History:
         self._newest = {}
 
     def received(self, value: int, message_id: EntryId, key: str = "") -> None:
-        """A message, in the order in which the reader of its partition got it. Order is that of the key, where messages have keys."""
+        """A message, in the order in which the reader of its partition got it.
+
+        Order is that of the key, where messages have keys.
+        """
         self._received += 1
         if not 0 <= value < self.sent:
             self.anomalies.append(Anomaly("unknown_payload", value, message_id, key=key))
@@ -124,9 +136,14 @@ class History:
             self._newest[stream] = (value, message_id)
 
     def first_hole(self) -> int:
-        """The lowest number that was sent and has not been read; ``sent`` when there is none. For a reader that must not skip."""
+        """The lowest number that was sent and has not been read; ``sent`` when there is none.
+
+        For a reader that must not skip.
+        """
         ledgers = self._places[1]
-        return next((number for number, ledger in enumerate(ledgers) if ledger == _NOWHERE), self.sent)
+        return next(
+            (number for number, ledger in enumerate(ledgers) if ledger == _NOWHERE), self.sent
+        )
 
     def read_count(self) -> int:
         """How many different messages were read."""
@@ -136,7 +153,11 @@ class History:
         """Acknowledged and not read; nothing before a reading has begun."""
         if not self._places[1]:
             return []
-        return [number for number in range(self.sent) if self._outcomes[number] == _ACKED and self._place(number) is None]
+        return [
+            number
+            for number in range(self.sent)
+            if self._outcomes[number] == _ACKED and self._place(number) is None
+        ]
 
     def counters(self) -> Counters:
         kinds = Counter(each.kind for each in self.anomalies)

@@ -1,4 +1,6 @@
-"""The programs of a run: one that publishes the integers from 0 on, and one that reads everything from the earliest message on."""
+"""The programs of a run: one that publishes the integers from 0 on, and one that reads everything
+from the earliest message on.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,22 @@ from pulsarish.chaos.history import EntryId, History
 __all__ = ["Load", "Reading"]
 
 _AFTERWARDS_PER_SECOND: Final = 2_000.0
-"""What is published beyond the wanted number of messages, while a fault has not yet come to its end."""
+"""What is published beyond the wanted number of messages, while a fault has not yet come to its
+end.
+"""
 _AFTER_FAULT: Final = 2_000
 """Messages that are published at least after the end of the fault."""
 _LATE_SECONDS: Final = 0.05  # of lateness are caught up
 _NAP_SECONDS: Final = 0.002  # shorter sleeps are not worth a system call
-_SUBSCRIPTION: Final = "chaos"  # holds back trimming: nothing that was published is anybody's to delete
+# holds back trimming: nothing that was published is anybody's to delete
+_SUBSCRIPTION: Final = "chaos"
 
 
 class Load:
-    """Publishes in the caller's thread. Outcomes arrive in the client's thread, in the order of sending."""
+    """Publishes in the caller's thread.
+
+    Outcomes arrive in the client's thread, in the order of sending.
+    """
 
     def __init__(
         self,
@@ -36,14 +44,18 @@ class Load:
         keys: int,
         ack_seconds: array[float],
     ) -> None:
-        """``ack_seconds`` gets the time of each positive acknowledgement, in seconds since the beginning."""
+        """``ack_seconds`` gets the time of each positive acknowledgement, in seconds since the
+        beginning.
+        """
         self.history = history
         self.reached = threading.Event()
         self.ack_seconds = ack_seconds
         self._keys = keys
         self._fault_at = 0
         self._due = 0.0
-        client.subscribe(topic, _SUBSCRIPTION, initial_position=pulsarish.InitialPosition.Earliest).close()
+        client.subscribe(
+            topic, _SUBSCRIPTION, initial_position=pulsarish.InitialPosition.Earliest
+        ).close()
         self._producer = client.create_producer(
             topic,
             producer_name="chaos",
@@ -59,8 +71,17 @@ class Load:
         """Seconds since the beginning."""
         return time.perf_counter() - self._began
 
-    def publish(self, *, messages: int, fault_at: int, rate: float | None, at_full_speed: bool, fault_is_over: Callable[[], bool]) -> None:
-        """Send ``messages``, and more until the fault has come to its end; returns when every one has its outcome.
+    def publish(
+        self,
+        *,
+        messages: int,
+        fault_at: int,
+        rate: float | None,
+        at_full_speed: bool,
+        fault_is_over: Callable[[], bool],
+    ) -> None:
+        """Send ``messages``, and more until the fault has come to its end; returns when every one
+        has its outcome.
 
         ``reached`` is set at the ``fault_at``-th acknowledgement.
         """
@@ -74,14 +95,18 @@ class Load:
             if was_over and self.history.sent >= last:
                 break
             self._pace(
-                rate if at_full_speed or self.history.sent < messages else min(rate or _AFTERWARDS_PER_SECOND, _AFTERWARDS_PER_SECOND)
+                rate
+                if at_full_speed or self.history.sent < messages
+                else min(rate or _AFTERWARDS_PER_SECOND, _AFTERWARDS_PER_SECOND)
             )
             self._send()
         self._producer.flush()
         self._producer.close()
 
     def _pace(self, rate: float | None) -> None:
-        """Sleep until the next message is due; never hurry to catch up what a blocked send has missed."""
+        """Sleep until the next message is due; never hurry to catch up what a blocked send has
+        missed.
+        """
         if rate is None:
             return
         self._due = max(self._due + 1 / rate, self.elapsed() - _LATE_SECONDS)
@@ -105,29 +130,40 @@ class Load:
 
 
 class Reading:
-    """Readers of all partitions, from the earliest message on. They stay open, so that a reading may stop and go on."""
+    """Readers of all partitions, from the earliest message on.
+
+    They stay open, so that a reading may stop and go on.
+    """
 
     def __init__(self, client: pulsarish.Client, topic: str, history: History) -> None:
         self._history = history
-        self._readers = [client.create_reader(name, pulsarish.MessageId.earliest) for name in client.get_topic_partitions(topic)]
+        self._readers = [
+            client.create_reader(name, pulsarish.MessageId.earliest)
+            for name in client.get_topic_partitions(topic)
+        ]
         history.begin_reading()
 
     def read(self, *, silence_seconds: float, wait_for_all: bool) -> None:
         """Read on, to the end of each partition, or until nothing came for so long.
 
-        ``wait_for_all``: the end is where the reader says that there is nothing more; otherwise only silence is an end.
+        ``wait_for_all``: the end is where the reader says that there is nothing more; otherwise
+        only silence is an end.
         """
         for partition, reader in enumerate(self._readers):
             for message in _messages(reader, silence_seconds, wait_for_all):
                 key = message.partition_key() if message.has_partition_key() else ""
-                self._history.received(int(message.data()), _place(partition, message.message_id()), key)
+                self._history.received(
+                    int(message.data()), _place(partition, message.message_id()), key
+                )
 
     def close(self) -> None:
         for reader in self._readers:
             reader.close()
 
 
-def _messages(reader: pulsarish.Reader, silence_seconds: float, wait_for_all: bool) -> Iterator[pulsarish.Message]:
+def _messages(
+    reader: pulsarish.Reader, silence_seconds: float, wait_for_all: bool
+) -> Iterator[pulsarish.Message]:
     while not wait_for_all or reader.has_message_available():
         try:
             yield reader.read_next(timeout_millis=int(silence_seconds * 1_000))

@@ -1,12 +1,15 @@
-"""A disk that forgets at a power cut what was not synced: a small file system in memory, mounted through the kernel's FUSE interface.
+"""A disk that forgets at a power cut what was not synced: a small file system in memory, mounted
+through the kernel's FUSE interface.
 
-``python -m pulsarish.chaos.lossy_disk DIRECTORY`` mounts it there (root only) and serves until it is unmounted. Lines on standard input
-are commands, each is answered by a line: ``cut SEED`` makes it what a disk would be after the power was cut at this moment, ``lie`` lets
-every sync until then succeed without making anything durable (a control: with it, acknowledged messages must get lost).
+``python -m pulsarish.chaos.lossy_disk DIRECTORY`` mounts it there (root only) and serves until it
+is unmounted. Lines on standard input are commands, each is answered by a line: ``cut SEED`` makes
+it what a disk would be after the power was cut at this moment, ``lie`` lets every sync until then
+succeed without making anything durable (a control: with it, acknowledged messages must get lost).
 
-What is durable: the bytes of a file once it was synced, its name once its directory was. Of bytes that were not, a cut keeps none, or any
-sectors; of names, none. A lying disk goes back to the moment from which on it lied, whole, so that no program notices. Nothing is cached by
-the kernel: what a process reads back is what the disk holds.
+What is durable: the bytes of a file once it was synced, its name once its directory was. Of bytes
+that were not, a cut keeps none, or any sectors; of names, none. A lying disk goes back to the
+moment from which on it lied, whole, so that no program notices. Nothing is cached by the kernel:
+what a process reads back is what the disk holds.
 """
 
 from __future__ import annotations
@@ -54,7 +57,8 @@ class Node:
     mode: int
     live: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
-    dirty: list[tuple[int, int]] = field(default_factory=list)  # offset and size of what changed since the last sync
+    # offset and size of what changed since the last sync
+    dirty: list[tuple[int, int]] = field(default_factory=list)
     names: dict[bytes, Node] = field(default_factory=dict)
     durable_names: dict[bytes, Node] = field(default_factory=dict)
     lookups: int = 0
@@ -105,7 +109,10 @@ class Node:
 
 
 class Disk:
-    """The tree of nodes, and FUSE's requests on it: bytes in, bytes out. Raises ``OSError`` for what is refused."""
+    """The tree of nodes, and FUSE's requests on it: bytes in, bytes out.
+
+    Raises ``OSError`` for what is refused.
+    """
 
     def __init__(self) -> None:
         self.root = Node(_ROOT, stat.S_IFDIR | DIRECTORY_MODE)
@@ -134,7 +141,9 @@ class Disk:
                 todo += [*node.names.values(), *node.durable_names.values()]
         names = sum(len(node.names.items() ^ node.durable_names.items()) for node in seen.values())
         # In a fixed order, so that a seed tears the same sectors again.
-        in_danger = sum(node.cut(chance, may_tear=not self._lies) for _number, node in sorted(seen.items()))
+        in_danger = sum(
+            node.cut(chance, may_tear=not self._lies) for _number, node in sorted(seen.items())
+        )
         self._lies = False
         return f"cut {in_danger} {names}"
 
@@ -167,12 +176,43 @@ class Disk:
         _major, minor, readahead, flags = struct.unpack_from("<4I", body)
         wanted = flags & (_BIG_WRITES | _MAX_PAGES)
         pages = _MAX_WRITE_BYTES // _BLOCK_BYTES
-        return struct.pack("<4I2H2I2HI7I", 7, min(minor, 31), readahead, wanted, 12, 9, _MAX_WRITE_BYTES, 1, pages, 0, 0, *[0] * 7)
+        return struct.pack(
+            "<4I2H2I2HI7I",
+            7,
+            min(minor, 31),
+            readahead,
+            wanted,
+            12,
+            9,
+            _MAX_WRITE_BYTES,
+            1,
+            pages,
+            0,
+            0,
+            *[0] * 7,
+        )
 
     def _attributes(self, node: Node) -> bytes:
         size = len(node.live)
         blocks = -(-size // _SECTOR_BYTES)
-        return _ATTR.pack(node.number, size, blocks, 0, 0, 0, 0, 0, 0, node.mode, 2 if node.is_directory else 1, 0, 0, 0, _BLOCK_BYTES, 0)
+        return _ATTR.pack(
+            node.number,
+            size,
+            blocks,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            node.mode,
+            2 if node.is_directory else 1,
+            0,
+            0,
+            0,
+            _BLOCK_BYTES,
+            0,
+        )
 
     def _entry(self, node: Node) -> bytes:
         node.lookups += 1
@@ -208,7 +248,9 @@ class Disk:
 
     def _mkdir(self, node: Node, body: bytes) -> bytes:
         mode, umask = struct.unpack_from("<II", body)
-        return self._entry(self._make(node, body[8:].rstrip(b"\0"), stat.S_IFDIR | (mode & ~umask & 0o7777)))
+        return self._entry(
+            self._make(node, body[8:].rstrip(b"\0"), stat.S_IFDIR | (mode & ~umask & 0o7777))
+        )
 
     def _remove(self, node: Node, body: bytes) -> bytes:
         name = body.rstrip(b"\0")
@@ -265,7 +307,17 @@ class Disk:
 
     def _statfs(self, _node: Node, _body: bytes) -> bytes:
         return struct.pack(
-            "<5Q4I6I", _FREE_BLOCKS, _FREE_BLOCKS, _FREE_BLOCKS, 1 << 20, 1 << 20, _BLOCK_BYTES, 255, _BLOCK_BYTES, 0, *[0] * 6
+            "<5Q4I6I",
+            _FREE_BLOCKS,
+            _FREE_BLOCKS,
+            _FREE_BLOCKS,
+            1 << 20,
+            1 << 20,
+            _BLOCK_BYTES,
+            255,
+            _BLOCK_BYTES,
+            0,
+            *[0] * 6,
         )
 
     def _list(self, node: Node, body: bytes) -> bytes:
@@ -274,7 +326,9 @@ class Disk:
         for index, (name, child) in enumerate(node.names.items()):
             if index < offset:
                 continue
-            record = struct.pack("<QQII", child.number, index + 1, len(name), child.mode >> 12) + name
+            record = (
+                struct.pack("<QQII", child.number, index + 1, len(name), child.mode >> 12) + name
+            )
             record += bytes(-len(record) % 8)
             if len(found) + len(record) > size:
                 break
@@ -315,7 +369,9 @@ def _mount(directory: str) -> int:
     """Raises ``OSError``. Returns the descriptor through which the kernel asks."""
     channel = os.open("/dev/fuse", os.O_RDWR)
     libc = ctypes.CDLL(None, use_errno=True)
-    options = f"fd={channel},rootmode=40000,user_id=0,group_id=0,allow_other,max_read={_MAX_WRITE_BYTES}"
+    options = (
+        f"fd={channel},rootmode=40000,user_id=0,group_id=0,allow_other,max_read={_MAX_WRITE_BYTES}"
+    )
     if libc.mount(b"forgetful", os.fsencode(directory), b"fuse.forgetful", 0, options.encode()):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), directory)
@@ -351,7 +407,9 @@ def _serve(disk: Disk, channel: int) -> None:
         except OSError as error:
             code, answer = error.errno or errno.EIO, b""
         if answer is not None:
-            os.write(channel, _OUT_HEADER.pack(_OUT_HEADER.size + len(answer), -code, unique) + answer)
+            os.write(
+                channel, _OUT_HEADER.pack(_OUT_HEADER.size + len(answer), -code, unique) + answer
+            )
 
 
 def _main() -> None:

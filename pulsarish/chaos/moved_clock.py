@@ -1,10 +1,10 @@
 """A node with a wall clock that another process may move.
 
-``python -m pulsarish.chaos.moved_clock FILE ROLE...`` is ``pulsarish ROLE...``. ``FILE`` holds by how
-many nanoseconds the clock is off, as a signed 64-bit integer in little-endian order. A process that
-changes it moves the clock of the running node at once, as an operator who sets a machine's time. The
-monotonic clock goes on, as it does there. ``time.time`` and ``time.time_ns`` follow the file; C
-libraries that ask the kernel themselves (gRPC, RocksDB) see the true time.
+``python -m pulsarish.chaos.moved_clock FILE ROLE...`` is ``pulsarish ROLE...``. ``FILE`` holds by
+how many nanoseconds the clock is off, as a signed 64-bit integer in little-endian order. A process
+that changes it moves the clock of the running node at once, as an operator who sets a machine's
+time. The monotonic clock goes on, as it does there. ``time.time`` and ``time.time_ns`` follow the
+file; C libraries that ask the kernel themselves (gRPC, RocksDB) see the true time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ def write_offset(path: Path, seconds: int) -> None:
 
 
 def move_clock(path: Path) -> None:
-    """From now on this process's wall clock follows ``path``. Raises ``OSError`` when it is not there, ``ValueError`` when too short."""
+    """From now on this process's wall clock follows ``path``.
+
+    Raises ``OSError`` when it is not there, ``ValueError`` when too short.
+    """
     true_ns, true_seconds = time.time_ns, time.time
     with path.open("rb") as file:
         offset = mmap.mmap(file.fileno(), _OFFSET.size, access=mmap.ACCESS_READ)
@@ -46,7 +49,8 @@ def move_clock(path: Path) -> None:
         return time_ns() / 1e9
 
     time.time_ns, time.time = time_ns, time_seconds
-    # gRPC's Python half reckons deadlines for its C half by this clock; a jump of the machine's would move both.
+    # gRPC's Python half reckons deadlines for its C half by this clock; a jump of the machine's
+    # would move both.
     vars(importlib.import_module("grpc.aio._utils"))["time"] = SimpleNamespace(time=true_seconds)
 
 

@@ -1,4 +1,5 @@
-"""What a fault has done, seen from outside: who owns a topic, which bookies its ledger has, who is registered. Read from the metadata tree.
+"""What a fault has done, seen from outside: who owns a topic, which bookies its ledger has, who is
+registered. Read from the metadata tree.
 
 The harness reads past its relays, so that it sees what is so whatever it has cut.
 """
@@ -62,7 +63,12 @@ class TopicLedgers:
 
     def names(self, bookie: str) -> bool:
         """Whether any part of any ledger should be on this bookie."""
-        return any(bookie_name(member) == bookie for ledger in self.ledgers for part in ledger.segments for member in part.members)
+        return any(
+            bookie_name(member) == bookie
+            for ledger in self.ledgers
+            for part in ledger.segments
+            for member in part.members
+        )
 
 
 def bookie_name(instance_id: str) -> str:
@@ -99,7 +105,9 @@ class Observer:
             async with self._loop.world.clock.timeout(_ANSWER_SECONDS):
                 return await work
         except TimeoutError:
-            raise MetadataUnavailable(f"{self._address} did not answer within {_ANSWER_SECONDS:g} s") from None
+            raise MetadataUnavailable(
+                f"{self._address} did not answer within {_ANSWER_SECONDS:g} s"
+            ) from None
 
     async def _open(self) -> Records:
         if self._records is None:
@@ -115,12 +123,21 @@ class Observer:
             self._loop.run(records.close())
 
     def brokers(self) -> dict[str, str]:
-        """Registered brokers: instance ids by name. An instance that is not among them has no session any more."""
+        """Registered brokers: instance ids by name.
+
+        An instance that is not among them has no session any more.
+        """
 
         async def read() -> dict[str, str]:
             records = await self._open()
             names = await records.children(paths.BROKERS)
-            found = await records.get_many([f"{paths.BROKERS}/{name}" for name in names], BrokerRegistration) if names else []
+            found = (
+                await records.get_many(
+                    [f"{paths.BROKERS}/{name}" for name in names], BrokerRegistration
+                )
+                if names
+                else []
+            )
             return {each[0].broker_id: each[0].instance_id for each in found if each is not None}
 
         return self._run(read)
@@ -131,20 +148,34 @@ class Observer:
         async def read() -> dict[str, BookieRegistration]:
             records = await self._open()
             names = await records.children(paths.BOOKIES)
-            found = await records.get_many([f"{paths.BOOKIES}/{name}" for name in names], BookieRegistration) if names else []
+            found = (
+                await records.get_many(
+                    [f"{paths.BOOKIES}/{name}" for name in names], BookieRegistration
+                )
+                if names
+                else []
+            )
             return {each[0].bookie_id: each[0] for each in found if each is not None}
 
         return self._run(read)
 
     def owner(self, topic: str) -> Owner | None:
-        """``None`` while no broker owns its bundle. Raises ``NotFound`` when there is no such namespace."""
+        """``None`` while no broker owns its bundle.
+
+        Raises ``NotFound`` when there is no such namespace.
+        """
         name = TopicName.parse(topic)
 
         async def read() -> Owner | None:
             records = await self._open()
-            namespace = await records.get(paths.namespace(name.tenant, name.namespace), NamespacePolicies)
+            namespace = await records.get(
+                paths.namespace(name.tenant, name.namespace), NamespacePolicies
+            )
             if namespace is None:
-                raise NotFound(f"there is no namespace {name.tenant}/{name.namespace} in the metadata at {self._address}")
+                raise NotFound(
+                    f"there is no namespace {name.tenant}/{name.namespace} in the metadata at "
+                    f"{self._address}"
+                )
             found = await records.get(bundle_of(name, namespace[0].bundles).path, BundleOwner)
             if found is None or not found[0].broker_id:
                 return None
@@ -160,7 +191,11 @@ class Observer:
             records = await self._open()
             record = await records.get(paths.topic(name), TopicRecord)
             ids = [link.ledger_id for link in record[0].ledgers] if record is not None else []
-            found = await records.get_many([paths.ledger(each) for each in ids], LedgerMetadata) if ids else []
+            found = (
+                await records.get_many([paths.ledger(each) for each in ids], LedgerMetadata)
+                if ids
+                else []
+            )
             ledgers = tuple(each[0] for each in found if each is not None)
             if not ledgers:
                 raise NotFound(f"{topic} has no ledger in the metadata at {self._address}")
@@ -169,7 +204,9 @@ class Observer:
         return self._run(read)
 
     def restored(self) -> RestoredTree | None:
-        """The mark of a tree that was restored, or that a node has found to be older than it was."""
+        """The mark of a tree that was restored, or that a node has found to be older than it
+        was.
+        """
 
         async def read() -> RestoredTree | None:
             found = await (await self._open()).get(paths.RESTORED, RestoredTree)
@@ -178,7 +215,9 @@ class Observer:
         return self._run(read)
 
     def write(self, data: bytes) -> None:
-        """Make a node that no program reads: the servers log it on their disks before it is answered."""
+        """Make a node that no program reads: the servers log it on their disks before it is
+        answered.
+        """
 
         async def make() -> None:
             await (await self._open()).commit([Op("create", f"/chaos-{time.time_ns():x}", data)])
@@ -191,7 +230,13 @@ class Observer:
         async def read() -> dict[int, UnderReplicated]:
             records = await self._open()
             names = await records.children(paths.UNDERREPLICATED)
-            found = await records.get_many([f"{paths.UNDERREPLICATED}/{name}" for name in names], UnderReplicated) if names else []
+            found = (
+                await records.get_many(
+                    [f"{paths.UNDERREPLICATED}/{name}" for name in names], UnderReplicated
+                )
+                if names
+                else []
+            )
             return {each[0].ledger_id: each[0] for each in found if each is not None}
 
         return self._run(read)

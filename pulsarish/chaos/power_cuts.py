@@ -1,4 +1,7 @@
-"""Power cuts: bookies on a disk that forgets what was not synced. A control on a disk that lies about syncs must lose messages."""
+"""Power cuts: bookies on a disk that forgets what was not synced.
+
+A control on a disk that lies about syncs must lose messages.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +33,17 @@ class _ForgetfulDisk:
         self._directory = directory
         directory.mkdir(DIRECTORY_MODE, parents=True)
         if os.geteuid() or not Path("/dev/fuse").exists():
-            raise VoidRun("the disk that forgets is mounted through /dev/fuse by root: one of them is missing")
+            raise VoidRun(
+                "the disk that forgets is mounted through /dev/fuse by root: one of them is missing"
+            )
         command = [sys.executable, "-m", "pulsarish.chaos.lossy_disk", str(directory)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         if (said := self._answer()) != "mounted":
             raise VoidRun(f"the disk that forgets could not be mounted: {said}")
 
@@ -46,7 +57,9 @@ class _ForgetfulDisk:
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], _ANSWER_SECONDS)
         if not ready:
-            raise VoidRun(f"the disk under {self._directory} did not answer within {_ANSWER_SECONDS:g} s")
+            raise VoidRun(
+                f"the disk under {self._directory} did not answer within {_ANSWER_SECONDS:g} s"
+            )
         return self._process.stdout.readline().strip()
 
     def close(self) -> None:
@@ -68,7 +81,9 @@ def _mount_forgetful_disks(stage: Stage) -> None:
 
 
 def _cut_power(stage: Stage, chance: random.Random, *, of_all: bool) -> int:
-    """Kill bookies, let their disks forget, start them again; returns how many bytes and names were in danger."""
+    """Kill bookies, let their disks forget, start them again; returns how many bytes and names were
+    in danger.
+    """
     names = list(stage.disks) if of_all else [chance.choice(stage.members())]
     stage.kill(*names)
     in_danger = 0
@@ -108,7 +123,10 @@ def _lying_disks(stage: Stage) -> None:
     stage.mark("bite", f"power cut of all bookies, {in_danger} bytes and names were unsynced")
 
 
-_SMALL_FILES: Final = (("bookie", "journal_file_size_bytes=4194304"), ("bookie", "entry_log_size_bytes=8388608"))
+_SMALL_FILES: Final = (
+    ("bookie", "journal_file_size_bytes=4194304"),
+    ("bookie", "entry_log_size_bytes=8388608"),
+)
 POWER_SCENARIOS: Final = (
     Scenario(
         "power-cut",

@@ -1,9 +1,11 @@
-"""Links between processes that can be cut, silenced one way, slowed and broken: TCP relays in user space, which work everywhere.
+"""Links between processes that can be cut, silenced one way, slowed and broken: TCP relays in user
+space, which work everywhere.
 
-A relay stands before a node and is what the others are told as its address. Who opened a connection is read from the kernel's tables: the
-process that holds the other end of the socket. What differs from a broken network: a connection through a silenced link is still accepted
-(by the relay) and then silent, where SYN packets would be lost; bytes cannot be lost within TCP, so that "loss" is what the sender of a
-lost packet sees: a pause, with everything behind it held back.
+A relay stands before a node and is what the others are told as its address. Who opened a connection
+is read from the kernel's tables: the process that holds the other end of the socket. What differs
+from a broken network: a connection through a silenced link is still accepted (by the relay) and
+then silent, where SYN packets would be lost; bytes cannot be lost within TCP, so that "loss" is
+what the sender of a lost packet sees: a pause, with everything behind it held back.
 """
 
 from __future__ import annotations
@@ -21,9 +23,13 @@ __all__ = ["Link", "Relay", "Relays"]
 
 _CHUNK_BYTES: Final = 64 * 1024
 _CHUNKS_MAX: Final = 64
-"""Chunks on their way in one direction of one connection; beyond that the sender is not read from."""
+"""Chunks on their way in one direction of one connection; beyond that the sender is not read
+from.
+"""
 _RETRANSMIT_SECONDS: Final = 0.2
-"""What the first retransmission of a lost packet costs (Linux' least); the second one twice that, and so on."""
+"""What the first retransmission of a lost packet costs (Linux' least); the second one twice that,
+and so on.
+"""
 _HOST: Final = "127.0.0.1"
 
 
@@ -35,7 +41,10 @@ def _open_gate() -> asyncio.Event:
 
 @dataclass(slots=True)
 class Link:
-    """Connections that ``source`` opens to ``target``. Closed gates hold the bytes of one direction, as retransmission would."""
+    """Connections that ``source`` opens to ``target``.
+
+    Closed gates hold the bytes of one direction, as retransmission would.
+    """
 
     source: str
     target: str
@@ -58,7 +67,13 @@ class Link:
 class Relay:
     """The address of one node, and the links that lead to it. Lives in one event loop."""
 
-    def __init__(self, target: str, target_port: int, links: Callable[[str], Link], source_of: Callable[[int, int], str | None]) -> None:
+    def __init__(
+        self,
+        target: str,
+        target_port: int,
+        links: Callable[[str], Link],
+        source_of: Callable[[int, int], str | None],
+    ) -> None:
         self.target = target
         self._target_port = target_port
         self._links = links
@@ -77,7 +92,9 @@ class Relay:
         await self._server.wait_closed()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        source = self._source_of(writer.get_extra_info("peername")[1], writer.get_extra_info("sockname")[1])
+        source = self._source_of(
+            writer.get_extra_info("peername")[1], writer.get_extra_info("sockname")[1]
+        )
         if source is None:  # it has gone already
             writer.transport.abort()
             return
@@ -90,13 +107,16 @@ class Relay:
         try:
             await self._carry(link, reader, writer)
         except asyncio.CancelledError:
-            # The link was severed, or the relay ends: not this task's failure, and its server must not see it.
+            # The link was severed, or the relay ends: not this task's failure, and its server must
+            # not see it.
             return
         finally:
             del link.connections[number]
             writer.transport.abort()
 
-    async def _carry(self, link: Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _carry(
+        self, link: Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         await link.forth.wait()
         try:
             far_reader, far_writer = await asyncio.open_connection(_HOST, self._target_port)
@@ -104,15 +124,23 @@ class Relay:
             return  # no process listens there: the client sees a connection that breaks at once
         try:
             await asyncio.gather(
-                self._pump(link, link.forth, reader, far_writer, writer), self._pump(link, link.back, far_reader, writer, far_writer)
+                self._pump(link, link.forth, reader, far_writer, writer),
+                self._pump(link, link.back, far_reader, writer, far_writer),
             )
         finally:
             far_writer.transport.abort()
 
     async def _pump(
-        self, link: Link, gate: asyncio.Event, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, source: asyncio.StreamWriter
+        self,
+        link: Link,
+        gate: asyncio.Event,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        source: asyncio.StreamWriter,
     ) -> None:
-        """One direction, until its end; then the other one ends too, since both ends are aborted."""
+        """One direction, until its end; then the other one ends too, since both ends are
+        aborted.
+        """
         loop = asyncio.get_running_loop()
         under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_CHUNKS_MAX)
 
@@ -135,7 +163,9 @@ class Relay:
             data = b"-"
             while data:
                 data = await reader.read(_CHUNK_BYTES)
-                await under_way.put((loop.time() + link.delay_seconds + self._retransmissions(link.loss), data))
+                await under_way.put(
+                    (loop.time() + link.delay_seconds + self._retransmissions(link.loss), data)
+                )
 
         try:
             async with asyncio.TaskGroup() as both:
@@ -156,10 +186,15 @@ class Relay:
 
 
 class Relays:
-    """One relay before each of several nodes, and what is done to the links between all of them. Lives in one event loop."""
+    """One relay before each of several nodes, and what is done to the links between all of them.
+
+    Lives in one event loop.
+    """
 
     def __init__(self, pids: Callable[[], Mapping[str, int]]) -> None:
-        """``pids``: the processes that may open connections, by the name under which their links are known."""
+        """``pids``: the processes that may open connections, by the name under which their links
+        are known.
+        """
         self._pids = pids
         self._relays: list[Relay] = []
         self.links: dict[tuple[str, str], Link] = {}
@@ -174,7 +209,9 @@ class Relays:
         return self.links.setdefault((source, target), Link(source, target))
 
     async def isolate(self, groups: Sequence[Sequence[str]], *, one_way: bool = False) -> None:
-        """Silence whatever goes between different groups; ``one_way``: only what the first group sends to the others."""
+        """Silence whatever goes between different groups; ``one_way``: only what the first group
+        sends to the others.
+        """
         for here, group in enumerate(groups):
             for there, others in enumerate(groups):
                 if here == there:
@@ -203,7 +240,11 @@ class Relays:
 
     async def sever(self, source: str) -> int:
         """Break all connections that ``source`` has opened; returns how many."""
-        return sum(link.sever() for (opened_by, _target), link in list(self.links.items()) if opened_by == source)
+        return sum(
+            link.sever()
+            for (opened_by, _target), link in list(self.links.items())
+            if opened_by == source
+        )
 
     async def stop(self) -> None:
         """Listen no more, and return when every connection is gone."""
@@ -224,11 +265,16 @@ class Relays:
 
 
 def _socket_inode(port: int, peer_port: int) -> str | None:
-    """Of the socket of this host that is bound to ``port`` and connected to ``peer_port``. gRPC's are of IPv6, with mapped addresses."""
+    """Of the socket of this host that is bound to ``port`` and connected to ``peer_port``. gRPC's
+    are of IPv6, with mapped addresses.
+    """
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text().splitlines()[1:]:
             fields = line.split()
-            if int(fields[1].rpartition(":")[2], 16) == port and int(fields[2].rpartition(":")[2], 16) == peer_port:
+            if (
+                int(fields[1].rpartition(":")[2], 16) == port
+                and int(fields[2].rpartition(":")[2], 16) == peer_port
+            ):
                 return fields[9]
     return None
 

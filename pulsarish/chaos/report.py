@@ -1,4 +1,6 @@
-"""What a run leaves behind: a line of the table, JSON, the misplaced messages one by one, and a plot of acknowledgements over time."""
+"""What a run leaves behind: a line of the table, JSON, the misplaced messages one by one, and a
+plot of acknowledgements over time.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,22 @@ from pulsarish.chaos.run import Outcome
 __all__ = ["COLUMNS", "last_run", "plot", "table_row", "write_files"]
 
 COLUMNS: Final = (
-    "scenario", "run", "verdict", "sent", "acked", "negative", "received", "missing", "non_acked", "disordered", "duplicates",
-    "pause_s", "fault", "bite", "heal",
-)  # fmt: skip
+    "scenario",
+    "run",
+    "verdict",
+    "sent",
+    "acked",
+    "negative",
+    "received",
+    "missing",
+    "non_acked",
+    "disordered",
+    "duplicates",
+    "pause_s",
+    "fault",
+    "bite",
+    "heal",
+)
 
 _WIDTH, _HEIGHT, _MARGIN = 900, 300, 60
 _BUCKETS_MAX: Final = 300
@@ -51,8 +66,12 @@ def table_row(outcome: Outcome) -> dict[str, Any]:
 
 
 def last_run(directory: Path, scenario: str) -> int:
-    """Return the greatest number of a run of this scenario that has files in the directory; 0 for none."""
-    numbers = [path.stem.removeprefix(f"{scenario}-") for path in directory.glob(f"{scenario}-*.json")]
+    """Return the greatest number of a run of this scenario that has files in the directory; 0 for
+    none.
+    """
+    numbers = [
+        path.stem.removeprefix(f"{scenario}-") for path in directory.glob(f"{scenario}-*.json")
+    ]
     return max((int(number) for number in numbers if number.isdecimal()), default=0)
 
 
@@ -89,9 +108,15 @@ def plot(outcome: Outcome) -> str:
         return round(_HEIGHT - _MARGIN - rate / top * (_HEIGHT - 2 * _MARGIN), 1)
 
     points = " ".join(f"{x((index + 0.5) * width)},{y(rate)}" for index, rate in enumerate(rates))
-    title = f"{outcome.scenario}, run {outcome.run}: {outcome.verdict}, longest pause {outcome.pause_seconds:.2f} s"
+    title = (
+        f"{outcome.scenario}, run {outcome.run}: {outcome.verdict}, longest pause "
+        f"{outcome.pause_seconds:.2f} s"
+    )
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" font-family="sans-serif" font-size="11">',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" '
+            'font-family="sans-serif" font-size="11">'
+        ),
         '<rect width="100%" height="100%" fill="white"/>',
         f'<text x="{_MARGIN}" y="18" font-size="13">{escape(title)}</text>',
         *_axis(x, y, total, top),
@@ -108,8 +133,17 @@ def _axis(x: Any, y: Any, total: float, top: float) -> Sequence[str]:
     digits = 2 if total < 5 else 1
     for part in range(6):
         seconds = total * part / 5
-        lines.append(f'<text x="{x(seconds)}" y="{bottom + 15}" text-anchor="middle">{seconds:.{digits}f} s</text>')
-    lines += [f'<text x="{x(0) - 5}" y="{y(top * part / 2) + 4}" text-anchor="end">{top * part / 2:,.0f}</text>' for part in range(3)]
+        lines.append(
+            f'<text x="{x(seconds)}" y="{bottom + 15}" text-anchor="middle">{seconds:.{digits}f} '
+            "s</text>"
+        )
+    lines += [
+        (
+            f'<text x="{x(0) - 5}" y="{y(top * part / 2) + 4}" '
+            f'text-anchor="end">{top * part / 2:,.0f}</text>'
+        )
+        for part in range(3)
+    ]
     lines.append(f'<text x="{x(0)}" y="{y(top) - 8}" text-anchor="middle">acks/s</text>')
     return lines
 
@@ -119,10 +153,16 @@ def _marks(outcome: Outcome, x: Any) -> Sequence[str]:
     for index, mark in enumerate(outcome.marks):
         at, colour = x(mark.seconds), _COLOURS.get(mark.what, "gray")
         text = f"{mark.what} at message {mark.sent}"
-        lines.append(f'<path d="M{at} {_MARGIN} V{_HEIGHT - _MARGIN}" stroke="{colour}" stroke-dasharray="4 3"/>')
+        lines.append(
+            f'<path d="M{at} {_MARGIN} V{_HEIGHT - _MARGIN}" stroke="{colour}" '
+            'stroke-dasharray="4 3"/>'
+        )
         # Within the picture: on the side of the line that has room.
         place, anchor = (at + 3, "start") if at < _WIDTH / 2 else (at - 3, "end")
         below = _MARGIN + 10 + _LABEL_HEIGHT * (index % _LABEL_ROWS)
         label = f"{escape(text)}<title>{escape(mark.text)}</title>"
-        lines.append(f'<text x="{place:.1f}" y="{below}" text-anchor="{anchor}" fill="{colour}" {_HALO}>{label}</text>')
+        lines.append(
+            f'<text x="{place:.1f}" y="{below}" text-anchor="{anchor}" fill="{colour}" '
+            f"{_HALO}>{label}</text>"
+        )
     return lines

@@ -70,16 +70,24 @@ def judge(scenario: Scenario, counters: Counters, *, dedup: bool, owner_changed:
         wrong.append(f"{counters.acked_missing} acknowledged messages are missing")
     if counters.out_of_order:
         wrong.append(f"{counters.out_of_order} messages are out of order or were never sent")
-    may_duplicate = scenario.must_duplicate or (not dedup and (scenario.moves_owner or owner_changed))
+    may_duplicate = scenario.must_duplicate or (
+        not dedup and (scenario.moves_owner or owner_changed)
+    )
     if counters.duplicates and not may_duplicate:
-        wrong.append(f"{counters.duplicates} duplicates, with deduplication {'on' if dedup else 'off and the owner unchanged'}")
+        wrong.append(
+            f"{counters.duplicates} duplicates, with deduplication "
+            f"{'on' if dedup else 'off and the owner unchanged'}"
+        )
     if scenario.no_negative and counters.acked_negative:
         wrong.append(f"{counters.acked_negative} sends failed")
     return wrong
 
 
-def run_scenario(scenario: Scenario, options: Options, run: int, directory: Path, logs: Path | None) -> Outcome:
-    """A fresh cluster under ``directory``, publishing with the fault, reading, and the cluster's end.
+def run_scenario(
+    scenario: Scenario, options: Options, run: int, directory: Path, logs: Path | None
+) -> Outcome:
+    """A fresh cluster under ``directory``, publishing with the fault, reading, and the cluster's
+    end.
 
     ``logs``: where the nodes' logs are kept when the run is not ok.
     """
@@ -101,10 +109,15 @@ def run_scenario(scenario: Scenario, options: Options, run: int, directory: Path
             (scenario.reading or read_to_the_end)(stage)
         except (VoidRun, PulsarishError) as problem:
             # Of a cluster that nothing was published to nothing is known.
-            problems.append(problem if was_opened or isinstance(problem, VoidRun) else VoidRun(_named(problem)))
+            problems.append(
+                problem if was_opened or isinstance(problem, VoidRun) else VoidRun(_named(problem))
+            )
         counters = stage.history.counters()
         void = [str(problem) for problem in problems if isinstance(problem, VoidRun)]
-        wrong = [*stage.wrong, *(_named(problem) for problem in problems if not isinstance(problem, VoidRun))]
+        wrong = [
+            *stage.wrong,
+            *(_named(problem) for problem in problems if not isinstance(problem, VoidRun)),
+        ]
         if was_opened:
             wrong += stage.stalls()
         if was_read:
@@ -174,7 +187,12 @@ def _publish(scenario: Scenario, stage: Stage, problems: list[Exception]) -> Non
         stage.load.reached.set()
         thread.join(_FAULT_JOIN_SECONDS)
         if thread.is_alive():
-            problems.append(VoidRun(f"the fault did not come to its end within {_FAULT_JOIN_SECONDS:g} s after the run's"))
+            problems.append(
+                VoidRun(
+                    f"the fault did not come to its end within {_FAULT_JOIN_SECONDS:g} s after "
+                    "the run's"
+                )
+            )
         stage.ended.clear()
 
 

@@ -10,7 +10,14 @@ from pulsarish.chaos.load import Reading
 from pulsarish.chaos.observer import bookie_name
 from pulsarish.chaos.stage import Quorums, Stage
 
-__all__ = ["PUBLISHED", "READ_SILENCE_SECONDS", "Scenario", "owner_moved", "read_to_the_end", "writes_without"]
+__all__ = [
+    "PUBLISHED",
+    "READ_SILENCE_SECONDS",
+    "Scenario",
+    "owner_moved",
+    "read_to_the_end",
+    "writes_without",
+]
 
 PUBLISHED: Final = Quorums(2, 2, 1)
 READ_SILENCE_SECONDS: Final = 30.0
@@ -18,8 +25,9 @@ READ_SILENCE_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """``fault`` is called in a thread of its own at the wanted acknowledgement, while messages are published. It breaks something, waits
-    until that is seen from outside, heals what is to be healed, and returns; publishing ends no earlier.
+    """``fault`` is called in a thread of its own at the wanted acknowledgement, while messages are
+    published. It breaks something, waits until that is seen from outside, heals what is to be
+    healed, and returns; publishing ends no earlier.
     """
 
     name: str
@@ -39,7 +47,8 @@ class Scenario:
     rate: float | None = None  # without a wish of the user's
     at_full_speed: bool = False  # also beyond the wanted number of messages, while the fault lasts
     by_name_only: bool = False  # not part of ``all``
-    needs_hosts: bool = True  # kills, cuts or looks into the tree: not for a cluster that the user names
+    # kills, cuts or looks into the tree: not for a cluster that the user names
+    needs_hosts: bool = True
     metadata: str = ""  # the kind of metadata service that it is about, whatever --metadata says
     metadata_servers: int = 1
     prepare: Callable[[Stage], None] | None = None  # before the cluster starts
@@ -59,9 +68,13 @@ def owner_moved(stage: Stage, old: str) -> bool:
 
 
 def writes_without(stage: Stage, *names: str) -> bool:
-    """Whether the topic's newest ledger no longer counts on these bookies: others took their places, or their copies are given up."""
+    """Whether the topic's newest ledger no longer counts on these bookies: others took their
+    places, or their copies are given up.
+    """
     newest = stage.observer.ledgers(stage.topic).newest
     record = stage.observer.under_replicated().get(newest.ledger_id)
-    given_up = {bookie_name(member) for member in record.missing_members} if record is not None else set()
+    given_up = (
+        {bookie_name(member) for member in record.missing_members} if record is not None else set()
+    )
     members = {bookie_name(member) for member in newest.last_segment.members}
     return not (set(names) & members - given_up)

@@ -16,5 +16,12 @@ __all__ = ["SCENARIOS"]
 
 SCENARIOS: Final[dict[str, Scenario]] = {
     scenario.name: scenario
-    for scenario in (*PUBLISHED_SCENARIOS, *HARSHER_SCENARIOS, *CLOCK_SCENARIOS, *STORAGE_SCENARIOS, *POWER_SCENARIOS, *ENSEMBLE_SCENARIOS)
+    for scenario in (
+        *PUBLISHED_SCENARIOS,
+        *HARSHER_SCENARIOS,
+        *CLOCK_SCENARIOS,
+        *STORAGE_SCENARIOS,
+        *POWER_SCENARIOS,
+        *ENSEMBLE_SCENARIOS,
+    )
 }

@@ -1,4 +1,6 @@
-"""A fresh cluster for one run, and what a fault may do to it: kill, pause, start, cut links, and wait until it is seen from outside."""
+"""A fresh cluster for one run, and what a fault may do to it: kill, pause, start, cut links, and
+wait until it is seen from outside.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ _PROGRESS_MS: Final = 12_000
 
 
 class VoidRun(Exception):
-    """The fault has not done, or cannot do, what the run was made for: neither passed nor failed."""
+    """The fault has not done, or cannot do, what the run was made for: neither passed nor
+    failed.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,9 @@ class Options:
     partitions: int
     send_timeout_ms: int
     url: str = ""
-    """With ``admin_url``: a cluster of the user's, in which nothing can be killed, cut or looked into."""
+    """With ``admin_url``: a cluster of the user's, in which nothing can be killed, cut or looked
+    into.
+    """
     admin_url: str = ""
     isolate: tuple[tuple[str, ...], ...] = ()
     duration_seconds: float = 0.0
@@ -88,7 +94,10 @@ class Options:
     metadata_servers: int = 1
 
     def row(self) -> dict[str, Any]:
-        """For JSON: all that it takes to repeat the run. How a cluster of the user's is made is not known, and left out."""
+        """For JSON: all that it takes to repeat the run.
+
+        How a cluster of the user's is made is not known, and left out.
+        """
         ours = {
             "quorums": str(self.quorums),
             "brokers": self.brokers,
@@ -164,7 +173,10 @@ class Stage:
     # -- making and removing
 
     def open(self) -> None:
-        """Start the cluster and make the topic. Raises ``ServiceNotReady``, ``Timeout``, ``ConfigError`` when that does not work."""
+        """Start the cluster and make the topic.
+
+        Raises ``ServiceNotReady``, ``Timeout``, ``ConfigError`` when that does not work.
+        """
         options = self.options
         url = options.url or self._start_cluster()
         if options.url:
@@ -215,7 +227,11 @@ class Stage:
             node.settings += [setting for role, setting in options.settings if role == node.role]
             if self.change_plan is not None:
                 self.change_plan(node)
-        ports = self._put_relays(nodes) if self.relayed else [node.ports["grpc"] for node in nodes if node.role == "broker"]
+        ports = (
+            self._put_relays(nodes)
+            if self.relayed
+            else [node.ports["grpc"] for node in nodes if node.role == "broker"]
+        )
         cluster.create(nodes)
         cluster.up()
         tree = parse_metadata_url(metadata_url(nodes))
@@ -223,12 +239,18 @@ class Stage:
         return "pulsarish://" + ",".join(f"127.0.0.1:{port}" for port in ports)
 
     def _put_relays(self, nodes: Sequence[NodePlan]) -> list[int]:
-        """Start relays before every node of the wanted roles; returns the ports that a client is to use."""
+        """Start relays before every node of the wanted roles; returns the ports that a client is to
+        use.
+        """
         relays = self._relays = Relays(self._pids)
         urls = []
         for node in nodes:
             port = next(iter(node.ports.values()))
-            known = self.act(relays.add(node.name, port)) if ("metadata" if node.name == METADATA else node.role) in self.relayed else port
+            known = (
+                self.act(relays.add(node.name, port))
+                if ("metadata" if node.name == METADATA else node.role) in self.relayed
+                else port
+            )
             if node.name == METADATA:
                 for other in nodes[1:]:
                     other.settings.append(f"metadata_url=zk://127.0.0.1:{known}/pulsarish")
@@ -240,7 +262,10 @@ class Stage:
 
     def _pids(self) -> dict[str, int]:
         found = {node.name: self.cluster.pid(node.name) for node in self.cluster.nodes()}
-        return {CLIENT: os.getpid(), **{name: pid for name, pid in found.items() if pid is not None}}
+        return {
+            CLIENT: os.getpid(),
+            **{name: pid for name, pid in found.items() if pid is not None},
+        }
 
     def close(self) -> None:
         if self._client is not None:
@@ -324,8 +349,13 @@ class Stage:
         """The bookies that the topic's newest ledger is written to."""
         return self.observer.ledgers(self.topic).members()
 
-    def wait(self, what: str, condition: Callable[[], bool], timeout_seconds: float = _BITE_SECONDS) -> None:
-        """Until ``condition`` holds; while metadata is away it does not. Raises ``VoidRun`` saying that ``what`` did not happen."""
+    def wait(
+        self, what: str, condition: Callable[[], bool], timeout_seconds: float = _BITE_SECONDS
+    ) -> None:
+        """Until ``condition`` holds; while metadata is away it does not.
+
+        Raises ``VoidRun`` saying that ``what`` did not happen.
+        """
         deadline = time.monotonic() + timeout_seconds
         while True:
             try:
@@ -346,13 +376,23 @@ class Stage:
 
     def _http_addresses(self) -> list[str]:
         if self._cluster is not None:
-            return [f"127.0.0.1:{node.ports['http']}" for node in self._cluster.nodes() if node.role == "broker"]
+            return [
+                f"127.0.0.1:{node.ports['http']}"
+                for node in self._cluster.nodes()
+                if node.role == "broker"
+            ]
         return [str(broker["http_address"]) for broker in self.admin().brokers.list()]
 
     def stalls(self) -> list[str]:
-        """What brokers have said of subscriptions that did not move although nothing held them up, in this run."""
-        nodes = self._cluster.nodes() if self._cluster is not None and self._cluster.exists() else []
-        found = found_in_logs((node.name, self.cluster.log_path(node.name)) for node in nodes if node.role == "broker")
+        """What brokers have said of subscriptions that did not move although nothing held them up,
+        in this run.
+        """
+        nodes = (
+            self._cluster.nodes() if self._cluster is not None and self._cluster.exists() else []
+        )
+        found = found_in_logs(
+            (node.name, self.cluster.log_path(node.name)) for node in nodes if node.role == "broker"
+        )
         return found or grown(self._stalls, counted(self._http_addresses()))
 
     def broker_addresses(self) -> list[str]:
@@ -362,10 +402,15 @@ class Stage:
     def longest_pause(self) -> tuple[float, float]:
         """The longest time between two acknowledgements, and when it began, in seconds."""
         times = self.ack_seconds
-        return max(((times[index] - times[index - 1], times[index - 1]) for index in range(1, len(times))), default=(0.0, 0.0))
+        return max(
+            ((times[index] - times[index - 1], times[index - 1]) for index in range(1, len(times))),
+            default=(0.0, 0.0),
+        )
 
     def mark(self, what: str, text: str) -> None:
-        self.marks.append(Mark(what, text, self.load.elapsed(), self.history.sent, len(self.ack_seconds)))
+        self.marks.append(
+            Mark(what, text, self.load.elapsed(), self.history.sent, len(self.ack_seconds))
+        )
 
     # -- what a fault does
 

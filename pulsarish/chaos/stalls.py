@@ -1,6 +1,8 @@
-"""Whether a broker found a subscription that did not move although nothing held it up (rule 21): asked at the end of each run.
+"""Whether a broker found a subscription that did not move although nothing held it up (rule 21):
+asked at the end of each run.
 
-A broker that was killed has lost its counter: what it found stands in its log. Of a cluster of the user's there are only counters.
+A broker that was killed has lost its counter: what it found stands in its log. Of a cluster of the
+user's there are only counters.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ def counted(addresses: Sequence[str]) -> dict[str, float]:
     found = {}
     for address in addresses:
         try:
-            with urllib.request.urlopen(f"http://{address}/metrics", timeout=_ANSWER_SECONDS) as answer:
+            with urllib.request.urlopen(
+                f"http://{address}/metrics", timeout=_ANSWER_SECONDS
+            ) as answer:
                 text = answer.read().decode()
         except OSError:
             continue
@@ -44,7 +48,9 @@ def counted(addresses: Sequence[str]) -> dict[str, float]:
 
 
 def grown(before: dict[str, float], now: dict[str, float]) -> list[str]:
-    """The brokers whose counters are higher than they were; a process that was started since began at 0."""
+    """The brokers whose counters are higher than they were; a process that was started since began
+    at 0.
+    """
     return [
         f"broker {address} has restarted {count:g} dispatchers that did not move"
         for address, count in now.items()

@@ -1,4 +1,7 @@
-"""Faults of a bookie's disk: full, and a sync that fails. Where the means are missing the run is void and says which."""
+"""Faults of a bookie's disk: full, and a sync that fails.
+
+Where the means are missing the run is void and says which.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ def run_as_root(*command: str) -> None:
     if shutil.which(command[0]) is None:
         raise VoidRun(f"there is no {command[0]} on this machine")
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=False
+        )
     except subprocess.TimeoutExpired:
         raise VoidRun(f"{command[0]} did not end within {_COMMAND_SECONDS:g} s") from None
     if done.returncode:
@@ -34,7 +39,10 @@ def run_as_root(*command: str) -> None:
 
 
 def mount_small_disk(stage: Stage, node: str, size_mib: int) -> None:
-    """Put a node's data on a tmpfs of this size, before the node is started. Raises ``VoidRun`` where that is not possible."""
+    """Put a node's data on a tmpfs of this size, before the node is started.
+
+    Raises ``VoidRun`` where that is not possible.
+    """
     directory = stage.directory / node / "data"
     directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
     run_as_root("mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "tmpfs", str(directory))
@@ -69,7 +77,9 @@ def _full_disk(stage: Stage) -> None:
     fill(filler)
     stage.wait("the bookie is read-only", lambda: _is_registered(stage, read_only=True))
     stage.wait("the ledger is written without it", lambda: writes_without(stage, _SMALL_BOOKIE))
-    stage.mark("bite", f"{_SMALL_BOOKIE} is registered as read-only and the ledger goes on without it")
+    stage.mark(
+        "bite", f"{_SMALL_BOOKIE} is registered as read-only and the ledger goes on without it"
+    )
     stage.sleep(FULL_SECONDS)
     filler.unlink()
     if stage.cluster.pid(_SMALL_BOOKIE) != pid:
@@ -80,7 +90,9 @@ def _full_disk(stage: Stage) -> None:
 
 
 def _sync_fails(stage: Stage) -> None:
-    """Rule 9: a bookie that cannot sync ends at once, without answering. strace makes the call fail; it cannot drop the bytes."""
+    """Rule 9: a bookie that cannot sync ends at once, without answering. strace makes the call
+    fail; it cannot drop the bytes.
+    """
     victim = stage.members()[0]
     pid = stage.cluster.pid(victim)
     strace = shutil.which("strace")
@@ -102,7 +114,10 @@ def _sync_fails(stage: Stage) -> None:
     ]
     tracer = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
-        stage.wait("the bookie ends", lambda: stage.cluster.pid(victim) is None or tracer.poll() is not None)
+        stage.wait(
+            "the bookie ends",
+            lambda: stage.cluster.pid(victim) is None or tracer.poll() is not None,
+        )
     finally:
         tracer.terminate()
         _, said = tracer.communicate()
@@ -133,5 +148,7 @@ STORAGE_SCENARIOS: Final = (
         settings=_SMALL_FILES,
         prepare=_mount_small_disk,
     ),
-    Scenario("sync-fails", "fdatasync fails in a bookie of the ensemble", _sync_fails, no_negative=True),
+    Scenario(
+        "sync-fails", "fdatasync fails in a bookie of the ensemble", _sync_fails, no_negative=True
+    ),
 )

@@ -1,4 +1,6 @@
-"""A publisher's log of acknowledged messages, for ``pulsarish job verify --acked``: JSON lines, one for each message."""
+"""A publisher's log of acknowledged messages, for ``pulsarish job verify --acked``: JSON lines, one
+for each message.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,12 @@ class AckedLog:
 
     def acked(self, topic: str, message_id: pulsarish.MessageId, crc32c: int) -> None:
         if self._file is not None:
-            parts = (message_id.ledger_id(), message_id.entry_id(), message_id.partition(), message_id.batch_index())
+            parts = (
+                message_id.ledger_id(),
+                message_id.entry_id(),
+                message_id.partition(),
+                message_id.batch_index(),
+            )
             line = {"topic": topic, "id": ":".join(map(str, parts)), "crc32c": crc32c}
             _ = self._file.write(json.dumps(line) + "\n")
 

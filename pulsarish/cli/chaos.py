@@ -1,4 +1,6 @@
-"""``pulsarish chaos``: the published chaos test of Apache Pulsar, and harsher ones, against real processes."""
+"""``pulsarish chaos``: the published chaos test of Apache Pulsar, and harsher ones, against real
+processes.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,15 @@ _ROLES: Final = ("metadata", "zookeeper", "bookie", "broker")
 
 
 _WINDOW_MAX: Final = 10_000
-"""Unacknowledged messages, unless chosen. In a short run a larger window would be sent whole before the fault comes."""
+"""Unacknowledged messages, unless chosen. In a short run a larger window would be sent whole before
+the fault comes.
+"""
 
 
 @click.group(cls=Group)
 def chaos() -> None:
-    """Break real processes while numbered messages are published: acknowledged messages must be there, in order.
+    """Break real processes while numbered messages are published: acknowledged messages must be
+    there, in order.
 
     \b
     Examples:
@@ -43,7 +48,8 @@ def chaos() -> None:
 @chaos.command("list")
 @output_option
 def list_scenarios(output: str) -> None:
-    """List the scenarios. Those with a number are from the published test of Apache Pulsar, with its quorums.
+    """List the scenarios. Those with a number are from the published test of Apache Pulsar, with
+    its quorums.
 
     \b
     Example:
@@ -65,22 +71,30 @@ def list_scenarios(output: str) -> None:
     print_table(rows, ["number", "name", "quorums", "brokers", "bookies", "what"], output)
 
 
-def _setting(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+def _setting(
+    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
     found = []
     for value in values:
         role, dot, setting = value.partition(".")
         if not dot or role not in _ROLES or "=" not in setting:
-            raise click.BadParameter(f"{value!r} is not ROLE.KEY=VALUE with a role of {', '.join(_ROLES)}")
+            raise click.BadParameter(
+                f"{value!r} is not ROLE.KEY=VALUE with a role of {', '.join(_ROLES)}"
+            )
         found.append((role, setting))
     return tuple(found)
 
 
-def _groups(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[tuple[str, ...], ...]:
+def _groups(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> tuple[tuple[str, ...], ...]:
     if value is None:
         return ()
     groups = tuple(tuple(name.strip() for name in group.split(",")) for group in value.split("|"))
     if len(groups) < 2 or not all(name for group in groups for name in group):
-        raise click.BadParameter(f"{value!r} must be two or more groups of names, like broker-1,zk|bookie-2")
+        raise click.BadParameter(
+            f"{value!r} must be two or more groups of names, like broker-1,zk|bookie-2"
+        )
     return groups
 
 
@@ -94,34 +108,105 @@ def _groups(_context: click.Context, _parameter: click.Parameter, value: str | N
     type=click.IntRange(1),
     help="Messages to send; more are sent until the fault is over.",
 )
-@click.option("--runs", default=1, show_default=True, type=click.IntRange(1), help="Runs of each scenario, each on a new cluster.")
-@click.option("--quorums", metavar="E-QW-QA", help="Quorums, like 3-3-2; default: the published ones.")
-@click.option("--brokers", type=click.IntRange(2, 20), help="Number of brokers; default: the scenario's.")
-@click.option("--bookies", type=click.IntRange(1, 20), help="Number of bookies; default: the scenario's.")
-@click.option("--fault-at", type=click.IntRange(1), help="Acknowledgements before the fault; default: a quarter of the messages.")
-@click.option("--dedup/--no-dedup", default=None, help="Deduplication; default: the scenario's. `all` runs those that allow it.")
-@click.option("--window", type=click.IntRange(1), help="Maximum of unacknowledged messages; default: a tenth, at most 10,000.")
-@click.option("--rate", type=FiniteRange(min=0, min_open=True), help="Messages per second; default: as fast as possible.")
 @click.option(
-    "--partitions", default=0, show_default=True, type=click.IntRange(0, 100), help="Partitions of the topic; messages then have keys."
+    "--runs",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Runs of each scenario, each on a new cluster.",
 )
-@click.option("--send-timeout", default=30.0, show_default=True, type=FiniteRange(min=0), help="Seconds until a send fails; 0: never.")
+@click.option(
+    "--quorums", metavar="E-QW-QA", help="Quorums, like 3-3-2; default: the published ones."
+)
+@click.option(
+    "--brokers", type=click.IntRange(2, 20), help="Number of brokers; default: the scenario's."
+)
+@click.option(
+    "--bookies", type=click.IntRange(1, 20), help="Number of bookies; default: the scenario's."
+)
+@click.option(
+    "--fault-at",
+    type=click.IntRange(1),
+    help="Acknowledgements before the fault; default: a quarter of the messages.",
+)
+@click.option(
+    "--dedup/--no-dedup",
+    default=None,
+    help="Deduplication; default: the scenario's. `all` runs those that allow it.",
+)
+@click.option(
+    "--window",
+    type=click.IntRange(1),
+    help="Maximum of unacknowledged messages; default: a tenth, at most 10,000.",
+)
+@click.option(
+    "--rate",
+    type=FiniteRange(min=0, min_open=True),
+    help="Messages per second; default: as fast as possible.",
+)
+@click.option(
+    "--partitions",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0, 100),
+    help="Partitions of the topic; messages then have keys.",
+)
+@click.option(
+    "--send-timeout",
+    default=30.0,
+    show_default=True,
+    type=FiniteRange(min=0),
+    help="Seconds until a send fails; 0: never.",
+)
 @click.option(
     "--metadata",
     type=click.Choice(["embedded", "zookeeper"]),
     default="embedded",
     show_default=True,
-    help="The daemon, or the real ZooKeeper, which needs Java 17; zookeeper-ensemble always has three servers.",
+    help=(
+        "The daemon, or the real ZooKeeper, which needs Java 17; zookeeper-ensemble always "
+        "has three servers."
+    ),
 )
-@click.option("--isolate", metavar="A,B|C", callback=_groups, help="Groups for the isolate scenarios: nodes, zk, client, owner, member.")
-@click.option("--duration", default=3600.0, show_default=True, type=FiniteRange(1), help="Seconds that slow-producer takes.")
-@click.option("--cuts", default=5, show_default=True, type=click.IntRange(1), help="Power cuts in one run.")
 @click.option(
-    "--seed", default=1, show_default=True, type=click.IntRange(0), help="Decides what power cuts destroy; each run adds its number."
+    "--isolate",
+    metavar="A,B|C",
+    callback=_groups,
+    help="Groups for the isolate scenarios: nodes, zk, client, owner, member.",
 )
-@click.option("--url", help="gRPC address of an existing cluster, with --admin-url; only for scenarios that need no access to its hosts.")
+@click.option(
+    "--duration",
+    default=3600.0,
+    show_default=True,
+    type=FiniteRange(1),
+    help="Seconds that slow-producer takes.",
+)
+@click.option(
+    "--cuts", default=5, show_default=True, type=click.IntRange(1), help="Power cuts in one run."
+)
+@click.option(
+    "--seed",
+    default=1,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Decides what power cuts destroy; each run adds its number.",
+)
+@click.option(
+    "--url",
+    help=(
+        "gRPC address of an existing cluster, with --admin-url; only for scenarios that need "
+        "no access to its hosts."
+    ),
+)
 @click.option("--admin-url", help="HTTP address of that cluster's brokers.")
-@click.option("--set", "settings", multiple=True, callback=_setting, metavar="ROLE.KEY=VALUE", help="An option of all nodes of a role.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    callback=_setting,
+    metavar="ROLE.KEY=VALUE",
+    help="An option of all nodes of a role.",
+)
 @click.option(
     "--results",
     "directory",
@@ -129,8 +214,11 @@ def _groups(_context: click.Context, _parameter: click.Parameter, value: str | N
     help="Directory for JSON, plots, misplaced messages; earlier runs stay.",
 )
 @output_option
-def run(scenarios: tuple[str, ...], runs: int, directory: Path | None, output: str, **given: Any) -> None:
-    """Run scenarios by name or number. Exit status 1 when a message is lost, out of order or wrongly doubled, or a run is void.
+def run(
+    scenarios: tuple[str, ...], runs: int, directory: Path | None, output: str, **given: Any
+) -> None:
+    """Run scenarios by name or number. Exit status 1 when a message is lost, out of order or
+    wrongly doubled, or a run is void.
 
     \b
     Examples:
@@ -144,26 +232,39 @@ def run(scenarios: tuple[str, ...], runs: int, directory: Path | None, output: s
     from pulsarish.runtime.log import configure_logs
 
     configure_logs(level="error")  # broken connections are the purpose of the test
-    for ending in (signal.SIGTERM, signal.SIGHUP):  # leave no process behind, however the command ends
+    # leave no process behind, however the command ends
+    for ending in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(ending) is not signal.SIG_IGN:  # as under nohup
             signal.signal(ending, signal.default_int_handler)
     if bool(given["url"]) != bool(given["admin_url"]):
         raise click.UsageError("--url and --admin-url belong together")
     if given["url"] and (ours := [option for option, value in _of_our_clusters(given) if value]):
         raise click.UsageError(f"{' and '.join(ours)} cannot be chosen for the cluster at --url")
-    found = [each for name in scenarios for each in _find(name, in_hand=not given["url"], dedup=given["dedup"])]
+    found = [
+        each
+        for name in scenarios
+        for each in _find(name, in_hand=not given["url"], dedup=given["dedup"])
+    ]
     chosen = list(dict.fromkeys(found))  # --runs repeats: each run has files of its own
     outcomes: list[Outcome] = []
-    judged = [(scenario, _options(scenario, given)) for scenario in chosen]  # check all of them before the first one runs
+    # check all of them before the first one runs
+    judged = [(scenario, _options(scenario, given)) for scenario in chosen]
     if directory is not None:
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise click.BadParameter(f"{directory} cannot be created: {error.strerror}", param_hint="--results") from None
+            raise click.BadParameter(
+                f"{directory} cannot be created: {error.strerror}", param_hint="--results"
+            ) from None
     for scenario, options in judged:
         before = 0 if directory is None else last_run(directory, scenario.name)
         for number in range(1, runs + 1):
-            outcome = _run(scenario, replace(options, seed=options.seed + number - 1), before + number, directory)
+            outcome = _run(
+                scenario,
+                replace(options, seed=options.seed + number - 1),
+                before + number,
+                directory,
+            )
             outcomes.append(outcome)
             _tell(outcome)
             if directory is not None:
@@ -174,7 +275,10 @@ def run(scenarios: tuple[str, ...], runs: int, directory: Path | None, output: s
         print_table([table_row(outcome) for outcome in outcomes], COLUMNS, output)
     bad = [outcome for outcome in outcomes if outcome.verdict != "ok"]
     if bad:
-        fail(f"{len(bad)} of {len(outcomes)} runs are not ok: {', '.join(sorted({outcome.scenario for outcome in bad}))}")
+        fail(
+            f"{len(bad)} of {len(outcomes)} runs are not ok: "
+            f"{', '.join(sorted({outcome.scenario for outcome in bad}))}"
+        )
 
 
 def _of_our_clusters(given: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -191,7 +295,11 @@ def _find(name: str, *, in_hand: bool, dedup: bool | None) -> list[Scenario]:
     from pulsarish.chaos.scenarios import SCENARIOS
 
     if name == "all":
-        able = [each for each in SCENARIOS.values() if not each.by_name_only and (in_hand or not each.needs_hosts)]
+        able = [
+            each
+            for each in SCENARIOS.values()
+            if not each.by_name_only and (in_hand or not each.needs_hosts)
+        ]
         return [each for each in able if dedup is None or each.dedup in (None, dedup)]
     found = [each for each in SCENARIOS.values() if name in (each.name, str(each.number))]
     if not found:
@@ -200,7 +308,9 @@ def _find(name: str, *, in_hand: bool, dedup: bool | None) -> list[Scenario]:
         raise click.UsageError(f"there is no scenario {name!r}; {hint}")
     if found[0].needs_hosts and not in_hand:
         possible = ", ".join(each.name for each in SCENARIOS.values() if not each.needs_hosts)
-        raise click.UsageError(f"{found[0].name} needs the hosts of the cluster; against --url there are {possible}")
+        raise click.UsageError(
+            f"{found[0].name} needs the hosts of the cluster; against --url there are {possible}"
+        )
     return found
 
 
@@ -211,11 +321,15 @@ def _options(scenario: Scenario, given: dict[str, Any]) -> Options:
         quorums = Quorums.parse(given["quorums"]) if given["quorums"] else scenario.quorums
     except ValueError:
         raise click.BadParameter(
-            f"{given['quorums']!r} is not E-QW-QA with E >= QW >= QA >= 1, like 3-3-2", param_hint="--quorums"
+            f"{given['quorums']!r} is not E-QW-QA with E >= QW >= QA >= 1, like 3-3-2",
+            param_hint="--quorums",
         ) from None
     bookies = given["bookies"] or max(scenario.bookies, quorums.ensemble)
     if bookies < quorums.ensemble:
-        raise click.BadParameter(f"{bookies} bookies are fewer than the ensemble {quorums.ensemble}", param_hint="--bookies")
+        raise click.BadParameter(
+            f"{bookies} bookies are fewer than the ensemble {quorums.ensemble}",
+            param_hint="--bookies",
+        )
     if scenario.dedup is not None and given["dedup"] not in (None, scenario.dedup):
         is_on, given_as = ("on", "--no-dedup") if scenario.dedup else ("off", "--dedup")
         raise click.UsageError(f"{scenario.name} has deduplication {is_on}: leave {given_as} out")
@@ -249,7 +363,13 @@ def _run(scenario: Scenario, options: Options, number: int, results: Path | None
     where = options.url or f"quorums {options.quorums}"
     say(f"{scenario.name}, run {number}: {scenario.summary} ({options.messages} messages, {where})")
     with tempfile.TemporaryDirectory(prefix="pulsarish-chaos-") as directory:
-        return run_scenario(scenario, options, number, Path(directory), results / f"{scenario.name}-{number}-logs" if results else None)
+        return run_scenario(
+            scenario,
+            options,
+            number,
+            Path(directory),
+            results / f"{scenario.name}-{number}-logs" if results else None,
+        )
 
 
 def _tell(outcome: Outcome) -> None:

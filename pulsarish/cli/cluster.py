@@ -15,7 +15,12 @@ from pulsarish.cli.groups import Group
 from pulsarish.cli.output import SERVICE_URL, output_option, print_json, print_table, say
 from pulsarish.cli.values import FiniteRange
 from pulsarish.local_cluster.processes import METADATA_ROLES, Cluster, NodeState, plan_cluster
-from pulsarish.local_cluster.restarts import WAIT_SECONDS, nodes_to_restart, restart_together, rolling_restart
+from pulsarish.local_cluster.restarts import (
+    WAIT_SECONDS,
+    nodes_to_restart,
+    restart_together,
+    rolling_restart,
+)
 from pulsarish.model.errors import InvalidArgument, NotFound, ServiceNotReady
 from pulsarish.model.units import human_bytes
 
@@ -60,7 +65,10 @@ def cluster() -> None:
     type=click.Choice(["embedded", "zookeeper"]),
     default="embedded",
     show_default=True,
-    help="embedded: the daemon that speaks ZooKeeper's protocol; zookeeper: the real ZooKeeper, which needs Java 17.",
+    help=(
+        "embedded: the daemon that speaks ZooKeeper's protocol; zookeeper: the real "
+        "ZooKeeper, which needs Java 17."
+    ),
 )
 @click.option(
     "--metadata-servers",
@@ -70,9 +78,15 @@ def cluster() -> None:
     help="Servers of the real ZooKeeper: one, or an ensemble of at least three.",
 )
 @click.option(
-    "--base-port", type=click.IntRange(0, 60000), help="First of consecutive ports; 0: free ports; default: the well-known ports."
+    "--base-port",
+    type=click.IntRange(0, 60000),
+    help="First of consecutive ports; 0: free ports; default: the well-known ports.",
 )
-@click.option("--supervise", is_flag=True, help="Stay in the foreground and restart nodes that end; Ctrl-C stops the cluster.")
+@click.option(
+    "--supervise",
+    is_flag=True,
+    help="Stay in the foreground and restart nodes that end; Ctrl-C stops the cluster.",
+)
 @output_option
 def up(
     directory: Path,
@@ -90,17 +104,28 @@ def up(
     Examples:
       pulsarish cluster up
       pulsarish cluster up --dir /tmp/other --bookies 5 --base-port 0
-      pulsarish cluster up --dir /tmp/ensemble --metadata zookeeper --metadata-servers 3 --base-port 0
+      pulsarish cluster up --dir /tmp/zk3 --metadata zookeeper --metadata-servers 3 --base-port 0
     """
     target = Cluster(directory)
     started = time.monotonic()
     is_new = not target.exists()
     if is_new:
-        plan = plan_cluster(bookies=bookies, brokers=brokers, metadata=metadata, metadata_servers=metadata_servers, base_port=base_port)
+        plan = plan_cluster(
+            bookies=bookies,
+            brokers=brokers,
+            metadata=metadata,
+            metadata_servers=metadata_servers,
+            base_port=base_port,
+        )
         target.check_ports(plan)
         target.create(plan)
     else:
-        wanted = {"bookies": bookies, "brokers": brokers, "metadata": metadata, "metadata_servers": metadata_servers}
+        wanted = {
+            "bookies": bookies,
+            "brokers": brokers,
+            "metadata": metadata,
+            "metadata_servers": metadata_servers,
+        }
         _check_plan(target, {**wanted, "base_port": base_port})
     try:
         target.up()
@@ -110,7 +135,10 @@ def up(
             _supervise(target)
     except KeyboardInterrupt:
         if not supervise:
-            say(f"interrupted; started nodes keep running; stop them with: {_command(target, 'down')}")
+            say(
+                "interrupted; started nodes keep running; stop them with: "
+                f"{_command(target, 'down')}"
+            )
             raise
         say("stopping the cluster")
         _without_interruption()
@@ -135,8 +163,9 @@ def _check_plan(target: Cluster, wanted: dict[str, Any]) -> None:
         is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         if is_given and value != planned[name] and value != 0:
             raise InvalidArgument(
-                f"the cluster under {target.directory} was made with {name.replace('_', ' ')} {planned[name]}, not {value}; "
-                "a cluster's plan is fixed: leave the option out, or give another --dir"
+                f"the cluster under {target.directory} was made with {name.replace('_', ' ')} "
+                f"{planned[name]}, not {value}; a cluster's plan is fixed: leave the option out, "
+                "or give another --dir"
             )
 
 
@@ -145,7 +174,9 @@ def _command(target: Cluster, name: str) -> str:
 
 
 def _without_interruption() -> None:
-    """Ignore Ctrl-C and SIGTERM from now on: the cluster is being stopped, and no node may be left behind."""
+    """Ignore Ctrl-C and SIGTERM from now on: the cluster is being stopped, and no node may be left
+    behind.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
@@ -226,19 +257,30 @@ def start(node: str, directory: Path) -> None:
 @cluster.command()
 @click.argument("nodes", nargs=-1)
 @_directory_option
-@click.option("--rolling", is_flag=True, help="One after another, each only when the others serve and no ledger is under-replicated.")
+@click.option(
+    "--rolling",
+    is_flag=True,
+    help="One after another, each only when the others serve and no ledger is under-replicated.",
+)
 @click.option(
     "--wait-seconds",
     default=WAIT_SECONDS,
     show_default=True,
     type=FiniteRange(1),
-    help="With --rolling: how long to wait for a complete cluster before the next node; after that no further node is stopped.",
+    help=(
+        "With --rolling: how long to wait for a complete cluster before the next node; after "
+        "that no further node is stopped."
+    ),
 )
 @output_option
-def restart(nodes: tuple[str, ...], directory: Path, rolling: bool, wait_seconds: float, output: str) -> None:
-    """Stop nodes gracefully and start them again: the named ones, or all bookies and then all brokers.
+def restart(
+    nodes: tuple[str, ...], directory: Path, rolling: bool, wait_seconds: float, output: str
+) -> None:
+    """Stop nodes gracefully and start them again: the named ones, or all bookies and then all
+    brokers.
 
-    With --rolling, two brokers and more bookies than ack_quorum, clients see pauses but no failures.
+    With --rolling, two brokers and more bookies than ack_quorum, clients see pauses but no
+    failures.
 
     \b
     Examples:
@@ -247,7 +289,11 @@ def restart(nodes: tuple[str, ...], directory: Path, rolling: bool, wait_seconds
     """
     target = Cluster(directory)
     wanted = nodes_to_restart(target, nodes)
-    done = rolling_restart(target, wanted, wait_seconds, say) if rolling else restart_together(target, wanted, say)
+    done = (
+        rolling_restart(target, wanted, wait_seconds, say)
+        if rolling
+        else restart_together(target, wanted, say)
+    )
     if output == "json":
         print_json(done)
 
@@ -255,7 +301,14 @@ def restart(nodes: tuple[str, ...], directory: Path, rolling: bool, wait_seconds
 @cluster.command()
 @click.argument("node")
 @_directory_option
-@click.option("-n", "--lines", default=40, show_default=True, type=click.IntRange(1), help="Number of lines from the end.")
+@click.option(
+    "-n",
+    "--lines",
+    default=40,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Number of lines from the end.",
+)
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new lines.")
 def logs(node: str, directory: Path, lines: int, follow: bool) -> None:
     """Print the end of a node's log.
@@ -267,7 +320,10 @@ def logs(node: str, directory: Path, lines: int, follow: bool) -> None:
     target = Cluster(directory)
     path = target.log_path(target.node(node).name)
     if not path.exists():
-        raise NotFound(f"{node} has not been started yet, so it has no log; start it with: {_command(target, f'start {node}')}")
+        raise NotFound(
+            f"{node} has not been started yet, so it has no log; start it with: "
+            f"{_command(target, f'start {node}')}"
+        )
     with path.open(errors="replace") as log:
         for line in log.readlines()[-lines:]:
             click.echo(line, nl=False)
@@ -286,16 +342,26 @@ def _print_status(target: Cluster, output: str) -> None:
         print_json({"nodes": [_row(state) for state in states], "service_urls": urls})
         return
     rows = [
-        {**_row(state), "ports": " ".join(f"{kind}:{port}" for kind, port in state.ports.items()), "memory": human_bytes(state.rss_bytes)}
+        {
+            **_row(state),
+            "ports": " ".join(f"{kind}:{port}" for kind, port in state.ports.items()),
+            "memory": human_bytes(state.rss_bytes),
+        }
         for state in states
     ]
     columns = ["name", "role", "pid", "ports", "health", "memory"]
-    print_table(rows, [*columns, "reason"] if any(state.reason for state in states) else columns, "table")
+    print_table(
+        rows, [*columns, "reason"] if any(state.reason for state in states) else columns, "table"
+    )
     for kind, url in {**urls, "http": target.admin_url()}.items():
         say(f"{kind:>10}: {url}")
     if urls["pulsarish"] != SERVICE_URL:
-        # The commands' default is one broker on the well-known port. The other brokers must be known when that one is killed.
-        say(f"to use the other commands: export PULSARISH_URL={urls['pulsarish']} PULSARISH_ADMIN_URL={target.admin_url()}")
+        # The commands' default is one broker on the well-known port. The other brokers must be
+        # known when that one is killed.
+        say(
+            f"to use the other commands: export PULSARISH_URL={urls['pulsarish']} "
+            f"PULSARISH_ADMIN_URL={target.admin_url()}"
+        )
 
 
 def _row(state: NodeState) -> dict[str, object]:

@@ -1,4 +1,6 @@
-"""``pulsarish commands``: writes docs/commands.md from the tree of commands, so that the two always agree."""
+"""``pulsarish commands``: writes docs/commands.md from the tree of commands, so that the two always
+agree.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +19,35 @@ __all__ = ["commands"]
 _HEAD: Final = """\
 # Commands
 
-`pulsarish commands` writes this page from the commands themselves; `--help` after any command prints the same.
+`pulsarish commands` writes this page from the commands themselves; `--help` after any
+command prints the same.
 
-* **Where.** `--admin-url` (`PULSARISH_ADMIN_URL`) names the HTTP address of any broker, or of several, separated by commas: when
-  one cannot be reached, the next is asked. `--url` (`PULSARISH_URL`) does the same for messages. Defaults are this machine's well-known
-  ports. These two and `-o` (`PULSARISH_OUTPUT`) may also come before the command.
-* **Output.** Data goes to stdout; messages, questions and progress go to stderr. Exit status: 0 done, 1 failed, 2 bad usage, 130
-  interrupted.
-* **JSON.** `-o json` is for scripts. Later versions add fields and remove none. A list is an array of objects, even when
-  an item has only a name: `[{"topic": "persistent://public/default/orders"}]`; the same holds for `tenant`, `namespace`, `subscription`,
-  `bundle`, `ledger`. Brokers, bookies and ledgers are as in the metadata, with names in snake case. Statistics and policies are Apache
-  Pulsar's JSON with its names and plain numbers (minutes, seconds, megabytes of 1,048,576 bytes); a policy that is not set is `null` or
-  empty. `topics lookup`: `{"topic", "bundle", "node", "service_urls"}`; `cluster-info`: `{"cluster", "version", "brokers", "leader",
-  "bookies", "read_only_bookies", "tenants", "service_urls"}`; messages: `[{"id", "key", "publish_time", "properties", "value"}]`.
-* **Units.** Durations are `90s`, `10m`, `1h30m`, `7d`, sizes `4096`, `100KB`, `512MB`, `10GB` (powers of 1,024); `forever`, `unlimited` or
-  `-1` where a value may be unlimited. Times are `2026-11-21T08:00` in this machine's zone, milliseconds since the epoch, or an age:
-  `2h`. Sizes are printed in KiB, MiB and GiB (powers of 1,024); MB and MB/s are powers of 1,000.
-* **Completion.** `eval "$(pulsarish completion bash)"` (or `zsh`, `fish`) completes commands, options, and names of the cluster.
-* **Questions.** A command that deletes data asks first at a terminal, unless `--yes` is given. In a script it does not ask.
+* **Where.** `--admin-url` (`PULSARISH_ADMIN_URL`) names the HTTP address of any broker,
+  or of several, separated by commas: when one cannot be reached, the next is asked.
+  `--url` (`PULSARISH_URL`) does the same for messages. Defaults are this machine's
+  well-known ports. These two and `-o` (`PULSARISH_OUTPUT`) may also come before the
+  command.
+* **Output.** Data goes to stdout; messages, questions and progress go to stderr. Exit
+  status: 0 done, 1 failed, 2 bad usage, 130 interrupted.
+* **JSON.** `-o json` is for scripts. Later versions add fields and remove none. A list
+  is an array of objects, even when an item has only a name: `[{"topic":
+  "persistent://public/default/orders"}]`; the same holds for `tenant`, `namespace`,
+  `subscription`, `bundle`, `ledger`. Brokers, bookies and ledgers are as in the
+  metadata, with names in snake case. Statistics and policies are Apache Pulsar's JSON
+  with its names and plain numbers (minutes, seconds, megabytes of 1,048,576 bytes); a
+  policy that is not set is `null` or empty. `topics lookup`: `{"topic", "bundle",
+  "node", "service_urls"}`; `cluster-info`: `{"cluster", "version", "brokers", "leader",
+  "bookies", "read_only_bookies", "tenants", "service_urls"}`; messages: `[{"id", "key",
+  "publish_time", "properties", "value"}]`.
+* **Units.** Durations are `90s`, `10m`, `1h30m`, `7d`, sizes `4096`, `100KB`, `512MB`,
+  `10GB` (powers of 1,024); `forever`, `unlimited` or `-1` where a value may be
+  unlimited. Times are `2026-11-21T08:00` in this machine's zone, milliseconds since the
+  epoch, or an age: `2h`. Sizes are printed in KiB, MiB and GiB (powers of 1,024); MB
+  and MB/s are powers of 1,000.
+* **Completion.** `eval "$(pulsarish completion bash)"` (or `zsh`, `fish`) completes
+  commands, options, and names of the cluster.
+* **Questions.** A command that deletes data asks first at a terminal, unless `--yes` is
+  given. In a script it does not ask.
 """
 
 
@@ -87,7 +100,14 @@ def _help(text: str) -> Iterator[str]:
         if lines and lines[0].strip() == "\b":
             title, first = lines[1].partition(":")[::2]
             block = [first.strip()] if first.strip() else []
-            yield from [f"{title}:", "```", *block, *inspect.cleandoc("\n".join(lines[2:])).splitlines(), "```", ""]
+            yield from [
+                f"{title}:",
+                "```",
+                *block,
+                *inspect.cleandoc("\n".join(lines[2:])).splitlines(),
+                "```",
+                "",
+            ]
         else:
             yield from [" ".join(line.strip() for line in lines), ""]
 
@@ -104,14 +124,21 @@ def _option(context: click.Context, parameter: click.Parameter) -> str:
     names = ", ".join([*parameter.opts, *parameter.secondary_opts])
     metavar = "" if parameter.is_flag or parameter.count else parameter.make_metavar(context)
     notes = [parameter.help or ""]
-    if parameter.show_default and isinstance(parameter.default, str | int | float | Path) and parameter.default not in ("", False):
+    if (
+        parameter.show_default
+        and isinstance(parameter.default, str | int | float | Path)
+        and parameter.default not in ("", False)
+    ):
         notes.append(f"Default: {parameter.default}.")
     if parameter.required:
         notes.append("Required.")
     meaning = " ".join(note for note in notes if note)
     return (
         "| "
-        + " | ".join(cell.replace("|", "\\|") for cell in (f"`{f'{names} {_METAVARS.get(metavar, metavar)}'.strip()}`", meaning))
+        + " | ".join(
+            cell.replace("|", "\\|")
+            for cell in (f"`{f'{names} {_METAVARS.get(metavar, metavar)}'.strip()}`", meaning)
+        )
         + " |"
     )
 
@@ -123,17 +150,30 @@ def _policies(group: PolicyGroup, path: str) -> Iterator[str]:
     if group.level == NAMESPACE:
         yield from ["Without a policy of the namespace, the broker's configuration applies.", ""]
     else:
-        yield from ["Without a policy of the topic, its namespace's applies; `get-NAME --applied` shows the value in force.", ""]
+        yield from [
+            (
+                "Without a policy of the topic, its namespace's applies; `get-NAME --applied` "
+                "shows the value in force."
+            ),
+            "",
+        ]
     yield from ["| name | meaning | set with |", "| --- | --- | --- |"]
     for policy in policies_of(group.level):
-        yield f"| {policy.name} | {policy.what} | `set-{policy.name} {resource} {_arguments(policy)}` |"
+        yield (
+            f"| {policy.name} | {policy.what} | `set-{policy.name} {resource} "
+            f"{_arguments(policy)}` |"
+        )
     yield ""
 
 
 def _arguments(policy: Policy) -> str:
     words = []
     for field in policy.fields:
-        values = "on/off" if field.unit == "flag" else "/".join(field.choices) or field.example or PLACEHOLDERS[field.unit]
+        values = (
+            "on/off"
+            if field.unit == "flag"
+            else "/".join(field.choices) or field.example or PLACEHOLDERS[field.unit]
+        )
         word = f"--{field.option} {values}" if field.key else values
         words.append(word if field.required else f"[{word}]")
     return " ".join(words)

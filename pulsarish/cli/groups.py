@@ -11,7 +11,9 @@ import click
 __all__ = ["LINE_MAX", "Group"]
 
 LINE_MAX: Final = 200
-"""Characters of a command's line in its group's help, which wraps it: no first sentence is cut off."""
+"""Characters of a command's line in its group's help, which wraps it: no first sentence is cut
+off.
+"""
 
 
 class Group(click.Group):
@@ -22,7 +24,9 @@ class Group(click.Group):
 
     words: ClassVar[Mapping[str, str]] = {}
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if ctx.resilient_parsing or name.startswith("-") or self.get_command(ctx, name) is not None:
             return super().resolve_command(ctx, args)
@@ -32,7 +36,11 @@ class Group(click.Group):
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl(
-                [(name, each.get_short_help_str(LINE_MAX)) for name, each in commands if each is not None and not each.hidden]
+                [
+                    (name, each.get_short_help_str(LINE_MAX))
+                    for name, each in commands
+                    if each is not None and not each.hidden
+                ]
             )
 
     def _hint(self, ctx: click.Context, name: str) -> str:

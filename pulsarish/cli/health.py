@@ -1,6 +1,8 @@
-"""``pulsarish health``: whether the servers on this machine can serve, for health checks of containers and for scripts.
+"""``pulsarish health``: whether the servers on this machine can serve, for health checks of
+containers and for scripts.
 
-It runs every few seconds for each server, so it imports only sockets: an HTTP library would cost more than the answer.
+It runs every few seconds for each server, so it imports only sockets: an HTTP library would cost
+more than the answer.
 """
 
 from __future__ import annotations
@@ -18,15 +20,23 @@ from pulsarish.cli.values import FiniteRange
 
 __all__ = ["health"]
 
-_DEFAULT_URLS: Final = tuple(f"http://127.0.0.1:{port}/health" for port in (8080, 8000, 8100))  # broker, bookie, metadata
+# broker, bookie, metadata
+_DEFAULT_URLS: Final = tuple(f"http://127.0.0.1:{port}/health" for port in (8080, 8000, 8100))
 _ANSWER_BYTES_MAX: Final = 64 << 10
 
 
 def _probe(url: str, timeout_seconds: float) -> tuple[int, str]:
-    """Return the status, and the reason that the body gives when it is not 200. Raises ``OSError``, ``ValueError``."""
+    """Return the status, and the reason that the body gives when it is not 200. Raises ``OSError``,
+    ``ValueError``.
+    """
     parts = urlsplit(url)
-    with socket.create_connection((parts.hostname, parts.port or 80), timeout=timeout_seconds) as connection:
-        request = f"GET {parts.path or '/health'} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n\r\n"
+    with socket.create_connection(
+        (parts.hostname, parts.port or 80), timeout=timeout_seconds
+    ) as connection:
+        request = (
+            f"GET {parts.path or '/health'} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: "
+            "close\r\n\r\n"
+        )
         connection.sendall(request.encode())
         answer = b""
         while len(answer) < _ANSWER_BYTES_MAX and (chunk := connection.recv(4096)):
@@ -47,22 +57,34 @@ def _warnings(body: str) -> list[str]:
     return [str(warning) for warning in warnings] if isinstance(warnings, list) else []
 
 
-def _addresses(_context: click.Context, _parameter: click.Parameter, urls: tuple[str, ...]) -> tuple[str, ...]:
+def _addresses(
+    _context: click.Context, _parameter: click.Parameter, urls: tuple[str, ...]
+) -> tuple[str, ...]:
     for url in urls:
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname:
-            raise click.UsageError(f"{url!r} is not the address of a health route; use http://host:port/health")
+            raise click.UsageError(
+                f"{url!r} is not the address of a health route; use http://host:port/health"
+            )
     return urls
 
 
 @click.command()
-@click.option("--timeout", "timeout_seconds", default=3.0, show_default=True, type=FiniteRange(0.1, 60), help="Seconds for each answer.")
+@click.option(
+    "--timeout",
+    "timeout_seconds",
+    default=3.0,
+    show_default=True,
+    type=FiniteRange(0.1, 60),
+    help="Seconds for each answer.",
+)
 @click.argument("urls", nargs=-1, metavar="[URL]...", callback=_addresses)
 def health(urls: tuple[str, ...], timeout_seconds: float) -> None:
     """Check whether servers can serve. Exit status: 0 all can, 1 one cannot.
 
-    Without a URL it checks the brokers of PULSARISH_ADMIN_URL if that is set. Otherwise it checks the broker, bookie and metadata daemon
-    on this machine's well-known ports; at least one must listen.
+    Without a URL it checks the brokers of PULSARISH_ADMIN_URL if that is set. Otherwise it checks
+    the broker, bookie and metadata daemon on this machine's well-known ports; at least one must
+    listen.
 
     \b
     Examples:
@@ -71,7 +93,9 @@ def health(urls: tuple[str, ...], timeout_seconds: float) -> None:
     """
     found, failed = 0, False
     configured = os.environ.get("PULSARISH_ADMIN_URL", "")
-    urls = urls or tuple(f"{url.strip().rstrip('/')}/health" for url in configured.split(",") if url.strip())
+    urls = urls or tuple(
+        f"{url.strip().rstrip('/')}/health" for url in configured.split(",") if url.strip()
+    )
     for url in urls or _DEFAULT_URLS:
         try:
             status, reason = _probe(url, timeout_seconds)
@@ -90,6 +114,9 @@ def health(urls: tuple[str, ...], timeout_seconds: float) -> None:
             failed = True
             say(f"{url} cannot serve: {reason}")
     if not found:
-        fail(f"nothing listens at {', '.join(_DEFAULT_URLS)}; give the addresses of servers that listen elsewhere")
+        fail(
+            f"nothing listens at {', '.join(_DEFAULT_URLS)}; give the addresses of servers that "
+            "listen elsewhere"
+        )
     if failed:
         raise SystemExit(1)

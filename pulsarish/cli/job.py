@@ -12,7 +12,15 @@ import click
 
 from pulsarish.cli.admin.common import confirm, yes_option
 from pulsarish.cli.groups import Group
-from pulsarish.cli.output import ADMIN_URL, counted, output_option, print_json, print_table, say, url_option
+from pulsarish.cli.output import (
+    ADMIN_URL,
+    counted,
+    output_option,
+    print_json,
+    print_table,
+    say,
+    url_option,
+)
 from pulsarish.model.errors import AlreadyExists, NotFound
 from pulsarish.model.units import UNLIMITED, format_instant, human_bytes, parse_duration, parse_size
 from pulsarish.runtime.extras import install_command
@@ -32,7 +40,8 @@ _METADATA_URL: Final = "zk://127.0.0.1:2181/pulsarish"
 def job() -> None:
     """Run offline jobs over ledgers with Spark, on this machine or a Spark cluster.
 
-    They need the extra pulsarish[spark] and Java 17. Export and import connect to brokers, the others to the metadata and the bookies.
+    They need the extra pulsarish[spark] and Java 17. Export and import connect to brokers, the
+    others to the metadata and the bookies.
 
     \b
     Examples:
@@ -44,8 +53,19 @@ def job() -> None:
 
 def _spark_options(command: F) -> F:
     options = (
-        click.option("--master", default="local[*]", show_default=True, help="Spark's master, as for spark-submit."),
-        click.option("--conf", "settings", multiple=True, metavar="KEY=VALUE", help="An option of Spark's configuration; repeatable."),
+        click.option(
+            "--master",
+            default="local[*]",
+            show_default=True,
+            help="Spark's master, as for spark-submit.",
+        ),
+        click.option(
+            "--conf",
+            "settings",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="An option of Spark's configuration; repeatable.",
+        ),
         output_option,
     )
     for option in reversed(options):
@@ -55,20 +75,31 @@ def _spark_options(command: F) -> F:
 
 def _job_options(command: F) -> F:
     metadata = click.option(
-        "--metadata-url", envvar="PULSARISH_METADATA_URL", default=_METADATA_URL, show_default=True, help="The metadata_url of the servers."
+        "--metadata-url",
+        envvar="PULSARISH_METADATA_URL",
+        default=_METADATA_URL,
+        show_default=True,
+        help="The metadata_url of the servers.",
     )
     return metadata(_spark_options(command))
 
 
 def _scope_options(command: F) -> F:
-    namespace = click.option("--namespace", default="", metavar="TENANT/NAMESPACE", help="Select all topics of a namespace.")
+    namespace = click.option(
+        "--namespace",
+        default="",
+        metavar="TENANT/NAMESPACE",
+        help="Select all topics of a namespace.",
+    )
     return click.argument("topics", nargs=-1)(namespace(command))
 
 
 @contextmanager
 def _session(name: str, master: str, settings: Sequence[str]) -> Iterator[Any]:
     if importlib.util.find_spec("pyspark") is None:
-        raise NotFound(f"jobs run on Spark, which is not installed here: {install_command('spark')}")
+        raise NotFound(
+            f"jobs run on Spark, which is not installed here: {install_command('spark')}"
+        )
     from pulsarish.spark.jobs.session import spark_session
 
     with spark_session(f"job {name}", master, settings) as spark:
@@ -103,10 +134,15 @@ def _check_new(path: str | None) -> None:
 @job.command()
 @_scope_options
 @click.option(
-    "--save", "save_to", metavar="PATH", help="Also write the findings to this folder; its name must end with .parquet, .json or .csv."
+    "--save",
+    "save_to",
+    metavar="PATH",
+    help="Also write the findings to this folder; its name must end with .parquet, .json or .csv.",
 )
 @click.option(
-    "--acked", type=click.Path(exists=True, dir_okay=False), help="Also check the messages that this log of `produce --acked` names."
+    "--acked",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Also check the messages that this log of `produce --acked` names.",
 )
 @_job_options
 def verify(
@@ -119,10 +155,12 @@ def verify(
     settings: tuple[str, ...],
     output: str,
 ) -> None:
-    """Read every copy of every entry from every bookie that should have it, check it, and compare the copies.
+    """Read every copy of every entry from every bookie that should have it, check it, and compare
+    the copies.
 
-    Without TOPICS and --namespace it reads all ledgers of the cluster, those of cursors, schemas and compacted views, too. Of open
-    ledgers it reads the confirmed entries. Exit status 1 when anything is wrong.
+    Without TOPICS and --namespace it reads all ledgers of the cluster, those of cursors, schemas
+    and compacted views, too. Of open ledgers it reads the confirmed entries. Exit status 1 when
+    anything is wrong.
 
     \b
     Examples:
@@ -145,13 +183,25 @@ def verify(
         print_json({**report.totals(), "findings": rows})
     else:
         if rows:
-            columns = ["finding", "ledger", "first_entry", "last_entry", "bookie", "owner", "repair", "detail"]
+            columns = [
+                "finding",
+                "ledger",
+                "first_entry",
+                "last_entry",
+                "bookie",
+                "owner",
+                "repair",
+                "detail",
+            ]
             print_table(rows[:_ROWS_SHOWN], columns, output)
         _say_more(len(rows), "--save or -o json has")
         say(_verified(report))
         if acked is not None:
             looked_for = counted(report.acked, "acknowledged message", "acknowledged messages")
-            say(f"{looked_for} looked for, {report.acked_trimmed:,} of them in ledgers that were trimmed since")
+            say(
+                f"{looked_for} looked for, {report.acked_trimmed:,} of them in ledgers that were "
+                "trimmed since"
+            )
     if rows:
         raise SystemExit(1)
 
@@ -167,11 +217,15 @@ def _verified(report: Report) -> str:
         )
     )
     wrong = sum(finding.entries for finding in report.findings)
-    return f"{read}: {counted(wrong, 'is wrong', 'are wrong') if report.findings else 'nothing wrong'}"
+    return (
+        f"{read}: {counted(wrong, 'is wrong', 'are wrong') if report.findings else 'nothing wrong'}"
+    )
 
 
 def _broker_defaults(command: F) -> F:
-    """Add options for the brokers' configuration, which applies where no policy is set and which the metadata do not have."""
+    """Add options for the brokers' configuration, which applies where no policy is set and which
+    the metadata do not have.
+    """
     minutes = click.option(
         "--default-retention",
         metavar="DURATION",
@@ -186,11 +240,15 @@ def _broker_defaults(command: F) -> F:
 
 
 def _retention(minutes: str | None, size: str | None) -> Any:
-    """Return retention limits. If only one is given, the other is unlimited; if neither is, nothing is retained."""
+    """Return retention limits. If only one is given, the other is unlimited; if neither is, nothing
+    is retained.
+    """
     from pulsarish.managed_ledger.options import Retention
 
     try:
-        kept_minutes = None if minutes is None else parse_duration(minutes, unit_seconds=60, unlimited=True)
+        kept_minutes = (
+            None if minutes is None else parse_duration(minutes, unit_seconds=60, unlimited=True)
+        )
         kept_mb = None if size is None else parse_size(size, unit_bytes=1 << 20, unlimited=True)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
@@ -211,20 +269,50 @@ def _milliseconds(_context: click.Context, _parameter: click.Parameter, text: st
 
 
 @job.command()
-@click.option("--plan", "plan_to", type=click.Path(dir_okay=False, path_type=Path), help="Write the orphans to this file, for --remove.")
 @click.option(
-    "--remove", "plan_from", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Remove the orphans of this plan."
+    "--plan",
+    "plan_to",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the orphans to this file, for --remove.",
 )
 @click.option(
-    "--restore", "restore_from", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Restore the ledgers of this backup."
+    "--remove",
+    "plan_from",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Remove the orphans of this plan.",
 )
-@click.option("--backup", type=click.Path(path_type=Path), help="With --remove: a new folder for a backup of the removed ledgers.")
 @click.option(
-    "--min-age", default="1h", show_default=True, callback=_milliseconds, help="Ignore younger ledgers: their topic may not list them yet."
+    "--restore",
+    "restore_from",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Restore the ledgers of this backup.",
 )
-@click.option("--grace", default="1h", show_default=True, callback=_milliseconds, help="With --remove: minimum age of the plan.")
+@click.option(
+    "--backup",
+    type=click.Path(path_type=Path),
+    help="With --remove: a new folder for a backup of the removed ledgers.",
+)
+@click.option(
+    "--min-age",
+    default="1h",
+    show_default=True,
+    callback=_milliseconds,
+    help="Ignore younger ledgers: their topic may not list them yet.",
+)
+@click.option(
+    "--grace",
+    default="1h",
+    show_default=True,
+    callback=_milliseconds,
+    help="With --remove: minimum age of the plan.",
+)
 @_broker_defaults
-@click.option("--save", "save_to", metavar="PATH", help="Also write the findings to this folder; its name must end with .parquet or .json.")
+@click.option(
+    "--save",
+    "save_to",
+    metavar="PATH",
+    help="Also write the findings to this folder; its name must end with .parquet or .json.",
+)
 @yes_option
 @_job_options
 def leaks(
@@ -243,11 +331,13 @@ def leaks(
     settings: tuple[str, ...],
     output: str,
 ) -> None:
-    """Find ledgers that no topic needs, are missing, have too few or too many copies, or are older than policies allow.
+    """Find ledgers that no topic needs, are missing, have too few or too many copies, or are older
+    than policies allow.
 
-    Orphans are removed in two phases. --plan writes them to a file. --remove checks them again after a grace period, then backs up and
-    deletes those that are still orphans. It refuses when it cannot read everything. --restore restores a backup. Exit status 1 when
-    anything was found, or kept.
+    Orphans are removed in two phases. --plan writes them to a file. --remove checks them again
+    after a grace period, then backs up and deletes those that are still orphans. It refuses when it
+    cannot read everything. --restore restores a backup. Exit status 1 when anything was found, or
+    kept.
 
     \b
     Examples:
@@ -270,11 +360,21 @@ def leaks(
         from pulsarish.spark.jobs.session import save
 
         if restore_from is not None:
-            _print_removal(removal.restore(spark, metadata_url, restore_from), "brought back", output)
+            _print_removal(
+                removal.restore(spark, metadata_url, restore_from), "brought back", output
+            )
             return
         if plan_from is not None and backup is not None:
             plan = removal.read_plan(plan_from)
-            done = removal.remove(spark, metadata_url, plan, backup, retention=retention, min_age_ms=min_age, grace_ms=grace)
+            done = removal.remove(
+                spark,
+                metadata_url,
+                plan,
+                backup,
+                retention=retention,
+                min_age_ms=min_age,
+                grace_ms=grace,
+            )
             _print_removal(done, "removed", output)
             return
         found = find_leaks(spark, metadata_url, retention=retention, min_age_ms=min_age)
@@ -287,7 +387,15 @@ def leaks(
     rows = [leak._asdict() for leak in found.found]
     if output == "json":
         gaps = [{"what": what, "why": why} for what, why in found.gaps]
-        print_json({"ledgers": found.ledgers, "gaps": gaps, "restored": found.restored, "settled": found.settled, "findings": rows})
+        print_json(
+            {
+                "ledgers": found.ledgers,
+                "gaps": gaps,
+                "restored": found.restored,
+                "settled": found.settled,
+                "findings": rows,
+            }
+        )
     else:
         _print_leaks(rows)
     for what, why in found.gaps:
@@ -308,7 +416,9 @@ def _print_leaks(rows: Sequence[dict[str, Any]]) -> None:
         for row in rows[:_ROWS_SHOWN]
     ]
     if shown:
-        print_table(shown, ["finding", "ledger", "owner", "bytes", "created", "bookies", "detail"], "table")
+        print_table(
+            shown, ["finding", "ledger", "owner", "bytes", "created", "bookies", "detail"], "table"
+        )
     _say_more(len(rows), "--save or -o json has")
     kinds: dict[str, list[int]] = {}
     for row in rows:
@@ -321,12 +431,24 @@ def _print_leaks(rows: Sequence[dict[str, Any]]) -> None:
 
 def _print_removal(done: Any, verb: str, output: str) -> None:
     if output == "json":
-        print_json({verb.replace(" ", "_"): done.removed, "kept": done.kept, "entries": done.entries, "size_bytes": done.size_bytes})
+        print_json(
+            {
+                verb.replace(" ", "_"): done.removed,
+                "kept": done.kept,
+                "entries": done.entries,
+                "size_bytes": done.size_bytes,
+            }
+        )
     else:
         rows = [{"ledger": ledger, "outcome": verb, "why": ""} for ledger in done.removed]
-        rows += [{"ledger": ledger, "outcome": "kept", "why": why} for ledger, why in done.kept.items()]
+        rows += [
+            {"ledger": ledger, "outcome": "kept", "why": why} for ledger, why in done.kept.items()
+        ]
         print_table(rows, ["ledger", "outcome", "why"], output)
-        say(f"{len(done.removed):,} ledgers {verb}, {done.entries:,} entries, {human_bytes(done.size_bytes)} on all bookies")
+        say(
+            f"{len(done.removed):,} ledgers {verb}, {done.entries:,} entries, "
+            f"{human_bytes(done.size_bytes)} on all bookies"
+        )
     if done.kept:
         raise SystemExit(1)
 
@@ -334,10 +456,24 @@ def _print_removal(done: Any, verb: str, output: str) -> None:
 @job.command()
 @_scope_options
 @click.option(
-    "--sample", default=20, show_default=True, type=click.IntRange(0, 1000), help="Places to read entries from, in each shown topic."
+    "--sample",
+    default=20,
+    show_default=True,
+    type=click.IntRange(0, 1000),
+    help="Places to read entries from, in each shown topic.",
 )
-@click.option("--top", default=50, show_default=True, type=click.IntRange(1, 10_000), help="Number of topics to show, the largest first.")
-@click.option("--if-retention", metavar="DURATION", help="Show what this retention would free, instead of all policies.")
+@click.option(
+    "--top",
+    default=50,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="Number of topics to show, the largest first.",
+)
+@click.option(
+    "--if-retention",
+    metavar="DURATION",
+    help="Show what this retention would free, instead of all policies.",
+)
 @click.option("--plot", type=click.Path(dir_okay=False), help="Also draw a plot (PNG).")
 @_broker_defaults
 @_job_options
@@ -355,9 +491,11 @@ def usage(
     settings: tuple[str, ...],
     output: str,
 ) -> None:
-    """Show the usage of the bookies by tenant, namespace, topic and bookie: bytes, entries, rates, ages, freeable space.
+    """Show the usage of the bookies by tenant, namespace, topic and bookie: bytes, entries, rates,
+    ages, freeable space.
 
-    A sample of entries shows the most frequent keys and how well messages compress. Without TOPICS and --namespace: the whole cluster.
+    A sample of entries shows the most frequent keys and how well messages compress. Without TOPICS
+    and --namespace: the whole cluster.
 
     \b
     Examples:
@@ -371,7 +509,13 @@ def usage(
         from pulsarish.spark.jobs.usage import draw, usage
 
         found = usage(
-            spark, metadata_url, LedgerSelection(topics, namespace), retention=retention, wanted=wanted, samples=sample, topics_max=top
+            spark,
+            metadata_url,
+            LedgerSelection(topics, namespace),
+            retention=retention,
+            wanted=wanted,
+            samples=sample,
+            topics_max=top,
         )
     if plot is not None:
         draw(found, plot)
@@ -383,7 +527,19 @@ def usage(
     for rows, columns in (
         (found.tenants, ["tenant", "topics", "ledgers", *sizes]),
         (found.namespaces, ["namespace", "topics", "ledgers", *sizes]),
-        (found.topics, ["topic", "ledgers", *sizes, "message_bytes", "per_entry", "compressed", "compressible", "top_keys"]),
+        (
+            found.topics,
+            [
+                "topic",
+                "ledgers",
+                *sizes,
+                "message_bytes",
+                "per_entry",
+                "compressed",
+                "compressible",
+                "top_keys",
+            ],
+        ),
         (found.bookies, ["bookie", "ledgers", "stored", "freeable"]),
     ):
         print_table([_usage_row(row) for row in rows], columns, output)
@@ -394,12 +550,19 @@ def usage(
 def _usage_row(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row with numbers as people read them."""
     shown = dict(row)
-    for name, size in (("bytes", "bytes"), ("stored", "stored_bytes"), ("freeable", "freeable_bytes"), ("message_bytes", "message_bytes")):
+    for name, size in (
+        ("bytes", "bytes"),
+        ("stored", "stored_bytes"),
+        ("freeable", "freeable_bytes"),
+        ("message_bytes", "message_bytes"),
+    ):
         if row.get(size) is not None:
             shown[name] = human_bytes(row[size])
     if row.get("oldest_ms"):
         shown["since"] = format_instant(row["oldest_ms"])
-        shown["per_second"] = f"{row['entries_per_second']:,.1f} ({human_bytes(row['bytes_per_second'])})"
+        shown["per_second"] = (
+            f"{row['entries_per_second']:,.1f} ({human_bytes(row['bytes_per_second'])})"
+        )
     for name, share in (("compressed", "compressed_to"), ("compressible", "compressible_to")):
         if row.get(share) is not None:
             shown[name] = f"{row[share]:.0%}"
@@ -410,18 +573,33 @@ def _usage_row(row: dict[str, Any]) -> dict[str, Any]:
 
 def _url_options(command: F) -> F:
     admin = click.option(
-        "--admin-url", envvar="PULSARISH_ADMIN_URL", default=ADMIN_URL, show_default=True, help="HTTP address of any broker."
+        "--admin-url",
+        envvar="PULSARISH_ADMIN_URL",
+        default=ADMIN_URL,
+        show_default=True,
+        help="HTTP address of any broker.",
     )
     return url_option(admin(command))
 
 
 @job.command("export")
 @click.argument("topics", nargs=-1, required=True)
-@click.option("--to", "folder", type=click.Path(path_type=Path), required=True, help="The new folder.")
+@click.option(
+    "--to", "folder", type=click.Path(path_type=Path), required=True, help="The new folder."
+)
 @_url_options
 @_spark_options
-def export_(topics: tuple[str, ...], folder: Path, url: str, admin_url: str, master: str, settings: tuple[str, ...], output: str) -> None:
-    """Write TOPICS to a folder as Parquet, with ids, keys, properties, times, sequence ids and producers of the messages.
+def export_(
+    topics: tuple[str, ...],
+    folder: Path,
+    url: str,
+    admin_url: str,
+    master: str,
+    settings: tuple[str, ...],
+    output: str,
+) -> None:
+    """Write TOPICS to a folder as Parquet, with ids, keys, properties, times, sequence ids and
+    producers of the messages.
 
     \b
     Example:
@@ -432,15 +610,31 @@ def export_(topics: tuple[str, ...], folder: Path, url: str, admin_url: str, mas
         from pulsarish.spark.jobs.transfer import export
 
         made = export(spark, url, Admin(admin_url), admin_url, topics, folder)
-    rows = [{"topic": each.topic, "partitions": each.partitions, "messages": each.messages} for each in made.topics]
+    rows = [
+        {"topic": each.topic, "partitions": each.partitions, "messages": each.messages}
+        for each in made.topics
+    ]
     print_table(rows, ["topic", "partitions", "messages"], output)
 
 
 @job.command("import")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--namespace", default="", metavar="TENANT/NAMESPACE", help="Namespace for all topics, instead of their own.")
-@click.option("--enable-deduplication", is_flag=True, help="Enable deduplication for the topics where it is off.")
-@click.option("--keep-origin", is_flag=True, help="Add old ids, publish times, producers and sequence ids as properties.")
+@click.option(
+    "--namespace",
+    default="",
+    metavar="TENANT/NAMESPACE",
+    help="Namespace for all topics, instead of their own.",
+)
+@click.option(
+    "--enable-deduplication",
+    is_flag=True,
+    help="Enable deduplication for the topics where it is off.",
+)
+@click.option(
+    "--keep-origin",
+    is_flag=True,
+    help="Add old ids, publish times, producers and sequence ids as properties.",
+)
 @_url_options
 @_spark_options
 def import_(
@@ -454,7 +648,8 @@ def import_(
     settings: tuple[str, ...],
     output: str,
 ) -> None:
-    """Publish the messages of an export, each partition in order. Published messages are skipped: run it again after an interruption.
+    """Publish the messages of an export, each partition in order. Published messages are skipped:
+    run it again after an interruption.
 
     \b
     Example:
@@ -475,7 +670,10 @@ def import_(
             enable_deduplication=enable_deduplication,
             keep_origin=keep_origin,
         )
-    rows = [{"topic": topic, "published": count, "passed_over": done.passed_over[topic]} for topic, count in done.published.items()]
+    rows = [
+        {"topic": topic, "published": count, "passed_over": done.passed_over[topic]}
+        for topic, count in done.published.items()
+    ]
     print_table(rows, ["topic", "published", "passed_over"], output)
 
 

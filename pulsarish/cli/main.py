@@ -19,33 +19,75 @@ __all__ = ["main", "pulsarish"]
 _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     # name: (module:attribute, one line of help, kept here so that --help imports nothing)
     "standalone": ("servers:standalone", "run everything in one process"),
-    "metadata": ("servers:metadata", "run the metadata daemon (ZooKeeper's protocol, no Java); back up, restore, compare metadata"),
+    "metadata": (
+        "servers:metadata",
+        (
+            "run the metadata daemon (ZooKeeper's protocol, no Java); back up, restore, compare "
+            "metadata"
+        ),
+    ),
     "zookeeper": ("servers:zookeeper", "run the real ZooKeeper, from PySpark's jars"),
     "bookie": ("servers:bookie", "run a bookie"),
     "broker": ("servers:broker", "run a broker"),
     "proxy": ("servers:proxy", "run a relay for clients that can reach only one address"),
-    "autorecovery": ("servers:autorecovery", "run a process that repairs lost copies (bookies can host it)"),
+    "autorecovery": (
+        "servers:autorecovery",
+        "run a process that repairs lost copies (bookies can host it)",
+    ),
     "health": ("health:health", "check whether servers can serve"),
-    "cluster": ("cluster:cluster", "start, show, break and stop a cluster of processes on this machine"),
+    "cluster": (
+        "cluster:cluster",
+        "start, show, break and stop a cluster of processes on this machine",
+    ),
     "produce": ("messages:produce", "send messages"),
     "consume": ("messages:consume", "receive and acknowledge messages of a subscription"),
     "read": ("messages:read", "read a topic without a subscription"),
     "perf": ("perf:perf", "measure rates and latencies"),
-    "cluster-info": ("admin.cluster_info:cluster_info", "show the brokers, bookies, tenants and addresses of a cluster"),
+    "cluster-info": (
+        "admin.cluster_info:cluster_info",
+        "show the brokers, bookies, tenants and addresses of a cluster",
+    ),
     "tenants": ("admin.tenants:tenants", "list, get, create, update and delete tenants"),
-    "namespaces": ("admin.namespaces:namespaces", "list, create, delete, unload namespaces; their policies"),
-    "topics": ("admin.topics:topics", "list, create, delete, look up, unload, terminate topics; partitions, statistics, policies"),
-    "subscriptions": ("admin.subscriptions:subscriptions", "list, create, delete, move subscriptions; peek into their backlogs"),
+    "namespaces": (
+        "admin.namespaces:namespaces",
+        "list, create, delete, unload namespaces; their policies",
+    ),
+    "topics": (
+        "admin.topics:topics",
+        "list, create, delete, look up, unload, terminate topics; partitions, statistics, policies",
+    ),
+    "subscriptions": (
+        "admin.subscriptions:subscriptions",
+        "list, create, delete, move subscriptions; peek into their backlogs",
+    ),
     "schemas": ("admin.schemas:schemas", "get, list, upload, delete, compare schemas of topics"),
-    "brokers": ("admin.brokers:brokers", "list brokers; the leader, health, bundles, load, options in force"),
-    "bookies": ("admin.bookies:bookies", "list bookies and under-replicated ledgers; decommission a bookie"),
+    "brokers": (
+        "admin.brokers:brokers",
+        "list brokers; the leader, health, bundles, load, options in force",
+    ),
+    "bookies": (
+        "admin.bookies:bookies",
+        "list bookies and under-replicated ledgers; decommission a bookie",
+    ),
     "ledgers": ("admin.ledgers:ledgers", "list and get ledgers"),
     "storage": ("storage:storage", "repair the storage of a stopped bookie"),
-    "job": ("job:job", "run offline jobs over ledgers with Spark: verify copies, find leaks, sum up usage, export, import"),
+    "job": (
+        "job:job",
+        (
+            "run offline jobs over ledgers with Spark: verify copies, find leaks, sum up usage, "
+            "export, import"
+        ),
+    ),
     "pipeline": ("pipeline:pipeline", "run pipelines on Spark that are described in a file"),
-    "chaos": ("chaos:chaos", "break real processes while messages are published, and check every message"),
+    "chaos": (
+        "chaos:chaos",
+        "break real processes while messages are published, and check every message",
+    ),
     "sim": ("sim:sim", "run the cluster in simulation: seeds, replay, mutants, models"),
-    "completion": ("completion:completion", "print the script with which bash, zsh or fish complete commands, options and names"),
+    "completion": (
+        "completion:completion",
+        "print the script with which bash, zsh or fish complete commands, options and names",
+    ),
 }
 
 _HIDDEN: Final = {"commands": ("commands_doc:commands", "print docs/commands.md")}
@@ -68,7 +110,11 @@ class _LazyGroup(Group):
         """Complete from the table: no command is imported."""
         from click.shell_completion import CompletionItem
 
-        commands = [CompletionItem(name, help=line) for name, (_, line) in _COMMANDS.items() if name.startswith(incomplete)]
+        commands = [
+            CompletionItem(name, help=line)
+            for name, (_, line) in _COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
         return commands + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -79,16 +125,33 @@ class _LazyGroup(Group):
 @click.group(
     cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
-    epilog="Start with:  pulsarish standalone   then   pulsarish produce greetings -m hello   and   pulsarish consume greetings -s me",
+    epilog=(
+        "Start with:  pulsarish standalone   then   pulsarish produce greetings -m hello   "
+        "and   pulsarish consume greetings -s me"
+    ),
 )
 @click.version_option(package_name="pulsarish", prog_name="pulsarish")
-@click.option("--admin-url", metavar="URL", help="HTTP address of any broker, for commands with --admin-url.")
+@click.option(
+    "--admin-url", metavar="URL", help="HTTP address of any broker, for commands with --admin-url."
+)
 @click.option("--url", metavar="URL", help="gRPC address of any broker, for commands with --url.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), help="How to print, for commands with --output.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    help="How to print, for commands with --output.",
+)
 def pulsarish(admin_url: str | None, url: str | None, output: str | None) -> None:
-    """A durable, replicated publish/subscribe log and queue: the design of Apache Pulsar, in Python."""
-    # Commands read their defaults from the environment, so an option before the command sets them there, too.
-    for name, value in (("PULSARISH_ADMIN_URL", admin_url), ("PULSARISH_URL", url), ("PULSARISH_OUTPUT", output)):
+    """A durable, replicated publish/subscribe log and queue: the design of Apache Pulsar, in
+    Python.
+    """
+    # Commands read their defaults from the environment, so an option before the command sets them
+    # there, too.
+    for name, value in (
+        ("PULSARISH_ADMIN_URL", admin_url),
+        ("PULSARISH_URL", url),
+        ("PULSARISH_OUTPUT", output),
+    ):
         if value is not None:
             os.environ[name] = value
 

@@ -1,4 +1,6 @@
-"""``pulsarish produce``, ``consume`` and ``read``: messages from and to the terminal, files and pipes."""
+"""``pulsarish produce``, ``consume`` and ``read``: messages from and to the terminal, files and
+pipes.
+"""
 
 from __future__ import annotations
 
@@ -34,16 +36,28 @@ _ACKNOWLEDGED_MAX: Final = 1_000
 _IDLE_MS: Final = 2000
 _SHOWN_BYTES: Final = 80
 _OPERATION_TIMEOUT_SECONDS: Final = 10
-"""Longer than the brokers need to replace a dead one, and short for a person who mistyped an address."""
+"""Longer than the brokers need to replace a dead one, and short for a person who mistyped an
+address.
+"""
 
 
 @click.command()
 @click.argument("topic")
 @click.option("-m", "--message", "texts", multiple=True, help="A message; repeatable.")
-@click.option("-f", "--file", "source", type=click.File("rb"), help="Send each line of this file as a message; -: stdin.")
-@click.option("--key-from", metavar="FIELD", help="Take each message's key from this field of its JSON.")
+@click.option(
+    "-f",
+    "--file",
+    "source",
+    type=click.File("rb"),
+    help="Send each line of this file as a message; -: stdin.",
+)
+@click.option(
+    "--key-from", metavar="FIELD", help="Take each message's key from this field of its JSON."
+)
 @click.option("--key", help="The key of all messages.")
-@click.option("--rate", type=FiniteRange(min=0, min_open=True), help="Maximum number of messages per second.")
+@click.option(
+    "--rate", type=FiniteRange(min=0, min_open=True), help="Maximum number of messages per second."
+)
 @click.option(
     "--properties",
     "-p",
@@ -52,8 +66,15 @@ _OPERATION_TIMEOUT_SECONDS: Final = 10
     callback=values.properties,
     help="A property of every message; repeatable.",
 )
-@click.option("--producer-name", help="Name of the producer, which keeps its sequence ids for deduplication.")
-@click.option("--compression", type=click.Choice(["none", "lz4", "zlib", "zstd", "snappy"]), default="none", show_default=True)
+@click.option(
+    "--producer-name", help="Name of the producer, which keeps its sequence ids for deduplication."
+)
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "lz4", "zlib", "zstd", "snappy"]),
+    default="none",
+    show_default=True,
+)
 @acked_option
 @url_option
 def produce(
@@ -79,7 +100,9 @@ def produce(
     import pulsarish
 
     if not texts and source is None:
-        raise click.UsageError("give messages with -m TEXT, or a file with -f FILE (or -f - for stdin)")
+        raise click.UsageError(
+            "give messages with -m TEXT, or a file with -f FILE (or -f - for stdin)"
+        )
     kinds = {"none": "NONE", "lz4": "LZ4", "zlib": "ZLib", "zstd": "ZSTD", "snappy": "SNAPPY"}
     log = AckedLog(acked)
     client = pulsarish.Client(url, operation_timeout_seconds=_OPERATION_TIMEOUT_SECONDS)
@@ -115,8 +138,14 @@ def produce(
             raise
         if failures:
             if pulsarish.Result.Timeout in failures:
-                say(f"messages that timed out may still be stored later; to see what {topic} waits for: pulsarish topics stats {topic}")
-            fail(f"{len(failures)} of {count} messages were not acknowledged by {topic}, the first because of {failures[0].name}")
+                say(
+                    f"messages that timed out may still be stored later; to see what {topic} "
+                    f"waits for: pulsarish topics stats {topic}"
+                )
+            fail(
+                f"{len(failures)} of {count} messages were not acknowledged by {topic}, the first "
+                f"because of {failures[0].name}"
+            )
         say(f"{count} {'message' if count == 1 else 'messages'} acknowledged by {topic}")
     finally:
         client.close()
@@ -125,9 +154,18 @@ def produce(
 
 @click.command()
 @click.argument("topic")
-@click.option("-s", "--subscription", required=True, help="Name of the subscription, which is created if it does not exist.")
 @click.option(
-    "--type", "kind", type=click.Choice(["exclusive", "failover", "shared", "key-shared"]), default="exclusive", show_default=True
+    "-s",
+    "--subscription",
+    required=True,
+    help="Name of the subscription, which is created if it does not exist.",
+)
+@click.option(
+    "--type",
+    "kind",
+    type=click.Choice(["exclusive", "failover", "shared", "key-shared"]),
+    default="exclusive",
+    show_default=True,
 )
 @click.option(
     "--from",
@@ -138,11 +176,31 @@ def produce(
     help="Where a new subscription starts.",
 )
 @click.option("-n", "--count", type=click.IntRange(1), help="Stop after this number of messages.")
-@click.option("--follow", is_flag=True, help="Wait for more until interrupted; otherwise stop when none came for 2 seconds.")
-@click.option("--format", "form", type=click.Choice(["text", "json", "hex"]), default="text", show_default=True)
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Wait for more until interrupted; otherwise stop when none came for 2 seconds.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "hex"]),
+    default="text",
+    show_default=True,
+)
 @url_option
-def consume(topic: str, subscription: str, kind: str, start: str, count: int | None, follow: bool, form: str, url: str) -> None:
-    """Receive the messages of a subscription of TOPIC, print and acknowledge each. Messages with a schema are printed as JSON.
+def consume(
+    topic: str,
+    subscription: str,
+    kind: str,
+    start: str,
+    count: int | None,
+    follow: bool,
+    form: str,
+    url: str,
+) -> None:
+    """Receive the messages of a subscription of TOPIC, print and acknowledge each. Messages with a
+    schema are printed as JSON.
 
     \b
     Example:
@@ -150,7 +208,12 @@ def consume(topic: str, subscription: str, kind: str, start: str, count: int | N
     """
     import pulsarish
 
-    kinds = {"exclusive": "Exclusive", "failover": "Failover", "shared": "Shared", "key-shared": "KeyShared"}
+    kinds = {
+        "exclusive": "Exclusive",
+        "failover": "Failover",
+        "shared": "Shared",
+        "key-shared": "KeyShared",
+    }
     client = pulsarish.Client(url, operation_timeout_seconds=_OPERATION_TIMEOUT_SECONDS)
     try:
         consumer = client.subscribe(
@@ -158,7 +221,8 @@ def consume(topic: str, subscription: str, kind: str, start: str, count: int | N
             subscription,
             consumer_type=pulsarish.ConsumerType[kinds[kind]],
             initial_position=pulsarish.InitialPosition[start.capitalize()],
-            ack_receipt_enabled=True,  # printed messages are not delivered again, even after a crash of the broker
+            # printed messages are not delivered again, even after a crash of the broker
+            ack_receipt_enabled=True,
             schema=pulsarish.AutoConsumeSchema(),
         )
         printed = _Printed(consumer)
@@ -172,7 +236,14 @@ def consume(topic: str, subscription: str, kind: str, start: str, count: int | N
         finally:
             printed.acknowledge()
         if not received:
-            hint = "; a new subscription starts at the end of the topic, or with --from earliest at its start" if start == "latest" else ""
+            hint = (
+                (
+                    "; a new subscription starts at the end of the topic, or with --from earliest "
+                    "at its start"
+                )
+                if start == "latest"
+                else ""
+            )
             say(f"no message came within {_IDLE_MS // 1000} s{hint}")
     finally:
         client.close()
@@ -189,14 +260,30 @@ def consume(topic: str, subscription: str, kind: str, start: str, count: int | N
     help="First message: earliest, latest, LEDGER:ENTRY[:INDEX] or a time.",
 )
 @click.option(
-    "--to", "end", metavar="POSITION", help="Stop after this LEDGER:ENTRY[:INDEX], or at the first message published after this time."
+    "--to",
+    "end",
+    metavar="POSITION",
+    help="Stop after this LEDGER:ENTRY[:INDEX], or at the first message published after this time.",
 )
 @click.option("-n", "--count", type=click.IntRange(1), help="Stop after this number of messages.")
-@click.option("--follow", is_flag=True, help="Wait for more until interrupted; otherwise stop at the end of the topic.")
-@click.option("--format", "form", type=click.Choice(["text", "json", "hex"]), default="text", show_default=True)
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Wait for more until interrupted; otherwise stop at the end of the topic.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "hex"]),
+    default="text",
+    show_default=True,
+)
 @url_option
-def read(topic: str, start: str, end: str | None, count: int | None, follow: bool, form: str, url: str) -> None:
-    """Read TOPIC from a position, without a subscription and without acknowledgements. Messages with a schema are printed as JSON.
+def read(
+    topic: str, start: str, end: str | None, count: int | None, follow: bool, form: str, url: str
+) -> None:
+    """Read TOPIC from a position, without a subscription and without acknowledgements. Messages
+    with a schema are printed as JSON.
 
     \b
     Examples:
@@ -211,8 +298,14 @@ def read(topic: str, start: str, end: str | None, count: int | None, follow: boo
     client = pulsarish.Client(url, operation_timeout_seconds=_OPERATION_TIMEOUT_SECONDS)
     try:
         begin = _message_id(first) if first is not None else pulsarish.MessageId.earliest
-        # LEDGER:ENTRY is the first to be printed; for latest, "inclusive" would print the last existing message.
-        reader = client.create_reader(topic, begin, start_message_id_inclusive=start != "latest", schema=pulsarish.AutoConsumeSchema())
+        # LEDGER:ENTRY is the first to be printed; for latest, "inclusive" would print the last
+        # existing message.
+        reader = client.create_reader(
+            topic,
+            begin,
+            start_message_id_inclusive=start != "latest",
+            schema=pulsarish.AutoConsumeSchema(),
+        )
         if first_ms is not None:
             reader.seek(first_ms)
 
@@ -224,14 +317,18 @@ def read(topic: str, start: str, end: str | None, count: int | None, follow: boo
         for message in _until(receive, count, follow):
             here = message.message_id()
             position = (here.ledger_id(), here.entry_id(), here.batch_index())
-            if (last is not None and position > last) or (last_ms is not None and message.publish_timestamp() > last_ms):
+            if (last is not None and position > last) or (
+                last_ms is not None and message.publish_timestamp() > last_ms
+            ):
                 return
             _print(message, form)
     finally:
         client.close()
 
 
-def _until(receive: Callable[[int], pulsarish.Message], count: int | None, follow: bool) -> Iterator[pulsarish.Message]:
+def _until(
+    receive: Callable[[int], pulsarish.Message], count: int | None, follow: bool
+) -> Iterator[pulsarish.Message]:
     """Yield messages up to the count, or until none has come for the idle time."""
     import pulsarish
 
@@ -250,7 +347,9 @@ def _until(receive: Callable[[int], pulsarish.Message], count: int | None, follo
 
 
 class _Printed:
-    """Printed messages. They are acknowledged together, with a receipt: before a wait, and at ``_ACKNOWLEDGED_MAX``."""
+    """Printed messages. They are acknowledged together, with a receipt: before a wait, and at
+    ``_ACKNOWLEDGED_MAX``.
+    """
 
     def __init__(self, consumer: pulsarish.Consumer) -> None:
         self._consumer = consumer
@@ -308,8 +407,12 @@ def _paced(payloads: Iterable[bytes], rate: float | None) -> Iterator[bytes]:
         yield payload
 
 
-def _before(producer: pulsarish.Producer, count: int, failures: Sequence[pulsarish.Result], topic: str) -> str:
-    """Return what became of the messages that were sent before an error, for a user who runs the command again."""
+def _before(
+    producer: pulsarish.Producer, count: int, failures: Sequence[pulsarish.Result], topic: str
+) -> str:
+    """Return what became of the messages that were sent before an error, for a user who runs the
+    command again.
+    """
     with suppress(PulsarishError):  # a message without an acknowledgement is among the failures
         producer.flush()
     return f"of the {count} messages before it {count - len(failures)} were acknowledged by {topic}"
@@ -323,12 +426,15 @@ def _key(payload: bytes, field: str | None, number: int) -> str | None:
         value = json.loads(payload)[field]
     except (ValueError, KeyError, TypeError):
         shown = payload[:_SHOWN_BYTES].decode(errors="replace")
-        raise InvalidArgument(f"--key-from {field}: message {number} is not a JSON object with that field: {shown!r}") from None
+        raise InvalidArgument(
+            f"--key-from {field}: message {number} is not a JSON object with that field: {shown!r}"
+        ) from None
     return None if value is None else str(value)
 
 
 def _position(text: str, *, missing_index: int) -> tuple[_Position | None, int | None]:
-    """Return a position or a time (ms): earliest, latest, LEDGER:ENTRY[:INDEX], milliseconds since the epoch, or an ISO time.
+    """Return a position or a time (ms): earliest, latest, LEDGER:ENTRY[:INDEX], milliseconds since
+    the epoch, or an ISO time.
 
     ``missing_index`` is used for the index in the batch when none is given.
     """
@@ -344,7 +450,8 @@ def _position(text: str, *, missing_index: int) -> tuple[_Position | None, int |
         return None, values.time_ms(text)
     except click.BadParameter:
         raise click.UsageError(
-            f"position {text!r} is not earliest, latest, LEDGER:ENTRY[:INDEX], milliseconds, a time like 2026-11-21T08:00 or an age like 2h"
+            f"position {text!r} is not earliest, latest, LEDGER:ENTRY[:INDEX], milliseconds, a "
+            "time like 2026-11-21T08:00 or an age like 2h"
         ) from None
 
 
@@ -369,7 +476,13 @@ def _print(message: pulsarish.Message, form: str) -> None:
     if form == "hex":
         print_payload(message.data().hex(" ").encode())
     elif form == "text":
-        text = value if isinstance(value, bytes) else value.encode() if isinstance(value, str) else _json(value)
+        text = (
+            value
+            if isinstance(value, bytes)
+            else value.encode()
+            if isinstance(value, str)
+            else _json(value)
+        )
         print_payload(text)
     else:
         record = {
@@ -385,7 +498,9 @@ def _print(message: pulsarish.Message, form: str) -> None:
 
 
 def _value(message: pulsarish.Message) -> Any:
-    """Return the value of a message by its schema, or its bytes without a schema and when they do not match it."""
+    """Return the value of a message by its schema, or its bytes without a schema and when they do
+    not match it.
+    """
     try:
         return message.value()
     except InvalidArgument as error:

@@ -1,4 +1,6 @@
-"""``pulsarish metadata backup|restore|diff|audit|accept|confirm|cut``: back up, restore, compare and repair a whole tree."""
+"""``pulsarish metadata backup|restore|diff|audit|accept|confirm|cut``: back up, restore, compare
+and repair a whole tree.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,28 @@ from pulsarish.metadata.backup.backup import TreeReader, back_up
 from pulsarish.metadata.backup.file_format import Backup, BackupFooter, read_backup
 from pulsarish.metadata.backup.restore import LEDGER_ID_GAP, Difference, Restore, compare, read_tree
 from pulsarish.metadata.connect import parse_metadata_url
-from pulsarish.metadata.damage import CutNotFinished, check_cut_is_finished, cut_path, index_directory, mark_incomplete, open_tree
+from pulsarish.metadata.damage import (
+    CutNotFinished,
+    check_cut_is_finished,
+    cut_path,
+    index_directory,
+    mark_incomplete,
+    open_tree,
+)
 from pulsarish.metadata.id_counter import ID_GAP_MAX
 from pulsarish.metadata.process import open_store
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BookieRegistration, Cookie, RestoredTree
 from pulsarish.metadata.tree.local import LocalTree
 from pulsarish.metadata.tree_age import confirm_tree, why_older
-from pulsarish.model.errors import AlreadyExists, CorruptData, InvalidArgument, NotAllowed, NotFound, ServiceNotReady
+from pulsarish.model.errors import (
+    AlreadyExists,
+    CorruptData,
+    InvalidArgument,
+    NotAllowed,
+    NotFound,
+    ServiceNotReady,
+)
 from pulsarish.model.units import human_bytes
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.modes import FILE_MODE
@@ -52,7 +68,8 @@ _DIFFERENCES_SHOWN: Final = 200
 _CONNECT_SECONDS: Final = 10.0
 
 _URL_HELP: Final = (
-    "URL is the servers' metadata URL: zk://HOST:PORT/CHROOT (a daemon or ZooKeeper), or embedded:DIR when no process uses it."
+    "URL is the servers' metadata URL: zk://HOST:PORT/CHROOT (a daemon or ZooKeeper), or "
+    "embedded:DIR when no process uses it."
 )
 
 
@@ -66,7 +83,9 @@ async def _tree(url: str, *, must_exist: bool = True) -> AsyncIterator[World]:
     """Yield a world whose metadata store is the tree at ``url``."""
     parsed = parse_metadata_url(url)
     if parsed.kind == "memory":
-        raise InvalidArgument("memory: is a tree inside another process; give zk://HOST:PORT/CHROOT or embedded:DIR")
+        raise InvalidArgument(
+            "memory: is a tree inside another process; give zk://HOST:PORT/CHROOT or embedded:DIR"
+        )
     if parsed.kind == "embedded" and must_exist:
         _check_directory(parsed.directory)
     outside = OutsideWork()
@@ -98,9 +117,13 @@ class _Progress:
         self._last = ("", -_PROGRESS_EVERY)
 
     def __call__(self, what: str, done: int, of: int) -> None:
-        if self._shown and (what != self._last[0] or done >= self._last[1] + _PROGRESS_EVERY or done == of):
+        if self._shown and (
+            what != self._last[0] or done >= self._last[1] + _PROGRESS_EVERY or done == of
+        ):
             self._last = (what, done)
-            click.echo(f"\r\x1b[K{what}: {done}{f' of {of}' if of else ''} nodes", nl=False, err=True)
+            click.echo(
+                f"\r\x1b[K{what}: {done}{f' of {of}' if of else ''} nodes", nl=False, err=True
+            )
 
     def end(self) -> None:
         if self._shown and self._last[0]:
@@ -114,14 +137,17 @@ class _Progress:
 def backup(url: str, file: Path, output: str) -> None:
     """Write the whole metadata tree to a file, while the cluster runs.
 
-    Ephemeral nodes are left out. The file is written under another name and renamed once it is complete and synced.
+    Ephemeral nodes are left out. The file is written under another name and renamed once it is
+    complete and synced.
 
     \b
     Example:
       pulsarish metadata backup zk://127.0.0.1:2181/pulsarish metadata-backup.jsonl.gz
     """
     if file.exists():
-        raise AlreadyExists(f"{file} exists already; a backup never replaces another: use a new name")
+        raise AlreadyExists(
+            f"{file} exists already; a backup never replaces another: use a new name"
+        )
     progress = _Progress()
     part = file.with_name(file.name + ".part")
 
@@ -145,10 +171,19 @@ def backup(url: str, file: Path, output: str) -> None:
         progress.end()
     size_bytes, left_out = file.stat().st_size, footer.ephemeral_left_out
     if output == "json":
-        made = {"file": str(file), "nodes": count, "ephemeral_left_out": left_out, "size_bytes": size_bytes, "sha256": footer.sha256}
+        made = {
+            "file": str(file),
+            "nodes": count,
+            "ephemeral_left_out": left_out,
+            "size_bytes": size_bytes,
+            "sha256": footer.sha256,
+        }
         print_json(made)
     else:
-        say(f"{count} nodes in {file} ({human_bytes(size_bytes)}), {left_out} ephemeral ones left out")
+        say(
+            f"{count} nodes in {file} ({human_bytes(size_bytes)}), {left_out} ephemeral ones left "
+            "out"
+        )
 
 
 def _open_private(path: str, flags: int) -> int:
@@ -170,7 +205,11 @@ def _read_file(file: Path) -> Backup:
 @click.command(epilog=_URL_HELP)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("url")
-@click.option("--force", is_flag=True, help="Replace an existing tree: nodes that the backup does not have are deleted.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Replace an existing tree: nodes that the backup does not have are deleted.",
+)
 @click.option(
     "--ledger-id-gap",
     type=click.IntRange(0, ID_GAP_MAX // 2),
@@ -181,8 +220,9 @@ def _read_file(file: Path) -> Backup:
 def restore(file: Path, url: str, force: bool, ledger_id_gap: int) -> None:
     """Make the tree at URL equal to a backup. Stop all brokers first.
 
-    Refused when the target has other data, unless --force. After an interruption run it again with the same file. At the end it compares
-    the tree with the file. Bookies delete nothing until `pulsarish metadata confirm`.
+    Refused when the target has other data, unless --force. After an interruption run it again with
+    the same file. At the end it compares the tree with the file. Bookies delete nothing until
+    `pulsarish metadata confirm`.
 
     \b
     Example:
@@ -198,16 +238,31 @@ def restore(file: Path, url: str, force: bool, ledger_id_gap: int) -> None:
             try:
                 held = await ids_held(control, bookies)
             except NoAnswer as error:
-                raise ServiceNotReady(f"a registered bookie did not list its ledgers: {error}; nothing was changed") from None
-            task = Restore(records, world.clock, saved, ids_held=held, ledger_id_gap=ledger_id_gap, progress=progress)
+                raise ServiceNotReady(
+                    f"a registered bookie did not list its ledgers: {error}; nothing was changed"
+                ) from None
+            task = Restore(
+                records,
+                world.clock,
+                saved,
+                ids_held=held,
+                ledger_id_gap=ledger_id_gap,
+                progress=progress,
+            )
             return await task.run(force=force)
 
     try:
         count = _run(work())
     finally:
         progress.end()
-    say(f"{count} nodes restored and verified. Bookies delete nothing yet; next, with all bookies up:")
-    say(f"  pulsarish metadata audit {url}      list ledgers that bookies hold and this tree does not name")
+    say(
+        f"{count} nodes restored and verified. Bookies delete nothing yet; next, with all bookies "
+        "up:"
+    )
+    say(
+        f"  pulsarish metadata audit {url}      list ledgers that bookies hold and this tree does "
+        "not name"
+    )
     say(f"  pulsarish metadata confirm {url}    let bookies delete again")
 
 
@@ -223,7 +278,9 @@ async def _registered_bookies(world: World, records: Records) -> tuple[BookieCon
     return BookieControl(world, LedgerOptions(), book), bookies
 
 
-@click.command(epilog="LEFT and RIGHT are files or metadata URLs. Ephemeral nodes are not compared.")
+@click.command(
+    epilog="LEFT and RIGHT are files or metadata URLs. Ephemeral nodes are not compared."
+)
 @click.argument("left")
 @click.argument("right")
 @output_option
@@ -252,7 +309,9 @@ def diff(left: str, right: str, output: str) -> None:
 def _load(place: str) -> dict[str, bytes]:
     if not place.startswith(_URL_SCHEMES):
         if not Path(place).is_file():
-            raise NotFound(f"{place} is neither a file nor a metadata URL ({', '.join(_URL_SCHEMES)})")
+            raise NotFound(
+                f"{place} is neither a file nor a metadata URL ({', '.join(_URL_SCHEMES)})"
+            )
         return _read_file(Path(place)).nodes
 
     async def read() -> dict[str, bytes]:
@@ -263,7 +322,12 @@ def _load(place: str) -> dict[str, bytes]:
 
 
 def _difference_row(each: Difference) -> dict[str, object]:
-    return {"path": each.path, "change": each.change.value, "left": _shown(each.left), "right": _shown(each.right)}
+    return {
+        "path": each.path,
+        "change": each.change.value,
+        "left": _shown(each.left),
+        "right": _shown(each.right),
+    }
 
 
 def _shown(data: bytes | None) -> object:
@@ -280,18 +344,24 @@ def _changed_fields(each: Difference) -> list[str]:
     left, right = _shown(each.left), _shown(each.right)
     if not isinstance(left, dict) or not isinstance(right, dict):
         return []
-    names = [name for name in {**left, **right} if name != "token" and left.get(name) != right.get(name)]
-    return [f"{name}: {json.dumps(left.get(name))} -> {json.dumps(right.get(name))}" for name in names]
+    names = [
+        name for name in {**left, **right} if name != "token" and left.get(name) != right.get(name)
+    ]
+    return [
+        f"{name}: {json.dumps(left.get(name))} -> {json.dumps(right.get(name))}" for name in names
+    ]
 
 
 @click.command(epilog=_URL_HELP)
 @click.argument("url")
 @output_option
 def audit(url: str, output: str) -> None:
-    """Compare the ledgers on the bookies with those in the metadata. Exit status 1 when they differ. Changes nothing.
+    """Compare the ledgers on the bookies with those in the metadata. Exit status 1 when they
+    differ. Changes nothing.
 
-    After a restore it lists what to repair. "unknown" ledgers were made after the backup, "unheld" ones were deleted after it. Those
-    "elsewhere" were open in the backup, and bookies that their record does not name hold them, too.
+    After a restore it lists what to repair. "unknown" ledgers were made after the backup, "unheld"
+    ones were deleted after it. Those "elsewhere" were open in the backup, and bookies that their
+    record does not name hold them, too.
 
     \b
     Example:
@@ -302,9 +372,13 @@ def audit(url: str, output: str) -> None:
         print_json(
             {
                 "silent": stock.silent,
-                "unknown": [{"ledger": ledger, "bookies": by} for ledger, by in stock.unknown.items()],
+                "unknown": [
+                    {"ledger": ledger, "bookies": by} for ledger, by in stock.unknown.items()
+                ],
                 "unheld": stock.unheld,
-                "elsewhere": [{"ledger": ledger, "bookies": by} for ledger, by in stock.elsewhere.items()],
+                "elsewhere": [
+                    {"ledger": ledger, "bookies": by} for ledger, by in stock.elsewhere.items()
+                ],
             }
         )
     else:
@@ -317,21 +391,33 @@ def _print_stock(stock: Inventory) -> None:
     if stock.is_clean:
         say("bookies and metadata have the same ledgers")
         return
-    rows: list[dict[str, object]] = [{"finding": "silent", "bookies": name, "why": why} for name, why in stock.silent.items()]
-    rows += [{"finding": "unknown", "ledger": ledger, "bookies": by} for ledger, by in stock.unknown.items()]
+    rows: list[dict[str, object]] = [
+        {"finding": "silent", "bookies": name, "why": why} for name, why in stock.silent.items()
+    ]
+    rows += [
+        {"finding": "unknown", "ledger": ledger, "bookies": by}
+        for ledger, by in stock.unknown.items()
+    ]
     rows += [{"finding": "unheld", "ledger": ledger} for ledger in stock.unheld]
-    rows += [{"finding": "elsewhere", "ledger": ledger, "bookies": by} for ledger, by in stock.elsewhere.items()]
+    rows += [
+        {"finding": "elsewhere", "ledger": ledger, "bookies": by}
+        for ledger, by in stock.elsewhere.items()
+    ]
     print_table(rows, ["finding", "ledger", "bookies", "why"], "table")
 
 
 async def _stock(url: str) -> Inventory:
-    """Return the ledgers of all bookies that the cluster ever had. A bookie that is not registered counts as silent."""
+    """Return the ledgers of all bookies that the cluster ever had. A bookie that is not registered
+    counts as silent.
+    """
     async with _tree(url) as world:
         records = _records(world)
         control, _ = await _registered_bookies(world, records)
         names = [f"{paths.COOKIES}/{name}" for name in await records.children(paths.COOKIES)]
         cookies = await records.get_many(names, Cookie) if names else []
-        return await take_inventory(records, control, [row[0].instance_id for row in cookies if row is not None])
+        return await take_inventory(
+            records, control, [row[0].instance_id for row in cookies if row is not None]
+        )
 
 
 @click.command(epilog=_URL_HELP)
@@ -345,10 +431,12 @@ async def _stock(url: str) -> Inventory:
     help="Ledger ids to leave out above all known ones, for ledgers that this tree has lost.",
 )
 def accept(url: str, ledger_id_gap: int) -> None:
-    """Continue with a tree that came back older than nodes had seen it. If possible, put the newer tree back instead.
+    """Continue with a tree that came back older than nodes had seen it. If possible, put the newer
+    tree back instead.
 
-    From then on the tree counts as restored from a backup: topics are served again, and bookies delete nothing until
-    "pulsarish metadata confirm". Messages in ledgers that this tree does not name cannot be read.
+    From then on the tree counts as restored from a backup: topics are served again, and bookies
+    delete nothing until "pulsarish metadata confirm". Messages in ledgers that this tree does not
+    name cannot be read.
 
     \b
     Example:
@@ -362,24 +450,35 @@ def accept(url: str, ledger_id_gap: int) -> None:
             try:
                 held = await ids_held(control, bookies)
             except NoAnswer as error:
-                raise ServiceNotReady(f"a registered bookie did not list its ledgers: {error}; nothing was changed") from None
+                raise ServiceNotReady(
+                    f"a registered bookie did not list its ledgers: {error}; nothing was changed"
+                ) from None
             return await accept_older_tree(records, ids_held=held, ledger_id_gap=ledger_id_gap)
 
     count = _run(work())
-    say(f"accepted, with {count} ledgers that may continue on other bookies. Bookies delete nothing yet; next, with all bookies up:")
-    say(f"  pulsarish metadata audit {url}      list ledgers that bookies hold and this tree does not name")
+    say(
+        f"accepted, with {count} ledgers that may continue on other bookies. Bookies delete "
+        "nothing yet; next, with all bookies up:"
+    )
+    say(
+        f"  pulsarish metadata audit {url}      list ledgers that bookies hold and this tree does "
+        "not name"
+    )
     say(f"  pulsarish metadata confirm {url}    let bookies delete again")
 
 
 @click.command(epilog=_URL_HELP)
 @click.argument("url")
 @click.option(
-    "--delete-unknown", is_flag=True, help="Confirm although this tree does not name all ledgers: bookies will delete the others."
+    "--delete-unknown",
+    is_flag=True,
+    help="Confirm although this tree does not name all ledgers: bookies will delete the others.",
 )
 def confirm(url: str, delete_unknown: bool) -> None:
     """Confirm a restored tree: bookies delete ledgers again that it does not name.
 
-    Refused while the audit finds ledgers that would be lost, or bookies that do not answer, unless --delete-unknown.
+    Refused while the audit finds ledgers that would be lost, or bookies that do not answer, unless
+    --delete-unknown.
 
     \b
     Example:
@@ -401,30 +500,42 @@ def confirm(url: str, delete_unknown: bool) -> None:
         return
     if found.older:
         raise NotAllowed(
-            f"{why_older(found)} {url}, then run pulsarish metadata audit {url}, then run this command again: it gives up ledgers that the "
-            "tree does not name"
+            f"{why_older(found)} {url}, then run pulsarish metadata audit {url}, then run this "
+            "command again: it gives up ledgers that the tree does not name"
         )
     if not found.restored_ms:
-        raise NotAllowed("the restore has not finished: run it again with the same file before confirming it")
+        raise NotAllowed(
+            "the restore has not finished: run it again with the same file before confirming it"
+        )
     stock = _run(_stock(url))
     if (stock.silent or stock.unknown or stock.elsewhere) and not delete_unknown:
         _print_stock(stock)
         raise NotAllowed(
-            f"{len(stock.unknown)} ledgers are not named by this tree, {len(stock.elsewhere)} may continue on other bookies, "
-            f"{len(stock.silent)} bookies did not answer: --delete-unknown gives all of that up forever"
+            f"{len(stock.unknown)} ledgers are not named by this tree, {len(stock.elsewhere)} may "
+            f"continue on other bookies, {len(stock.silent)} bookies did not answer: "
+            "--delete-unknown gives all of that up forever"
         )
     _run(forget())
-    say("confirmed: from the next garbage collection on, bookies delete ledgers that this tree does not name")
+    say(
+        "confirmed: from the next garbage collection on, bookies delete ledgers that this tree "
+        "does not name"
+    )
 
 
 @click.command()
 @click.argument("directory")
-@click.option("--last-write", type=int, help="The last write to keep, as printed without this option; later writes are given up.")
+@click.option(
+    "--last-write",
+    type=int,
+    help="The last write to keep, as printed without this option; later writes are given up.",
+)
 def cut(directory: str, last_write: int | None) -> None:
-    """Continue with the rest of a damaged tree in DIRECTORY. If a newer backup exists, restore it instead.
+    """Continue with the rest of a damaged tree in DIRECTORY. If a newer backup exists, restore it
+    instead.
 
-    DIRECTORY is the data directory of a stopped metadata daemon, or that of embedded:DIRECTORY. Its sessions end. Afterwards the tree
-    counts as restored from a backup: bookies delete nothing until `pulsarish metadata confirm`.
+    DIRECTORY is the data directory of a stopped metadata daemon, or that of embedded:DIRECTORY. Its
+    sessions end. Afterwards the tree counts as restored from a backup: bookies delete nothing until
+    `pulsarish metadata confirm`.
 
     \b
     Example:
@@ -448,14 +559,17 @@ def cut(directory: str, last_write: int | None) -> None:
                 say(f"finished an earlier, interrupted cut of {directory}")
             if look.missing and last_write is None:
                 raise NotAllowed(
-                    f"in the tree in {directory} {look.missing}. Nothing was changed; to give up what is missing: pulsarish metadata cut "
-                    f"{directory} --last-write {look.last_write}"
+                    f"in the tree in {directory} {look.missing}. Nothing was changed; to give up "
+                    f"what is missing: pulsarish metadata cut {directory} --last-write "
+                    f"{look.last_write}"
                 )
             if look.missing and last_write != look.last_write:
                 raise InvalidArgument(
-                    f"--last-write {last_write}: the tree in {directory} ends at write {look.last_write}; nothing was changed"
+                    f"--last-write {last_write}: the tree in {directory} ends at write "
+                    f"{look.last_write}; nothing was changed"
                 )
-            # While this file exists no process serves the tree, which looks complete before it is marked.
+            # While this file exists no process serves the tree, which looks complete before it is
+            # marked.
             await parts.files.replace(cut_path(directory), b"")
             if look.missing:
                 accept_index_loss(index_directory(directory))
@@ -472,9 +586,15 @@ def cut(directory: str, last_write: int | None) -> None:
             await parts.close()
 
     roots = _run(work())
-    say(f"what was missing is given up; the tree in {directory} can be served again. Next, with it and all bookies up:")
+    say(
+        f"what was missing is given up; the tree in {directory} can be served again. Next, with "
+        "it and all bookies up:"
+    )
     for root in roots:
-        say(f"  pulsarish metadata audit zk://HOST:PORT{root}      list ledgers that bookies hold and this tree does not name")
+        say(
+            f"  pulsarish metadata audit zk://HOST:PORT{root}      list ledgers that bookies hold "
+            "and this tree does not name"
+        )
         say(f"  pulsarish metadata confirm zk://HOST:PORT{root}    let bookies delete again")
     if "" in roots:
         say("for a standalone server, start it with --metadata-address HOST:PORT")

@@ -1,4 +1,6 @@
-"""What commands print: data to stdout as a table or JSON, messages and errors to stderr, never a traceback for a user's mistake."""
+"""What commands print: data to stdout as a table or JSON, messages and errors to stderr, never a
+traceback for a user's mistake.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,14 @@ def print_line(text: str) -> None:
 def print_payload(payload: bytes) -> None:
     """Print a message's content to stdout: escaped on a terminal, unchanged anywhere else."""
     out = sys.stdout.buffer
-    out.write((printable(payload.decode(errors="replace"), keep="\n\t").encode() if sys.stdout.isatty() else payload) + b"\n")
+    out.write(
+        (
+            printable(payload.decode(errors="replace"), keep="\n\t").encode()
+            if sys.stdout.isatty()
+            else payload
+        )
+        + b"\n"
+    )
     out.flush()
 
 
@@ -104,11 +113,13 @@ def report_errors() -> Iterator[None]:
             say(f"  {hint}")
         raise SystemExit(1) from None
     except BrokenPipeError:
-        # The reader of the output has gone (head, less): not an error, and nothing may be flushed to it at exit.
+        # The reader of the output has gone (head, less): not an error, and nothing may be flushed
+        # to it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
     except OSError as error:
-        # Files and directories that the user named. Defects of this project usually raise other errors.
+        # Files and directories that the user named. Defects of this project usually raise other
+        # errors.
         where = f": {error.filename}" if error.filename else ""
         say(f"error: {error.strerror or error}{where}")
         raise SystemExit(1) from None
@@ -131,16 +142,27 @@ def print_table(rows: Sequence[Mapping[str, object]], columns: Sequence[str], ou
         print_json(list(rows))
         return
     cells = [[printable(_cell(row.get(column))) for column in columns] for row in rows]
-    widths = [max(len(column), *(len(line[index]) for line in cells), 0) for index, column in enumerate(columns)]
-    click.echo("  ".join(column.upper().ljust(width) for column, width in zip(columns, widths, strict=True)).rstrip())
+    widths = [
+        max(len(column), *(len(line[index]) for line in cells), 0)
+        for index, column in enumerate(columns)
+    ]
+    click.echo(
+        "  ".join(
+            column.upper().ljust(width) for column, width in zip(columns, widths, strict=True)
+        ).rstrip()
+    )
     for line in cells:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        click.echo(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        )
     if not rows:
         say("(none)")
 
 
 def print_record(record: object, output: str) -> None:
-    """Print one record: JSON, or one line for each field, with nested records indented and times in readable form."""
+    """Print one record: JSON, or one line for each field, with nested records indented and times in
+    readable form.
+    """
     if output == "json":
         print_json(record)
     else:
@@ -149,10 +171,15 @@ def print_record(record: object, output: str) -> None:
 
 
 def _for_people(value: object, now_ms: int, name: str = "") -> object:
-    """Return ``value`` with milliseconds as readable times and durations. The names of the fields say which they are."""
+    """Return ``value`` with milliseconds as readable times and durations. The names of the fields
+    say which they are.
+    """
     if isinstance(value, dict):
         # Users have chosen these names.
-        return {key: item if "roperties" in str(key) else _for_people(item, now_ms, str(key)) for key, item in value.items()}
+        return {
+            key: item if "roperties" in str(key) else _for_people(item, now_ms, str(key))
+            for key, item in value.items()
+        }
     if isinstance(value, list):
         return [_for_people(item, now_ms) for item in value]
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -183,7 +210,9 @@ def _lines(value: object, indent: str) -> Iterator[str]:
     if isinstance(value, dict):
         width = max((len(str(key)) for key in value), default=0)
         for key, item in value.items():
-            if (isinstance(item, dict) and item) or (isinstance(item, list) and any(isinstance(part, dict) for part in item)):
+            if (isinstance(item, dict) and item) or (
+                isinstance(item, list) and any(isinstance(part, dict) for part in item)
+            ):
                 yield f"{indent}{key}:"
                 yield from _lines(item, indent + "  ")
             else:

@@ -22,7 +22,9 @@ _PLOT_WIDTH: Final = 50
 _SAMPLES_MAX: Final = 2_000_000
 _STAMP_BYTES: Final = 8
 _AGE_SECONDS_MAX: Final = 366 * 86_400
-"""A message that begins with a time older than this was not made by `perf produce`. Clocks of two machines may differ a little."""
+"""A message that begins with a time older than this was not made by `perf produce`. Clocks of two
+machines may differ a little.
+"""
 
 
 @dataclass(slots=True)
@@ -39,7 +41,10 @@ class _Latencies:
         if not ordered:
             return {}
         last = len(ordered) - 1
-        return {f"p{percent:g}": round(ordered[min(last, int(len(ordered) * percent / 100))] * 1000, 3) for percent in _PERCENTILES}
+        return {
+            f"p{percent:g}": round(ordered[min(last, int(len(ordered) * percent / 100))] * 1000, 3)
+            for percent in _PERCENTILES
+        }
 
 
 @click.group(cls=Group)
@@ -49,7 +54,7 @@ def perf() -> None:
     \b
     Examples:
       pulsarish perf produce bench --size 1024 -n 200000
-      pulsarish perf produce bench --rate 5000 --no-batching     # open loop: latency counts from the time when a send was due
+      pulsarish perf produce bench --rate 5000 --no-batching     # open loop: latency from due time
       pulsarish perf consume bench -s meter --from earliest
     """
 
@@ -57,11 +62,26 @@ def perf() -> None:
 @perf.command()
 @click.argument("topic")
 @click.option("-n", "--messages", default=100_000, show_default=True, type=click.IntRange(1))
-@click.option("--size", "size_bytes", default=1024, show_default=True, type=click.IntRange(_STAMP_BYTES), help="Bytes of a message.")
-@click.option("--rate", type=FiniteRange(min=0, min_open=True), help="Messages per second, open loop; default: as fast as possible.")
+@click.option(
+    "--size",
+    "size_bytes",
+    default=1024,
+    show_default=True,
+    type=click.IntRange(_STAMP_BYTES),
+    help="Bytes of a message.",
+)
+@click.option(
+    "--rate",
+    type=FiniteRange(min=0, min_open=True),
+    help="Messages per second, open loop; default: as fast as possible.",
+)
 @click.option("--batching/--no-batching", default=True, show_default=True)
 @click.option(
-    "--window", default=2000, show_default=True, type=click.IntRange(1), help="Maximum of unacknowledged messages (1: one at a time)."
+    "--window",
+    default=2000,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Maximum of unacknowledged messages (1: one at a time).",
 )
 @acked_option
 @url_option
@@ -88,7 +108,11 @@ def produce(
 
     client = pulsarish.Client(url)
     producer = client.create_producer(
-        topic, batching_enabled=batching, block_if_queue_full=True, max_pending_messages=window, batching_max_publish_delay_ms=1
+        topic,
+        batching_enabled=batching,
+        block_if_queue_full=True,
+        max_pending_messages=window,
+        batching_max_publish_delay_ms=1,
     )
     latencies = _Latencies()
     failures: list[pulsarish.Result] = []
@@ -123,21 +147,48 @@ def produce(
     log.close()
     _report(messages - len(failures), size_bytes, seconds, latencies, output, failed=len(failures))
     if failures:
-        fail(f"{len(failures):,} messages were not acknowledged by {topic}, the first because of {failures[0].name}")
+        fail(
+            f"{len(failures):,} messages were not acknowledged by {topic}, the first because of "
+            f"{failures[0].name}"
+        )
 
 
 @perf.command()
 @click.argument("topic")
 @click.option("-s", "--subscription", default="perf", show_default=True)
 @click.option(
-    "-n", "--messages", type=click.IntRange(1), help="Stop after this number of messages; otherwise when none came for 2 seconds."
+    "-n",
+    "--messages",
+    type=click.IntRange(1),
+    help="Stop after this number of messages; otherwise when none came for 2 seconds.",
 )
-@click.option("--from", "start", type=click.Choice(["earliest", "latest"]), default="earliest", show_default=True)
-@click.option("--queue", default=1000, show_default=True, type=click.IntRange(1), help="Size of the receive queue, in messages.")
+@click.option(
+    "--from",
+    "start",
+    type=click.Choice(["earliest", "latest"]),
+    default="earliest",
+    show_default=True,
+)
+@click.option(
+    "--queue",
+    default=1000,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Size of the receive queue, in messages.",
+)
 @url_option
 @output_option
-def consume(topic: str, subscription: str, messages: int | None, start: str, queue: int, url: str, output: str) -> None:
-    """Consume TOPIC and print the rate and, for messages of `perf produce`, the time since they were made.
+def consume(
+    topic: str,
+    subscription: str,
+    messages: int | None,
+    start: str,
+    queue: int,
+    url: str,
+    output: str,
+) -> None:
+    """Consume TOPIC and print the rate and, for messages of `perf produce`, the time since they
+    were made.
 
     \b
     Example:
@@ -192,7 +243,9 @@ class _Progress:
 
     def step(self, count: int) -> None:
         if count % 256 == 0 and (now := time.perf_counter()) >= self._next:
-            say(f"{self._verb} {count:,}  ({(count - self._count) / (now - self._next + 1):,.0f}/s)")
+            say(
+                f"{self._verb} {count:,}  ({(count - self._count) / (now - self._next + 1):,.0f}/s)"
+            )
             self._next, self._count = now + 1, count
 
 
@@ -202,7 +255,9 @@ def _sleep_until(due: float) -> None:
         time.sleep(wait)
 
 
-def _report(count: int, size_bytes: int, seconds: float, latencies: _Latencies, output: str, *, failed: int) -> None:
+def _report(
+    count: int, size_bytes: int, seconds: float, latencies: _Latencies, output: str, *, failed: int
+) -> None:
     rate = count / seconds if seconds > 0 else 0.0
     percentiles = latencies.percentiles_ms()
     record = {
@@ -217,7 +272,8 @@ def _report(count: int, size_bytes: int, seconds: float, latencies: _Latencies, 
         print_record(record, "json")
         return
     click.echo(
-        f"{count:,} messages of {size_bytes} B in {seconds:.2f} s: {rate:,.0f}/s, {rate * size_bytes / 1e6:.1f} MB/s, {failed} failed"
+        f"{count:,} messages of {size_bytes} B in {seconds:.2f} s: {rate:,.0f}/s, "
+        f"{rate * size_bytes / 1e6:.1f} MB/s, {failed} failed"
     )
     for line in _plot(percentiles):
         click.echo(line)
@@ -226,4 +282,7 @@ def _report(count: int, size_bytes: int, seconds: float, latencies: _Latencies, 
 def _plot(percentiles: dict[str, float]) -> list[str]:
     """Return latency by percentile as bars; the longest is as wide as the plot."""
     top = max(percentiles.values(), default=0) or 1
-    return [f"{name:>7}  {value:>10.3f} ms  {'#' * round(value / top * _PLOT_WIDTH)}" for name, value in percentiles.items()]
+    return [
+        f"{name:>7}  {value:>10.3f} ms  {'#' * round(value / top * _PLOT_WIDTH)}"
+        for name, value in percentiles.items()
+    ]

@@ -24,7 +24,12 @@ __all__ = ["pipeline"]
 
 _file = click.argument("file", type=click.Path(dir_okay=False))
 _set = click.option(
-    "--set", "settings", multiple=True, metavar="NAME=VALUE", callback=properties, help="The value of a parameter; repeatable."
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=properties,
+    help="The value of a parameter; repeatable.",
 )
 
 
@@ -43,7 +48,8 @@ def pipeline() -> None:
 @_file
 @_set
 def check(file: str, settings: dict[str, str]) -> None:
-    """Check FILE without starting Spark, and print every mistake with its line. Exit status 1 when there is one.
+    """Check FILE without starting Spark, and print every mistake with its line. Exit status 1 when
+    there is one.
 
     \b
     Examples:
@@ -72,16 +78,42 @@ def keys() -> None:
 @pipeline.command()
 @_file
 @_set
-@click.option("--explain", is_flag=True, help="Print Spark's plan for each sink; read and write nothing.")
 @click.option(
-    "--sample", "sample_rows", type=click.IntRange(1, 1000), metavar="N", help="Print N rows of each source and step; write nothing."
+    "--explain", is_flag=True, help="Print Spark's plan for each sink; read and write nothing."
 )
-@click.option("--master", help="Spark's master, instead of the file's: local[2], spark://host:7077.")
-@click.option("--url", envvar="PULSARISH_URL", default=SERVICE_URL, show_default=True, help="gRPC address of brokers, if FILE names none.")
 @click.option(
-    "--admin-url", envvar="PULSARISH_ADMIN_URL", default=ADMIN_URL, show_default=True, help="HTTP address of brokers, if FILE names none."
+    "--sample",
+    "sample_rows",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help="Print N rows of each source and step; write nothing.",
 )
-def run(file: str, settings: dict[str, str], explain: bool, sample_rows: int | None, master: str | None, url: str, admin_url: str) -> None:
+@click.option(
+    "--master", help="Spark's master, instead of the file's: local[2], spark://host:7077."
+)
+@click.option(
+    "--url",
+    envvar="PULSARISH_URL",
+    default=SERVICE_URL,
+    show_default=True,
+    help="gRPC address of brokers, if FILE names none.",
+)
+@click.option(
+    "--admin-url",
+    envvar="PULSARISH_ADMIN_URL",
+    default=ADMIN_URL,
+    show_default=True,
+    help="HTTP address of brokers, if FILE names none.",
+)
+def run(
+    file: str,
+    settings: dict[str, str],
+    explain: bool,
+    sample_rows: int | None,
+    master: str | None,
+    url: str,
+    admin_url: str,
+) -> None:
     """Run the pipeline of FILE on Spark, after the same checks as `check`.
 
     \b
@@ -101,7 +133,8 @@ def run(file: str, settings: dict[str, str], explain: bool, sample_rows: int | N
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     stop = threading.Event()
     with session_of(found, master) as spark:
-        # A first signal ends the run in order: the work in progress is finished or left for the next run. A second one ends it at once.
+        # A first signal ends the run in order: the work in progress is finished or left for the
+        # next run. A second one ends it at once.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _stopping(stop))
         runner = Runner(spark, found, cluster_options(found, url, admin_url), click.echo, stop)
@@ -149,6 +182,10 @@ def _need_yaml() -> None:
 
 
 def _need_spark() -> None:
-    missing = [name for name in ("pyspark", "pyarrow", "pandas", "matplotlib") if importlib.util.find_spec(name) is None]
+    missing = [
+        name
+        for name in ("pyspark", "pyarrow", "pandas", "matplotlib")
+        if importlib.util.find_spec(name) is None
+    ]
     if missing:
         fail(f"pipelines need {' and '.join(missing)}: {install_command('spark')}")

@@ -1,4 +1,6 @@
-"""The progress of long work: a line on the terminal, after the first second. Without a terminal at stderr nothing is written."""
+"""The progress of long work: a line on the terminal, after the first second. Without a terminal at
+stderr nothing is written.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,13 @@ class Progress:
 
     Args:
         total: without one it shows the elapsed time, also while the work itself blocks.
-        measure: returns how many are done in all; called from time to time on a thread of its own, for work that
-            cannot report it.
+        measure: returns how many are done in all; called from time to time on a thread of its own,
+            for work that cannot report it.
     """
 
-    def __init__(self, label: str, *, total: int | None = None, measure: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self, label: str, *, total: int | None = None, measure: Callable[[], int] | None = None
+    ) -> None:
         self._label = label
         self._total = total
         self._measure = measure
@@ -35,14 +39,23 @@ class Progress:
         self._shown = ""
         self._started = time.monotonic()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._draw, name="progress", daemon=True) if sys.stderr.isatty() else None
+        self._thread = (
+            threading.Thread(target=self._draw, name="progress", daemon=True)
+            if sys.stderr.isatty()
+            else None
+        )
 
     def __enter__(self) -> Progress:
         if self._thread is not None:
             self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._thread is not None:
             self._ended.set()
             self._thread.join()

@@ -1,4 +1,6 @@
-"""The commands that run a server: each loads its configuration and runs one node until it is stopped."""
+"""The commands that run a server: each loads its configuration and runs one node until it is
+stopped.
+"""
 
 from __future__ import annotations
 
@@ -20,32 +22,69 @@ from pulsarish.runtime.log import LogForm, configure_logs
 from pulsarish.runtime.loop import NodeProcess, RunningNode, run_node
 from pulsarish.runtime.seams import Locked
 
-__all__ = ["autorecovery", "bookie", "broker", "config_options", "load_config", "metadata", "proxy", "standalone", "zookeeper"]
+__all__ = [
+    "autorecovery",
+    "bookie",
+    "broker",
+    "config_options",
+    "load_config",
+    "metadata",
+    "proxy",
+    "standalone",
+    "zookeeper",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=msgspec.Struct)
 
 ENVIRONMENT_PREFIXES: Final = {
-    role: f"PULSARISH_{role.upper()}__" for role in ("metadata", "zookeeper", "bookie", "broker", "autorecovery", "proxy")
+    role: f"PULSARISH_{role.upper()}__"
+    for role in ("metadata", "zookeeper", "bookie", "broker", "autorecovery", "proxy")
 }
 
 
 def config_options(command: F) -> F:
     for option in (
-        click.option("--print-config", is_flag=True, help="Print every option with its default and meaning, and exit."),
-        click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set an option; repeatable."),
-        click.option("--config", "toml_path", type=click.Path(dir_okay=False), metavar="FILE", help="A TOML file with options."),
+        click.option(
+            "--print-config",
+            is_flag=True,
+            help="Print every option with its default and meaning, and exit.",
+        ),
+        click.option(
+            "--set",
+            "overrides",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Set an option; repeatable.",
+        ),
+        click.option(
+            "--config",
+            "toml_path",
+            type=click.Path(dir_okay=False),
+            metavar="FILE",
+            help="A TOML file with options.",
+        ),
     ):
         command = option(command)
     return command
 
 
-def load_config(cls: type[C], role: str, toml_path: str | None, overrides: tuple[str, ...], *, show: bool) -> C:
-    """Return the configuration from file, environment and flags. End the program when only its options were requested."""
+def load_config(
+    cls: type[C], role: str, toml_path: str | None, overrides: tuple[str, ...], *, show: bool
+) -> C:
+    """Return the configuration from file, environment and flags. End the program when only its
+    options were requested.
+    """
     if show:
         click.echo(print_config(cls))
         raise SystemExit(0)
-    return load(cls, toml_path=toml_path, environ=os.environ, prefix=ENVIRONMENT_PREFIXES[role], overrides=overrides)
+    return load(
+        cls,
+        toml_path=toml_path,
+        environ=os.environ,
+        prefix=ENVIRONMENT_PREFIXES[role],
+        overrides=overrides,
+    )
 
 
 class _Logs(Protocol):
@@ -61,14 +100,24 @@ class _Logs(Protocol):
     def log_repeats_max(self) -> int: ...
 
 
-def _serve(start: Callable[[NodeProcess], Awaitable[RunningNode]], config: _Logs, **identity: str) -> None:
-    configure_logs(level=config.log_level, form=config.log_form, identity=identity, repeats_max=config.log_repeats_max)
+def _serve(
+    start: Callable[[NodeProcess], Awaitable[RunningNode]], config: _Logs, **identity: str
+) -> None:
+    configure_logs(
+        level=config.log_level,
+        form=config.log_form,
+        identity=identity,
+        repeats_max=config.log_repeats_max,
+    )
     try:
         raise SystemExit(run_node(start))
     except Locked as error:
         fail(str(error))
     except OSError as error:
-        hint = "; stop that process, or listen on another address (listen_address, http_address; port 0 is any free port)"
+        hint = (
+            "; stop that process, or listen on another address (listen_address, http_address; "
+            "port 0 is any free port)"
+        )
         where = f": {error.filename}" if error.filename else ""
         fail(f"{error.strerror or error}{where}{hint if error.errno == errno.EADDRINUSE else ''}")
     except PulsarishError as error:
@@ -106,8 +155,11 @@ class _MetadataGroup(click.Group):
 @click.group(cls=_MetadataGroup, invoke_without_command=True)
 @config_options
 @click.pass_context
-def metadata(context: click.Context, toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
-    """Run the metadata daemon: ZooKeeper's wire protocol over an embedded, synced store. One node; production needs an ensemble.
+def metadata(
+    context: click.Context, toml_path: str | None, overrides: tuple[str, ...], print_config: bool
+) -> None:
+    """Run the metadata daemon: ZooKeeper's wire protocol over an embedded, synced store. One node;
+    production needs an ensemble.
 
     With a command, back up, restore, compare or repair a tree of metadata instead.
 
@@ -119,7 +171,8 @@ def metadata(context: click.Context, toml_path: str | None, overrides: tuple[str
     if context.invoked_subcommand is not None:
         if toml_path or overrides or print_config:
             raise click.UsageError(
-                f"--config, --set and --print-config are options of the daemon; {context.invoked_subcommand} has none of them"
+                "--config, --set and --print-config are options of the daemon; "
+                f"{context.invoked_subcommand} has none of them"
             )
         return
     from pulsarish.metadata.daemon.daemon import MetadataConfig
@@ -132,7 +185,8 @@ def metadata(context: click.Context, toml_path: str | None, overrides: tuple[str
 @click.command()
 @config_options
 def zookeeper(toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
-    """Run the real ZooKeeper 3.9 from the jars of PySpark; needs Java 17 and PySpark (`make setup` installs it).
+    """Run the real ZooKeeper 3.9 from the jars of PySpark; needs Java 17 and PySpark (`make setup`
+    installs it).
 
     \b
     Example:
@@ -145,7 +199,9 @@ def zookeeper(toml_path: str | None, overrides: tuple[str, ...], print_config: b
         zookeeper_command,
     )
 
-    config = load_config(ZooKeeperServerConfig, "zookeeper", toml_path, overrides, show=print_config)
+    config = load_config(
+        ZooKeeperServerConfig, "zookeeper", toml_path, overrides, show=print_config
+    )
     # Before anything is written: it raises when Java or the jars are missing.
     command = zookeeper_command(config, configuration_path(config))
     write_configuration(config)
@@ -172,17 +228,24 @@ def bookie(toml_path: str | None, overrides: tuple[str, ...], print_config: bool
 @click.command()
 @config_options
 def autorecovery(toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
-    """Find under-replicated ledgers and repair them. Any number may run; bookies can host it: auto_recovery_daemon_enabled.
+    """Find under-replicated ledgers and repair them. Any number may run; bookies can host it:
+    auto_recovery_daemon_enabled.
 
     \b
     Example:
-      pulsarish autorecovery --set metadata_url=zk://zk1:2181/pulsarish --set auto_recovery.lost_bookie_recovery_delay_seconds=120
+      pulsarish autorecovery --set metadata_url=zk://zk1:2181/pulsarish
     """
     from pulsarish.autorecovery.config import AutoRecoveryConfig
     from pulsarish.autorecovery.main import start_autorecovery
 
-    config = load_config(AutoRecoveryConfig, "autorecovery", toml_path, overrides, show=print_config)
-    _serve(lambda process: start_autorecovery(config, process), config, autorecovery=config.autorecovery_id or config.http_address)
+    config = load_config(
+        AutoRecoveryConfig, "autorecovery", toml_path, overrides, show=print_config
+    )
+    _serve(
+        lambda process: start_autorecovery(config, process),
+        config,
+        autorecovery=config.autorecovery_id or config.http_address,
+    )
 
 
 @click.command()
@@ -201,13 +264,18 @@ def broker(toml_path: str | None, overrides: tuple[str, ...], print_config: bool
     log = config.managed_ledger
     if risk := weak_quorum(log.write_quorum, log.ack_quorum):
         say(f"warning: {risk}")
-    _serve(lambda process: start_broker(config, process), config, broker=config.broker_id or config.listen_address)
+    _serve(
+        lambda process: start_broker(config, process),
+        config,
+        broker=config.broker_id or config.listen_address,
+    )
 
 
 @click.command()
 @config_options
 def proxy(toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
-    """Relay clients of the binary protocol that can reach only this address to the brokers that serve their topics.
+    """Relay clients of the binary protocol that can reach only this address to the brokers that
+    serve their topics.
 
     \b
     Example:
@@ -222,16 +290,40 @@ def proxy(toml_path: str | None, overrides: tuple[str, ...], print_config: bool)
 
 @click.command()
 @click.option(
-    "--data", "data_directory", default="pulsarish-data", show_default=True, type=click.Path(file_okay=False), help="Directory of the data."
+    "--data",
+    "data_directory",
+    default="pulsarish-data",
+    show_default=True,
+    type=click.Path(file_okay=False),
+    help="Directory of the data.",
 )
-@click.option("--in-memory", is_flag=True, help="Keep metadata in memory and entries in a temporary directory; deleted at the end.")
+@click.option(
+    "--in-memory",
+    is_flag=True,
+    help="Keep metadata in memory and entries in a temporary directory; deleted at the end.",
+)
 @click.option(
     "--metadata-address",
     metavar="HOST:PORT",
-    help="Also serve the metadata at this address, as `pulsarish metadata` does; `pulsarish job` needs it.",
+    help=(
+        "Also serve the metadata at this address, as `pulsarish metadata` does; `pulsarish "
+        "job` needs it."
+    ),
 )
-@click.option("--broker-set", "broker_overrides", multiple=True, metavar="KEY=VALUE", help="An option of the broker.")
-@click.option("--bookie-set", "bookie_overrides", multiple=True, metavar="KEY=VALUE", help="An option of the bookie.")
+@click.option(
+    "--broker-set",
+    "broker_overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="An option of the broker.",
+)
+@click.option(
+    "--bookie-set",
+    "bookie_overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="An option of the bookie.",
+)
 def standalone(
     data_directory: str,
     in_memory: bool,
@@ -239,7 +331,8 @@ def standalone(
     broker_overrides: tuple[str, ...],
     bookie_overrides: tuple[str, ...],
 ) -> None:
-    """Run metadata, a bookie and a broker in one process: E = Qw = Qa = 1, everything synced, on the well-known ports.
+    """Run metadata, a bookie and a broker in one process: E = Qw = Qa = 1, everything synced, on
+    the well-known ports.
 
     \b
     Examples:
@@ -248,7 +341,11 @@ def standalone(
     """
     import tempfile
 
-    from pulsarish.local_cluster.standalone import StandaloneConfigs, standalone_configs, start_standalone
+    from pulsarish.local_cluster.standalone import (
+        StandaloneConfigs,
+        standalone_configs,
+        start_standalone,
+    )
 
     def serve(directory: str) -> None:
         configs: StandaloneConfigs = standalone_configs(

@@ -1,4 +1,6 @@
-"""``pulsarish sim``: whole clusters in virtual time, with faults drawn from the seed, checked against every promise to clients."""
+"""``pulsarish sim``: whole clusters in virtual time, with faults drawn from the seed, checked
+against every promise to clients.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,8 @@ __all__ = ["sim"]
 
 _SEEDS_DEFAULT: Final = "0-99"
 _SAID_CHARS_MAX: Final = 200
-# Processor time, so that a busy machine does not matter: a seed takes a few seconds. A stuck seed loops in one callback.
+# Processor time, so that a busy machine does not matter: a seed takes a few seconds. A stuck seed
+# loops in one callback.
 _SEED_SECONDS_MAX: Final = 300
 
 
@@ -72,16 +75,30 @@ def sim() -> None:
     Example:  pulsarish sim run --seeds 0-99
               pulsarish sim replay 17
     """
-    # Warnings of simulated nodes belong to the report of a failed seed, not between the lines of progress.
+    # Warnings of simulated nodes belong to the report of a failed seed, not between the lines of
+    # progress.
     configure_logs(level="error")
 
 
 @sim.command()
 @click.option(
-    "--seeds", callback=_seeds, default=_SEEDS_DEFAULT, show_default=True, metavar="A-B", help="Seeds to run, both ends included."
+    "--seeds",
+    callback=_seeds,
+    default=_SEEDS_DEFAULT,
+    show_default=True,
+    metavar="A-B",
+    help="Seeds to run, both ends included.",
 )
-@click.option("--seconds", type=FiniteRange(min=0.1), help="Start no further seed after this much real time.")
-@click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 1_000), help="Processes that run seeds side by side.")
+@click.option(
+    "--seconds", type=FiniteRange(min=0.1), help="Start no further seed after this much real time."
+)
+@click.option(
+    "--jobs",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 1_000),
+    help="Processes that run seeds side by side.",
+)
 def run(seeds: tuple[int, int], seconds: float | None, jobs: int) -> None:
     """Run seeds; exit status 1 when one of them breaks a promise.
 
@@ -93,7 +110,9 @@ def run(seeds: tuple[int, int], seconds: float | None, jobs: int) -> None:
     began = clock.monotonic()
     total, failed, done = Counts(), 0, 0
     first, last = seeds
-    wanted = takewhile(lambda _seed: seconds is None or clock.monotonic() - began < seconds, range(first, last + 1))
+    wanted = takewhile(
+        lambda _seed: seconds is None or clock.monotonic() - began < seconds, range(first, last + 1)
+    )
     _progress(f"seed {first}")
     try:
         for outcome in _outcomes(wanted, jobs):
@@ -108,20 +127,38 @@ def run(seeds: tuple[int, int], seconds: float | None, jobs: int) -> None:
             _progress(f"after seed {outcome.seed}: {done} done, {failed} failed")
     except BrokenProcessPool:
         left = f"{first + done}-{last}"
-        fail(f"a process that ran seeds has died, perhaps out of memory; continue with: pulsarish sim run --seeds {left} --jobs 1")
+        fail(
+            "a process that ran seeds has died, perhaps out of memory; continue with: pulsarish "
+            f"sim run --seeds {left} --jobs 1"
+        )
     _progress("")
     spent = clock.monotonic() - began
     click.echo(f"{done} seeds, {failed} failed, {spent:.0f} s")
-    click.echo("reached: " + ", ".join(f"{name} {getattr(total, name)}" for name in Counts.__slots__))
+    click.echo(
+        "reached: " + ", ".join(f"{name} {getattr(total, name)}" for name in Counts.__slots__)
+    )
     if failed:
         fail(f"{failed} of {done} seeds failed")
 
 
 @sim.command()
 @click.argument("seed", type=click.IntRange(min=0))
-@click.option("--trace", type=click.File("w"), help="Write the trace to this file; -: standard output.")
-@click.option("--minimise", "smallest", is_flag=True, help="If the seed fails: drop the faults without which it still fails.")
-@click.option("--runs", default=RUNS_MAX, show_default=True, type=click.IntRange(min=1), help="Maximum number of runs for --minimise.")
+@click.option(
+    "--trace", type=click.File("w"), help="Write the trace to this file; -: standard output."
+)
+@click.option(
+    "--minimise",
+    "smallest",
+    is_flag=True,
+    help="If the seed fails: drop the faults without which it still fails.",
+)
+@click.option(
+    "--runs",
+    default=RUNS_MAX,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Maximum number of runs for --minimise.",
+)
 def replay(seed: int, trace: TextIO | None, smallest: bool, runs: int) -> None:
     """Run one seed and print what happened.
 
@@ -137,7 +174,10 @@ def replay(seed: int, trace: TextIO | None, smallest: bool, runs: int) -> None:
         if trace is not None:
             click.echo(result.trace, file=trace)
         click.echo(f"seed {seed}: trace hash {result.trace_hash}")
-        click.echo("reached: " + ", ".join(f"{name} {getattr(result.counts, name)}" for name in Counts.__slots__))
+        click.echo(
+            "reached: "
+            + ", ".join(f"{name} {getattr(result.counts, name)}" for name in Counts.__slots__)
+        )
     if trial.kinds:
         click.echo(trial.story)
         fail(f"seed {seed} failed")
@@ -150,7 +190,10 @@ def _minimised(seed: int, failed: Trial, runs: int) -> Trial:
     def again(faults: Sequence[Fault]) -> Trial:
         nonlocal done
         done += 1
-        _progress(f"seed {seed} with {len(faults)} of {len(failed.faults)} faults, run {done} of {runs} at most")
+        _progress(
+            f"seed {seed} with {len(faults)} of {len(failed.faults)} faults, run {done} of {runs} "
+            "at most"
+        )
         return _run(seed, faults)
 
     trial = minimise(failed, again, runs)
@@ -159,7 +202,9 @@ def _minimised(seed: int, failed: Trial, runs: int) -> Trial:
     return trial
 
 
-def _mutants(_context: click.Context, _argument: click.Parameter, value: tuple[str, ...]) -> list[Mutant]:
+def _mutants(
+    _context: click.Context, _argument: click.Parameter, value: tuple[str, ...]
+) -> list[Mutant]:
     unknown = [name for name in value if name not in MUTANTS]
     if unknown:
         near = get_close_matches(unknown[0], MUTANTS, n=3)
@@ -170,9 +215,14 @@ def _mutants(_context: click.Context, _argument: click.Parameter, value: tuple[s
 
 @sim.command()
 @click.argument("names", nargs=-1, callback=_mutants, metavar="[NAME]...")
-@click.option("--seeds", type=click.IntRange(min=1), help="Seeds that a mutant may survive; default: the mutant's own number.")
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    help="Seeds that a mutant may survive; default: the mutant's own number.",
+)
 def mutants(names: list[Mutant], seeds: int | None) -> None:
-    """Remove safeguards, one at a time. The simulation must notice each; exit status 1 if it does not. Without names: all of them.
+    """Remove safeguards, one at a time. The simulation must notice each; exit status 1 if it does
+    not. Without names: all of them.
 
     \b
     Example:
@@ -185,13 +235,23 @@ def mutants(names: list[Mutant], seeds: int | None) -> None:
         with _watched(), logs_into(_nowhere, logging.ERROR):
             verdict = run_mutant(mutant, None if seeds is None else range(seeds))
         _progress("")
-        rules = f"rule{'s' if len(mutant.rules) > 1 else ''} {' and '.join(map(str, mutant.rules))}: " if mutant.rules else ""
+        rules = (
+            f"rule{'s' if len(mutant.rules) > 1 else ''} {' and '.join(map(str, mutant.rules))}: "
+            if mutant.rules
+            else ""
+        )
         if verdict.killed_at is None:
             survivors.append(mutant.name)
             click.echo(f"SURVIVED  {mutant.name}\n          {rules}{mutant.removes}")
         else:
-            said = shorten(str(verdict.error).partition("\n")[0], _SAID_CHARS_MAX) or type(verdict.error).__name__
-            click.echo(f"killed    {mutant.name} at seed {verdict.killed_at}\n          {rules}{mutant.removes}\n          noticed: {said}")
+            said = (
+                shorten(str(verdict.error).partition("\n")[0], _SAID_CHARS_MAX)
+                or type(verdict.error).__name__
+            )
+            click.echo(
+                f"killed    {mutant.name} at seed {verdict.killed_at}\n          "
+                f"{rules}{mutant.removes}\n          noticed: {said}"
+            )
     if survivors:
         fail(f"{len(survivors)} of {len(names)} mutants survived: {', '.join(survivors)}")
     click.echo(f"{len(names)} mutants killed")
@@ -199,16 +259,60 @@ def mutants(names: list[Mutant], seeds: int | None) -> None:
 
 @sim.command()
 @click.option(
-    "--bookies", default=3, show_default=True, type=click.IntRange(2, 5), help="Number of bookies; the first ones are the ensemble."
+    "--bookies",
+    default=3,
+    show_default=True,
+    type=click.IntRange(2, 5),
+    help="Number of bookies; the first ones are the ensemble.",
 )
-@click.option("--quorums", default=(3, 3, 2), show_default=True, type=(int, int, int), help="Ensemble, write and acknowledgement quorum.")
-@click.option("--entries", default=2, show_default=True, type=click.IntRange(1, 4), help="Entries that the writer adds.")
+@click.option(
+    "--quorums",
+    default=(3, 3, 2),
+    show_default=True,
+    type=(int, int, int),
+    help="Ensemble, write and acknowledgement quorum.",
+)
+@click.option(
+    "--entries",
+    default=2,
+    show_default=True,
+    type=click.IntRange(1, 4),
+    help="Entries that the writer adds.",
+)
 @click.option("--recoverers", default=2, show_default=True, type=click.IntRange(0, 2))
-@click.option("--changes", default=0, show_default=True, type=click.IntRange(0, 2), help="Ensemble changes of the writer.")
-@click.option("--losses", default=0, show_default=True, type=click.IntRange(0, 1), help="Bookies that return without their data.")
-@click.option("--states", "states_max", default=STATES_MAX, show_default=True, type=click.IntRange(min=1), help="Maximum number of states.")
-def model(bookies: int, quorums: tuple[int, int, int], entries: int, recoverers: int, changes: int, losses: int, states_max: int) -> None:
-    """Check every state of small models of the ledger protocol and of ownership. Exit status 1 when an invariant breaks.
+@click.option(
+    "--changes",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0, 2),
+    help="Ensemble changes of the writer.",
+)
+@click.option(
+    "--losses",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0, 1),
+    help="Bookies that return without their data.",
+)
+@click.option(
+    "--states",
+    "states_max",
+    default=STATES_MAX,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Maximum number of states.",
+)
+def model(
+    bookies: int,
+    quorums: tuple[int, int, int],
+    entries: int,
+    recoverers: int,
+    changes: int,
+    losses: int,
+    states_max: int,
+) -> None:
+    """Check every state of small models of the ledger protocol and of ownership. Exit status 1 when
+    an invariant breaks.
 
     \b
     Example:
@@ -218,19 +322,40 @@ def model(bookies: int, quorums: tuple[int, int, int], entries: int, recoverers:
     ensemble_size, write_quorum, ack_quorum = quorums
     if not bookies >= ensemble_size >= write_quorum >= ack_quorum >= 1:
         raise click.BadParameter(
-            f"{bookies} bookies and quorums {ensemble_size}, {write_quorum}, {ack_quorum} do not fit: each must be at least the next one"
+            f"{bookies} bookies and quorums {ensemble_size}, {write_quorum}, {ack_quorum} do not "
+            "fit: each must be at least the next one"
         )
     if losses >= ack_quorum:
-        raise click.BadParameter(f"with an acknowledgement quorum of {ack_quorum} the loss of {losses} bookies always loses entries")
+        raise click.BadParameter(
+            f"with an acknowledgement quorum of {ack_quorum} the loss of {losses} bookies always "
+            "loses entries"
+        )
     bounds = Bounds(entries, changes=changes, losses=losses)
-    ledger = new_ledger(bookies=bookies, recoverers=recoverers, bounds=bounds, quorums=Quorums(*quorums))
+    ledger = new_ledger(
+        bookies=bookies, recoverers=recoverers, bounds=bounds, quorums=Quorums(*quorums)
+    )
     chain = new_chain(brokers=2, takeovers=4, ledgers=5, appends=4)
     try:
         for name, look in (
-            ("ownership", partial(explore, chain, partial(ownership_steps, rules=OwnershipRules()), chain_broken, states_max=states_max)),
+            (
+                "ownership",
+                partial(
+                    explore,
+                    chain,
+                    partial(ownership_steps, rules=OwnershipRules()),
+                    chain_broken,
+                    states_max=states_max,
+                ),
+            ),
             (
                 "ledger",
-                partial(explore, ledger, partial(ledger_steps, rules=LedgerRules(), bounds=bounds), ledger_broken, states_max=states_max),
+                partial(
+                    explore,
+                    ledger,
+                    partial(ledger_steps, rules=LedgerRules(), bounds=bounds),
+                    ledger_broken,
+                    states_max=states_max,
+                ),
             ),
         ):
             _progress(f"model of {name}, a minute or more")
@@ -260,7 +385,12 @@ class _Outcome(NamedTuple):
 
 def _outcome(seed: int) -> _Outcome:
     trial = _run(seed)
-    return _Outcome(seed, trial.result.counts if trial.result is not None else None, bool(trial.kinds), trial.story if trial.kinds else "")
+    return _Outcome(
+        seed,
+        trial.result.counts if trial.result is not None else None,
+        bool(trial.kinds),
+        trial.story if trial.kinds else "",
+    )
 
 
 def _outcomes(seeds: Iterable[int], jobs: int) -> Iterator[_Outcome]:

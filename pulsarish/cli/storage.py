@@ -50,18 +50,26 @@ class _Progress:
     def __call__(self, logs: int, of: int, entries: int) -> None:
         if self._shown and (entries >= self._last + _PROGRESS_EVERY or logs == of):
             self._last = entries
-            click.echo(f"\r\x1b[K{logs} of {of} entry logs read, {entries} entries{'' if logs < of else chr(10)}", nl=False, err=True)
+            click.echo(
+                f"\r\x1b[K{logs} of {of} entry logs read, {entries} "
+                f"entries{'' if logs < of else chr(10)}",
+                nl=False,
+                err=True,
+            )
 
 
 @storage.command("rebuild-index")
 @config_options
 @output_option
-def rebuild(toml_path: str | None, overrides: tuple[str, ...], print_config: bool, output: str) -> None:
+def rebuild(
+    toml_path: str | None, overrides: tuple[str, ...], print_config: bool, output: str
+) -> None:
     """Rebuild the index of a stopped bookie from its entry logs. The damaged index is moved aside.
 
-    Use the options of the bookie. The metadata must be reachable. Afterwards the bookie answers "unknown" instead of "not there" for every
-    ledger that existed, because the logs do not say which ledgers were fenced, nor what is missing at their end. Auto-recovery repairs
-    one ledger after the other. After an interruption run the command again.
+    Use the options of the bookie. The metadata must be reachable. Afterwards the bookie answers
+    "unknown" instead of "not there" for every ledger that existed, because the logs do not say
+    which ledgers were fenced, nor what is missing at their end. Auto-recovery repairs one ledger
+    after the other. After an interruption run the command again.
 
     \b
     Example:
@@ -82,12 +90,20 @@ def rebuild(toml_path: str | None, overrides: tuple[str, ...], print_config: boo
             }
         )
         return
-    say(f"{found.entries} entries of {len(found.ledgers)} ledgers were found in {found.logs} entry logs; the old index is in {aside}")
+    say(
+        f"{found.entries} entries of {len(found.ledgers)} ledgers were found in {found.logs} "
+        f"entry logs; the old index is in {aside}"
+    )
     if found.unreadable_records:
         say(f"{found.unreadable_records} records do not match their CRC32C and were left out")
     for why in found.ends.values():
-        say(f"log kept, but not read to its end, as is usual for the last log before a crash: {why}")
-    say("start the bookie and let auto-recovery work: the ledgers that existed are in limbo until it has repaired them")
+        say(
+            f"log kept, but not read to its end, as is usual for the last log before a crash: {why}"
+        )
+    say(
+        "start the bookie and let auto-recovery work: the ledgers that existed are in limbo until "
+        "it has repaired them"
+    )
 
 
 async def _rebuild(config: BookieConfig) -> tuple[Rebuilt, str]:
@@ -130,10 +146,17 @@ async def _ledgers_given_out(config: BookieConfig, parts: Production, outside: O
     """
     store = await open_store(config.metadata_url, parts, outside)
     try:
-        age = await remembered_age(Records(store, parts.clock, parts.random), parts.clock, parts.files, config)
-        found = await Records(store, parts.clock, parts.random, guard=age).get(paths.LEDGER_IDS, LedgerIds)
+        age = await remembered_age(
+            Records(store, parts.clock, parts.random), parts.clock, parts.files, config
+        )
+        found = await Records(store, parts.clock, parts.random, guard=age).get(
+            paths.LEDGER_IDS, LedgerIds
+        )
     finally:
         await store.close()
     if found is None:
-        raise NotFound(f"the metadata at {config.metadata_url} have never given out a ledger id: check metadata_url")
+        raise NotFound(
+            f"the metadata at {config.metadata_url} have never given out a ledger id: check "
+            "metadata_url"
+        )
     return found[0].next_id

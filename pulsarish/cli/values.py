@@ -26,7 +26,8 @@ class FiniteRange(click.FloatRange):
 
 
 def time_ms(text: str) -> int:
-    """Return milliseconds since the epoch, from milliseconds, an ISO date and time in this machine's zone, or an age (``2h``).
+    """Return milliseconds since the epoch, from milliseconds, an ISO date and time in this
+    machine's zone, or an age (``2h``).
 
     Raises ``click.BadParameter`` saying so.
     """
@@ -39,10 +40,14 @@ def time_ms(text: str) -> int:
     try:
         return int(time.time() * 1000) - 1000 * parse_duration(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r} must be a time like 2026-11-21T08:00, an age like 2h, or milliseconds") from None
+        raise click.BadParameter(
+            f"{text!r} must be a time like 2026-11-21T08:00, an age like 2h, or milliseconds"
+        ) from None
 
 
-def properties(context: click.Context, parameter: click.Parameter, pairs: Iterable[str]) -> dict[str, str]:
+def properties(
+    context: click.Context, parameter: click.Parameter, pairs: Iterable[str]
+) -> dict[str, str]:
     """Return a record from the values of a repeatable option ``NAME=VALUE``."""
     found = {}
     for pair in pairs:

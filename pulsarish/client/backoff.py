@@ -1,4 +1,6 @@
-"""Growing waits: between attempts to connect, and before a message that was refused several times comes again."""
+"""Growing waits: between attempts to connect, and before a message that was refused several times
+comes again.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,15 @@ __all__ = ["Backoff", "MultiplierRedeliveryBackoff"]
 
 
 class Backoff:
-    """Waits that double from ``first_seconds`` to ``most_seconds``, each shortened by up to a fifth so that clients spread out."""
+    """Waits that double from ``first_seconds`` to ``most_seconds``, each shortened by up to a fifth
+    so that clients spread out.
+    """
 
     __slots__ = ("_first", "_most", "_next", "_random")
 
-    def __init__(self, random_stream: random.Random, *, first_seconds: float = 0.1, most_seconds: float = 1.0) -> None:
+    def __init__(
+        self, random_stream: random.Random, *, first_seconds: float = 0.1, most_seconds: float = 1.0
+    ) -> None:
         self._random = random_stream
         self._first = first_seconds
         self._most = most_seconds
@@ -33,7 +39,9 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class MultiplierRedeliveryBackoff:
-    """The delay of a negative acknowledgement as it grows with the number of deliveries, as in Apache Pulsar's Java client."""
+    """The delay of a negative acknowledgement as it grows with the number of deliveries, as in
+    Apache Pulsar's Java client.
+    """
 
     min_delay_ms: int = 1_000
     max_delay_ms: int = 60_000
@@ -45,11 +53,16 @@ class MultiplierRedeliveryBackoff:
         check_type("multiplier", self.multiplier, (int, float), "a number of 1 or more")
         if not 0 < self.min_delay_ms <= self.max_delay_ms or self.multiplier < 1:
             raise InvalidArgument(
-                f"a redelivery back-off needs 0 < min_delay_ms <= max_delay_ms and multiplier >= 1, not "
-                f"{self.min_delay_ms}, {self.max_delay_ms}, {self.multiplier}"
+                "a redelivery back-off needs 0 < min_delay_ms <= max_delay_ms and multiplier >= "
+                f"1, not {self.min_delay_ms}, {self.max_delay_ms}, {self.multiplier}"
             )
 
     def next(self, redelivery_count: int) -> int:
         """The delay in ms before delivery number ``redelivery_count`` + 1."""
         # Past 64 doublings every delay is the greatest; without the limit the power would overflow.
-        return int(min(self.max_delay_ms, self.min_delay_ms * self.multiplier ** min(max(0, redelivery_count), 64)))
+        return int(
+            min(
+                self.max_delay_ms,
+                self.min_delay_ms * self.multiplier ** min(max(0, redelivery_count), 64),
+            )
+        )

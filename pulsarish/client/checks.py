@@ -1,4 +1,6 @@
-"""Checks of what the program passes: each refusal is raised at the call and names the argument, its value, and what to pass instead."""
+"""Checks of what the program passes: each refusal is raised at the call and names the argument, its
+value, and what to pass instead.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def check_names(method: str, given: Iterable[str], accepted: Iterable[str]) -> N
 def check_type(name: str, value: object, kind: type | tuple[type, ...], what: str) -> None:
     # bool is an int to Python and a mistake to everybody else.
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-        raise InvalidArgument(f"{name} is {shown(value)} of type {type(value).__name__}: pass {what}")
+        raise InvalidArgument(
+            f"{name} is {shown(value)} of type {type(value).__name__}: pass {what}"
+        )
 
 
 def check_number(name: str, value: object, least: int, most: int = INT64_MAX) -> int:
@@ -68,7 +72,8 @@ def check_text(name: str, value: object) -> str:
         value.encode()
     except UnicodeEncodeError:
         raise InvalidArgument(
-            f"{name} {shown(value)} holds half a surrogate pair and cannot be written as UTF-8: pass valid text"
+            f"{name} {shown(value)} holds half a surrogate pair and cannot be written as UTF-8: "
+            "pass valid text"
         ) from None
     return value
 
@@ -78,10 +83,14 @@ def check_mapping(name: str, value: object) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise InvalidArgument(f"{name} is {shown(value)} of type {type(value).__name__}: pass a dict of str to str")
+        raise InvalidArgument(
+            f"{name} is {shown(value)} of type {type(value).__name__}: pass a dict of str to str"
+        )
     for key, text in value.items():
         if not isinstance(key, str) or not isinstance(text, str):
-            raise InvalidArgument(f"{name} holds {shown(key)}: {shown(text)}: keys and values must be str")
+            raise InvalidArgument(
+                f"{name} holds {shown(key)}: {shown(text)}: keys and values must be str"
+            )
         check_text(name, key)
         check_text(name, text)
     return dict(value)
@@ -90,7 +99,9 @@ def check_mapping(name: str, value: object) -> dict[str, str]:
 def check_callable(name: str, value: Any, what: str) -> None:
     """``what``: how it is called."""
     if not callable(value):
-        raise InvalidArgument(f"{name} is {shown(value)} of type {type(value).__name__}: pass {what}")
+        raise InvalidArgument(
+            f"{name} is {shown(value)} of type {type(value).__name__}: pass {what}"
+        )
 
 
 def check_timeout(name: str, value: object) -> float | None:

@@ -71,7 +71,9 @@ class ProducerAccessMode(_NamedInt):
 
 
 class PartitionsRoutingMode(Enum):
-    """Which partition a message without a key goes to; a message with a key goes where the hash of its key says."""
+    """Which partition a message without a key goes to; a message with a key goes where the hash of
+    its key says.
+    """
 
     UseSinglePartition = 0
     RoundRobinDistribution = 1
@@ -79,7 +81,10 @@ class PartitionsRoutingMode(Enum):
 
 
 class HashingScheme(Enum):
-    """The hash that maps a key to a partition. ``JavaStringHash`` is what Apache Pulsar's Java client uses by default."""
+    """The hash that maps a key to a partition.
+
+    ``JavaStringHash`` is what Apache Pulsar's Java client uses by default.
+    """
 
     Murmur3_32Hash = 0
     BoostHash = 1

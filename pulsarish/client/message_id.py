@@ -1,4 +1,6 @@
-"""``MessageId``: where a message lies, with the names of Apache Pulsar's Python client and the bytes of its ``MessageIdData``."""
+"""``MessageId``: where a message lies, with the names of Apache Pulsar's Python client and the
+bytes of its ``MessageIdData``.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +12,42 @@ from pulsarish.wire.varint import encode_varint
 
 __all__ = ["MessageId", "known_id"]
 
-# MessageIdData of Apache Pulsar's public protocol: ledgerId 1, entryId 2 (u64), partition 3, batch_index 4 (i32, default -1), batch_size 6,
-# first_chunk_message_id 7 (a MessageIdData).
+# MessageIdData of Apache Pulsar's public protocol: ledgerId 1, entryId 2 (u64), partition 3,
+# batch_index 4 (i32, default -1), batch_size 6, first_chunk_message_id 7 (a MessageIdData).
 _new: Final = object.__new__
 _FIELDS: Final = {1: "ledger", 2: "entry", 3: "partition", 4: "batch_index", 6: "batch_size"}
 
 
 class MessageId:
-    """A ledger, an entry in it, an index in that entry's batch (-1: no batch), and the partition of the topic (-1: not partitioned).
+    """A ledger, an entry in it, an index in that entry's batch (-1: no batch), and the partition of
+    the topic (-1: not partitioned).
 
-    A message that came in chunks has the place of its last chunk, and its id knows that of the first. Ids of one topic compare in the order
-    of its log. ``earliest`` and ``latest`` stand for the two ends of any topic.
+    A message that came in chunks has the place of its last chunk, and its id knows that of the
+    first. Ids of one topic compare in the order of its log. ``earliest`` and ``latest`` stand for
+    the two ends of any topic.
     """
 
-    __slots__ = ("_batch_index", "_batch_size", "_chunks", "_entry", "_ledger", "_partition", "_topic")
+    __slots__ = (
+        "_batch_index",
+        "_batch_size",
+        "_chunks",
+        "_entry",
+        "_ledger",
+        "_partition",
+        "_topic",
+    )
 
     earliest: ClassVar[MessageId]
     latest: ClassVar[MessageId]
 
     def __init__(
-        self, partition: int = -1, ledger_id: int = -1, entry_id: int = -1, batch_index: int = -1, batch_size: int = 0, topic: str = ""
+        self,
+        partition: int = -1,
+        ledger_id: int = -1,
+        entry_id: int = -1,
+        batch_index: int = -1,
+        batch_size: int = 0,
+        topic: str = "",
     ) -> None:
         """Raises ``InvalidArgument`` that names the argument."""
         self._partition = check_number("partition", partition, -1)
@@ -57,11 +75,16 @@ class MessageId:
         return self._partition
 
     def topic_name(self) -> str:
-        """The topic, of the id of a received message; otherwise empty. It is neither compared nor serialized."""
+        """The topic, of the id of a received message; otherwise empty.
+
+        It is neither compared nor serialized.
+        """
         return self._topic
 
     def chunks(self) -> tuple[tuple[int, int], ...]:
-        """Ledger and entry of the chunks of a message, the first one's first; all of them when it was received, none when it is whole."""
+        """Ledger and entry of the chunks of a message, the first one's first; all of them when it
+        was received, none when it is whole.
+        """
         return self._chunks
 
     def serialize(self) -> bytes:
@@ -87,7 +110,9 @@ class MessageId:
     def deserialize(message_id_bytes: bytes, topic: str | None = None) -> MessageId:
         """Read what ``serialize`` wrote. ``topic``: needed to acknowledge it on a consumer of
         several topics. Raises ``InvalidArgument`` for other bytes."""
-        check_type("message_id_bytes", message_id_bytes, bytes, "what MessageId.serialize() returned")
+        check_type(
+            "message_id_bytes", message_id_bytes, bytes, "what MessageId.serialize() returned"
+        )
         if topic is not None:
             check_text("topic", topic)
         values = {"ledger": -1, "entry": -1, "partition": -1, "batch_index": -1, "batch_size": 0}
@@ -117,14 +142,20 @@ class MessageId:
             if not {"ledger", "entry"} <= seen:
                 raise ValueError
             made = MessageId(
-                values["partition"], values["ledger"], values["entry"], values["batch_index"], values["batch_size"], topic or ""
+                values["partition"],
+                values["ledger"],
+                values["entry"],
+                values["batch_index"],
+                values["batch_size"],
+                topic or "",
             )
             if first is not None:
                 made._chunks = ((first._ledger, first._entry), (made._ledger, made._entry))
             return made
         except (IndexError, ValueError, InvalidArgument):
             raise InvalidArgument(
-                f"message_id_bytes {shown(data)} are no serialized MessageId: pass what MessageId.serialize() returned"
+                f"message_id_bytes {shown(data)} are no serialized MessageId: pass what "
+                "MessageId.serialize() returned"
             ) from None
 
     def _key(self) -> tuple[int, int, int, int]:
@@ -168,7 +199,9 @@ def known_id(
     topic: str,
     chunks: tuple[tuple[int, int], ...] = (),
 ) -> MessageId:
-    """A ``MessageId`` of what the client knows itself: made for each message, so nothing is checked."""
+    """A ``MessageId`` of what the client knows itself: made for each message, so nothing is
+    checked.
+    """
     made = _new(MessageId)
     made._partition = partition
     made._ledger = ledger_id

@@ -1,4 +1,6 @@
-"""``Result``: what the callback of ``send_async`` gets, with the names and numbers of Apache Pulsar's clients."""
+"""``Result``: what the callback of ``send_async`` gets, with the names and numbers of Apache
+Pulsar's clients.
+"""
 
 from __future__ import annotations
 

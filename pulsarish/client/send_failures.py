@@ -1,4 +1,6 @@
-"""Failed sends that the program cannot see, because it gave no callback: counted, and written to the log."""
+"""Failed sends that the program cannot see, because it gave no callback: counted, and written to
+the log.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ _LOG_INTERVAL_SECONDS: Final = 1.0
 class SendFailures:
     """Count the failed sends of one producer that had no callback.
 
-    The first is logged at once, those after it together with their number, at most once in ``_LOG_INTERVAL_SECONDS``. ``add`` may be
-    called from any thread; the rest belongs to the loop.
+    The first is logged at once, those after it together with their number, at most once in
+    ``_LOG_INTERVAL_SECONDS``. ``add`` may be called from any thread; the rest belongs to the loop.
     """
 
     def __init__(self, topic: str, handoff: LoopBridge, alarms: Timers, clock: Clock) -> None:

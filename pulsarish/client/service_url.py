@@ -13,12 +13,17 @@ _SCHEME: Final = "pulsarish://"
 
 
 def parse_service_url(url: object) -> tuple[str, ...]:
-    """The ``host:port`` addresses of a service URL, in order. Raises ``InvalidConfiguration`` that shows the accepted form."""
+    """The ``host:port`` addresses of a service URL, in order.
+
+    Raises ``InvalidConfiguration`` that shows the accepted form.
+    """
     form = f"use {_SCHEME}host:{DEFAULT_PORT} or {_SCHEME}host1:{DEFAULT_PORT},host2:{DEFAULT_PORT}"
     if not isinstance(url, str):
         raise InvalidConfiguration(f"service_url is {url!r}, not a string; {form}")
     if url.startswith(("pulsar://", "pulsar+ssl://", "http://", "https://")):
-        raise InvalidConfiguration(f"service_url {url!r} is an address of Apache Pulsar's protocol or of HTTP; {form}")
+        raise InvalidConfiguration(
+            f"service_url {url!r} is an address of Apache Pulsar's protocol or of HTTP; {form}"
+        )
     if url.startswith("pulsarish+tls://"):
         raise UnsupportedFeature(f"service_url {url!r}: TLS is not supported yet; {form}")
     if not url.startswith(_SCHEME):
@@ -29,7 +34,9 @@ def parse_service_url(url: object) -> tuple[str, ...]:
         if not separator or (":" in host and not host.endswith("]")):
             host, port = part.strip(), str(DEFAULT_PORT)
         if not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 65_536:
-            raise InvalidConfiguration(f"service_url {url!r}: {part!r} is no host:port with a port of 1 to 65535; {form}")
+            raise InvalidConfiguration(
+                f"service_url {url!r}: {part!r} is no host:port with a port of 1 to 65535; {form}"
+            )
         address = f"{host}:{int(port)}"
         if address not in addresses:
             addresses.append(address)

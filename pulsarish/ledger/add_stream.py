@@ -18,7 +18,8 @@ from pulsarish.wire.bookie import decode_add_response, encode_add_encoded, encod
 
 __all__ = ["AddChunk", "AddHandler", "AddStream", "encode_chunk"]
 
-_JOIN_BELOW_BYTES = 4_096  # mean size of a part up to which one copy now costs less than many parts in three messages
+# mean size of a part up to which one copy now costs less than many parts in three messages
+_JOIN_BELOW_BYTES = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,30 +48,52 @@ class AddHandler(Protocol):
     """A ledger's side of the add streams that it uses."""
 
     def add_answered(self, member: str, first: int, last: int, code: int) -> None:
-        """Handle the answer of a bookie: entries ``first..last`` ended with this code; 0: stored and synced."""
+        """Handle the answer of a bookie: entries ``first..last`` ended with this code; 0: stored
+        and synced.
+        """
         ...
 
     def answers_done(self) -> None:
-        """Note that all answers of one message were handled, or that a crowded queue has room again.
+        """Note that all answers of one message were handled, or that a crowded queue has room
+        again.
 
-        A ledger that waits for room waits for this call or for ``member_failed``. Every event that gives a
-        queue room ends in one of the two.
+        A ledger that waits for room waits for this call or for ``member_failed``. Every event that
+        gives a queue room ends in one of the two.
         """
         ...
 
     def member_failed(self, member: str, reason: str) -> None:
-        """Handle the loss of the stream. This bookie never answers what is unanswered, and its queue is empty."""
+        """Handle the loss of the stream.
+
+        This bookie never answers what is unanswered, and its queue is empty.
+        """
         ...
 
 
 class AddStream(BookieStream):
     """Adds to one bookie.
 
-    ``recovery`` marks the adds as written by recovery: a fenced ledger accepts them. They have a lane of their own.
+    ``recovery`` marks the adds as written by recovery: a fenced ledger accepts them. They have a
+    lane of their own.
     """
 
-    def __init__(self, world: World, options: LedgerOptions, book: AddressBook, member: str, *, recovery: bool) -> None:
-        super().__init__(world, options, book, member, method="bookie.add", lane="recovery" if recovery else "add")
+    def __init__(
+        self,
+        world: World,
+        options: LedgerOptions,
+        book: AddressBook,
+        member: str,
+        *,
+        recovery: bool,
+    ) -> None:
+        super().__init__(
+            world,
+            options,
+            book,
+            member,
+            method="bookie.add",
+            lane="recovery" if recovery else "add",
+        )
         self._recovery = recovery
         self._handlers: dict[int, AddHandler] = {}
         self._queue: deque[AddChunk] = deque()
@@ -81,7 +104,9 @@ class AddStream(BookieStream):
 
     @property
     def backlog_bytes(self) -> int:
-        """The bytes that wait or are unanswered: the memory that a slow bookie costs this process."""
+        """The bytes that wait or are unanswered: the memory that a slow bookie costs this
+        process.
+        """
         return self._queued_bytes + self._out_bytes
 
     @property
@@ -97,7 +122,10 @@ class AddStream(BookieStream):
         self._handlers[ledger_id] = handler
 
     def detach(self, ledger_id: int) -> None:
-        """Drop a ledger's handler and what the ledger still has in the queue. Its answers are ignored from now on."""
+        """Drop a ledger's handler and what the ledger still has in the queue.
+
+        Its answers are ignored from now on.
+        """
         if self._handlers.pop(ledger_id, None) is not None:
             self.drop(ledger_id)
 
@@ -109,11 +137,15 @@ class AddStream(BookieStream):
             self._queue = kept
             self._queued_bytes = sum(chunk.size_bytes for chunk in kept)
             if was_crowded and not self.crowded:
-                # Call later, because the ledger that gives up its entries is in the middle of a change.
+                # Call later, because the ledger that gives up its entries is in the middle of a
+                # change.
                 asyncio.get_running_loop().call_soon(self._announce_room_contained)
 
     def push(self, chunk: AddChunk) -> str | None:
-        """Queue a chunk. Return why it was refused: the bookie is down, or so slow that its queue is full."""
+        """Queue a chunk.
+
+        Return why it was refused: the bookie is down, or so slow that its queue is full.
+        """
         if self.down or self._closed:
             return f"bookie {self.member} is not reachable"
         if self._queue and self.backlog_bytes + chunk.size_bytes > self._options.bookie_queue_bytes:
@@ -139,7 +171,13 @@ class AddStream(BookieStream):
         self._queued_bytes -= size_bytes
         self._out.append(size_bytes)
         self._out_bytes += size_bytes
-        return encode_add_encoded(self.member, recovery=self._recovery, size_fields=size_fields, parts=parts, size_bytes=size_bytes)
+        return encode_add_encoded(
+            self.member,
+            recovery=self._recovery,
+            size_fields=size_fields,
+            parts=parts,
+            size_bytes=size_bytes,
+        )
 
     def _presses(self) -> bool:
         return self._queued_bytes >= self._options.overlap_bytes

@@ -1,4 +1,6 @@
-"""The calls to a bookie that must never queue behind adds or catch-up reads: fencing, recovery reads, LAC."""
+"""The calls to a bookie that must never queue behind adds or catch-up reads: fencing, recovery
+reads, LAC.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,24 @@ from pulsarish.runtime.seams import CallFailed, StreamBroken, World
 from pulsarish.wire._pb import bookie_pb2 as pb
 from pulsarish.wire.framing import slice_records, split_records
 
-__all__ = ["BookieControl", "EntriesAnswer", "LacAnswer", "NoAnswer", "RecoveryAnswer", "TrashedLedger"]
+__all__ = [
+    "BookieControl",
+    "EntriesAnswer",
+    "LacAnswer",
+    "NoAnswer",
+    "RecoveryAnswer",
+    "TrashedLedger",
+]
 
 # Longer than the ordinary timeout: the bookie may have to delete the rows of many entries.
 _TRASH_MS: Final = 55_000
 
 
 class NoAnswer(Exception):
-    """No usable answer: the bookie is unreachable, silent, or sent something unreadable. It never means "no" (rule 6)."""
+    """No usable answer: the bookie is unreachable, silent, or sent something unreadable.
+
+    It never means "no" (rule 6).
+    """
 
 
 class TrashedLedger(NamedTuple):
@@ -37,7 +49,10 @@ class TrashedLedger(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LacAnswer:
-    """The LAC of one bookie. With ``code`` 0 the bookie has the ledger, and ``lac`` is the highest that it knows."""
+    """The LAC of one bookie.
+
+    With ``code`` 0 the bookie has the ledger, and ``lac`` is the highest that it knows.
+    """
 
     code: int
     message: str
@@ -48,8 +63,8 @@ class LacAnswer:
 class EntriesAnswer:
     """The entries that one bookie has.
 
-    With ``code`` 0 the answer covers the entries from the first requested one up to ``until``. Of these the
-    bookie has those in ``spans``, and no others.
+    With ``code`` 0 the answer covers the entries from the first requested one up to ``until``. Of
+    these the bookie has those in ``spans``, and no others.
     """
 
     code: int
@@ -60,7 +75,10 @@ class EntriesAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryAnswer:
-    """Records from the first requested one on, unchecked. ``code`` says why the next one did not come; 0: a limit ended the answer."""
+    """Records from the first requested one on, unchecked.
+
+    ``code`` says why the next one did not come; 0: a limit ended the answer.
+    """
 
     code: int
     message: str
@@ -79,53 +97,102 @@ class BookieControl:
         """Fence the ledger at one bookie. After an answer with code 0 the fence is durable."""
         request = pb.FenceRequest(instance_id=member, ledger=ledger_id)
         try:
-            answer = pb.FenceResponse.FromString(await self._call(member, "bookie.fence", request.SerializeToString()))
+            answer = pb.FenceResponse.FromString(
+                await self._call(member, "bookie.fence", request.SerializeToString())
+            )
         except DecodeError as error:
-            raise NoAnswer(f"bookie {member} answered a fence with bytes that cannot be read: {error}") from None
+            raise NoAnswer(
+                f"bookie {member} answered a fence with bytes that cannot be read: {error}"
+            ) from None
         return LacAnswer(answer.code, answer.message, answer.lac)
 
-    async def read_lac(self, member: str, ledger_id: int, *, after_lac: int = NO_ENTRY, wait_ms: int = 0) -> LacAnswer:
-        """Read the bookie's LAC. With ``wait_ms`` the bookie answers once its LAC is above ``after_lac`` or the time is up."""
-        request = pb.ReadLacRequest(instance_id=member, ledger=ledger_id, after_lac=after_lac, wait_ms=wait_ms)
+    async def read_lac(
+        self, member: str, ledger_id: int, *, after_lac: int = NO_ENTRY, wait_ms: int = 0
+    ) -> LacAnswer:
+        """Read the bookie's LAC.
+
+        With ``wait_ms`` the bookie answers once its LAC is above ``after_lac`` or the time is up.
+        """
+        request = pb.ReadLacRequest(
+            instance_id=member, ledger=ledger_id, after_lac=after_lac, wait_ms=wait_ms
+        )
         try:
-            data = await self._call(member, "bookie.read_lac", request.SerializeToString(), extra_ms=wait_ms)
+            data = await self._call(
+                member, "bookie.read_lac", request.SerializeToString(), extra_ms=wait_ms
+            )
             answer = pb.ReadLacResponse.FromString(data)
         except DecodeError as error:
-            raise NoAnswer(f"bookie {member} answered a LAC read with bytes that cannot be read: {error}") from None
+            raise NoAnswer(
+                f"bookie {member} answered a LAC read with bytes that cannot be read: {error}"
+            ) from None
         return LacAnswer(answer.code, answer.message, answer.lac)
 
-    async def write_lacs(self, member: str, ledger_ids: Sequence[int], lacs: Sequence[int]) -> list[int]:
+    async def write_lacs(
+        self, member: str, ledger_ids: Sequence[int], lacs: Sequence[int]
+    ) -> list[int]:
         """Send one bookie the LACs of many ledgers. Return a code for each."""
         request = pb.WriteLacsRequest(instance_id=member, ledgers=ledger_ids, lacs=lacs)
         try:
-            answer = pb.WriteLacsResponse.FromString(await self._call(member, "bookie.write_lacs", request.SerializeToString()))
+            answer = pb.WriteLacsResponse.FromString(
+                await self._call(member, "bookie.write_lacs", request.SerializeToString())
+            )
         except DecodeError as error:
-            raise NoAnswer(f"bookie {member} answered LACs with bytes that cannot be read: {error}") from None
+            raise NoAnswer(
+                f"bookie {member} answered LACs with bytes that cannot be read: {error}"
+            ) from None
         if len(answer.codes) != len(ledger_ids):
-            raise NoAnswer(f"bookie {member} answered {len(answer.codes)} of {len(ledger_ids)} LACs")
+            raise NoAnswer(
+                f"bookie {member} answered {len(answer.codes)} of {len(ledger_ids)} LACs"
+            )
         return list(answer.codes)
 
     async def list_ledgers(self, member: str, after: int) -> tuple[list[int], bool]:
-        """Return a page of the ledgers above ``after`` that one bookie holds, ascending, and whether there are more."""
+        """Return a page of the ledgers above ``after`` that one bookie holds, ascending, and
+        whether there are more.
+        """
         request = pb.ListLedgersRequest(instance_id=member, after=after)
         try:
-            answer = pb.ListLedgersResponse.FromString(await self._call(member, "bookie.list_ledgers", request.SerializeToString()))
+            answer = pb.ListLedgersResponse.FromString(
+                await self._call(member, "bookie.list_ledgers", request.SerializeToString())
+            )
         except DecodeError as error:
-            raise NoAnswer(f"bookie {member} answered a listing with bytes that cannot be read: {error}") from None
+            raise NoAnswer(
+                f"bookie {member} answered a listing with bytes that cannot be read: {error}"
+            ) from None
         if answer.code:
             raise NoAnswer(f"bookie {member} does not list its ledgers: {answer.message}")
         return list(answer.ledgers), answer.more
 
-    async def list_entries(self, member: str, ledger_id: int, first: int, last: int) -> EntriesAnswer:
-        """Ask which of these entries one bookie has by its index. The answer covers at least the first of them."""
-        request = pb.ListEntriesRequest(instance_id=member, ledger=ledger_id, first=first, last=last)
+    async def list_entries(
+        self, member: str, ledger_id: int, first: int, last: int
+    ) -> EntriesAnswer:
+        """Ask which of these entries one bookie has by its index.
+
+        The answer covers at least the first of them.
+        """
+        request = pb.ListEntriesRequest(
+            instance_id=member, ledger=ledger_id, first=first, last=last
+        )
         try:
-            answer = pb.ListEntriesResponse.FromString(await self._call(member, "bookie.list_entries", request.SerializeToString()))
+            answer = pb.ListEntriesResponse.FromString(
+                await self._call(member, "bookie.list_entries", request.SerializeToString())
+            )
         except DecodeError as error:
-            raise NoAnswer(f"bookie {member} answered a listing of entries with bytes that cannot be read: {error}") from None
+            raise NoAnswer(
+                f"bookie {member} answered a listing of entries with bytes that cannot be read: "
+                f"{error}"
+            ) from None
         if not answer.code and (len(answer.spans) % 2 or not first <= answer.until <= last):
-            raise NoAnswer(f"bookie {member} answered a listing of entries {first} to {last} that means nothing: up to {answer.until}")
-        return EntriesAnswer(answer.code, answer.message, list(zip(answer.spans[::2], answer.spans[1::2], strict=True)), answer.until)
+            raise NoAnswer(
+                f"bookie {member} answered a listing of entries {first} to {last} that means "
+                f"nothing: up to {answer.until}"
+            )
+        return EntriesAnswer(
+            answer.code,
+            answer.message,
+            list(zip(answer.spans[::2], answer.spans[1::2], strict=True)),
+            answer.until,
+        )
 
     async def clear_limbo(self, member: str, ledger_id: int, times: int) -> None:
         """Tell one bookie that it has all entries of a closed ledger that it should have.
@@ -137,55 +204,91 @@ class BookieControl:
         """
         request = pb.ClearLimboRequest(instance_id=member, ledger=ledger_id, times=times)
         try:
-            answer = pb.ClearLimboResponse.FromString(await self._call(member, "bookie.clear_limbo", request.SerializeToString()))
+            answer = pb.ClearLimboResponse.FromString(
+                await self._call(member, "bookie.clear_limbo", request.SerializeToString())
+            )
         except DecodeError as error:
-            raise NoAnswer(f"bookie {member} answered the end of a limbo with bytes that cannot be read: {error}") from None
+            raise NoAnswer(
+                f"bookie {member} answered the end of a limbo with bytes that cannot be read: "
+                f"{error}"
+            ) from None
         if answer.code:
             raise NoAnswer(f"bookie {member} does not end its limbo: {answer.message}")
 
     async def tree_seen(self, member: str) -> TreeState:
         """Return the newest metadata tree that one bookie has seen."""
         try:
-            answer = pb.StatusResponse.FromString(await self._call(member, "bookie.status", pb.StatusRequest().SerializeToString()))
+            answer = pb.StatusResponse.FromString(
+                await self._call(member, "bookie.status", pb.StatusRequest().SerializeToString())
+            )
         except DecodeError as error:
-            raise NoAnswer(f"bookie {member} answered a question for its status with bytes that cannot be read: {error}") from None
+            raise NoAnswer(
+                f"bookie {member} answered a question for its status with bytes that cannot be "
+                f"read: {error}"
+            ) from None
         return TreeState(*answer.seen) if len(answer.seen) == len(NOTHING_SEEN) else NOTHING_SEEN
 
     async def list_trash(self, member: str, after: int) -> tuple[list[TrashedLedger], bool]:
-        """Return a page of the ledgers above ``after`` in the trash of one bookie, ascending, and whether there are more."""
+        """Return a page of the ledgers above ``after`` in the trash of one bookie, ascending, and
+        whether there are more.
+        """
         request = pb.ListTrashRequest(instance_id=member, after=after)
         try:
-            data = await self._call(member, "bookie.list_trash", request.SerializeToString(), extra_ms=_TRASH_MS)
+            data = await self._call(
+                member, "bookie.list_trash", request.SerializeToString(), extra_ms=_TRASH_MS
+            )
             answer = pb.ListTrashResponse.FromString(data)
         except DecodeError as error:
-            raise NoAnswer(f"bookie {member} answered a listing of its trash with bytes that cannot be read: {error}") from None
+            raise NoAnswer(
+                f"bookie {member} answered a listing of its trash with bytes that cannot be read: "
+                f"{error}"
+            ) from None
         if answer.code:
             raise NoAnswer(f"bookie {member} does not list its trash: {answer.message}")
         rows = zip(answer.ledgers, answer.since_ms, answer.size_bytes, strict=True)
         return [TrashedLedger(*row) for row in rows], answer.more
 
-    async def change_trash(self, member: str, ledger_ids: Sequence[int], *, restore: bool) -> list[int]:
-        """Restore ledgers from the trash of one bookie, or delete them there for good. Return the ledgers that were changed."""
+    async def change_trash(
+        self, member: str, ledger_ids: Sequence[int], *, restore: bool
+    ) -> list[int]:
+        """Restore ledgers from the trash of one bookie, or delete them there for good.
+
+        Return the ledgers that were changed.
+        """
         request = pb.ChangeTrashRequest(instance_id=member, restore=restore, ledgers=ledger_ids)
         try:
-            data = await self._call(member, "bookie.change_trash", request.SerializeToString(), extra_ms=_TRASH_MS)
+            data = await self._call(
+                member, "bookie.change_trash", request.SerializeToString(), extra_ms=_TRASH_MS
+            )
             answer = pb.ChangeTrashResponse.FromString(data)
         except DecodeError as error:
-            raise NoAnswer(f"bookie {member} answered a change of its trash with bytes that cannot be read: {error}") from None
+            raise NoAnswer(
+                f"bookie {member} answered a change of its trash with bytes that cannot be read: "
+                f"{error}"
+            ) from None
         if answer.code:
             raise NoAnswer(f"bookie {member} does not change its trash: {answer.message}")
         return list(answer.ledgers)
 
-    async def recovery_read(self, member: str, ledger_id: int, first: int, last: int, max_bytes: int) -> RecoveryAnswer:
-        """Fence the ledger, then read. A "no such entry" in the answer stays true for every add except recovery's (rule 6)."""
-        request = pb.RecoveryReadRequest(instance_id=member, ledger=ledger_id, first=first, last=last, max_bytes=max_bytes)
+    async def recovery_read(
+        self, member: str, ledger_id: int, first: int, last: int, max_bytes: int
+    ) -> RecoveryAnswer:
+        """Fence the ledger, then read.
+
+        A "no such entry" in the answer stays true for every add except recovery's (rule 6).
+        """
+        request = pb.RecoveryReadRequest(
+            instance_id=member, ledger=ledger_id, first=first, last=last, max_bytes=max_bytes
+        )
         data = await self._call(member, "bookie.recovery_read", request.SerializeToString())
         try:
             head, body = split_records(data)
             answer = pb.RecoveryReadResponse.FromString(head)
             return RecoveryAnswer(answer.code, answer.message, slice_records(body, answer.sizes))
         except (DecodeError, ChecksumError) as error:
-            raise NoAnswer(f"bookie {member} answered a recovery read with bytes that cannot be read: {error}") from None
+            raise NoAnswer(
+                f"bookie {member} answered a recovery read with bytes that cannot be read: {error}"
+            ) from None
 
     async def _call(self, member: str, method: str, request: bytes, *, extra_ms: int = 0) -> bytes:
         address = self._book.get(member)

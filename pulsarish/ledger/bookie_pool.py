@@ -1,4 +1,6 @@
-"""All streams of one process to bookies, made on first use, and the one timer that detects silent bookies."""
+"""All streams of one process to bookies, made on first use, and the one timer that detects silent
+bookies.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ __all__ = ["BookiePool"]
 class BookiePool:
     """Streams by bookie instance.
 
-    A bookie that is not registered and not in use is forgotten: at once when its stream has ended, otherwise
-    after ``quarantine_ms``, because another instance at the same address may have taken the connection.
+    A bookie that is not registered and not in use is forgotten: at once when its stream has ended,
+    otherwise after ``quarantine_ms``, because another instance at the same address may have taken
+    the connection.
     """
 
     def __init__(self, world: World, options: LedgerOptions, bookies: Bookies) -> None:
@@ -38,7 +41,9 @@ class BookiePool:
 
     async def start(self) -> None:
         await self.bookies.start()
-        _ = self._world.tasks.spawn(self._tick(), name="bookie-streams", critical=Critical.LEDGER_TIMEOUTS)
+        _ = self._world.tasks.spawn(
+            self._tick(), name="bookie-streams", critical=Critical.LEDGER_TIMEOUTS
+        )
 
     def each_tick(self, callback: Callable[[], None], wanted: Callable[[], bool]) -> None:
         """Call back every ``check_interval_ms`` while there is a stream or ``wanted`` is true.
@@ -55,24 +60,34 @@ class BookiePool:
         streams = self._recoveries if recovery else self._adds
         stream = streams.get(member)
         if stream is None:
-            stream = streams[member] = AddStream(self._world, self._options, self.bookies.book, member, recovery=recovery)
+            stream = streams[member] = AddStream(
+                self._world, self._options, self.bookies.book, member, recovery=recovery
+            )
             self.wake()
         return stream
 
     def reader(self, member: str) -> ReadStream:
         stream = self._reads.get(member)
         if stream is None:
-            stream = self._reads[member] = ReadStream(self._world, self._options, self.bookies.book, member)
+            stream = self._reads[member] = ReadStream(
+                self._world, self._options, self.bookies.book, member
+            )
             self.wake()
         return stream
 
     def usable(self, member: str) -> bool:
-        """Whether adds may be sent to this bookie now: it is healthy and does not refuse connections."""
+        """Whether adds may be sent to this bookie now: it is healthy and does not refuse
+        connections.
+        """
         stream = self._adds.get(member)
         return self.bookies.healthy(member) and (stream is None or not stream.down)
 
     def backlog_bytes(self) -> int:
-        return sum(stream.backlog_bytes for streams in (self._adds, self._recoveries) for stream in streams.values())
+        return sum(
+            stream.backlog_bytes
+            for streams in (self._adds, self._recoveries)
+            for stream in streams.values()
+        )
 
     def close(self) -> None:
         self._closed = True
@@ -89,7 +104,12 @@ class BookiePool:
         clock = self._world.clock
         before = clock.monotonic()
         while not self._closed:
-            if not (self._adds or self._recoveries or self._reads or any(wanted() for _, wanted in self._ticked)):
+            if not (
+                self._adds
+                or self._recoveries
+                or self._reads
+                or any(wanted() for _, wanted in self._ticked)
+            ):
                 # A process that uses no ledger sets no timer.
                 self._wake.clear()
                 await self._wake.wait()
@@ -98,7 +118,10 @@ class BookiePool:
             await clock.sleep(interval)
             now = clock.monotonic()
             # After this process itself was stopped, silence does not prove that the bookies failed.
-            stood_still = now - before > interval + min(self._options.add_timeout_ms, self._options.read_timeout_ms) / 2000
+            stood_still = (
+                now - before
+                > interval + min(self._options.add_timeout_ms, self._options.read_timeout_ms) / 2000
+            )
             before = now
             for stream in self._streams():
                 if stood_still:
@@ -114,7 +137,9 @@ class BookiePool:
 
     def _forget(self) -> None:
         for streams in (self._adds, self._recoveries, self._reads):
-            for member in [member for member, stream in streams.items() if self._forgettable(stream)]:
+            for member in [
+                member for member, stream in streams.items() if self._forgettable(stream)
+            ]:
                 streams.pop(member).close()
 
     def _forgettable(self, stream: BookieStream) -> bool:

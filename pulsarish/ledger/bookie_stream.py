@@ -1,12 +1,16 @@
-"""The life of one stream to one bookie, whatever it carries: connect, send, receive answers, detect silence, break off, back off.
+"""The life of one stream to one bookie, whatever it carries: connect, send, receive answers, detect
+silence, break off, back off.
 
 Promises:
-* At most ``unanswered_messages_max`` messages are unanswered. What waits meanwhile is joined into the next message. A subclass may
-  say that little waits. Then the stream waits for one answer first: that costs a round trip and saves both sides a message.
-* One reader task and one writer task own the stream. Neither ``send`` nor ``receive`` ever has a timeout. ``tick`` detects silence from
-  outside, and ``abort`` ends it.
-* When the stream is lost, for any reason, ``_lost`` is called once. The subclass then fails everything that is unanswered or waits.
-* Nothing is tried again before its back-off has passed. Meanwhile the bookie is ``down``, and a sender gets this answer at once.
+* At most ``unanswered_messages_max`` messages are unanswered. What waits meanwhile is joined into
+  the next message. A subclass may say that little waits. Then the stream waits for one answer
+  first: that costs a round trip and saves both sides a message.
+* One reader task and one writer task own the stream. Neither ``send`` nor ``receive`` ever has a
+  timeout. ``tick`` detects silence from outside, and ``abort`` ends it.
+* When the stream is lost, for any reason, ``_lost`` is called once. The subclass then fails
+  everything that is unanswered or waits.
+* Nothing is tried again before its back-off has passed. Meanwhile the bookie is ``down``, and a
+  sender gets this answer at once.
 """
 
 from __future__ import annotations
@@ -38,7 +42,10 @@ class StreamWorld(Protocol):
 
 
 class AddressBook:
-    """The address of each bookie instance, as last registered. The watcher of the registrations fills it."""
+    """The address of each bookie instance, as last registered.
+
+    The watcher of the registrations fills it.
+    """
 
     def __init__(self) -> None:
         self._addresses: dict[str, str] = {}
@@ -54,9 +61,21 @@ class AddressBook:
 
 
 class BookieStream:
-    """Base of the add stream and the read stream. ``method`` and ``lane`` are those of the ``ClientConnections`` seam."""
+    """Base of the add stream and the read stream.
 
-    def __init__(self, world: StreamWorld, options: LedgerOptions, book: AddressBook, member: str, *, method: str, lane: str) -> None:
+    ``method`` and ``lane`` are those of the ``ClientConnections`` seam.
+    """
+
+    def __init__(
+        self,
+        world: StreamWorld,
+        options: LedgerOptions,
+        book: AddressBook,
+        member: str,
+        *,
+        method: str,
+        lane: str,
+    ) -> None:
         self.member = member
         self._world = world
         self._clock = world.clock
@@ -87,7 +106,10 @@ class BookieStream:
         return True
 
     def _heard(self, data: bytes) -> int:
-        """Decode a message and act on it. Return how many messages of this stream are answered by now."""
+        """Decode a message and act on it.
+
+        Return how many messages of this stream are answered by now.
+        """
         raise NotImplementedError
 
     def _lost(self, reason: str) -> None:
@@ -99,7 +121,11 @@ class BookieStream:
     @property
     def down(self) -> bool:
         """Whether the bookie broke off or refused so recently that it is not tried again yet."""
-        return self._stream is None and not self._connecting and self._clock.monotonic() < self._down_until
+        return (
+            self._stream is None
+            and not self._connecting
+            and self._clock.monotonic() < self._down_until
+        )
 
     @property
     def connected(self) -> bool:
@@ -112,7 +138,9 @@ class BookieStream:
 
     @property
     def silent_ms(self) -> float:
-        """Return the milliseconds since the bookie last answered, or since the stream was connected."""
+        """Return the milliseconds since the bookie last answered, or since the stream was
+        connected.
+        """
         return (self._clock.monotonic() - self._last_heard) * 1000
 
     @property
@@ -126,7 +154,9 @@ class BookieStream:
         elif not self._connecting and not self._closed:
             self._connecting = True
             self._waiting_since = self._clock.monotonic()
-            _ = self._world.tasks.spawn(self._run(), name=f"{self._method}-{self.member}", scope=self.scope)
+            _ = self._world.tasks.spawn(
+                self._run(), name=f"{self._method}-{self.member}", scope=self.scope
+            )
 
     async def _run(self) -> None:
         address = self._book.get(self.member)
@@ -146,7 +176,11 @@ class BookieStream:
         self._signal = asyncio.Event()
         self._sent_count = self._answered_count = 0
         self._last_heard = self._clock.monotonic()
-        _ = self._world.tasks.spawn(self._send(stream, self._signal), name=f"{self._method}-send-{self.member}", scope=self.scope)
+        _ = self._world.tasks.spawn(
+            self._send(stream, self._signal),
+            name=f"{self._method}-send-{self.member}",
+            scope=self.scope,
+        )
         reason = await self._receive(stream)
         if stream is self._stream:
             self._over(reason)
@@ -208,8 +242,13 @@ class BookieStream:
             stream.abort(reason)
 
     def _failed(self, error: BaseException) -> None:
-        """Handle the failure of a connection task. What is unanswered or waits fails; the next sender connects again."""
-        reason = f"the connection to bookie {self.member} failed here: {type(error).__name__}: {error}"
+        """Handle the failure of a connection task.
+
+        What is unanswered or waits fails; the next sender connects again.
+        """
+        reason = (
+            f"the connection to bookie {self.member} failed here: {type(error).__name__}: {error}"
+        )
         if self._stream is not None:
             self.break_off(reason)
         else:

@@ -1,4 +1,6 @@
-"""The bookies of the cluster: a copy of their registrations, kept by watches, and which of them failed lately."""
+"""The bookies of the cluster: a copy of their registrations, kept by watches, and which of them
+failed lately.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from pulsarish.wire.json_record import decode_record
 __all__ = ["Bookies"]
 
 _RETRY_SECONDS = 0.2
-# Addresses of unregistered bookies are kept for reads and fencing: a bookie without metadata continues to serve (rule 19).
+# Addresses of unregistered bookies are kept for reads and fencing: a bookie without metadata
+# continues to serve (rule 19).
 _REMEMBERED_MAX = 1_000
 
 _log = get_logger("bookies")
@@ -34,7 +37,8 @@ class Bookies:
         self._world = world
         self._options = options
         self._records = records
-        self._registered: dict[str, BookieRegistration] = {}  # by instance id, in the order of the bookies' ids
+        # by instance id, in the order of the bookies' ids
+        self._registered: dict[str, BookieRegistration] = {}
         self._remembered: dict[str, BookieRegistration] = {}
         self._quarantine: dict[str, float] = {}  # until when
         self._dirty = asyncio.Event()
@@ -43,9 +47,14 @@ class Bookies:
         self.version = 0  # grows with each change seen
 
     async def start(self) -> None:
-        """Watch the registrations from now on. Return once they have been read for the first time."""
+        """Watch the registrations from now on.
+
+        Return once they have been read for the first time.
+        """
         self._records.listen(self._session_changed)
-        _ = run_in_background(self._world.tasks, self._world.clock, "bookie-registrations", self._watch)
+        _ = run_in_background(
+            self._world.tasks, self._world.clock, "bookie-registrations", self._watch
+        )
         await self._loaded.wait()
 
     def close(self) -> None:
@@ -62,7 +71,10 @@ class Bookies:
         return list(self._registered)
 
     def may_lack(self, member: str, ledger_id: int) -> bool:
-        """Whether a registered bookie reports that it may have lost entries of a ledger. Its "no such entry" does not count then."""
+        """Whether a registered bookie reports that it may have lost entries of a ledger.
+
+        Its "no such entry" does not count then.
+        """
         row = self._registered.get(member)
         return row is not None and ledger_id < row.limbo_below_ledger
 
@@ -72,17 +84,36 @@ class Bookies:
         return 0 if row is None else row.limbo_times
 
     def in_limbo(self) -> dict[str, int]:
-        """The registered bookies that are in limbo for any ledger, in the order of their ids, and how often each has entered it."""
-        return {member: row.limbo_times for member, row in self._registered.items() if row.limbo_below_ledger}
+        """The registered bookies that are in limbo for any ledger, in the order of their ids, and
+        how often each has entered it.
+        """
+        return {
+            member: row.limbo_times
+            for member, row in self._registered.items()
+            if row.limbo_below_ledger
+        }
 
     def candidates(self) -> list[Candidate]:
         """The writable bookies, in the order of their ids."""
-        return [self._candidate(member, row) for member, row in self._registered.items() if not row.read_only]
+        return [
+            self._candidate(member, row)
+            for member, row in self._registered.items()
+            if not row.read_only
+        ]
 
     def describe(self, members: Sequence[str]) -> list[Candidate]:
-        """Describe where these members are, as far as is known. An unknown member counts as alone on its host."""
-        rows = [(member, self._registered.get(member) or self._remembered.get(member)) for member in members]
-        return [Candidate(member, f"unknown:{member}") if row is None else self._candidate(member, row) for member, row in rows]
+        """Describe where these members are, as far as is known.
+
+        An unknown member counts as alone on its host.
+        """
+        rows = [
+            (member, self._registered.get(member) or self._remembered.get(member))
+            for member in members
+        ]
+        return [
+            Candidate(member, f"unknown:{member}") if row is None else self._candidate(member, row)
+            for member, row in rows
+        ]
 
     def name_of(self, member: str) -> str:
         """The bookie's id, as far as it is known; otherwise the instance id itself."""
@@ -96,16 +127,31 @@ class Bookies:
 
     def read_only_reasons(self) -> list[str]:
         """The reasons that registered bookies give for being read-only."""
-        return [f"{row.bookie_id}: {row.read_only_reason}" for row in self._registered.values() if row.read_only and row.read_only_reason]
+        return [
+            f"{row.bookie_id}: {row.read_only_reason}"
+            for row in self._registered.values()
+            if row.read_only and row.read_only_reason
+        ]
 
     def shortage(self, ack_quorum: int) -> str:
-        """Say why no ledger that needs ``ack_quorum`` bookies can be created; empty when one can."""
+        """Say why no ledger that needs ``ack_quorum`` bookies can be created; empty when one
+        can.
+        """
         count = len(self.candidates())
-        return "" if count >= ack_quorum else why_too_few(count, ack_quorum, self.down_count(), self.read_only_reasons())
+        return (
+            ""
+            if count >= ack_quorum
+            else why_too_few(count, ack_quorum, self.down_count(), self.read_only_reasons())
+        )
 
     def quarantine(self, member: str) -> None:
-        """Note that a bookie failed. It is chosen last for ``quarantine_ms``, or until it registers again."""
-        self._quarantine[member] = self._world.clock.monotonic() + self._options.quarantine_ms / 1000
+        """Note that a bookie failed.
+
+        It is chosen last for ``quarantine_ms``, or until it registers again.
+        """
+        self._quarantine[member] = (
+            self._world.clock.monotonic() + self._options.quarantine_ms / 1000
+        )
 
     def healthy(self, member: str) -> bool:
         """Whether the bookie is registered as writable and not in quarantine."""
@@ -117,7 +163,9 @@ class Bookies:
         if until is not None and until <= self._world.clock.monotonic():
             del self._quarantine[member]
             until = None
-        return Candidate(member, row.host or row.address.rpartition(":")[0], row.rack, until is None)
+        return Candidate(
+            member, row.host or row.address.rpartition(":")[0], row.rack, until is None
+        )
 
     # -- watching
 
@@ -138,7 +186,8 @@ class Bookies:
             try:
                 self._take(await self._read())
             except (MetadataUnavailable, Conflict):
-                # The store is unreachable or its root does not exist yet. What was known stays, and is read again.
+                # The store is unreachable or its root does not exist yet. What was known stays, and
+                # is read again.
                 self._dirty.set()
                 await self._world.clock.sleep(_RETRY_SECONDS)
             else:
@@ -171,8 +220,9 @@ class Bookies:
         registered: dict[str, BookieRegistration] = {}
         for row, created in rows:
             if created < newest[row.address]:
-                # Another instance listens at the address now. The bookie is gone, though its session has not ended yet.
-                # If both counted, one machine would get two copies of an entry.
+                # Another instance listens at the address now. The bookie is gone, though its
+                # session has not ended yet. If both counted, one machine would get two copies of an
+                # entry.
                 continue
             registered[row.instance_id] = row
             before = self._remembered.pop(row.instance_id, None)

@@ -1,6 +1,7 @@
 """The interface of the ledger layer: create, open, delete.
 
-A process has one ``LedgerClient``. All ledgers share its streams to bookies. Its timer notices silent bookies and replaces members.
+A process has one ``LedgerClient``. All ledgers share its streams to bookies. Its timer notices
+silent bookies and replaces members.
 """
 
 from __future__ import annotations
@@ -28,8 +29,22 @@ from pulsarish.ledger.writer import LedgerWriter, WriterListener
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import UnderReplicated
 from pulsarish.metadata.tree_age import TreeAge
-from pulsarish.model.errors import AlreadyClosed, EntryUnknown, InvalidArgument, NoSuchLedger, NotAllowed, PulsarishError, ServiceNotReady
-from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, Segment, check_quorums
+from pulsarish.model.errors import (
+    AlreadyClosed,
+    EntryUnknown,
+    InvalidArgument,
+    NoSuchLedger,
+    NotAllowed,
+    PulsarishError,
+    ServiceNotReady,
+)
+from pulsarish.model.ledger_metadata import (
+    LedgerMetadata,
+    LedgerPurpose,
+    LedgerState,
+    Segment,
+    check_quorums,
+)
 from pulsarish.model.quorums import weak_quorum
 from pulsarish.runtime.containment import Scope, ScopeKind, run_in_background
 from pulsarish.runtime.log import get_logger
@@ -53,12 +68,21 @@ class LedgerClient:
         on_warning: called with the text of a setting that is accepted but risky.
     """
 
-    def __init__(self, world: World, options: LedgerOptions, *, on_warning: Callable[[str], None] = _log_warning) -> None:
+    def __init__(
+        self,
+        world: World,
+        options: LedgerOptions,
+        *,
+        on_warning: Callable[[str], None] = _log_warning,
+    ) -> None:
         self._world = world
         self._options = options
         self._on_warning = on_warning
         self.age = TreeAge(Records(world.metadata, world.clock, world.random), world.clock)
-        """The age of the metadata, watched from ``start`` on. Nothing that outlives a session is written to an older tree."""
+        """The age of the metadata, watched from ``start`` on.
+
+        Nothing that outlives a session is written to an older tree.
+        """
         self._records = Records(world.metadata, world.clock, world.random, guard=self.age)
         self._store = LedgerStore(self._records, world.clock)
         self._ids = LedgerIdAllocator(self._records, options.ledger_id_block)
@@ -72,7 +96,10 @@ class LedgerClient:
         self._closed = False
 
     async def start(self) -> None:
-        """Watch the bookies' registrations and the age of the metadata. Return once both are known."""
+        """Watch the bookies' registrations and the age of the metadata.
+
+        Return once both are known.
+        """
         watch = partial(self.age.watch, self._options.metadata_check_interval_ms / 1000)
         _ = run_in_background(self._world.tasks, self._world.clock, "metadata-age", watch)
         await self._pool.start()
@@ -90,14 +117,18 @@ class LedgerClient:
         above: int = -1,
         commit: Callable[[int, Sequence[Op]], Awaitable[None]] | None = None,
     ) -> LedgerWriter:
-        """Create a ledger on as many members as are writable, never fewer than ``ack_quorum`` (rule 3).
+        """Create a ledger on as many members as are writable, never fewer than ``ack_quorum`` (rule
+        3).
 
         Args:
-            above: the new id is greater than this. So ids grow along a topic's chain, whichever broker created the ledgers.
-            commit: called with the ledger's id and the operations that create its record. It commits them
-                together with the record that refers to the ledger. Its errors are raised.
+            above: the new id is greater than this. So ids grow along a topic's chain, whichever
+                broker created the ledgers.
+            commit: called with the ledger's id and the operations that create its record. It
+                commits them together with the record that refers to the ledger. Its errors are
+                raised.
 
-        Raises ``InvalidArgument`` (rule 1), ``NotEnoughBookies``, ``MetadataUnavailable`` (a ledger without a reference may stay behind).
+        Raises ``InvalidArgument`` (rule 1), ``NotEnoughBookies``, ``MetadataUnavailable`` (a ledger
+        without a reference may stay behind).
         """
         self._check_open()
         check_quorums(ensemble_size, write_quorum, ack_quorum)
@@ -130,7 +161,9 @@ class LedgerClient:
             try:
                 version = await self._store.store(metadata, None)
             except Conflict as conflict:
-                raise ServiceNotReady(f"the id {ledger_id} of a new ledger is in use: {conflict}") from conflict
+                raise ServiceNotReady(
+                    f"the id {ledger_id} of a new ledger is in use: {conflict}"
+                ) from conflict
         self._check_open()
         writer = LedgerWriter(
             self._world,
@@ -146,16 +179,22 @@ class LedgerClient:
         return writer
 
     async def open(self, ledger_id: int) -> LedgerReader:
-        """Open a closed ledger for reading. A ledger that is not closed is recovered first, which decides its end.
+        """Open a closed ledger for reading.
 
-        A writer that still writes the ledger is fenced. Raises ``NoSuchLedger``, ``MetadataUnavailable``, and the retryable
-        ``NotEnoughBookies`` or ``ServiceNotReady`` when the end cannot be decided now.
+        A ledger that is not closed is recovered first, which decides its end.
+
+        A writer that still writes the ledger is fenced. Raises ``NoSuchLedger``,
+        ``MetadataUnavailable``, and the retryable ``NotEnoughBookies`` or ``ServiceNotReady`` when
+        the end cannot be decided now.
         """
         self._check_open()
         return self._reader(await self._recovered(ledger_id))
 
     async def open_no_recovery(self, ledger_id: int) -> LedgerReader:
-        """Read a ledger that may be open, up to its LAC. Raises ``NoSuchLedger``, ``MetadataUnavailable``, ``NotEnoughBookies``."""
+        """Read a ledger that may be open, up to its LAC.
+
+        Raises ``NoSuchLedger``, ``MetadataUnavailable``, ``NotEnoughBookies``.
+        """
         self._check_open()
         found = await self._store.read_newest(ledger_id)
         if found is None:
@@ -170,14 +209,19 @@ class LedgerClient:
         return self._pool.control
 
     def reader_of(self, writer: LedgerWriter) -> LedgerReader:
-        """Return a reader of a ledger that this process writes. It knows the writer's last confirmed entry without a request."""
-        return LedgerReader(self._world, self._options, self._pool, self._store, writer.metadata, writer)
+        """Return a reader of a ledger that this process writes.
+
+        It knows the writer's last confirmed entry without a request.
+        """
+        return LedgerReader(
+            self._world, self._options, self._pool, self._store, writer.metadata, writer
+        )
 
     async def delete(self, ledger_id: int) -> None:
         """Delete a ledger's metadata. The bookies find out later and delete the entries.
 
-        A ledger that may be open is fenced first, so that nothing more is confirmed in it. A missing ledger is not an error.
-        Raises as ``open`` does.
+        A ledger that may be open is fenced first, so that nothing more is confirmed in it. A
+        missing ledger is not an error. Raises as ``open`` does.
         """
         self._check_open()
         for _ in range(_DELETE_ATTEMPTS_MAX):
@@ -188,7 +232,9 @@ class LedgerClient:
             metadata, version = found
             try:
                 if metadata.state is not LedgerState.CLOSED:
-                    metadata, version = await Recovery(self._world, self._options, self._pool, self._store, ledger_id).fence()
+                    metadata, version = await Recovery(
+                        self._world, self._options, self._pool, self._store, ledger_id
+                    ).fence()
                 await self._store.delete(ledger_id, version)
             except (Conflict, NoSuchLedger):
                 continue
@@ -198,14 +244,16 @@ class LedgerClient:
     async def recover_without(self, ledger_id: int, given_up: Sequence[str]) -> LedgerMetadata:
         """Close a ledger whose end cannot be decided because bookies are gone for good.
 
-        When a bookie in ``given_up`` does not answer, it counts as holding no entry of the ledger. Entries after
-        the decided end that only these bookies held are lost. The ledger's record keeps their names.
+        When a bookie in ``given_up`` does not answer, it counts as holding no entry of the ledger.
+        Entries after the decided end that only these bookies held are lost. The ledger's record
+        keeps their names.
 
         Args:
             given_up: instance ids of the bookies that the operator gives up.
 
-        Raises ``InvalidArgument`` for a ledger that is closed and for names that are not members of its last segment, ``NotAllowed`` for
-        a bookie that is registered, and the errors of ``open``.
+        Raises ``InvalidArgument`` for a ledger that is closed and for names that are not members of
+        its last segment, ``NotAllowed`` for a bookie that is registered, and the errors of
+        ``open``.
         """
         self._check_open()
         found = await self._store.read_newest(ledger_id)
@@ -213,25 +261,38 @@ class LedgerClient:
             raise NoSuchLedger(f"ledger {ledger_id} does not exist")
         metadata = found[0]
         if metadata.state is LedgerState.CLOSED:
-            raise InvalidArgument(f"ledger {ledger_id} is closed, with {metadata.last_entry + 1} entries: there is nothing to recover")
+            raise InvalidArgument(
+                f"ledger {ledger_id} is closed, with {metadata.last_entry + 1} entries: there is "
+                "nothing to recover"
+            )
         members = metadata.last_segment.members
         strange = [bookie for bookie in given_up if bookie not in members]
         if strange or not given_up:
-            raise InvalidArgument(f"name bookies to give up of those that ledger {ledger_id} is written to: {', '.join(members)}")
+            raise InvalidArgument(
+                f"name bookies to give up of those that ledger {ledger_id} is written to: "
+                f"{', '.join(members)}"
+            )
         there = sorted(set(given_up) & set(self.bookies.members()))
         if there:
-            raise NotAllowed(f"{', '.join(there)} is registered: it will answer, or is stopped before it is given up")
+            raise NotAllowed(
+                f"{', '.join(there)} is registered: it will answer, or is stopped before it is "
+                "given up"
+            )
         _log.warning("an operator gives up bookies of a ledger", ledger=ledger_id, bookies=given_up)
         while (running := self._recoveries.get(ledger_id)) is not None:
-            with suppress(PulsarishError):  # its end could not be decided, which is why the operator gives up bookies
+            # its end could not be decided, which is why the operator gives up bookies
+            with suppress(PulsarishError):
                 await asyncio.shield(running)
         return await asyncio.shield(self._begin_recovery(ledger_id, given_up))
 
-    async def check_lost(self, ledger_id: int, first: int, last: int, given_up: Sequence[str]) -> None:
-        """Return only if no entry from ``first`` to ``last`` of a closed ledger can be read any more.
+    async def check_lost(
+        self, ledger_id: int, first: int, last: int, given_up: Sequence[str]
+    ) -> None:
+        """Return only if no entry from ``first`` to ``last`` of a closed ledger can be read any
+        more.
 
-        That is: no bookie of their write sets has them, or the ledger's own record is gone. The bookies in
-        ``given_up`` (instance ids) need not answer. Raises as ``loss_proof.check_lost``.
+        That is: no bookie of their write sets has them, or the ledger's own record is gone. The
+        bookies in ``given_up`` (instance ids) need not answer. Raises as ``loss_proof.check_lost``.
         """
         self._check_open()
         found = await self._store.read_newest(ledger_id)
@@ -239,15 +300,26 @@ class LedgerClient:
             await check_lost(self._pool, found[0], first, last, given_up)
 
     async def metadata(self, ledger_id: int) -> LedgerMetadata | None:
-        """Return the ledger's record; ``None`` when there is none. Raises ``MetadataUnavailable``."""
+        """Return the ledger's record; ``None`` when there is none.
+
+        Raises ``MetadataUnavailable``.
+        """
         found = await self._store.read(ledger_id)
         return None if found is None else found[0]
 
     async def under_replicated(self, ledger_ids: Sequence[int]) -> list[UnderReplicated]:
-        """Return the records of those ledgers that are under-replicated. Raises ``MetadataUnavailable``, ``CorruptData``."""
+        """Return the records of those ledgers that are under-replicated.
+
+        Raises ``MetadataUnavailable``, ``CorruptData``.
+        """
         return await self._store.under_replicated(ledger_ids)
 
-    def repair(self, state_of: Callable[[str], MemberState], pace: Callable[[int], Awaitable[None]], batch_bytes: int) -> LedgerRepair:
+    def repair(
+        self,
+        state_of: Callable[[str], MemberState],
+        pace: Callable[[int], Awaitable[None]],
+        batch_bytes: int,
+    ) -> LedgerRepair:
         """Return the object that repairs under-replicated ledgers.
 
         Args:
@@ -256,15 +328,28 @@ class LedgerClient:
             batch_bytes: the size of a batch, at most about this.
         """
         return LedgerRepair(
-            self._world, self._options, self._pool, self._store, self._recovered, state_of=state_of, pace=pace, batch_bytes=batch_bytes
+            self._world,
+            self._options,
+            self._pool,
+            self._store,
+            self._recovered,
+            state_of=state_of,
+            pace=pace,
+            batch_bytes=batch_bytes,
         )
 
-    async def find_missing_copies(self, metadata: LedgerMetadata, members: Sequence[str]) -> MissingCopies:
-        """Find which of these members of a closed ledger miss entries of it, by the bookies' own lists of what they hold."""
+    async def find_missing_copies(
+        self, metadata: LedgerMetadata, members: Sequence[str]
+    ) -> MissingCopies:
+        """Find which of these members of a closed ledger miss entries of it, by the bookies' own
+        lists of what they hold.
+        """
         return await find_missing_copies(self._pool, metadata, members)
 
     async def in_limbo(self, ledger_id: int, members: Sequence[str]) -> list[str]:
-        """Return which of these registered bookies answer that they may have lost entries of a ledger."""
+        """Return which of these registered bookies answer that they may have lost entries of a
+        ledger.
+        """
         doubtful = [member for member in members if self.bookies.may_lack(member, ledger_id)]
         found: list[str] = []
         for member in doubtful:
@@ -276,12 +361,20 @@ class LedgerClient:
                 found.append(member)
         return found
 
-    async def publish_found(self, ledger_id: int, members: Sequence[str], *, below_policy: bool) -> bool:
-        """Record the missing copies that an audit found. Return whether they were new. Raises ``MetadataUnavailable``."""
+    async def publish_found(
+        self, ledger_id: int, members: Sequence[str], *, below_policy: bool
+    ) -> bool:
+        """Record the missing copies that an audit found.
+
+        Return whether they were new. Raises ``MetadataUnavailable``.
+        """
         return await self._store.publish_found(ledger_id, members, below_policy=below_policy)
 
     def short_count(self) -> int:
-        """The number of open ledgers that continue without one of their bookies. The loss of another bookie may stop them."""
+        """The number of open ledgers that continue without one of their bookies.
+
+        The loss of another bookie may stop them.
+        """
         return sum(writer.is_short for writer in self._writers.values())
 
     def backlog_bytes(self) -> int:
@@ -289,7 +382,9 @@ class LedgerClient:
         return self._pool.backlog_bytes()
 
     async def close(self) -> None:
-        """Close all streams and abandon the open writers: recovery decides the ends of their ledgers."""
+        """Close all streams and abandon the open writers: recovery decides the ends of their
+        ledgers.
+        """
         self._closed = True
         self.age.stop()
         for writer in list(self._writers.values()):
@@ -301,7 +396,8 @@ class LedgerClient:
     async def _learn_age(self) -> None:
         """Ask the bookies for the newest metadata tree that they have seen.
 
-        This process has seen nothing yet, so the tree that it starts with may already be an older one.
+        This process has seen nothing yet, so the tree that it starts with may already be an older
+        one.
         """
 
         async def ask(member: str) -> None:
@@ -333,27 +429,48 @@ class LedgerClient:
             self._on_warning(risk)
 
     async def _recovered(self, ledger_id: int) -> LedgerMetadata:
-        """Recover a ledger. One recovery of a ledger runs at a time in this process; other callers get its result."""
-        return await asyncio.shield(self._recoveries.get(ledger_id) or self._begin_recovery(ledger_id))
+        """Recover a ledger.
 
-    def _begin_recovery(self, ledger_id: int, given_up: Collection[str] = ()) -> asyncio.Future[LedgerMetadata]:
-        # Two recoveries at once would get each other's answers, and the first to end would take them from the other.
+        One recovery of a ledger runs at a time in this process; other callers get its result.
+        """
+        return await asyncio.shield(
+            self._recoveries.get(ledger_id) or self._begin_recovery(ledger_id)
+        )
+
+    def _begin_recovery(
+        self, ledger_id: int, given_up: Collection[str] = ()
+    ) -> asyncio.Future[LedgerMetadata]:
+        # Two recoveries at once would get each other's answers, and the first to end would take
+        # them from the other.
         assert ledger_id not in self._recoveries
         future: asyncio.Future[LedgerMetadata] = asyncio.get_running_loop().create_future()
         self._recoveries[ledger_id] = future
         _ = self._world.tasks.spawn(
-            self._recover(ledger_id, given_up, future), name=f"recovery-{ledger_id}", scope=Scope(ScopeKind.LEDGER, str(ledger_id))
+            self._recover(ledger_id, given_up, future),
+            name=f"recovery-{ledger_id}",
+            scope=Scope(ScopeKind.LEDGER, str(ledger_id)),
         )
         return future
 
-    async def _recover(self, ledger_id: int, given_up: Collection[str], future: asyncio.Future[LedgerMetadata]) -> None:
+    async def _recover(
+        self, ledger_id: int, given_up: Collection[str], future: asyncio.Future[LedgerMetadata]
+    ) -> None:
         try:
-            future.set_result(await Recovery(self._world, self._options, self._pool, self._store, ledger_id, given_up).run())
+            future.set_result(
+                await Recovery(
+                    self._world, self._options, self._pool, self._store, ledger_id, given_up
+                ).run()
+            )
         except PulsarishError as error:
             future.set_exception(error)
         except Exception as error:
-            # A defect: this task ends with it, and the callers that wait for the recovery must not wait forever.
-            future.set_exception(ServiceNotReady(f"the recovery of ledger {ledger_id} failed with {error!r}; try again"))
+            # A defect: this task ends with it, and the callers that wait for the recovery must not
+            # wait forever.
+            future.set_exception(
+                ServiceNotReady(
+                    f"the recovery of ledger {ledger_id} failed with {error!r}; try again"
+                )
+            )
             raise
         finally:
             del self._recoveries[ledger_id]
@@ -368,7 +485,9 @@ class LedgerClient:
                 self._restless.pop(writer.ledger_id, None)
         if not self._lac_round_out:
             now = self._world.clock.monotonic()
-            due = [writer for writer in self._restless.values() if writer.lac_due(now)][: self._options.explicit_lac_ledgers_max]
+            due = [writer for writer in self._restless.values() if writer.lac_due(now)][
+                : self._options.explicit_lac_ledgers_max
+            ]
             if due:
                 self._lac_round_out = True
                 _ = self._world.tasks.spawn(self._lac_round(due), name="explicit-lac")
@@ -380,7 +499,8 @@ class LedgerClient:
             self._lac_round_out = False
 
     async def _tell_lacs(self, writers: list[LedgerWriter]) -> None:
-        """Send the last confirmed entries of idle ledgers to their bookies, so that readers without recovery see them.
+        """Send the last confirmed entries of idle ledgers to their bookies, so that readers without
+        recovery see them.
 
         One call to each bookie carries all its ledgers. This is off the hot path.
         """
@@ -389,15 +509,23 @@ class LedgerClient:
         for place, (_, metadata, _) in enumerate(told):
             for member in metadata.last_segment.members:
                 by_member.setdefault(member, []).append(place)
-        # A reader believes the highest LAC of Qw - Qa + 1 answers in every write quorum. So Qa members of each must know it:
-        # the coverage rule with the counts exchanged.
+        # A reader believes the highest LAC of Qw - Qa + 1 answers in every write quorum. So Qa
+        # members of each must know it: the coverage rule with the counts exchanged.
         known = [
-            Coverage(metadata.ensemble_size, metadata.write_quorum, metadata.write_quorum - metadata.ack_quorum + 1)
+            Coverage(
+                metadata.ensemble_size,
+                metadata.write_quorum,
+                metadata.write_quorum - metadata.ack_quorum + 1,
+            )
             for _, metadata, _ in told
         ]
         codes = await asyncio.gather(
             *(
-                self._tell(member, [told[place][1].ledger_id for place in places], [told[place][2] for place in places])
+                self._tell(
+                    member,
+                    [told[place][1].ledger_id for place in places],
+                    [told[place][2] for place in places],
+                )
                 for member, places in by_member.items()
             )
         )

@@ -1,8 +1,9 @@
 """The coverage rule of fencing and of LAC reads: when enough members have answered (rule 5).
 
-A writer confirms an entry once Qa members of its write quorum have answered. So it can confirm nothing more as soon as in *every*
-write quorum fewer than Qa members have not answered, that is, at least Qw - Qa + 1 have. This is counted for each write quorum, never
-for the ensemble as a whole: with Qw = Qa = 2 of three, one answer may cover two quorums and leave the third open.
+A writer confirms an entry once Qa members of its write quorum have answered. So it can confirm
+nothing more as soon as in *every* write quorum fewer than Qa members have not answered, that is, at
+least Qw - Qa + 1 have. This is counted for each write quorum, never for the ensemble as a whole:
+with Qw = Qa = 2 of three, one answer may cover two quorums and leave the third open.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ __all__ = ["Coverage", "negatives_needed"]
 
 
 def negatives_needed(write_quorum: int, ack_quorum: int) -> int:
-    """Return Qw - Qa + 1. When this many members do not have an entry, no Qa members have it or will have it once fenced (rule 6)."""
+    """Return Qw - Qa + 1.
+
+    When this many members do not have an entry, no Qa members have it or will have it once fenced
+    (rule 6).
+    """
     return write_quorum - ack_quorum + 1
 
 
@@ -44,4 +49,7 @@ class Coverage:
         """Whether every write quorum has Qw - Qa + 1 answers."""
         needed = negatives_needed(self.write_quorum, self.ack_quorum)
         size = self.ensemble_size
-        return all(sum(self._heard[(start + step) % size] for step in range(self.write_quorum)) >= needed for start in range(size))
+        return all(
+            sum(self._heard[(start + step) % size] for step in range(self.write_quorum)) >= needed
+            for start in range(size)
+        )

@@ -1,8 +1,10 @@
-"""Reads of closed ledgers without a metadata connection. The caller brings the ledgers' records and the addresses of their bookies.
+"""Reads of closed ledgers without a metadata connection.
 
-The promise is that of ``LedgerReader`` for a closed ledger: every record is checked, and when one replica
-does not give an entry, the next one is asked. The reader cannot learn that a ledger has moved to other
-bookies since its record was read. Its error names the bookies that failed.
+The caller brings the ledgers' records and the addresses of their bookies.
+
+The promise is that of ``LedgerReader`` for a closed ledger: every record is checked, and when one
+replica does not give an entry, the next one is asked. The reader cannot learn that a ledger has
+moved to other bookies since its record was read. Its error names the bookies that failed.
 """
 
 from __future__ import annotations
@@ -23,11 +25,17 @@ __all__ = ["DirectReads"]
 
 _WAIT_SECONDS_MIN: Final = 0.2
 _WAIT_SECONDS_MAX: Final = 0.8
-"""The longest wait. While no replica gives an entry, the read is repeated after waits that double."""
+"""The longest wait.
+
+While no replica gives an entry, the read is repeated after waits that double.
+"""
 
 
 class DirectReads:
-    """Streams to bookies whose addresses are given. Made and used in one event loop, for the life of the process."""
+    """Streams to bookies whose addresses are given.
+
+    Made and used in one event loop, for the life of the process.
+    """
 
     def __init__(self, world: StreamWorld, options: LedgerOptions) -> None:
         self._world = world
@@ -47,27 +55,39 @@ class DirectReads:
     def reader(self, member: str) -> ReadStream:
         stream = self._streams.get(member)
         if stream is None:
-            stream = self._streams[member] = ReadStream(self._world, self._options, self._book, member)
+            stream = self._streams[member] = ReadStream(
+                self._world, self._options, self._book, member
+            )
         return stream
 
-    async def read(self, metadata: LedgerMetadata, first: int, last: int, *, max_bytes: int, prefer: str | None) -> list[Record]:
-        """Return consecutive records of a closed ledger from ``first`` on, at least one, not beyond ``last`` or about ``max_bytes``.
+    async def read(
+        self, metadata: LedgerMetadata, first: int, last: int, *, max_bytes: int, prefer: str | None
+    ) -> list[Record]:
+        """Return consecutive records of a closed ledger from ``first`` on, at least one, not beyond
+        ``last`` or about ``max_bytes``.
 
-        Raises ``NoSuchEntry`` when all replicas say that they do not have the first entry, and the retryable ``EntryUnknown`` when no
-        replica gives it now. Both name the bookies, their addresses and their answers.
+        Raises ``NoSuchEntry`` when all replicas say that they do not have the first entry, and the
+        retryable ``EntryUnknown`` when no replica gives it now. Both name the bookies, their
+        addresses and their answers.
         """
         assert metadata.state is LedgerState.CLOSED
         wait_seconds = _WAIT_SECONDS_MIN
         while True:
             try:
-                found = await read_records(self, self._options, metadata, first, last, max_bytes=max_bytes, prefer=prefer)
+                found = await read_records(
+                    self, self._options, metadata, first, last, max_bytes=max_bytes, prefer=prefer
+                )
             except (EntryUnknown, NoSuchEntry) as error:
                 if isinstance(error, EntryUnknown) and wait_seconds <= _WAIT_SECONDS_MAX:
-                    # It is rare that all replicas are busy or restarting at once, and it is over soon.
+                    # It is rare that all replicas are busy or restarting at once, and it is over
+                    # soon.
                     await self._world.clock.sleep(wait_seconds)
                     wait_seconds *= 2
                     continue
-                where = ", ".join(f"{member} at {self._book.get(member) or 'no known address'}" for member in metadata.write_set(first))
+                where = ", ".join(
+                    f"{member} at {self._book.get(member) or 'no known address'}"
+                    for member in metadata.write_set(first)
+                )
                 raise type(error)(f"{error} (its bookies: {where})") from None
             return found.records
 

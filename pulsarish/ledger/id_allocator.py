@@ -38,12 +38,17 @@ class LedgerIdAllocator:
                 assert drawn is not None
                 self._end = drawn[0].next_id
                 self._next = self._end - self._block
-            assert self._next > above, f"ledger id {above} was never given out: blocks end at {self._end}"
+            assert self._next > above, (
+                f"ledger id {above} was never given out: blocks end at {self._end}"
+            )
             self._next += 1
             return self._next - 1
 
     def _draw(self, ids: LedgerIds | None) -> LedgerIds:
         next_id = (ids.next_id if ids else 0) + self._block
         if next_id > ID_MAX:
-            raise LimitReached(f"the counter of ledger ids, {paths.LEDGER_IDS}, is at {next_id}, above the greatest id {ID_MAX}")
+            raise LimitReached(
+                f"the counter of ledger ids, {paths.LEDGER_IDS}, is at {next_id}, above the "
+                f"greatest id {ID_MAX}"
+            )
         return LedgerIds(next_id)

@@ -17,55 +17,137 @@ _MIB = 1 << 20
 class LedgerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Every option of the replication protocol's client side."""
 
-    window_entries: Annotated[int, Meta(ge=1, description="Entries of one ledger between the last confirmed and the last sent.")] = 5_000
-    window_bytes: Annotated[int, Meta(ge=_MIB, description="Payload bytes of one ledger between the same.")] = 32 * _MIB
-    message_bytes_target: Annotated[int, Meta(ge=1_024, description="What a message to a bookie aims at.")] = _MIB
-    unanswered_messages_max: Annotated[int, Meta(ge=1, le=16, description="Messages on one stream that a bookie has not answered yet.")] = 2
+    window_entries: Annotated[
+        int,
+        Meta(
+            ge=1, description="Entries of one ledger between the last confirmed and the last sent."
+        ),
+    ] = 5_000
+    window_bytes: Annotated[
+        int, Meta(ge=_MIB, description="Payload bytes of one ledger between the same.")
+    ] = 32 * _MIB
+    message_bytes_target: Annotated[
+        int, Meta(ge=1_024, description="What a message to a bookie aims at.")
+    ] = _MIB
+    unanswered_messages_max: Annotated[
+        int,
+        Meta(ge=1, le=16, description="Messages on one stream that a bookie has not answered yet."),
+    ] = 2
     overlap_bytes: Annotated[
         int,
         Meta(
             ge=0,
-            description="Bytes that wait for a bookie at which the next message of adds does not wait for the answer to the one before.",
+            description=(
+                "Bytes that wait for a bookie at which the next message of adds does not wait "
+                "for the answer to the one before."
+            ),
         ),
     ] = 128 << 10
     bookie_queue_bytes: Annotated[
         int,
-        Meta(ge=_MIB, description="Bytes waiting for one bookie at which it counts as failed, so that a slow one holds bounded memory."),
+        Meta(
+            ge=_MIB,
+            description=(
+                "Bytes waiting for one bookie at which it counts as failed, so that a slow "
+                "one holds bounded memory."
+            ),
+        ),
     ] = 64 * _MIB
-    add_timeout_ms: Annotated[int, Meta(ge=50, description="A bookie that leaves a message of adds unanswered this long has failed.")] = (
-        5_000
-    )
-    heartbeat_interval_ms: Annotated[int, Meta(ge=50, description="An idle add stream in use is tried after this.")] = 2_000
+    add_timeout_ms: Annotated[
+        int,
+        Meta(
+            ge=50,
+            description="A bookie that leaves a message of adds unanswered this long has failed.",
+        ),
+    ] = 5_000
+    heartbeat_interval_ms: Annotated[
+        int, Meta(ge=50, description="An idle add stream in use is tried after this.")
+    ] = 2_000
     check_interval_ms: Annotated[
-        int, Meta(ge=10, description="How often bookies are checked for silence and missing members are replaced.")
+        int,
+        Meta(
+            ge=10,
+            description=(
+                "How often bookies are checked for silence and missing members are replaced."
+            ),
+        ),
     ] = 500
-    read_timeout_ms: Annotated[int, Meta(ge=50, description="After this without an answer the next replica is asked.")] = 3_000
-    read_request_bytes: Annotated[int, Meta(ge=1_024, description="The most asked of one bookie in one read.")] = 4 * _MIB
+    read_timeout_ms: Annotated[
+        int, Meta(ge=50, description="After this without an answer the next replica is asked.")
+    ] = 3_000
+    read_request_bytes: Annotated[
+        int, Meta(ge=1_024, description="The most asked of one bookie in one read.")
+    ] = 4 * _MIB
     control_timeout_ms: Annotated[
-        int, Meta(ge=50, description="Fencing, recovery reads and LAC calls: after this the answer is unknown.")
+        int,
+        Meta(
+            ge=50,
+            description="Fencing, recovery reads and LAC calls: after this the answer is unknown.",
+        ),
     ] = 5_000
     reconnect_backoff_min_ms: Annotated[
-        int, Meta(ge=1, description="A bookie that broke off or refused is not tried again for this long.")
+        int,
+        Meta(
+            ge=1, description="A bookie that broke off or refused is not tried again for this long."
+        ),
     ] = 100
-    reconnect_backoff_max_ms: Annotated[int, Meta(ge=1, description="The wait doubles with each failure up to this.")] = 1_000
+    reconnect_backoff_max_ms: Annotated[
+        int, Meta(ge=1, description="The wait doubles with each failure up to this.")
+    ] = 1_000
     quarantine_ms: Annotated[
-        int, Meta(ge=0, description="A bookie that failed is chosen last for this long, or until it registers again.")
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "A bookie that failed is chosen last for this long, or until it registers again."
+            ),
+        ),
     ] = 30_000
     explicit_lac_interval_ms: Annotated[
-        int, Meta(ge=10, description="A ledger idle this long tells its bookies the last confirmed entry, for readers without recovery.")
+        int,
+        Meta(
+            ge=10,
+            description=(
+                "A ledger idle this long tells its bookies the last confirmed entry, for "
+                "readers without recovery."
+            ),
+        ),
     ] = 1_000
-    explicit_lac_ledgers_max: Annotated[int, Meta(ge=1, description="Ledgers that do so at a time, in one call a bookie.")] = 1_000
+    explicit_lac_ledgers_max: Annotated[
+        int, Meta(ge=1, description="Ledgers that do so at a time, in one call a bookie.")
+    ] = 1_000
     metadata_check_interval_ms: Annotated[
-        int, Meta(ge=100, description="How often the client checks that the metadata are not older than before.")
+        int,
+        Meta(
+            ge=100,
+            description="How often the client checks that the metadata are not older than before.",
+        ),
     ] = 10_000
-    ledger_id_block: Annotated[int, Meta(ge=1, le=10_000, description="Ledger ids drawn from metadata at a time.")] = 100
-    recovery_read_entries: Annotated[int, Meta(ge=1, description="Entries that recovery asks of a bookie at a time.")] = 500
-    recovery_read_bytes: Annotated[int, Meta(ge=1_024, description="Bytes that recovery asks of a bookie at a time.")] = _MIB
+    ledger_id_block: Annotated[
+        int, Meta(ge=1, le=10_000, description="Ledger ids drawn from metadata at a time.")
+    ] = 100
+    recovery_read_entries: Annotated[
+        int, Meta(ge=1, description="Entries that recovery asks of a bookie at a time.")
+    ] = 500
+    recovery_read_bytes: Annotated[
+        int, Meta(ge=1_024, description="Bytes that recovery asks of a bookie at a time.")
+    ] = _MIB
     recovery_copies_wait_ms: Annotated[
-        int, Meta(ge=0, description="How long a recovery that is decided waits for copies beyond the acknowledgement quorum.")
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "How long a recovery that is decided waits for copies beyond the "
+                "acknowledgement quorum."
+            ),
+        ),
     ] = 500
     recovery_attempts: Annotated[
-        int, Meta(ge=1, description="Times that a recovery starts over when another client changed the ledger.")
+        int,
+        Meta(
+            ge=1,
+            description="Times that a recovery starts over when another client changed the ledger.",
+        ),
     ] = 5
 
     def validate(self) -> None:
@@ -75,4 +157,7 @@ class LedgerOptions(msgspec.Struct, frozen=True, kw_only=True):
                 f"reconnect_backoff_min_ms = {self.reconnect_backoff_min_ms}"
             )
         if self.bookie_queue_bytes < 2 * self.message_bytes_target:
-            raise ConfigError(f"bookie_queue_bytes = {self.bookie_queue_bytes} holds less than two messages of message_bytes_target")
+            raise ConfigError(
+                f"bookie_queue_bytes = {self.bookie_queue_bytes} holds less than two messages of "
+                "message_bytes_target"
+            )

@@ -1,8 +1,9 @@
 """The choice of the bookies that hold a ledger.
 
-Two replicas of an entry share a host only when there is no other host; the same holds for racks, which
-come second. Bookies that failed lately are chosen last. Among equal bookies the caller's random stream
-decides. Rule 3 says what happens with fewer bookies than wanted. These are plain functions of what is known now.
+Two replicas of an entry share a host only when there is no other host; the same holds for racks,
+which come second. Bookies that failed lately are chosen last. Among equal bookies the caller's
+random stream decides. Rule 3 says what happens with fewer bookies than wanted. These are plain
+functions of what is known now.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class Ensemble:
 
 
 def _clashes(places: Sequence[Candidate], write_quorum: int) -> tuple[int, int]:
-    """Count the pairs of replicas of one entry that share a host, and those that share a rack, over all write quorums."""
+    """Count the pairs of replicas of one entry that share a host, and those that share a rack, over
+    all write quorums.
+    """
     size = len(places)
     hosts = racks = 0
     for start in range(size):
@@ -47,7 +50,10 @@ def _clashes(places: Sequence[Candidate], write_quorum: int) -> tuple[int, int]:
 
 
 def _improve(places: list[Candidate], spare: list[Candidate], write_quorum: int) -> None:
-    """Swap places, or a place for a spare, while that removes a clash. Ensembles are small, so all pairs are tried."""
+    """Swap places, or a place for a spare, while that removes a clash.
+
+    Ensembles are small, so all pairs are tried.
+    """
     best = _clashes(places, write_quorum)
     improved = True
     while improved and best != (0, 0):
@@ -70,7 +76,9 @@ def _improve(places: list[Candidate], spare: list[Candidate], write_quorum: int)
                     places[index] = old
 
 
-def why_too_few(writable_count: int, ack_quorum: int, down_count: int, read_only_reasons: Sequence[str]) -> str:
+def why_too_few(
+    writable_count: int, ack_quorum: int, down_count: int, read_only_reasons: Sequence[str]
+) -> str:
     """Say that there are too few bookies for a ledger, and what helps."""
     text = (
         f"a ledger needs {ack_quorum} writable bookies (ack_quorum); {writable_count} are there,"
@@ -89,7 +97,8 @@ def choose_ensemble(
     down_count: int = 0,
     read_only_reasons: Sequence[str] = (),
 ) -> Ensemble:
-    """Choose the members of a new ledger: E bookies, or all when there are fewer, but never fewer than Qa (rule 3).
+    """Choose the members of a new ledger: E bookies, or all when there are fewer, but never fewer
+    than Qa (rule 3).
 
     The result says when there were too few.
 
@@ -101,7 +110,9 @@ def choose_ensemble(
     """
     check_quorums(ensemble_size, write_quorum, ack_quorum)
     if len(candidates) < ack_quorum:
-        raise NotEnoughBookies(why_too_few(len(candidates), ack_quorum, down_count, read_only_reasons))
+        raise NotEnoughBookies(
+            why_too_few(len(candidates), ack_quorum, down_count, read_only_reasons)
+        )
     size = min(ensemble_size, len(candidates))
     quorum = min(write_quorum, size)
     pool = sorted(candidates, key=lambda candidate: candidate.member)
@@ -109,13 +120,25 @@ def choose_ensemble(
     pool.sort(key=lambda candidate: not candidate.healthy)
     if quorum == size == len(pool):
         # Every member holds every entry, so the order does not matter.
-        return Ensemble(tuple(place.member for place in pool), quorum, size < ensemble_size or quorum < write_quorum)
+        return Ensemble(
+            tuple(place.member for place in pool),
+            quorum,
+            size < ensemble_size or quorum < write_quorum,
+        )
     places: list[Candidate] = []
     while len(places) < size:
         window = places[-(quorum - 1) :] if quorum > 1 else []
         near = [place.host for place in window], [place.rack for place in window]
         everywhere = [place.host for place in places]
-        chosen = min(pool, key=lambda c: (not c.healthy, near[0].count(c.host), near[1].count(c.rack), everywhere.count(c.host)))
+        chosen = min(
+            pool,
+            key=lambda c: (
+                not c.healthy,
+                near[0].count(c.host),
+                near[1].count(c.rack),
+                everywhere.count(c.host),
+            ),
+        )
         pool.remove(chosen)
         places.append(chosen)
     _improve(places, pool, quorum)
@@ -124,14 +147,22 @@ def choose_ensemble(
 
 
 def choose_replacement(
-    candidates: Sequence[Candidate], members: Sequence[Candidate], index: int, write_quorum: int, rng: random.Random
+    candidates: Sequence[Candidate],
+    members: Sequence[Candidate],
+    index: int,
+    write_quorum: int,
+    rng: random.Random,
 ) -> Candidate | None:
-    """Return the bookie that takes place ``index`` of an ensemble, or ``None`` when no healthy one is left.
+    """Return the bookie that takes place ``index`` of an ensemble, or ``None`` when no healthy one
+    is left.
 
-    ``members`` describes the whole ensemble. A member that is not registered any more counts as alone on its host.
+    ``members`` describes the whole ensemble. A member that is not registered any more counts as
+    alone on its host.
     """
     taken = {place.member for place in members}
-    pool = sorted((c for c in candidates if c.healthy and c.member not in taken), key=lambda c: c.member)
+    pool = sorted(
+        (c for c in candidates if c.healthy and c.member not in taken), key=lambda c: c.member
+    )
     if not pool:
         return None
     rng.shuffle(pool)

@@ -1,4 +1,7 @@
-"""The stream that carries reads to one bookie, on a lane of its own. Waiting requests are joined into one message."""
+"""The stream that carries reads to one bookie, on a lane of its own.
+
+Waiting requests are joined into one message.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ _READS_PER_MESSAGE_MAX = 256
 class ReadStream(BookieStream):
     """Reads from one bookie."""
 
-    def __init__(self, world: StreamWorld, options: LedgerOptions, book: AddressBook, member: str) -> None:
+    def __init__(
+        self, world: StreamWorld, options: LedgerOptions, book: AddressBook, member: str
+    ) -> None:
         super().__init__(world, options, book, member, method="bookie.read", lane="read")
         self._queue: deque[ReadItem] = deque()
         self._answers: dict[int, asyncio.Future[ReadAnswer]] = {}
@@ -29,8 +34,12 @@ class ReadStream(BookieStream):
     def in_use(self) -> bool:
         return bool(self._answers)
 
-    async def read(self, ledger_id: int, spans: Sequence[tuple[int, int]], max_bytes: int) -> ReadAnswer:
-        """Read the entries of ``spans`` (pairs first, last, inclusive). The records are not checked yet.
+    async def read(
+        self, ledger_id: int, spans: Sequence[tuple[int, int]], max_bytes: int
+    ) -> ReadAnswer:
+        """Read the entries of ``spans`` (pairs first, last, inclusive).
+
+        The records are not checked yet.
 
         Raises ``StreamBroken``, and ``TimeoutError`` after ``read_timeout_ms``.
         """
@@ -74,7 +83,10 @@ class ReadStream(BookieStream):
 
     def tick(self) -> None:
         if self.silent(self._options.read_timeout_ms):
-            reason = f"bookie {self.member} has not answered a read for {self._options.read_timeout_ms} ms"
+            reason = (
+                f"bookie {self.member} has not answered a read for "
+                f"{self._options.read_timeout_ms} ms"
+            )
             if self._stream is not None:
                 self.break_off(reason)
             else:

@@ -1,4 +1,6 @@
-"""The reader of one ledger: a closed one to its last entry, an open one up to its LAC and never beyond (rule 3)."""
+"""The reader of one ledger: a closed one to its last entry, an open one up to its LAC and never
+beyond (rule 3).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.reading import FoundRecords, read_records
 from pulsarish.ledger.writer import LedgerWriter
-from pulsarish.model.errors import EntryUnknown, InvalidArgument, NoSuchEntry, NoSuchLedger, NotEnoughBookies
+from pulsarish.model.errors import (
+    EntryUnknown,
+    InvalidArgument,
+    NoSuchEntry,
+    NoSuchLedger,
+    NotEnoughBookies,
+)
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.seams import World
@@ -30,7 +38,10 @@ class LedgerEntry(NamedTuple):
 
 
 class LedgerReader:
-    """A reader of one ledger. Made by ``LedgerClient.open``, ``open_no_recovery`` or ``reader_of``."""
+    """A reader of one ledger.
+
+    Made by ``LedgerClient.open``, ``open_no_recovery`` or ``reader_of``.
+    """
 
     def __init__(
         self,
@@ -48,9 +59,15 @@ class LedgerReader:
         self._store = store
         self._metadata = metadata
         self._writer = writer  # the ledger's own writer in this process knows the LAC at once
-        self._lac = metadata.last_entry if metadata.state is LedgerState.CLOSED else metadata.last_segment.first_entry - 1
+        self._lac = (
+            metadata.last_entry
+            if metadata.state is LedgerState.CLOSED
+            else metadata.last_segment.first_entry - 1
+        )
         # Readers of different ledgers begin at different replicas.
-        self._prefer: str | None = metadata.last_segment.members[metadata.ledger_id % metadata.ensemble_size]
+        self._prefer: str | None = metadata.last_segment.members[
+            metadata.ledger_id % metadata.ensemble_size
+        ]
 
     @property
     def metadata(self) -> LedgerMetadata:
@@ -67,15 +84,23 @@ class LedgerReader:
         return self._metadata.length_bytes
 
     async def read(self, first: int, last: int, *, max_bytes: int) -> list[LedgerEntry]:
-        """Return consecutive entries from ``first`` on, at least one and not beyond ``last``, the LAC, or about ``max_bytes``.
+        """Return consecutive entries from ``first`` on, at least one and not beyond ``last``, the
+        LAC, or about ``max_bytes``.
 
-        Raises ``InvalidArgument`` for an invalid range, ``NoSuchEntry`` for an entry above the LAC or one that all its replicas say they do
-        not have, and the retryable ``EntryUnknown`` when no replica gives it now. The text names each bookie's answer.
+        Raises ``InvalidArgument`` for an invalid range, ``NoSuchEntry`` for an entry above the LAC
+        or one that all its replicas say they do not have, and the retryable ``EntryUnknown`` when
+        no replica gives it now. The text names each bookie's answer.
         """
         if not 0 <= first <= last:
-            raise InvalidArgument(f"a read of ledger {self.ledger_id} must go from 0 or more upwards, not from {first} to {last}")
+            raise InvalidArgument(
+                f"a read of ledger {self.ledger_id} must go from 0 or more upwards, not from "
+                f"{first} to {last}"
+            )
         if first > self.last_add_confirmed:
-            raise NoSuchEntry(f"ledger {self.ledger_id} is readable up to entry {self.last_add_confirmed}, asked was {first}")
+            raise NoSuchEntry(
+                f"ledger {self.ledger_id} is readable up to entry {self.last_add_confirmed}, "
+                f"asked was {first}"
+            )
         last = min(last, self.last_add_confirmed)
         try:
             found = await self._find(self.metadata, first, last, max_bytes)
@@ -87,23 +112,42 @@ class LedgerReader:
                 self._metadata = newest
             found = await self._find(newest, first, last, max_bytes)
         self._prefer = found.served_by
-        return [LedgerEntry(record.entry_id, record.payload, record.length_bytes) for record in found.records]
+        return [
+            LedgerEntry(record.entry_id, record.payload, record.length_bytes)
+            for record in found.records
+        ]
 
-    async def _find(self, metadata: LedgerMetadata, first: int, last: int, max_bytes: int) -> FoundRecords:
-        return await read_records(self._pool, self._options, metadata, first, last, max_bytes=max_bytes, prefer=self._prefer)
+    async def _find(
+        self, metadata: LedgerMetadata, first: int, last: int, max_bytes: int
+    ) -> FoundRecords:
+        return await read_records(
+            self._pool,
+            self._options,
+            metadata,
+            first,
+            last,
+            max_bytes=max_bytes,
+            prefer=self._prefer,
+        )
 
     async def _newest(self) -> LedgerMetadata | None:
-        """Read the record as it is now: lost bookies may have been replaced since it was read. Raises ``MetadataUnavailable``."""
+        """Read the record as it is now: lost bookies may have been replaced since it was read.
+
+        Raises ``MetadataUnavailable``.
+        """
         found = await self._store.read_newest(self.ledger_id)
         if found is not None and self._writer is None and found[0].state is LedgerState.CLOSED:
             self._lac = found[0].last_entry
         return None if found is None else found[0]
 
     async def refresh(self, *, wait_seconds: float = 0.0) -> int:
-        """Learn the LAC (or that the ledger was closed) without recovery. Return the last readable entry.
+        """Learn the LAC (or that the ledger was closed) without recovery.
 
-        With ``wait_seconds`` wait that long for a higher one than is known (long poll). Raises ``NoSuchLedger``,
-        ``MetadataUnavailable`` and, when too few bookies answer to know the LAC, ``NotEnoughBookies``.
+        Return the last readable entry.
+
+        With ``wait_seconds`` wait that long for a higher one than is known (long poll). Raises
+        ``NoSuchLedger``, ``MetadataUnavailable`` and, when too few bookies answer to know the LAC,
+        ``NotEnoughBookies``.
         """
         if self._writer is not None:
             return self._writer.last_add_confirmed
@@ -122,7 +166,9 @@ class LedgerReader:
         return self._lac
 
     async def _ask_lac(self, *, wait_ms: int) -> None:
-        """Return the highest LAC, once every write quorum has Qw - Qa + 1 answers; when waiting, the first LAC above the known one."""
+        """Return the highest LAC, once every write quorum has Qw - Qa + 1 answers; when waiting,
+        the first LAC above the known one.
+        """
         metadata = self._metadata
         members = metadata.last_segment.members
         coverage = Coverage(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
@@ -132,7 +178,9 @@ class LedgerReader:
 
         async def ask(member: str) -> None:
             try:
-                answer = await self._pool.control.read_lac(member, self.ledger_id, after_lac=known, wait_ms=wait_ms)
+                answer = await self._pool.control.read_lac(
+                    member, self.ledger_id, after_lac=known, wait_ms=wait_ms
+                )
             except NoAnswer as error:
                 said[member] = str(error)
             else:
@@ -158,6 +206,6 @@ class LedgerReader:
         if not coverage.covered and self._lac == known:
             text = ", ".join(f"{member}: {word}" for member, word in said.items())
             raise NotEnoughBookies(
-                f"the last confirmed entry of ledger {self.ledger_id} is not known now: {coverage.heard_count} of {len(members)} bookies "
-                f"answered ({text})"
+                f"the last confirmed entry of ledger {self.ledger_id} is not known now: "
+                f"{coverage.heard_count} of {len(members)} bookies answered ({text})"
             )

@@ -1,7 +1,10 @@
-"""The choice of the replica to ask for each entry, and of what to do when it fails. No I/O, no clock, no randomness.
+"""The choice of the replica to ask for each entry, and of what to do when it fails.
 
-One read is a few waves. In each wave the next replica is asked for all entries that were not found yet, until the first entry is there
-or no replica is left for it. An error, a timeout or a bad checksum is a failed replica, never the end of the ledger.
+No I/O, no clock, no randomness.
+
+One read is a few waves. In each wave the next replica is asked for all entries that were not found
+yet, until the first entry is there or no replica is left for it. An error, a timeout or a bad
+checksum is a failed replica, never the end of the ledger.
 """
 
 from __future__ import annotations
@@ -11,7 +14,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from pulsarish.model.errors import EntryUnknown, NoSuchEntry, NoSuchLedger, PulsarishError, error_from_code
+from pulsarish.model.errors import (
+    EntryUnknown,
+    NoSuchEntry,
+    NoSuchLedger,
+    PulsarishError,
+    error_from_code,
+)
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.wire.record import RECORD_HEAD_SIZE, Record
 
@@ -23,7 +32,9 @@ _NEGATIVE: Final = frozenset({NoSuchEntry.code, NoSuchLedger.code})
 
 @dataclass(frozen=True, slots=True)
 class SpanOrder:
-    """Ask this member for the entries of these spans (first, last, inclusive), at most ``max_bytes`` bytes."""
+    """Ask this member for the entries of these spans (first, last, inclusive), at most
+    ``max_bytes`` bytes.
+    """
 
     member: str
     spans: tuple[tuple[int, int], ...]
@@ -34,7 +45,10 @@ class SpanOrder:
 
 
 class ReadCore:
-    """A read of entries ``first`` to ``last``. The caller knows that they may be read (rule 3). The read ends at the end of a segment."""
+    """A read of entries ``first`` to ``last``.
+
+    The caller knows that they may be read (rule 3). The read ends at the end of a segment.
+    """
 
     def __init__(
         self,
@@ -59,14 +73,18 @@ class ReadCore:
         self._metadata = metadata
         self._max_bytes = max_bytes
         self._prefer = prefer
-        self._failed = list(avoid)  # members that are asked last: these, and those that failed in this read
+        # members that are asked last: these, and those that failed in this read
+        self._failed = list(avoid)
         self._said: dict[int, dict[str, str]] = {}  # why a member did not give an entry
         self._negatives = 0  # members that say they do not have the first entry
         self._records: dict[int, Record] = {}
         self.served_by: str | None = None
 
     def orders(self) -> list[SpanOrder]:
-        """Return the next wave; empty when the read is over. Every order must be answered or failed before the next wave."""
+        """Return the next wave; empty when the read is over.
+
+        Every order must be answered or failed before the next wave.
+        """
         if self.first in self._records:
             return []
         chosen = self._next_replica(self.first)
@@ -82,7 +100,9 @@ class ReadCore:
         share = max(1, self._max_bytes // len(wanted))
         return [SpanOrder(member, _spans(entry_ids), share) for member, entry_ids in wanted.items()]
 
-    def answered(self, order: SpanOrder, records: Sequence[Record], code: int, why: str = "") -> None:
+    def answered(
+        self, order: SpanOrder, records: Sequence[Record], code: int, why: str = ""
+    ) -> None:
         """Handle the answer to an order.
 
         Args:
@@ -94,23 +114,34 @@ class ReadCore:
             self._records[record.entry_id] = record
         if records and self.served_by is None:
             self.served_by = order.member
-        ids = order.entry_ids() if len(order.spans) > 1 else range(order.spans[0][0], order.spans[0][1] + 1)
+        ids = (
+            order.entry_ids()
+            if len(order.spans) > 1
+            else range(order.spans[0][0], order.spans[0][1] + 1)
+        )
         if len(records) == len(ids) or (code == 0 and not why and records):
             return
         entry_id = ids[len(records)]
-        self._say(entry_id, order.member, why or (type(error_from_code(code, "")).__name__ if code else "an empty answer"))
+        self._say(
+            entry_id,
+            order.member,
+            why or (type(error_from_code(code, "")).__name__ if code else "an empty answer"),
+        )
         if entry_id == self.first and not why and code in _NEGATIVE:
             self._negatives += 1
 
     def failed(self, order: SpanOrder, why: str) -> None:
         """Handle an order that brought nothing."""
         for first, last in order.spans:
-            # Of a whole range only the first entry is still asked of others: once it is there the read is over.
+            # Of a whole range only the first entry is still asked of others: once it is there the
+            # read is over.
             for entry_id in (first,) if first == self.first else range(first, last + 1):
                 self._say(entry_id, order.member, why)
 
     def found(self) -> list[Record]:
-        """Return the entries from the first on without a gap, within ``max_bytes`` but at least one."""
+        """Return the entries from the first on without a gap, within ``max_bytes`` but at least
+        one.
+        """
         found: list[Record] = []
         size_bytes = 0
         for entry_id in range(self.first, self.last + 1):
@@ -150,6 +181,12 @@ class ReadCore:
 
 def _spans(entry_ids: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """Return ascending ids as pairs first, last."""
-    starts = [entry_ids[0], *(after for before, after in pairwise(entry_ids) if after != before + 1)]
-    ends = [*(before for before, after in pairwise(entry_ids) if after != before + 1), entry_ids[-1]]
+    starts = [
+        entry_ids[0],
+        *(after for before, after in pairwise(entry_ids) if after != before + 1),
+    ]
+    ends = [
+        *(before for before, after in pairwise(entry_ids) if after != before + 1),
+        entry_ids[-1],
+    ]
     return tuple(zip(starts, ends, strict=True))

@@ -24,7 +24,9 @@ class ReadStreams(Protocol):
 
 
 class FoundRecords(NamedTuple):
-    """Consecutive records from the first requested one on, at least one, and the member that gave them."""
+    """Consecutive records from the first requested one on, at least one, and the member that gave
+    them.
+    """
 
     records: list[Record]
     served_by: str | None
@@ -47,10 +49,17 @@ async def read_records(
         prefer: the member that is asked first.
         avoid: members that are asked last.
 
-    Raises ``NoSuchEntry`` when every replica says that it does not have the first entry, and the retryable ``EntryUnknown`` when none
-    gave it and not all said that.
+    Raises ``NoSuchEntry`` when every replica says that it does not have the first entry, and the
+    retryable ``EntryUnknown`` when none gave it and not all said that.
     """
-    core = ReadCore(metadata, first, last, max_bytes=min(max_bytes, options.read_request_bytes), prefer=prefer, avoid=avoid)
+    core = ReadCore(
+        metadata,
+        first,
+        last,
+        max_bytes=min(max_bytes, options.read_request_bytes),
+        prefer=prefer,
+        avoid=avoid,
+    )
     while orders := core.orders():
         if len(orders) == 1:
             await _carry_out(pool, core, orders[0])
@@ -73,7 +82,11 @@ async def _carry_out(pool: ReadStreams, core: ReadCore, order: SpanOrder) -> Non
         return
     records: list[Record] = []
     why = ""
-    entry_ids = (entry_id for span_first, span_last in order.spans for entry_id in range(span_first, span_last + 1))
+    entry_ids = (
+        entry_id
+        for span_first, span_last in order.spans
+        for entry_id in range(span_first, span_last + 1)
+    )
     try:
         for raw, entry_id in zip(answer.records, entry_ids, strict=False):
             records.append(decode_entry_record(raw, core.ledger_id, entry_id))

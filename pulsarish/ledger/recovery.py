@@ -1,8 +1,12 @@
-"""The recovery of one ledger (rule 6): fence, read forward, write back, close. Two recoveries may run at once, in any processes.
+"""The recovery of one ledger (rule 6): fence, read forward, write back, close.
 
-Between the step to IN_RECOVERY and the closing compare-and-set, recovery writes nothing to the metadata. Ensemble changes stay local
-and are stored together with the end, so that a second recoverer uses the same ensembles. Entries that are written back carry the LAC
-found at the start. With a later one, an entry that recovery has only just found would count as confirmed before Qa members have it.
+Two recoveries may run at once, in any processes.
+
+Between the step to IN_RECOVERY and the closing compare-and-set, recovery writes nothing to the
+metadata. Ensemble changes stay local and are stored together with the end, so that a second
+recoverer uses the same ensembles. Entries that are written back carry the LAC found at the start.
+With a later one, an entry that recovery has only just found would count as confirmed before Qa
+members have it.
 """
 
 from __future__ import annotations
@@ -15,7 +19,13 @@ from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.reading import read_records
-from pulsarish.ledger.recovery_core import FenceVerdict, FencingCore, ReadingCore, ReadOrder, ReadVerdict
+from pulsarish.ledger.recovery_core import (
+    FenceVerdict,
+    FencingCore,
+    ReadingCore,
+    ReadOrder,
+    ReadVerdict,
+)
 from pulsarish.ledger.repair.copy_probe import members_behind
 from pulsarish.ledger.replicator import Replicator
 from pulsarish.ledger.restore_check import check_held_elsewhere
@@ -53,7 +63,13 @@ class Recovery:
     """
 
     def __init__(
-        self, world: World, options: LedgerOptions, pool: BookiePool, store: LedgerStore, ledger_id: int, given_up: Collection[str] = ()
+        self,
+        world: World,
+        options: LedgerOptions,
+        pool: BookiePool,
+        store: LedgerStore,
+        ledger_id: int,
+        given_up: Collection[str] = (),
     ) -> None:
         self._world = world
         self._options = options
@@ -68,8 +84,8 @@ class Recovery:
     async def run(self) -> LedgerMetadata:
         """Recover the ledger and close it. Return the closed record.
 
-        Raises ``NoSuchLedger``, ``MetadataUnavailable``, and the retryable ``ServiceNotReady`` or ``NotEnoughBookies`` when too few
-        bookies answer to decide now (rule 20).
+        Raises ``NoSuchLedger``, ``MetadataUnavailable``, and the retryable ``ServiceNotReady`` or
+        ``NotEnoughBookies`` when too few bookies answer to decide now (rule 20).
         """
         for _ in range(self._options.recovery_attempts):
             try:
@@ -78,20 +94,32 @@ class Recovery:
                     return metadata
                 began = self._world.clock.monotonic()
                 members, owner = metadata.last_segment.members, metadata.purpose.owner
-                _log.info("recovering a ledger", ledger=self._ledger_id, owner=owner, members=members)
+                _log.info(
+                    "recovering a ledger", ledger=self._ledger_id, owner=owner, members=members
+                )
                 lac = await self._fence(metadata)
                 closed = await self._recover(metadata, version, lac)
                 took_ms = round((self._world.clock.monotonic() - began) * 1000)
-                _log.info("ledger recovered", ledger=self._ledger_id, lac_found=lac, last_entry=closed.last_entry, took_ms=took_ms)
+                _log.info(
+                    "ledger recovered",
+                    ledger=self._ledger_id,
+                    lac_found=lac,
+                    last_entry=closed.last_entry,
+                    took_ms=took_ms,
+                )
                 return closed
             except _StartOver:
                 continue
         raise ServiceNotReady(
-            f"ledger {self._ledger_id} was changed by other clients {self._options.recovery_attempts} times during recovery; try again"
+            f"ledger {self._ledger_id} was changed by other clients "
+            f"{self._options.recovery_attempts} times during recovery; try again"
         )
 
     async def fence(self) -> tuple[LedgerMetadata, int]:
-        """Fence the ledger, so that no writer confirms anything more. Return the record and its version. Raises as ``run``."""
+        """Fence the ledger, so that no writer confirms anything more.
+
+        Return the record and its version. Raises as ``run``.
+        """
         for _ in range(self._options.recovery_attempts):
             try:
                 metadata, version = await self._enter()
@@ -100,12 +128,17 @@ class Recovery:
             if metadata.state is not LedgerState.CLOSED:
                 await self._fence(metadata)
             return metadata, version
-        raise ServiceNotReady(f"ledger {self._ledger_id} is being changed by other clients; try again")
+        raise ServiceNotReady(
+            f"ledger {self._ledger_id} is being changed by other clients; try again"
+        )
 
     # -- the steps
 
     async def _enter(self) -> tuple[LedgerMetadata, int]:
-        """Set the state to IN_RECOVERY by compare-and-set. From here on the old writer can change nothing in metadata."""
+        """Set the state to IN_RECOVERY by compare-and-set.
+
+        From here on the old writer can change nothing in metadata.
+        """
         found = await self._store.read_newest(self._ledger_id)
         if found is None:
             raise NoSuchLedger(f"ledger {self._ledger_id} does not exist")
@@ -139,17 +172,25 @@ class Recovery:
             said = ", ".join(f"{member}: {word}" for member, word in core.said.items())
             needed = metadata.write_quorum - metadata.ack_quorum + 1
             raise NotEnoughBookies(
-                f"ledger {self._ledger_id} cannot be fenced now: every write quorum needs {needed} answers, "
-                f"and {fenced} of {len(core.members)} bookies answered ({said})"
+                f"ledger {self._ledger_id} cannot be fenced now: every write quorum needs "
+                f"{needed} answers, and {fenced} of {len(core.members)} bookies answered ({said})"
             )
         return core.lac
 
     async def _recover(self, metadata: LedgerMetadata, version: int, lac: int) -> LedgerMetadata:
         may_be_old = metadata.restored and bool(await self._store.bookies_if_unconfirmed())
-        reading = ReadingCore(metadata, lac, read_ahead=self._options.recovery_read_entries, needs_all=may_be_old, given_up=self._given_up)
-        # Entries above the LAC are written back to every member. Only the old writer may have known which members
-        # miss entries below it.
-        _ = self._world.tasks.spawn(self._publish_behind(metadata, lac), name=f"recovery-copies-{self._ledger_id}")
+        reading = ReadingCore(
+            metadata,
+            lac,
+            read_ahead=self._options.recovery_read_entries,
+            needs_all=may_be_old,
+            given_up=self._given_up,
+        )
+        # Entries above the LAC are written back to every member. Only the old writer may have known
+        # which members miss entries below it.
+        _ = self._world.tasks.spawn(
+            self._publish_behind(metadata, lac), name=f"recovery-copies-{self._ledger_id}"
+        )
         writing = _WriteBack(self._world, self._options, self._pool, metadata, lac, self._event)
         try:
             while True:
@@ -158,15 +199,18 @@ class Recovery:
                 match reading.verdict:
                     case ReadVerdict.FOUND if writing.has_room:
                         # Take all that was found at once, so that it goes out in few messages.
-                        found = reading.take(self._options.recovery_read_entries, self._options.bookie_queue_bytes // 4)
+                        found = reading.take(
+                            self._options.recovery_read_entries,
+                            self._options.bookie_queue_bytes // 4,
+                        )
                         self._length = found[-1].length_bytes
                         writing.write(found)
                     case ReadVerdict.END:
                         break
                     case ReadVerdict.UNDECIDED:
                         raise NotEnoughBookies(
-                            f"whether ledger {self._ledger_id} has entry {reading.next_entry} cannot be decided now: "
-                            f"{reading.what_was_said()}"
+                            f"whether ledger {self._ledger_id} has entry {reading.next_entry} "
+                            f"cannot be decided now: {reading.what_was_said()}"
                         )
                     case _:
                         await self._wait()
@@ -185,10 +229,16 @@ class Recovery:
         records: list[Record] = []
         try:
             answer = await self._pool.control.recovery_read(
-                order.member, self._ledger_id, order.first, order.last, self._options.recovery_read_bytes
+                order.member,
+                self._ledger_id,
+                order.first,
+                order.last,
+                self._options.recovery_read_bytes,
             )
             for raw in answer.records[: order.last - order.first + 1]:
-                records.append(decode_entry_record(raw, self._ledger_id, order.first + len(records)))
+                records.append(
+                    decode_entry_record(raw, self._ledger_id, order.first + len(records))
+                )
         except (NoAnswer, ChecksumError) as error:
             reading.failed(order, records, str(error))
         else:
@@ -202,7 +252,12 @@ class Recovery:
         try:
             await self._store.publish_missing(self._ledger_id, members)
         except MetadataUnavailable as error:
-            _log.warning("missing copies could not be published", ledger=self._ledger_id, members=members, reason=str(error))
+            _log.warning(
+                "missing copies could not be published",
+                ledger=self._ledger_id,
+                members=members,
+                reason=str(error),
+            )
 
     async def _written(self, writing: _WriteBack, last_entry: int) -> None:
         """Wait until every found entry has its Qa copies, and for a short time for the others."""
@@ -215,30 +270,47 @@ class Recovery:
                     writing.raise_if_stopped()
                     await self._wait()
         except TimeoutError:
-            _log.info("closing a ledger whose last copies are late", ledger=self._ledger_id, members=writing.missing_members())
+            _log.info(
+                "closing a ledger whose last copies are late",
+                ledger=self._ledger_id,
+                members=writing.missing_members(),
+            )
 
     async def _length_at(self, metadata: LedgerMetadata, entry_id: int) -> int:
-        """Return the ledger's length as recorded in the last confirmed entry, when nothing was found after the LAC."""
+        """Return the ledger's length as recorded in the last confirmed entry, when nothing was
+        found after the LAC.
+        """
         if entry_id == NO_ENTRY:
             return 0
         try:
-            read = await read_records(self._pool, self._options, metadata, entry_id, entry_id, max_bytes=1)
+            read = await read_records(
+                self._pool, self._options, metadata, entry_id, entry_id, max_bytes=1
+            )
         except PulsarishError as error:
             if not self._given_up:
                 raise
-            _log.warning("the length of a ledger whose last entry is lost counts as 0", ledger=self._ledger_id, reason=error)
+            _log.warning(
+                "the length of a ledger whose last entry is lost counts as 0",
+                ledger=self._ledger_id,
+                reason=error,
+            )
             return 0
         return read.records[0].length_bytes
 
-    async def _close(self, writing: _WriteBack, frozen: LedgerMetadata, version: int, last_entry: int) -> LedgerMetadata:
+    async def _close(
+        self, writing: _WriteBack, frozen: LedgerMetadata, version: int, last_entry: int
+    ) -> LedgerMetadata:
         changed = writing.metadata
-        closed = frozen.closed(last_entry, self._length, changed.segments, tuple(sorted(self._given_up)))
+        closed = frozen.closed(
+            last_entry, self._length, changed.segments, tuple(sorted(self._given_up))
+        )
         try:
             await self._store.store(closed, version, writing.missing_members())
         except Conflict:
             found = await self._store.read_newest(self._ledger_id)
             if found is not None and found[0].state is LedgerState.CLOSED:
-                # Another recoverer was first. Both ends are right, because no entry between them was ever confirmed. The stored one holds.
+                # Another recoverer was first. Both ends are right, because no entry between them
+                # was ever confirmed. The stored one holds.
                 return found[0]
             raise _StartOver from None
         return closed
@@ -246,10 +318,16 @@ class Recovery:
     # -- helpers
 
     def _spawn(self, work: Coroutine[object, object, None], name: str) -> None:
-        _ = self._world.tasks.spawn(work, name=name, scope=Scope(ScopeKind.LEDGER, str(self._ledger_id), self._failed))
+        _ = self._world.tasks.spawn(
+            work, name=name, scope=Scope(ScopeKind.LEDGER, str(self._ledger_id), self._failed)
+        )
 
     def _failed(self, error: BaseException) -> None:
-        """Handle a failed task. The answer of this bookie is lost, so this recovery ends, and the client that needs it tries again."""
+        """Handle a failed task.
+
+        The answer of this bookie is lost, so this recovery ends, and the client that needs it tries
+        again.
+        """
         self._failure = error
         self._event.set()
 
@@ -257,14 +335,24 @@ class Recovery:
         await self._event.wait()
         self._event.clear()
         if self._failure is not None:
-            raise ServiceNotReady(f"the recovery of ledger {self._ledger_id} failed with {self._failure!r}; try again")
+            raise ServiceNotReady(
+                f"the recovery of ledger {self._ledger_id} failed with {self._failure!r}; try again"
+            )
 
 
 class _WriteBack:
-    """The entries that recovery found, on their way to the whole write set of the local ensemble."""
+    """The entries that recovery found, on their way to the whole write set of the local
+    ensemble.
+    """
 
     def __init__(
-        self, world: World, options: LedgerOptions, pool: BookiePool, metadata: LedgerMetadata, lac: int, event: asyncio.Event
+        self,
+        world: World,
+        options: LedgerOptions,
+        pool: BookiePool,
+        metadata: LedgerMetadata,
+        lac: int,
+        event: asyncio.Event,
     ) -> None:
         self._options = options
         self._lac = lac
@@ -284,7 +372,8 @@ class _WriteBack:
 
     @property
     def has_room(self) -> bool:
-        # The queues are shared with other recoveries, so what was seen at the last event may be old.
+        # The queues are shared with other recoveries, so what was seen at the last event may be
+        # old.
         self._replicator.look_for_crowd()
         return (
             self._window_bytes < self._options.window_bytes
@@ -296,7 +385,9 @@ class _WriteBack:
     def busy(self) -> bool:
         """Whether a copy is still on its way or a change is being made."""
         core = self._core
-        return core.changing or any(core.takes(index) and core.outstanding(index) for index in range(len(core.members)))
+        return core.changing or any(
+            core.takes(index) and core.outstanding(index) for index in range(len(core.members))
+        )
 
     def write(self, records: Sequence[Record]) -> None:
         parts: list[bytes | bytearray | memoryview] = []
@@ -309,7 +400,9 @@ class _WriteBack:
         self._replicator.push(parts, sizes)
 
     def missing_members(self) -> tuple[str, ...]:
-        """The members without all the copies that they should have, replaced members included, each once."""
+        """The members without all the copies that they should have, replaced members included, each
+        once.
+        """
         return tuple(dict.fromkeys([*self._missing_members, *self._core.missing_members()]))
 
     def raise_if_stopped(self) -> None:
@@ -318,7 +411,9 @@ class _WriteBack:
             raise error
 
     def close(self) -> None:
-        self._replicator.abandon(LedgerClosed(f"the recovery of ledger {self._core.metadata.ledger_id} is over"))
+        self._replicator.abandon(
+            LedgerClosed(f"the recovery of ledger {self._core.metadata.ledger_id} is over")
+        )
 
     # -- calls of the replicator: changes stay here until the closing commit
 

@@ -1,16 +1,20 @@
 """The decision where a recovered ledger ends (rules 5 and 6). No I/O, no clock, no randomness.
 
-First recovery fences. Every write quorum of the last segment must have Qw - Qa + 1 answers; then no writer
-confirms anything more. Then it reads forward from the highest LAC in the answers. It reads from the ensemble
-as it was when recovery began, never from the one that recovery itself changes, whose new members know nothing.
+First recovery fences. Every write quorum of the last segment must have Qw - Qa + 1 answers; then no
+writer confirms anything more. Then it reads forward from the highest LAC in the answers. It reads
+from the ensemble as it was when recovery began, never from the one that recovery itself changes,
+whose new members know nothing.
 
 * One copy is found: the entry exists, and is written back.
-* Qw - Qa + 1 members answer explicitly "no such entry" or "no such ledger": the entry was never confirmed, and the ledger ends before it.
-* Everything else (timeout, I/O error, bad checksum, limbo, another bookie at the address) is *unknown*. If all have answered and
-  neither rule applies, recovery cannot decide now and says so. It never guesses.
+* Qw - Qa + 1 members answer explicitly "no such entry" or "no such ledger": the entry was never
+  confirmed, and the ledger ends before it.
+* Everything else (timeout, I/O error, bad checksum, limbo, another bookie at the address) is
+  *unknown*. If all have answered and neither rule applies, recovery cannot decide now and says so.
+  It never guesses.
 
-An operator may give up members by name when their disks are gone for good (rule 20). They are asked like the others, but nothing is
-decided before every request has ended. Then a member that was given up and did not answer counts as "fenced" and as "not there".
+An operator may give up members by name when their disks are gone for good (rule 20). They are asked
+like the others, but nothing is decided before every request has ended. Then a member that was given
+up and did not answer counts as "fenced" and as "not there".
 """
 
 from __future__ import annotations
@@ -40,13 +44,18 @@ class FenceVerdict(Enum):
 
 
 class FencingCore:
-    """The members of the last segment that have answered the fence. Those in ``given_up`` need not answer."""
+    """The members of the last segment that have answered the fence.
+
+    Those in ``given_up`` need not answer.
+    """
 
     def __init__(self, metadata: LedgerMetadata, given_up: Collection[str] = ()) -> None:
         self.members = metadata.last_segment.members
         self.said: dict[str, str] = {}
         self._first_entry = metadata.last_segment.first_entry
-        self._coverage = Coverage(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+        self._coverage = Coverage(
+            metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum
+        )
         self._lac = NO_ENTRY
         self._given_up = given_up
 
@@ -67,14 +76,18 @@ class FencingCore:
     @property
     def verdict(self) -> FenceVerdict:
         all_heard = len(self.said) == len(self.members)
-        # The other members may know a later LAC. When members are given up, wait until each one has answered or failed.
+        # The other members may know a later LAC. When members are given up, wait until each one has
+        # answered or failed.
         if self._coverage.covered and (all_heard or not self._given_up):
             return FenceVerdict.FENCED
         return FenceVerdict.UNDECIDED if all_heard else FenceVerdict.WAITING
 
     @property
     def lac(self) -> int:
-        """The entry after which to read: the highest LAC, and never before the last segment. Earlier segments have no open entries."""
+        """The entry after which to read: the highest LAC, and never before the last segment.
+
+        Earlier segments have no open entries.
+        """
         return max(self._lac, self._first_entry - 1)
 
 
@@ -111,21 +124,33 @@ class ReadingCore:
 
     Args:
         metadata: the record as it was when recovery began.
-        needs_all: the record may be too old, so that an entry may be confirmed with one copy or none on the recorded members. The
-            ledger ends only where every member of the write set answers "no such entry".
+        needs_all: the record may be too old, so that an entry may be confirmed with one copy or
+            none on the recorded members. The ledger ends only where every member of the write set
+            answers "no such entry".
         given_up: members whose silence counts as "no such entry". Then the same rule holds.
     """
 
     def __init__(
-        self, metadata: LedgerMetadata, lac: int, *, read_ahead: int, needs_all: bool = False, given_up: Collection[str] = ()
+        self,
+        metadata: LedgerMetadata,
+        lac: int,
+        *,
+        read_ahead: int,
+        needs_all: bool = False,
+        given_up: Collection[str] = (),
     ) -> None:
         assert metadata.state is LedgerState.IN_RECOVERY
         assert lac >= metadata.last_segment.first_entry - 1
         self.metadata = metadata
         self.next_entry = lac + 1
         self._given_up = given_up
-        self._needed = metadata.write_quorum if needs_all or given_up else negatives_needed(metadata.write_quorum, metadata.ack_quorum)
-        # A member of a striped ledger does not hold consecutive entries, so a run of them cannot be requested.
+        self._needed = (
+            metadata.write_quorum
+            if needs_all or given_up
+            else negatives_needed(metadata.write_quorum, metadata.ack_quorum)
+        )
+        # A member of a striped ledger does not hold consecutive entries, so a run of them cannot be
+        # requested.
         self._read_ahead = read_ahead if metadata.write_quorum == metadata.ensemble_size else 1
         self._entries: dict[int, _Entry] = {}
         self._asked: dict[str, int] = {}  # members with an open request: its first entry
@@ -133,7 +158,8 @@ class ReadingCore:
     def orders(self) -> list[ReadOrder]:
         """Return the requests to send now.
 
-        These are the members of the next entry's write set that have no open request and have not answered about the entry.
+        These are the members of the next entry's write set that have no open request and have not
+        answered about the entry.
         """
         if self.verdict is not ReadVerdict.WAITING:
             return []
@@ -142,11 +168,17 @@ class ReadingCore:
         for member in self.metadata.write_set(self.next_entry):
             if member not in self._asked and not (entry is not None and entry.heard(member)):
                 self._asked[member] = self.next_entry
-                found.append(ReadOrder(member, self.next_entry, self.next_entry + self._read_ahead - 1))
+                found.append(
+                    ReadOrder(member, self.next_entry, self.next_entry + self._read_ahead - 1)
+                )
         return found
 
     def answered(self, order: ReadOrder, records: Sequence[Record], code: int) -> None:
-        """Handle an answer. ``records`` are checked and start at ``order.first``; ``code`` says why the next one did not come."""
+        """Handle an answer.
+
+        ``records`` are checked and start at ``order.first``; ``code`` says why the next one did not
+        come.
+        """
         del self._asked[order.member]
         for offset, record in enumerate(records):
             assert record.entry_id == order.first + offset
@@ -158,8 +190,13 @@ class ReadingCore:
         if code in _NEGATIVE:
             self._entry(after).negative.append(order.member)
         else:
-            # Neither the entry nor a reason. This is an error: a bookie must send one entry, however large.
-            self._unknown(after, order.member, type(error_from_code(code, "")).__name__ if code else "no answer")
+            # Neither the entry nor a reason. This is an error: a bookie must send one entry,
+            # however large.
+            self._unknown(
+                after,
+                order.member,
+                type(error_from_code(code, "")).__name__ if code else "no answer",
+            )
 
     def failed(self, order: ReadOrder, records: Sequence[Record], why: str) -> None:
         """Handle a failure after ``records``. It says nothing about the next entry."""
@@ -192,15 +229,21 @@ class ReadingCore:
         return ReadVerdict.WAITING
 
     def take(self, entries_max: int, bytes_max: int) -> list[Record]:
-        """Return the entries found from the next one on, without a gap, and move the next one behind them.
+        """Return the entries found from the next one on, without a gap, and move the next one
+        behind them.
 
         Args:
             entries_max: how many at most.
-            bytes_max: their payloads at most, besides the first one's, which is returned whatever its size.
+            bytes_max: their payloads at most, besides the first one's, which is returned whatever
+                its size.
         """
         found: list[Record] = []
         size_bytes = 0
-        while len(found) < entries_max and (entry := self._entries.get(self.next_entry)) is not None and entry.record is not None:
+        while (
+            len(found) < entries_max
+            and (entry := self._entries.get(self.next_entry)) is not None
+            and entry.record is not None
+        ):
             size_bytes += len(entry.record.payload)
             if found and size_bytes > bytes_max:
                 break
@@ -212,7 +255,9 @@ class ReadingCore:
     def what_was_said(self) -> str:
         """The answers about the next entry, for an error text."""
         entry = self._entries.get(self.next_entry, _Entry())
-        said = [f"{member}: not there" for member in entry.negative] + [f"{member}: {why}" for member, why in entry.unknown.items()]
+        said = [f"{member}: not there" for member in entry.negative] + [
+            f"{member}: {why}" for member, why in entry.unknown.items()
+        ]
         return ", ".join(said) or "nothing was heard"
 
     def check(self) -> None:
@@ -222,7 +267,9 @@ class ReadingCore:
             members = self.metadata.write_set(entry_id)
             heard = [*entry.negative, *entry.unknown]
             assert len(set(heard)) == len(heard), "a member counts twice"
-            assert all(member in members for member in heard), "a member outside the write set counts"
+            assert all(member in members for member in heard), (
+                "a member outside the write set counts"
+            )
 
     def _entry(self, entry_id: int) -> _Entry:
         return self._entries.setdefault(entry_id, _Entry())

@@ -1,8 +1,10 @@
-"""Carries out the decisions of a ``WriterCore``: sends entries to the members, handles their answers, changes the ensemble.
+"""Carries out the decisions of a ``WriterCore``: sends entries to the members, handles their
+answers, changes the ensemble.
 
-The writer and recovery both use it. The writer stores each change by compare-and-set, and its adds are plain. Recovery keeps changes
-local until the ledger is closed, and its adds are marked as recovery's. The replicator knows bookies and entries. Its owner decides
-what a confirmed entry means.
+The writer and recovery both use it. The writer stores each change by compare-and-set, and its adds
+are plain. Recovery keeps changes local until the ledger is closed, and its adds are marked as
+recovery's. The replicator knows bookies and entries. Its owner decides what a confirmed entry
+means.
 """
 
 from __future__ import annotations
@@ -16,7 +18,13 @@ from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.placement import choose_replacement
 from pulsarish.ledger.writer_core import Change, WriterCore
-from pulsarish.model.errors import LedgerFenced, NotEnoughBookies, PulsarishError, ServiceNotReady, error_from_code
+from pulsarish.model.errors import (
+    LedgerFenced,
+    NotEnoughBookies,
+    PulsarishError,
+    ServiceNotReady,
+    error_from_code,
+)
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
@@ -31,7 +39,8 @@ class Owner(Protocol):
     """The calls of a replicator to its owner."""
 
     async def store_change(self, change: Change) -> LedgerMetadata:
-        """Store a change, and publish the members with missing copies, before anything else happens.
+        """Store a change, and publish the members with missing copies, before anything else
+        happens.
 
         Returns the metadata that hold now. Raises the error that ends the writing.
         """
@@ -41,10 +50,14 @@ class Owner(Protocol):
         """Record members with missing copies when the ensemble is not changed."""
 
     def confirmed(self, count: int, size_bytes: int) -> None:
-        """Note that ``count`` more entries are confirmed, whose records have ``size_bytes`` bytes."""
+        """Note that ``count`` more entries are confirmed, whose records have ``size_bytes``
+        bytes.
+        """
 
     def progressed(self) -> None:
-        """Handle an answer, a failure or the end of a change, which may have confirmed entries or made room."""
+        """Handle an answer, a failure or the end of a change, which may have confirmed entries or
+        made room.
+        """
 
     def ended(self, error: PulsarishError) -> None:
         """Handle the end: nothing more will be confirmed. Called once."""
@@ -53,7 +66,16 @@ class Owner(Protocol):
 class Replicator:
     """The entries of one ledger on their way to its members."""
 
-    def __init__(self, world: World, options: LedgerOptions, pool: BookiePool, core: WriterCore, owner: Owner, *, recovery: bool) -> None:
+    def __init__(
+        self,
+        world: World,
+        options: LedgerOptions,
+        pool: BookiePool,
+        core: WriterCore,
+        owner: Owner,
+        *,
+        recovery: bool,
+    ) -> None:
         self.core = core
         self.stopped_by: PulsarishError | None = None
         self.crowded = False
@@ -66,7 +88,8 @@ class Replicator:
         self._streams: dict[str, AddStream] = {}
         self._released = False
         self._change_over: asyncio.Future[None] | None = None
-        # The window's records for a member that must get them again: two pieces each (head and payload) and one size each.
+        # The window's records for a member that must get them again: two pieces each (head and
+        # payload) and one size each.
         self._parts: list[Buffer] = []
         self._sizes: list[int] = []
         self._attach()
@@ -74,7 +97,9 @@ class Replicator:
     # -- calls of the owner
 
     def push(self, parts: list[Buffer], sizes: list[int]) -> None:
-        """Send the next entries: two parts (head, payload) and one size for each record, in order."""
+        """Send the next entries: two parts (head, payload) and one size for each record, in
+        order.
+        """
         core = self.core
         first = core.push(len(sizes))
         self._parts += parts
@@ -93,18 +118,32 @@ class Replicator:
                     self._send(index, chunk)
             else:
                 for index in range(metadata.ensemble_size):
-                    self._send_some(index, first, parts, sizes, [k for k in range(start, end) if core.holds(index, first + k)])
+                    self._send_some(
+                        index,
+                        first,
+                        parts,
+                        sizes,
+                        [k for k in range(start, end) if core.holds(index, first + k)],
+                    )
             start = end
         self._settle()
         self.look_for_crowd()
 
     def look_for_crowd(self) -> None:
-        """Check whether fewer than Qa members take entries as fast as they come. Then the caller that appends must wait."""
-        free = sum(not stream.crowded for index, stream in self._each_stream() if self.core.takes(index))
+        """Check whether fewer than Qa members take entries as fast as they come.
+
+        Then the caller that appends must wait.
+        """
+        free = sum(
+            not stream.crowded for index, stream in self._each_stream() if self.core.takes(index)
+        )
         self.crowded = free < self.core.metadata.ack_quorum
 
     async def unchanging(self) -> None:
-        """Wait until no ensemble change is being stored. Raises the error that stopped the writing."""
+        """Wait until no ensemble change is being stored.
+
+        Raises the error that stopped the writing.
+        """
         while self.core.changing and self.stopped_by is None:
             self._change_over = asyncio.get_running_loop().create_future()
             await self._change_over
@@ -112,9 +151,18 @@ class Replicator:
             raise self.stopped_by
 
     def mend(self) -> None:
-        """Fill places that were left out, if a member is available now. Called every ``check_interval_ms``."""
+        """Fill places that were left out, if a member is available now.
+
+        Called every ``check_interval_ms``.
+        """
         core = self.core
-        if self.stopped_by is not None or self._released or core.changing or not core.missing or core.failed:
+        if (
+            self.stopped_by is not None
+            or self._released
+            or core.changing
+            or not core.missing
+            or core.failed
+        ):
             return
         for index in core.missing:
             member = core.members[index]
@@ -135,13 +183,19 @@ class Replicator:
             self._owner.ended(error)
 
     def release(self) -> None:
-        """Keep only waiting for the copies beyond Qa. All entries are confirmed, and no more will come."""
+        """Keep only waiting for the copies beyond Qa.
+
+        All entries are confirmed, and no more will come.
+        """
         assert not self.core.changing
         self._released = True
         self._detach_settled()
 
     def abandon(self, error: PulsarishError) -> None:
-        """Stop at once, without a call to the owner. A change that is still being stored has no effect any more."""
+        """Stop at once, without a call to the owner.
+
+        A change that is still being stored has no effect any more.
+        """
         if self.stopped_by is None:
             self.stopped_by = error
             self._detach()
@@ -152,10 +206,17 @@ class Replicator:
         if code == 0:
             self.core.acked(member, first, last)
             return
-        error = error_from_code(code, f"bookie {member} refused entries {first} to {last} of ledger {self._ledger_id}")
+        error = error_from_code(
+            code, f"bookie {member} refused entries {first} to {last} of ledger {self._ledger_id}"
+        )
         if isinstance(error, LedgerFenced) and not self._released:
             # Rule 4: one such answer ends this writer for good.
-            self.stop(LedgerFenced(f"ledger {self._ledger_id} is fenced, says bookie {member}: another client recovers it"))
+            self.stop(
+                LedgerFenced(
+                    f"ledger {self._ledger_id} is fenced, says bookie {member}: another client "
+                    "recovers it"
+                )
+            )
         else:
             self._member_lost(member, f"{type(error).__name__}: {error}")
 
@@ -206,7 +267,14 @@ class Replicator:
             return
         if self.stopped_by is None and self.core.fail(member):
             owner, entry = self.core.metadata.purpose.owner, self.core.confirmed + 1
-            _log.warning("bookie failed for a ledger", ledger=self._ledger_id, entry=entry, owner=owner, bookie=member, reason=reason)
+            _log.warning(
+                "bookie failed for a ledger",
+                ledger=self._ledger_id,
+                entry=entry,
+                owner=owner,
+                bookie=member,
+                reason=reason,
+            )
             self._pool.bookies.quarantine(member)
             self._streams[member].drop(self._ledger_id)
 
@@ -218,14 +286,18 @@ class Replicator:
         if refused is not None:
             self._member_lost(member, refused)
 
-    def _send_some(self, index: int, first: int, parts: list[Buffer], sizes: list[int], wanted: list[int]) -> None:
+    def _send_some(
+        self, index: int, first: int, parts: list[Buffer], sizes: list[int], wanted: list[int]
+    ) -> None:
         """Send a member of a striped ledger those entries that it holds."""
         if wanted:
             pieces = [piece for k in wanted for piece in parts[2 * k : 2 * k + 2]]
             self._send(index, encode_chunk(self._ledger_id, pieces, [sizes[k] for k in wanted]))
 
     def _resend(self, index: int) -> None:
-        """Send a place's (new) member every entry of the window that it misses, in messages of the usual size."""
+        """Send a place's (new) member every entry of the window that it misses, in messages of the
+        usual size.
+        """
         core = self.core
         base = core.confirmed + 1
         wanted: list[int] = []
@@ -241,14 +313,18 @@ class Replicator:
         self._send_some(index, base, self._parts, self._sizes, wanted)
 
     def _after_event(self) -> None:
-        """Settle the state, and tell the owner about every confirmation and all room that this has made."""
+        """Settle the state, and tell the owner about every confirmation and all room that this has
+        made.
+        """
         self._settle()
         if self.crowded:
             self.look_for_crowd()
         self._owner.progressed()
 
     def _settle(self) -> None:
-        """After any event: start a change if one is needed, then confirm the entries that can be confirmed."""
+        """After any event: start a change if one is needed, then confirm the entries that can be
+        confirmed.
+        """
         if self.stopped_by is not None:
             return
         if self.core.failed:
@@ -262,15 +338,21 @@ class Replicator:
     def _replacement(self, index: int, members: Sequence[str]) -> str | None:
         bookies = self._pool.bookies
         places = bookies.describe(members)
-        # A bookie at the address of another member is that member's machine without its data. It may take only that
-        # member's place. With two places, one machine's answers would count twice, and its loss could take a whole write quorum.
-        others = {bookies.book.get(member) for place, member in enumerate(members) if place != index}
+        # A bookie at the address of another member is that member's machine without its data. It
+        # may take only that member's place. With two places, one machine's answers would count
+        # twice, and its loss could take a whole write quorum.
+        others = {
+            bookies.book.get(member) for place, member in enumerate(members) if place != index
+        }
         usable = [
             candidate
             for candidate in bookies.candidates()
-            if self._pool.usable(candidate.member) and bookies.book.get(candidate.member) not in others
+            if self._pool.usable(candidate.member)
+            and bookies.book.get(candidate.member) not in others
         ]
-        chosen = choose_replacement(usable, places, index, self.core.metadata.write_quorum, self._world.random)
+        chosen = choose_replacement(
+            usable, places, index, self.core.metadata.write_quorum, self._world.random
+        )
         return None if chosen is None else chosen.member
 
     def _start_change(self) -> None:
@@ -288,24 +370,32 @@ class Replicator:
             return
         change = core.begin_change(replacements)
         if not replacements:
-            # No other bookie is available: continue with the members that are left, and publish the shortage at once.
+            # No other bookie is available: continue with the members that are left, and publish the
+            # shortage at once.
             core.change_stored(core.metadata)
             self._owner.publish_missing(change.missing_members)
             return
         scope = Scope(ScopeKind.LEDGER, str(self._ledger_id), self.fail)
-        _ = self._world.tasks.spawn(self._change(change), name=f"ensemble-change-{self._ledger_id}", scope=scope)
+        _ = self._world.tasks.spawn(
+            self._change(change), name=f"ensemble-change-{self._ledger_id}", scope=scope
+        )
 
     def _not_enough(self, gone: tuple[int, ...]) -> NotEnoughBookies:
         members = self.core.members
         down = sorted({members[index] for index in (*gone, *self.core.missing)})
         return NotEnoughBookies(
-            f"ledger {self._ledger_id} needs {self.core.metadata.ack_quorum} bookies (ack_quorum) in every write quorum; "
-            f"{len(members) - len(down)} of its {len(members)} are there, down: {', '.join(down)}, and no other bookie can replace them"
+            f"ledger {self._ledger_id} needs {self.core.metadata.ack_quorum} bookies (ack_quorum) "
+            f"in every write quorum; {len(members) - len(down)} of its {len(members)} are there, "
+            f"down: {', '.join(down)}, and no other bookie can replace them"
         )
 
     def fail(self, error: BaseException) -> None:
         """End the writing, because something of this ledger failed in an unforeseen way."""
-        self.stop(ServiceNotReady(f"writing ledger {self._ledger_id} failed: {type(error).__name__}: {error}"))
+        self.stop(
+            ServiceNotReady(
+                f"writing ledger {self._ledger_id} failed: {type(error).__name__}: {error}"
+            )
+        )
         if self._change_over is not None and not self._change_over.done():
             self._change_over.set_result(None)
 
@@ -318,7 +408,12 @@ class Replicator:
             if self.stopped_by is None:
                 replaced = self.core.change_stored(stored)
                 segment = stored.last_segment
-                _log.info("ensemble changed", ledger=self._ledger_id, first_entry=segment.first_entry, members=segment.members)
+                _log.info(
+                    "ensemble changed",
+                    ledger=self._ledger_id,
+                    first_entry=segment.first_entry,
+                    members=segment.members,
+                )
                 self._attach()
                 for index in replaced:
                     self._resend(index)

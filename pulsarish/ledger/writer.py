@@ -1,8 +1,9 @@
 """The writer of one ledger.
 
-``append`` only queues. In the next turn of the loop all waiting entries are encoded and handed to the bookies as one batch, as far as
-the window (rule 3) and the bookies' queues have room. The rest waits here for confirmations. The only work for a single entry is its
-head and its checksum. The listener gets confirmations as "everything up to here".
+``append`` only queues. In the next turn of the loop all waiting entries are encoded and handed to
+the bookies as one batch, as far as the window (rule 3) and the bookies' queues have room. The rest
+waits here for confirmations. The only work for a single entry is its head and its checksum. The
+listener gets confirmations as "everything up to here".
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ class WriterListener(Protocol):
         ...
 
     def stopped(self, error: PulsarishError) -> None:
-        """Handle the stop of the writer, once. The outcome of the adds that were not confirmed is unknown (rule 4)."""
+        """Handle the stop of the writer, once.
+
+        The outcome of the adds that were not confirmed is unknown (rule 4).
+        """
         ...
 
 
@@ -56,8 +60,8 @@ class WriterKeeper(Protocol):
 class LedgerWriter:
     """The writer of one ledger. Made by ``LedgerClient.create``.
 
-    ``metadata`` was stored at ``version`` and names the first ensemble. The writer is the owner of its replicator, which makes the calls of
-    ``replicator.Owner``.
+    ``metadata`` was stored at ``version`` and names the first ensemble. The writer is the owner of
+    its replicator, which makes the calls of ``replicator.Owner``.
     """
 
     def __init__(
@@ -101,7 +105,9 @@ class LedgerWriter:
 
     @property
     def is_short(self) -> bool:
-        """Whether the writer continues without a member that has left or failed, until this or another bookie is available."""
+        """Whether the writer continues without a member that has left or failed, until this or
+        another bookie is available.
+        """
         return bool(self._core.missing)
 
     @property
@@ -110,7 +116,9 @@ class LedgerWriter:
         return self._core.metadata
 
     def unchanged(self) -> Sequence[Op]:
-        """Return checks for a commit that names the ledger: it is refused when another process has changed or deleted the record."""
+        """Return checks for a commit that names the ledger: it is refused when another process has
+        changed or deleted the record.
+        """
         return [Op("check", paths.ledger(self.ledger_id), version=self._version)]
 
     @property
@@ -138,7 +146,9 @@ class LedgerWriter:
 
     @property
     def has_room(self) -> bool:
-        """Whether another append would be sent at once: the window has room (rule 3), and the bookies' queues are not crowded."""
+        """Whether another append would be sent at once: the window has room (rule 3), and the
+        bookies' queues are not crowded.
+        """
         return (
             self.last_add_pushed - self._core.confirmed < self._options.window_entries
             and self._unconfirmed_bytes < self._options.window_bytes
@@ -149,7 +159,9 @@ class LedgerWriter:
         """Wait until ``has_room``. Raises the error that stopped the writer, ``LedgerClosed``."""
         while not self.has_room:
             if self._closing or self._replicator.stopped_by is not None:
-                raise self._replicator.stopped_by or LedgerClosed(f"ledger {self.ledger_id} is closed")
+                raise self._replicator.stopped_by or LedgerClosed(
+                    f"ledger {self.ledger_id} is closed"
+                )
             future = self._loop.create_future()
             self._room.append(future)
             self._stir()
@@ -158,11 +170,14 @@ class LedgerWriter:
     async def close(self) -> LedgerMetadata:
         """Wait until the appended entries are confirmed, then close the ledger by compare-and-set.
 
-        Raises ``LedgerFenced`` when the ledger is in recovery (recovery decides its end), the error that stopped the writer when that came
-        first, and ``MetadataUnavailable`` when the outcome is unknown. In every case the writer has ended.
+        Raises ``LedgerFenced`` when the ledger is in recovery (recovery decides its end), the error
+        that stopped the writer when that came first, and ``MetadataUnavailable`` when the outcome
+        is unknown. In every case the writer has ended.
         """
         if self._closing or self._replicator.stopped_by is not None:
-            raise self._replicator.stopped_by or LedgerClosed(f"ledger {self.ledger_id} is closed already")
+            raise self._replicator.stopped_by or LedgerClosed(
+                f"ledger {self.ledger_id} is closed already"
+            )
         self._closing = True
         if self._core.confirmed < self.last_add_pushed:
             self._drained = self._loop.create_future()
@@ -178,7 +193,9 @@ class LedgerWriter:
         return closed
 
     def abandon(self) -> None:
-        """Stop without closing, because the owner lost the topic. Recovery by the next owner decides the ledger's end.
+        """Stop without closing, because the owner lost the topic.
+
+        Recovery by the next owner decides the ledger's end.
 
         The listener is not called any more.
         """
@@ -212,11 +229,16 @@ class LedgerWriter:
         self.progressed()
 
     def fail(self, error: BaseException) -> None:
-        """Stop as if too few bookies were left, because something of this ledger failed in an unforeseen way."""
+        """Stop as if too few bookies were left, because something of this ledger failed in an
+        unforeseen way.
+        """
         self._replicator.fail(error)
 
     def rests(self) -> bool:
-        """Whether a tick would do nothing until the writer calls ``writer_stirred``. Most ledgers of a broker are idle."""
+        """Whether a tick would do nothing until the writer calls ``writer_stirred``.
+
+        Most ledgers of a broker are idle.
+        """
         core = self._core
         told = core.confirmed == self.last_add_pushed == self._lac_told
         busy = self._waiting or self._room or core.missing or core.failed or core.changing
@@ -230,7 +252,11 @@ class LedgerWriter:
 
     def lac_due(self, now: float) -> bool:
         """Whether this ledger is idle and its records do not carry the last confirmed entry yet."""
-        if self.stopped or self._core.confirmed == self._lac_told or self._core.confirmed != self.last_add_pushed:
+        if (
+            self.stopped
+            or self._core.confirmed == self._lac_told
+            or self._core.confirmed != self.last_add_pushed
+        ):
             return False
         return (now - self._idle_since) * 1000 >= self._options.explicit_lac_interval_ms
 
@@ -247,15 +273,19 @@ class LedgerWriter:
     def _fitting(self) -> int:
         """Return how many of the waiting entries may be sent now.
 
-        At most a quarter of a bookie's queue goes at once. The queues are shared with other ledgers and count as crowded when half full. A
-        bookie whose queue overflows counts as failed. An entry that is larger than this goes alone.
+        At most a quarter of a bookie's queue goes at once. The queues are shared with other ledgers
+        and count as crowded when half full. A bookie whose queue overflows counts as failed. An
+        entry that is larger than this goes alone.
         """
         options, core = self._options, self._core
         self._replicator.look_for_crowd()
         if self._replicator.crowded:
             return 0
         waiting, waiting_bytes = self._waiting, self.length_bytes - self._sent_length
-        window_entries, window_bytes = core.pushed - core.confirmed, self._unconfirmed_bytes - waiting_bytes
+        window_entries, window_bytes = (
+            core.pushed - core.confirmed,
+            self._unconfirmed_bytes - waiting_bytes,
+        )
         room_entries = min(len(waiting), options.window_entries - window_entries)
         room_bytes = min(options.window_bytes - window_bytes, options.bookie_queue_bytes // 4)
         if room_entries == len(waiting) and waiting_bytes <= room_bytes:
@@ -337,7 +367,8 @@ class LedgerWriter:
         waiting, self._room = self._room, []
         for future in waiting:
             if not future.done():
-                future.set_result(None)  # the waiter checks again and raises the error that stopped the writer
+                # the waiter checks again and raises the error that stopped the writer
+                future.set_result(None)
         if self._drained is not None and not self._drained.done():
             self._drained.set_exception(error)
 
@@ -348,19 +379,26 @@ class LedgerWriter:
 
         Repairs of earlier segments that auto-recovery stored meanwhile are merged.
         """
-        # A member that failed after the last entry was confirmed leaves an idle ledger under-replicated.
+        # A member that failed after the last entry was confirmed leaves an idle ledger
+        # under-replicated.
         self._stir()
         planned = change.planned
         while True:
             try:
-                self._version = await self._store.store(planned, self._version, change.missing_members)
+                self._version = await self._store.store(
+                    planned, self._version, change.missing_members
+                )
             except Conflict:
                 base = await self._reread()
                 if base.last_segment == planned.last_segment:
                     return base
                 if base.last_segment != self._core.metadata.last_segment:
-                    raise LedgerFenced(f"the members of ledger {self.ledger_id} were changed by another client") from None
-                planned = base.with_members(planned.last_segment.first_entry, planned.last_segment.members)
+                    raise LedgerFenced(
+                        f"the members of ledger {self.ledger_id} were changed by another client"
+                    ) from None
+                planned = base.with_members(
+                    planned.last_segment.first_entry, planned.last_segment.members
+                )
             else:
                 return planned
 
@@ -373,27 +411,45 @@ class LedgerWriter:
             except Conflict:
                 base = await self._reread()
                 if base.last_segment != self._core.metadata.last_segment:
-                    raise LedgerFenced(f"the members of ledger {self.ledger_id} were changed by another client") from None
+                    raise LedgerFenced(
+                        f"the members of ledger {self.ledger_id} were changed by another client"
+                    ) from None
             else:
                 return closed
 
     async def _reread(self) -> LedgerMetadata:
-        """Read the open record as it is now. Raises ``LedgerFenced`` when the ledger is not open any more."""
+        """Read the open record as it is now.
+
+        Raises ``LedgerFenced`` when the ledger is not open any more.
+        """
         found = await self._store.read_newest(self.ledger_id)
         if found is None:
             raise LedgerFenced(f"ledger {self.ledger_id} was deleted")
         metadata, self._version = found
         if metadata.state is not LedgerState.OPEN:
-            raise LedgerFenced(f"ledger {self.ledger_id} is {metadata.state.value}: another client recovers or has recovered it")
+            raise LedgerFenced(
+                f"ledger {self.ledger_id} is {metadata.state.value}: another client recovers or "
+                "has recovered it"
+            )
         return metadata
 
     def publish_missing(self, members: Sequence[str]) -> None:
         self._stir()
-        _ = self._world.tasks.spawn(self._publish(tuple(members)), name=f"under-replicated-{self.ledger_id}")
+        _ = self._world.tasks.spawn(
+            self._publish(tuple(members)), name=f"under-replicated-{self.ledger_id}"
+        )
 
     async def _publish(self, members: tuple[str, ...]) -> None:
-        """Publish the shortage at once (rule 3). If the store is unreachable now, it is published when the ledger is closed."""
+        """Publish the shortage at once (rule 3).
+
+        If the store is unreachable now, it is published when the ledger is closed.
+        """
         try:
             await self._store.publish_missing(self.ledger_id, members)
         except MetadataUnavailable as error:
-            _log.warning("missing copies could not be published", ledger=self.ledger_id, members=members, reason=str(error))
+            _log.warning(
+                "missing copies could not be published",
+                ledger=self.ledger_id,
+                members=members,
+                reason=str(error),
+            )

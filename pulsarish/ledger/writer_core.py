@@ -1,15 +1,21 @@
-"""The decisions of a ledger's writer: which entries are confirmed, and when the ensemble must change. No I/O, no clock, no randomness.
+"""The decisions of a ledger's writer: which entries are confirmed, and when the ensemble must
+change. No I/O, no clock, no randomness.
 
-The window is everything after the last confirmed entry (LAC). For each place of the ensemble one integer has a bit for each entry of
-the window; the lowest bit is for entry LAC + 1. A bit is set once the member at that place has the entry on disk. So an answer for a
-range of entries is one shift and one "or", whatever its length. To un-count a replaced member (rule 3), set its integer to zero.
+The window is everything after the last confirmed entry (LAC). For each place of the ensemble one
+integer has a bit for each entry of the window; the lowest bit is for entry LAC + 1. A bit is set
+once the member at that place has the entry on disk. So an answer for a range of entries is one
+shift and one "or", whatever its length. To un-count a replaced member (rule 3), set its integer to
+zero.
 
 Promises:
-* An entry is confirmed when Qa distinct members of the stored ensemble have it. Entries are confirmed strictly in order, and never
-  while a failure is not handled yet or a change is being stored (rules 2 and 3).
+* An entry is confirmed when Qa distinct members of the stored ensemble have it. Entries are
+  confirmed strictly in order, and never while a failure is not handled yet or a change is being
+  stored (rules 2 and 3).
 * Failures are collected. One change is stored at a time. New members count only once it is stored.
-* A member that cannot be replaced is left out while every write quorum can still reach Qa without it. Otherwise the writer ends.
-* When a member is given up before it has all its copies of confirmed entries, it is named, to be published as under-replicated.
+* A member that cannot be replaced is left out while every write quorum can still reach Qa without
+  it. Otherwise the writer ends.
+* When a member is given up before it has all its copies of confirmed entries, it is named, to be
+  published as under-replicated.
 """
 
 from __future__ import annotations
@@ -24,7 +30,8 @@ from pulsarish.model.position import NO_ENTRY
 
 __all__ = ["Change", "WriterCore"]
 
-_STRIPE_LENGTH: Final = 1024  # entries of a window that the first stripes are for; longer stripes are made when the window grows
+# entries of a window that the first stripes are for; longer stripes are made when the window grows
+_STRIPE_LENGTH: Final = 1024
 _STRIPES_KEPT: Final = 64
 
 
@@ -32,8 +39,9 @@ _STRIPES_KEPT: Final = 64
 class Change:
     """One ensemble change.
 
-    ``planned`` must be stored before anything else happens. ``replaced`` are the places that get a new member. ``missing_members`` are
-    the members given up whose copies are missing; they are published with the change.
+    ``planned`` must be stored before anything else happens. ``replaced`` are the places that get a
+    new member. ``missing_members`` are the members given up whose copies are missing; they are
+    published with the change.
     """
 
     planned: LedgerMetadata
@@ -43,19 +51,28 @@ class Change:
 
 @lru_cache(maxsize=_STRIPES_KEPT)
 def _stripes(ensemble_size: int, write_quorum: int, length: int) -> tuple[int, ...]:
-    """Return for each place an integer in which bit e is set when the place holds entry e, at least for all e below the length.
+    """Return for each place an integer in which bit e is set when the place holds entry e, at least
+    for all e below the length.
 
     All ledgers with these quorums share the result. A broker has as many ledgers as topics.
     """
     repeat = sum(1 << (ensemble_size * number) for number in range(-(-length // ensemble_size)))
     return tuple(
-        sum(1 << entry for entry in range(ensemble_size) if (index - entry) % ensemble_size < write_quorum) * repeat
+        sum(
+            1 << entry
+            for entry in range(ensemble_size)
+            if (index - entry) % ensemble_size < write_quorum
+        )
+        * repeat
         for index in range(ensemble_size)
     )
 
 
 class WriterCore:
-    """The state of one ledger's writer. Members are named by instance id; places are indexes in the ensemble."""
+    """The state of one ledger's writer.
+
+    Members are named by instance id; places are indexes in the ensemble.
+    """
 
     __slots__ = (
         "_acked",
@@ -72,14 +89,17 @@ class WriterCore:
     )
 
     def __init__(self, metadata: LedgerMetadata, *, confirmed: int = NO_ENTRY) -> None:
-        """Start after the entry ``confirmed``: -1 for a new ledger, the LAC found for a recovery."""
+        """Start after the entry ``confirmed``: -1 for a new ledger, the LAC found for a
+        recovery.
+        """
         assert confirmed >= metadata.last_segment.first_entry - 1
         self.metadata = metadata
         self.confirmed = confirmed
         self.pushed = confirmed
         count = metadata.ensemble_size
         self._acked = [0] * count
-        self._unanswered = [0] * count  # confirmed entries that were sent to the member at this place and that it has not answered
+        # confirmed entries that were sent to the member at this place and that it has not answered
+        self._unanswered = [0] * count
         self._failed: list[int] = []  # places that need a new member, in the order of their failure
         self._missing: list[int] = []  # places left out because no bookie could replace them
         self._change: Change | None = None
@@ -100,7 +120,10 @@ class WriterCore:
 
     @property
     def failed(self) -> tuple[int, ...]:
-        """The places that wait for a change; empty while one is being stored. The next change starts after that."""
+        """The places that wait for a change; empty while one is being stored.
+
+        The next change starts after that.
+        """
         return () if self._change is not None else tuple(self._failed)
 
     @property
@@ -115,7 +138,9 @@ class WriterCore:
         return self._places.get(member)
 
     def takes(self, index: int) -> bool:
-        """Whether entries are sent to this place: not while its member has failed, is missing or is being replaced."""
+        """Whether entries are sent to this place: not while its member has failed, is missing or is
+        being replaced.
+        """
         if index in self._missing or index in self._failed:
             return False
         return self._change is None or index not in self._change.replaced
@@ -129,39 +154,67 @@ class WriterCore:
         return self._unanswered[index] > 0 or bool(self._window(index) & ~self._acked[index])
 
     def lacking_after_close(self) -> tuple[str, ...]:
-        """The members that will not get all their confirmed entries: those left out now. (Members that are only late may still answer.)"""
+        """The members that will not get all their confirmed entries: those left out now.
+
+        (Members that are only late may still answer.)
+        """
         return tuple(self.members[index] for index in sorted(self._missing))
 
     def missing_members(self) -> tuple[str, ...]:
-        """The members that do not have all confirmed entries that they should, as far as they have answered."""
-        return tuple(member for index, member in enumerate(self.members) if self._unanswered[index] > 0 or index in self._missing)
+        """The members that do not have all confirmed entries that they should, as far as they have
+        answered.
+        """
+        return tuple(
+            member
+            for index, member in enumerate(self.members)
+            if self._unanswered[index] > 0 or index in self._missing
+        )
 
     def viable_without(self, places: tuple[int, ...]) -> bool:
-        """Whether every write quorum still has Qa members without these places and the ones already missing."""
-        size, quorum, need = self.metadata.ensemble_size, self.metadata.write_quorum, self.metadata.ack_quorum
+        """Whether every write quorum still has Qa members without these places and the ones already
+        missing.
+        """
+        size, quorum, need = (
+            self.metadata.ensemble_size,
+            self.metadata.write_quorum,
+            self.metadata.ack_quorum,
+        )
         gone = [index in places or index in self._missing for index in range(size)]
-        return all(quorum - sum(gone[(start + step) % size] for step in range(quorum)) >= need for start in range(size))
+        return all(
+            quorum - sum(gone[(start + step) % size] for step in range(quorum)) >= need
+            for start in range(size)
+        )
 
     # -- events
 
     def push(self, count: int) -> int:
-        """Note that ``count`` more entries are handed to the members. Return the id of the first."""
+        """Note that ``count`` more entries are handed to the members.
+
+        Return the id of the first.
+        """
         first = self.pushed + 1
         self.pushed += count
         while self.window_count + self.metadata.ensemble_size > self._stripe_length:
             self._stripe_length *= 2
-            self._stripes = _stripes(self.metadata.ensemble_size, self.metadata.write_quorum, self._stripe_length)
+            self._stripes = _stripes(
+                self.metadata.ensemble_size, self.metadata.write_quorum, self._stripe_length
+            )
         return first
 
     def acked(self, member: str, first: int, last: int) -> None:
-        """Note that a member has entries ``first..last`` on disk. A bookie that is not a member any more does not count (rule 2)."""
+        """Note that a member has entries ``first..last`` on disk.
+
+        A bookie that is not a member any more does not count (rule 2).
+        """
         index = self._places.get(member)
         if index is None or last > self.pushed:
             return
         base = self.confirmed + 1
         if first < base:
             late = min(last, self.confirmed) - first + 1
-            self._unanswered[index] = max(0, self._unanswered[index] - self._stripe_count(index, first, late))
+            self._unanswered[index] = max(
+                0, self._unanswered[index] - self._stripe_count(index, first, late)
+            )
             first = base
         if first <= last:
             bits = ((1 << (last - first + 1)) - 1) << (first - base)
@@ -171,7 +224,8 @@ class WriterCore:
         """Note that a member failed.
 
         Returns:
-            Whether a change is needed. False when the bookie is not a member, or is known to have failed.
+            Whether a change is needed. False when the bookie is not a member, or is known to have
+            failed.
         """
         index = self._places.get(member)
         if index is None or not self.takes(index):
@@ -180,7 +234,10 @@ class WriterCore:
         return True
 
     def confirm(self) -> int:
-        """Confirm the entries that can be confirmed. Return their number. Call it after every event."""
+        """Confirm the entries that can be confirmed.
+
+        Return their number. Call it after every event.
+        """
         if self._failed or self._change is not None:
             return 0
         # at_least[k]: bits of the entries that k or more members have.
@@ -203,10 +260,12 @@ class WriterCore:
         return count
 
     def begin_change(self, replacements: Mapping[int, str]) -> Change:
-        """Start the one change for all failures known now and for missing places that can be filled again.
+        """Start the one change for all failures known now and for missing places that can be filled
+        again.
 
         Args:
-            replacements: the new member of each place that gets one. A failed place without one is left out from now on.
+            replacements: the new member of each place that gets one. A failed place without one is
+                left out from now on.
         """
         assert self._change is None
         assert self.metadata.state is not LedgerState.CLOSED
@@ -229,7 +288,9 @@ class WriterCore:
         return self._change
 
     def change_stored(self, stored: LedgerMetadata) -> tuple[int, ...]:
-        """Go on after the change was stored. ``stored`` may differ in earlier segments, which auto-recovery repaired meanwhile.
+        """Go on after the change was stored.
+
+        ``stored`` may differ in earlier segments, which auto-recovery repaired meanwhile.
 
         Returns:
             The places whose new members must now get every entry of the window (rule 3).
@@ -248,22 +309,32 @@ class WriterCore:
         return change.replaced
 
     def rejoin(self, index: int) -> None:
-        """Take back the member that was left out at this place. It must get every entry of the window that it misses."""
+        """Take back the member that was left out at this place.
+
+        It must get every entry of the window that it misses.
+        """
         assert self._change is None
         self._missing.remove(index)
-        # The entries that it missed were published when it was left out. From here on it owes only what is sent to it.
+        # The entries that it missed were published when it was left out. From here on it owes only
+        # what is sent to it.
         self._unanswered[index] = 0
 
     def lacks(self, index: int, entry_id: int) -> bool:
         """Whether an entry of the window still has to reach the member at this place."""
-        return bool(self._window(index) & ~self._acked[index] & (1 << (entry_id - self.confirmed - 1)))
+        return bool(
+            self._window(index) & ~self._acked[index] & (1 << (entry_id - self.confirmed - 1))
+        )
 
     def silent(self) -> tuple[str, ...]:
         """The members that owe an answer for the oldest entry of the window."""
         if not self.window_count:
             return ()
         oldest = self.confirmed + 1
-        return tuple(member for index, member in enumerate(self.members) if self.takes(index) and self.lacks(index, oldest))
+        return tuple(
+            member
+            for index, member in enumerate(self.members)
+            if self.takes(index) and self.lacks(index, oldest)
+        )
 
     def check(self) -> None:
         """Assert the invariants."""
@@ -271,7 +342,9 @@ class WriterCore:
         assert self.metadata.last_segment.first_entry - 1 <= self.confirmed <= self.pushed
         assert [self._places[member] for member in self.members] == list(range(len(self.members)))
         for index, bits in enumerate(self._acked):
-            assert bits & ~self._window(index) == 0, "a member answered for an entry that it was never sent"
+            assert bits & ~self._window(index) == 0, (
+                "a member answered for an entry that it was never sent"
+            )
             assert self._unanswered[index] >= 0
         assert not set(self._failed) & set(self._missing)
 

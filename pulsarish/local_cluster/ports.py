@@ -16,9 +16,11 @@ _CHOICE_MIN: Final = 1_000
 
 
 def free_ports(host: str) -> Iterator[int]:
-    """An endless iterator of ports of ``host`` that no process listens on, each once; they are held until the iterator is closed.
+    """An endless iterator of ports of ``host`` that no process listens on, each once; they are held
+    until the iterator is closed.
 
-    They lie below the range from which the kernel gives connections theirs, so that none takes a port while its server is down.
+    They lie below the range from which the kernel gives connections theirs, so that none takes a
+    port while its server is down.
     """
     held: list[socket.socket] = []
     try:

@@ -1,7 +1,9 @@
-"""The nodes of a cluster as processes of this machine: started detached, found again by pid and start time, stopped, killed.
+"""The nodes of a cluster as processes of this machine: started detached, found again by pid and
+start time, stopped, killed.
 
-``DIR/cluster.json`` is the plan (names, roles, ports); ``DIR/NODE/process.json`` says which process runs it; ``DIR/NODE/log`` is its
-output. A pid is believed only together with the start time that the kernel gives for it.
+``DIR/cluster.json`` is the plan (names, roles, ports); ``DIR/NODE/process.json`` says which process
+runs it; ``DIR/NODE/log`` is its output. A pid is believed only together with the start time that
+the kernel gives for it.
 """
 
 from __future__ import annotations
@@ -24,10 +26,26 @@ from typing import Final
 
 from pulsarish.local_cluster.ports import free_ports
 from pulsarish.local_cluster.zookeeper_words import server_mode
-from pulsarish.model.errors import AlreadyExists, CorruptData, InvalidArgument, InvalidConfiguration, NotFound, ServiceNotReady, Timeout
+from pulsarish.model.errors import (
+    AlreadyExists,
+    CorruptData,
+    InvalidArgument,
+    InvalidConfiguration,
+    NotFound,
+    ServiceNotReady,
+    Timeout,
+)
 from pulsarish.runtime.modes import DIRECTORY_MODE
 
-__all__ = ["METADATA_ROLES", "Cluster", "NodePlan", "NodeState", "metadata_url", "plan_cluster", "reap_children"]
+__all__ = [
+    "METADATA_ROLES",
+    "Cluster",
+    "NodePlan",
+    "NodeState",
+    "metadata_url",
+    "plan_cluster",
+    "reap_children",
+]
 
 READY_TIMEOUT_SECONDS: Final = 30.0
 STOP_TIMEOUT_SECONDS: Final = 20.0
@@ -46,7 +64,8 @@ class NodePlan:
     role: str  # metadata, zookeeper, bookie, broker
     ports: dict[str, int]
     settings: list[str] = field(default_factory=list)  # key=value, as for --set
-    program: list[str] = field(default_factory=lambda: ["pulsarish"])  # a module for python -m, and what it takes before the command
+    # a module for python -m, and what it takes before the command
+    program: list[str] = field(default_factory=lambda: ["pulsarish"])
 
     @property
     def http_port(self) -> int | None:
@@ -57,7 +76,8 @@ class NodePlan:
 class NodeState:
     """What is known of a node now.
 
-    ``health`` is ok, starting, unhealthy (it answers, but cannot serve), or down; ``reason`` is what an unhealthy node says of it.
+    ``health`` is ok, starting, unhealthy (it answers, but cannot serve), or down; ``reason`` is
+    what an unhealthy node says of it.
     """
 
     name: str
@@ -70,37 +90,59 @@ class NodeState:
 
 
 def plan_cluster(
-    *, bookies: int, brokers: int, metadata: str, base_port: int | None, metadata_servers: int = 1, host: str = _HOST
+    *,
+    bookies: int,
+    brokers: int,
+    metadata: str,
+    base_port: int | None,
+    metadata_servers: int = 1,
+    host: str = _HOST,
 ) -> list[NodePlan]:
-    """The nodes and their ports. ``base_port`` None: the well-known ports, later nodes count up; 0: free ones; N: N and on.
+    """The nodes and their ports.
+
+    ``base_port`` None: the well-known ports, later nodes count up; 0: free ones; N: N and on.
 
     ``metadata_servers``: how many servers the ensemble of the real ZooKeeper has.
     """
     if bookies < 1 or brokers < 1:
-        raise InvalidArgument(f"a cluster needs at least one bookie and one broker, not {bookies} and {brokers}")
+        raise InvalidArgument(
+            f"a cluster needs at least one bookie and one broker, not {bookies} and {brokers}"
+        )
     if metadata_servers != 1 and (metadata != "zookeeper" or metadata_servers < 3):
         raise InvalidArgument(
-            f"{metadata_servers} metadata servers of the kind {metadata}: zookeeper has one or at least three of them, embedded has one"
+            f"{metadata_servers} metadata servers of the kind {metadata}: zookeeper has one or at "
+            "least three of them, embedded has one"
         )
     ports = _ports(base_port)
     nodes = _plan_metadata(metadata, metadata_servers, None if base_port is None else ports, host)
     url = metadata_url(nodes, host)
     for index in range(bookies):
-        grpc, web = (next(ports), next(ports)) if base_port is not None else (3181 + index, 8000 + index)
+        grpc, web = (
+            (next(ports), next(ports)) if base_port is not None else (3181 + index, 8000 + index)
+        )
         nodes.append(NodePlan(f"bookie-{index + 1}", "bookie", {"grpc": grpc, "http": web}))
     for index in range(brokers):
         known = (6660 + index, 8080 + index, 6650 + index if index < 10 else 16650 + index)
-        grpc, web, pulsar = (next(ports), next(ports), next(ports)) if base_port is not None else known
-        nodes.append(NodePlan(f"broker-{index + 1}", "broker", {"grpc": grpc, "http": web, "pulsar": pulsar}))
+        grpc, web, pulsar = (
+            (next(ports), next(ports), next(ports)) if base_port is not None else known
+        )
+        nodes.append(
+            NodePlan(f"broker-{index + 1}", "broker", {"grpc": grpc, "http": web, "pulsar": pulsar})
+        )
     quorum = min(3, bookies)
     for node in nodes:
         if node.role in METADATA_ROLES:
             continue
         listen = {kind: f"{host}:{port}" for kind, port in node.ports.items()}
-        node.settings = [f"listen_address={listen['grpc']}", f"http_address={listen['http']}", f"metadata_url={url}"]
+        node.settings = [
+            f"listen_address={listen['grpc']}",
+            f"http_address={listen['http']}",
+            f"metadata_url={url}",
+        ]
         node.settings.append(f"{node.role}_id={node.name}")
         if node.role == "bookie":
-            # Every bookie of a laptop's cluster stands for a host of its own, or no two copies could lie on it.
+            # Every bookie of a laptop's cluster stands for a host of its own, or no two copies
+            # could lie on it.
             node.settings.append(f"host={node.name}")
             # Whatever bookies are left make lost copies again, without a process more.
             node.settings.append("auto_recovery_daemon_enabled=true")
@@ -114,7 +156,9 @@ def plan_cluster(
     return nodes
 
 
-def _plan_metadata(metadata: str, servers: int, ports: Iterator[int] | None, host: str) -> list[NodePlan]:
+def _plan_metadata(
+    metadata: str, servers: int, ports: Iterator[int] | None, host: str
+) -> list[NodePlan]:
     """The nodes of the metadata service, at well-known ports unless others are given."""
 
     def port(known: int) -> int:
@@ -122,7 +166,10 @@ def _plan_metadata(metadata: str, servers: int, ports: Iterator[int] | None, hos
 
     if metadata == "embedded":
         node = NodePlan("metadata", "metadata", {"client": port(2181), "http": port(8100)})
-        node.settings = [f"listen_address={host}:{node.ports['client']}", f"http_address={host}:{node.ports['http']}"]
+        node.settings = [
+            f"listen_address={host}:{node.ports['client']}",
+            f"http_address={host}:{node.ports['http']}",
+        ]
         return [node]
     if servers == 1:
         node = NodePlan("metadata", "zookeeper", {"client": port(2181)})
@@ -130,17 +177,27 @@ def _plan_metadata(metadata: str, servers: int, ports: Iterator[int] | None, hos
         return [node]
     nodes = []
     for index in range(servers):
-        found = {"client": port(2181 + index), "quorum": port(2888 + index), "election": port(3888 + index)}
+        found = {
+            "client": port(2181 + index),
+            "quorum": port(2888 + index),
+            "election": port(3888 + index),
+        }
         nodes.append(NodePlan(f"metadata-{index + 1}", "zookeeper", found))
     ensemble = ",".join(f"{host}:{node.ports['quorum']}:{node.ports['election']}" for node in nodes)
     for number, node in enumerate(nodes, 1):
-        node.settings = [f"listen_address={host}:{node.ports['client']}", f"servers={ensemble}", f"server_id={number}"]
+        node.settings = [
+            f"listen_address={host}:{node.ports['client']}",
+            f"servers={ensemble}",
+            f"server_id={number}",
+        ]
     return nodes
 
 
 def metadata_url(nodes: Iterable[NodePlan], host: str = _HOST) -> str:
     """The URL of the metadata service for the other nodes, with all of its servers."""
-    servers = ",".join(f"{host}:{node.ports['client']}" for node in nodes if node.role in METADATA_ROLES)
+    servers = ",".join(
+        f"{host}:{node.ports['client']}" for node in nodes if node.role in METADATA_ROLES
+    )
     return f"zk://{servers}/pulsarish"
 
 
@@ -175,12 +232,15 @@ class Cluster:
         return self._plan_path.exists()
 
     def nodes(self) -> list[NodePlan]:
-        """Raises ``NotFound`` when there is no cluster in the directory, ``CorruptData`` when its plan cannot be understood."""
+        """Raises ``NotFound`` when there is no cluster in the directory, ``CorruptData`` when its
+        plan cannot be understood.
+        """
         try:
             text = self._plan_path.read_text()
         except FileNotFoundError:
             raise NotFound(
-                f"there is no cluster under {self.directory}; make one with: pulsarish cluster up --dir {self.directory}"
+                f"there is no cluster under {self.directory}; make one with: pulsarish cluster up "
+                f"--dir {self.directory}"
             ) from None
         try:
             nodes = [NodePlan(**node) for node in json.loads(text)]
@@ -188,8 +248,9 @@ class Cluster:
                 raise ValueError("no node is in it")
         except (ValueError, TypeError) as error:
             raise CorruptData(
-                f"{self._plan_path} is no plan of a cluster ({error}): have it back from a copy, or give another --dir; "
-                "processes that run are to be stopped by their pids, which are in NODE/process.json"
+                f"{self._plan_path} is no plan of a cluster ({error}): have it back from a copy, "
+                "or give another --dir; processes that run are to be stopped by their pids, "
+                "which are in NODE/process.json"
             ) from None
         return nodes
 
@@ -198,7 +259,10 @@ class Cluster:
         for node in nodes:
             if node.name == name:
                 return node
-        raise NotFound(f"there is no node {name!r} in this cluster; its nodes are {', '.join(node.name for node in nodes)}")
+        raise NotFound(
+            f"there is no node {name!r} in this cluster; its nodes are "
+            f"{', '.join(node.name for node in nodes)}"
+        )
 
     def log_path(self, name: str) -> Path:
         return self.directory / name / "log"
@@ -215,17 +279,29 @@ class Cluster:
         return pid if _start_ticks(pid) == record["start_ticks"] else None
 
     def start(self, node: NodePlan) -> None:
-        """Start the node's process, detached; returns at once. Raises ``AlreadyExists`` when it runs."""
+        """Start the node's process, detached; returns at once.
+
+        Raises ``AlreadyExists`` when it runs.
+        """
         if (pid := self.pid(node.name)) is not None:
             raise AlreadyExists(f"{node.name} runs already, as process {pid}")
         home = self.directory / node.name
         home.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
         command = [sys.executable, "-m", *node.program, node.role]
-        for setting in [*node.settings, *([f"data_directory={home / 'data'}"] if node.role not in _KEEP_NOTHING else [])]:
+        for setting in [
+            *node.settings,
+            *([f"data_directory={home / 'data'}"] if node.role not in _KEEP_NOTHING else []),
+        ]:
             command += ["--set", setting]
         with self.log_path(node.name).open("ab") as log, _uninterrupted():
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-            record = {"pid": process.pid, "start_ticks": _start_ticks(process.pid), "started": time.time()}
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+            record = {
+                "pid": process.pid,
+                "start_ticks": _start_ticks(process.pid),
+                "started": time.time(),
+            }
             (home / "process.json").write_text(json.dumps(record))
             _children[process.pid] = process
 
@@ -238,7 +314,10 @@ class Cluster:
         return True
 
     def kill(self, name: str) -> bool:
-        """SIGKILL: what a crash of the process is like. Returns when it is gone; ``False`` when it did not run."""
+        """SIGKILL: what a crash of the process is like.
+
+        Returns when it is gone; ``False`` when it did not run.
+        """
         return self._end(name, signal.SIGKILL)
 
     def stop(self, name: str) -> bool:
@@ -249,10 +328,16 @@ class Cluster:
         return runs
 
     def stop_gracefully(self, name: str) -> None:
-        """SIGTERM and no more. Raises ``Timeout`` when the node has not ended in time; it goes on stopping."""
+        """SIGTERM and no more.
+
+        Raises ``Timeout`` when the node has not ended in time; it goes on stopping.
+        """
         self._end(name, signal.SIGTERM)
         if self.pid(name) is not None:
-            raise Timeout(f"{name} has not stopped within {STOP_TIMEOUT_SECONDS:.0f} s; {self._log_tail(name)}")
+            raise Timeout(
+                f"{name} has not stopped within {STOP_TIMEOUT_SECONDS:.0f} s; "
+                f"{self._log_tail(name)}"
+            )
 
     def down(self, say: Callable[[str], None]) -> None:
         """Stop all nodes: brokers first, then bookies, then metadata."""
@@ -285,7 +370,9 @@ class Cluster:
     def state(self, node: NodePlan) -> NodeState:
         pid = self.pid(node.name)
         health, reason = ("down", "") if pid is None else self._health(node)
-        return NodeState(node.name, node.role, pid, node.ports, health, _rss_bytes(pid) if pid else 0, reason)
+        return NodeState(
+            node.name, node.role, pid, node.ports, health, _rss_bytes(pid) if pid else 0, reason
+        )
 
     def _health(self, node: NodePlan) -> tuple[str, str]:
         """The health of a process that runs, and its reason where it is unhealthy."""
@@ -300,23 +387,37 @@ class Cluster:
         except ConnectionRefusedError:
             return "starting", ""
         except (OSError, http.client.HTTPException) as error:
-            return "unhealthy", f"it does not answer at port {node.http_port}: {error or type(error).__name__}"
+            return (
+                "unhealthy",
+                f"it does not answer at port {node.http_port}: {error or type(error).__name__}",
+            )
         finally:
             connection.close()
 
-    def wait_ready(self, nodes: Iterable[NodePlan], *, timeout_seconds: float = READY_TIMEOUT_SECONDS) -> None:
-        """Return when all answer that they can serve. Raises with the end of the log of one that ended or is late."""
+    def wait_ready(
+        self, nodes: Iterable[NodePlan], *, timeout_seconds: float = READY_TIMEOUT_SECONDS
+    ) -> None:
+        """Return when all answer that they can serve.
+
+        Raises with the end of the log of one that ended or is late.
+        """
         deadline = time.monotonic() + timeout_seconds
         for node in nodes:
             while self._health(node)[0] != "ok":
                 if self.pid(node.name) is None:
-                    raise ServiceNotReady(f"{node.name} ended while starting; {self._log_tail(node.name)}")
+                    raise ServiceNotReady(
+                        f"{node.name} ended while starting; {self._log_tail(node.name)}"
+                    )
                 if time.monotonic() > deadline:
-                    raise Timeout(f"{node.name} was not ready within {timeout_seconds:.0f} s; {self._log_tail(node.name)}")
+                    raise Timeout(
+                        f"{node.name} was not ready within {timeout_seconds:.0f} s; "
+                        f"{self._log_tail(node.name)}"
+                    )
                 time.sleep(_POLL_SECONDS)
 
     def check_ports(self, nodes: Iterable[NodePlan]) -> None:
-        """Raises ``InvalidConfiguration`` when another process listens on a port of a node that does not run.
+        """Raises ``InvalidConfiguration`` when another process listens on a port of a node that
+        does not run.
 
         A killed process may hold its ports for a moment longer than it shows among the running.
         """
@@ -329,12 +430,16 @@ class Cluster:
                     time.sleep(_POLL_SECONDS)
                 if _port_taken(port):
                     raise InvalidConfiguration(
-                        f"port {port} ({kind} of {node.name}) is in use by another process; stop that one, "
-                        "or make a cluster on free ports: pulsarish cluster up --dir DIR --base-port 0"
+                        f"port {port} ({kind} of {node.name}) is in use by another process; stop "
+                        "that one, or make a cluster on free ports: pulsarish cluster up --dir "
+                        "DIR --base-port 0"
                     )
 
     def up(self) -> None:
-        """Start every node that does not run, and return when all can serve. Nothing is started when a port is taken."""
+        """Start every node that does not run, and return when all can serve.
+
+        Nothing is started when a port is taken.
+        """
         nodes = self.nodes()
         self.check_ports(nodes)
         first = [node for node in nodes if _ROLE_ORDER[node.role] == 0]
@@ -352,7 +457,9 @@ class Cluster:
 
     def admin_url(self) -> str:
         """The HTTP addresses of all brokers, as ``--admin-url`` takes them."""
-        return "http://" + ",".join(f"{_HOST}:{node.ports['http']}" for node in self.nodes() if node.role == "broker")
+        return "http://" + ",".join(
+            f"{_HOST}:{node.ports['http']}" for node in self.nodes() if node.role == "broker"
+        )
 
     def service_urls(self) -> dict[str, str]:
         nodes = self.nodes()
@@ -371,15 +478,20 @@ class Cluster:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Put Ctrl-C and SIGTERM off until the block is done: a process that was started is always on record, so it can be stopped.
+    """Put Ctrl-C and SIGTERM off until the block is done: a process that was started is always on
+    record, so it can be stopped.
 
-    Handlers rather than a blocked mask, which the new process would inherit. Only the main thread gets signals.
+    Handlers rather than a blocked mask, which the new process would inherit. Only the main thread
+    gets signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     arrived: list[int] = []
-    before = {number: signal.signal(number, lambda number, _frame: arrived.append(number)) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, lambda number, _frame: arrived.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield
     finally:
@@ -389,7 +501,8 @@ def _uninterrupted() -> Iterator[None]:
             signal.raise_signal(arrival)
 
 
-_children: dict[int, subprocess.Popen[bytes]] = {}  # so that a killed child of this very process is reaped
+# so that a killed child of this very process is reaped
+_children: dict[int, subprocess.Popen[bytes]] = {}
 
 
 def reap_children() -> None:
@@ -400,7 +513,9 @@ def reap_children() -> None:
 
 
 def _start_ticks(pid: int) -> int | None:
-    """When the kernel started this process, in ticks since boot; ``None`` when it is not there or only a zombie."""
+    """When the kernel started this process, in ticks since boot; ``None`` when it is not there or
+    only a zombie.
+    """
     child = _children.get(pid)
     if child is not None and child.poll() is not None:
         return None

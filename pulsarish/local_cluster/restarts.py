@@ -1,7 +1,9 @@
-"""Restarting the nodes of a cluster on this machine: together, or one after another so that clients notice pauses and no failures.
+"""Restarting the nodes of a cluster on this machine: together, or one after another so that clients
+notice pauses and no failures.
 
-A node is stopped only while every other one serves and no open ledger lacks a bookie: a broker then has somewhere to hand its bundles to,
-and a ledger has Qa bookies left. What must be waited for is asked of the nodes themselves; nothing is guessed by a fixed time.
+A node is stopped only while every other one serves and no open ledger lacks a bookie: a broker then
+has somewhere to hand its bundles to, and a ledger has Qa bookies left. What must be waited for is
+asked of the nodes themselves; nothing is guessed by a fixed time.
 """
 
 from __future__ import annotations
@@ -30,10 +32,15 @@ def nodes_to_restart(cluster: Cluster, names: Sequence[str]) -> list[NodePlan]:
     """Those named, or all bookies, then all brokers. Raises ``NotFound``."""
     if names:
         return [cluster.node(name) for name in names]
-    return sorted((node for node in cluster.nodes() if node.role in _ORDER), key=lambda node: _ORDER[node.role])
+    return sorted(
+        (node for node in cluster.nodes() if node.role in _ORDER),
+        key=lambda node: _ORDER[node.role],
+    )
 
 
-def restart_together(cluster: Cluster, nodes: Sequence[NodePlan], say: Callable[[str], None]) -> list[dict[str, Any]]:
+def restart_together(
+    cluster: Cluster, nodes: Sequence[NodePlan], say: Callable[[str], None]
+) -> list[dict[str, Any]]:
     """Stop all, start all, wait for all. Raises ``Timeout``, ``ServiceNotReady``."""
     begun = time.monotonic()
     for node in reversed(nodes):
@@ -46,10 +53,15 @@ def restart_together(cluster: Cluster, nodes: Sequence[NodePlan], say: Callable[
     return [{"node": node.name, "seconds": seconds} for node in nodes]
 
 
-def rolling_restart(cluster: Cluster, nodes: Sequence[NodePlan], wait_seconds: float, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """One after another. Returns for each how long it took to stop, to start, and until the cluster was whole again.
+def rolling_restart(
+    cluster: Cluster, nodes: Sequence[NodePlan], wait_seconds: float, say: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """One after another.
 
-    Raises ``NotAllowed`` where a restart cannot go unnoticed, ``Timeout`` with nothing more stopped when the cluster does not become whole.
+    Returns for each how long it took to stop, to start, and until the cluster was whole again.
+
+    Raises ``NotAllowed`` where a restart cannot go unnoticed, ``Timeout`` with nothing more stopped
+    when the cluster does not become whole.
     """
     given_up = {node.name for node in cluster.nodes() if _is_given_up(cluster, node)}
     for name in sorted(given_up):
@@ -74,16 +86,28 @@ def rolling_restart(cluster: Cluster, nodes: Sequence[NodePlan], wait_seconds: f
         }
         done.append(row)
         say(
-            f"{number} of {len(nodes)}: {node.name} stopped in {row['stop_seconds']} s, was ready {row['start_seconds']} s later, "
-            f"the cluster whole {row['whole_seconds']} s after that"
+            f"{number} of {len(nodes)}: {node.name} stopped in {row['stop_seconds']} s, was ready "
+            f"{row['start_seconds']} s later, the cluster whole {row['whole_seconds']} s after "
+            "that"
         )
     return done
 
 
-def _check_there_are_others(cluster: Cluster, nodes: Sequence[NodePlan], given_up: Collection[str]) -> None:
-    for role, why in (("broker", "no broker would serve its topics meanwhile"), ("bookie", "nothing could be written meanwhile")):
-        if any(node.role == role for node in nodes) and sum(node.role == role for node in cluster.nodes() if node.name not in given_up) < 2:
-            raise NotAllowed(f"the cluster has one {role}: a restart cannot be rolling, {why}; leave --rolling out")
+def _check_there_are_others(
+    cluster: Cluster, nodes: Sequence[NodePlan], given_up: Collection[str]
+) -> None:
+    for role, why in (
+        ("broker", "no broker would serve its topics meanwhile"),
+        ("bookie", "nothing could be written meanwhile"),
+    ):
+        if (
+            any(node.role == role for node in nodes)
+            and sum(node.role == role for node in cluster.nodes() if node.name not in given_up) < 2
+        ):
+            raise NotAllowed(
+                f"the cluster has one {role}: a restart cannot be rolling, {why}; leave --rolling "
+                "out"
+            )
 
 
 def _wait_whole(cluster: Cluster, wait_seconds: float, say: Callable[[str], None]) -> None:
@@ -91,7 +115,10 @@ def _wait_whole(cluster: Cluster, wait_seconds: float, say: Callable[[str], None
     while why := _why_not_whole(cluster):
         waited = time.monotonic() - begun
         if waited > wait_seconds:
-            raise Timeout(f"the cluster has not become whole within {wait_seconds:g} s, so nothing more is stopped: {why}")
+            raise Timeout(
+                f"the cluster has not become whole within {wait_seconds:g} s, so nothing more is "
+                f"stopped: {why}"
+            )
         if waited > _TELL_SECONDS and why != told:
             say(f"nothing is stopped before the cluster is whole: {why}")
             told = why
@@ -111,7 +138,9 @@ def _why_not_whole(cluster: Cluster) -> str:
 
 
 def _is_given_up(cluster: Cluster, node: NodePlan) -> bool:
-    """Whether a bookie that does not run was decommissioned: it stays in the cluster's plan, and nothing waits for it."""
+    """Whether a bookie that does not run was decommissioned: it stays in the cluster's plan, and
+    nothing waits for it.
+    """
     if node.role != "bookie" or cluster.pid(node.name) is not None:
         return False
     try:

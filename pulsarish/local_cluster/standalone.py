@@ -1,4 +1,6 @@
-"""Everything in one process: one tree of metadata, a bookie and a broker, each node with a metadata session of its own."""
+"""Everything in one process: one tree of metadata, a bookie and a broker, each node with a metadata
+session of its own.
+"""
 
 from __future__ import annotations
 
@@ -49,18 +51,32 @@ def standalone_configs(
     bookie_overrides: Sequence[str],
     metadata_address: str | None = None,
 ) -> StandaloneConfigs:
-    """One copy of everything under ``directory``; the environment, then the overrides, go over that.
+    """One copy of everything under ``directory``; the environment, then the overrides, go over
+    that.
 
     Args:
-        metadata_address: host:port on which the metadata are served as the metadata daemon does, for jobs; they are kept in files then.
+        metadata_address: host:port on which the metadata are served as the metadata daemon does,
+            for jobs; they are kept in files then.
 
     Raises ``ConfigError``, also for another place of the metadata: its tree is this process's own.
     """
     kept_in = f"{directory}/metadata"
     url = "memory:" if in_memory and metadata_address is None else f"embedded:{kept_in}"
-    of_bookie = {"bookie_id": "standalone", "data_directory": f"{directory}/bookie", "metadata_url": url, "http_address": ""}
-    one_copy = {f"managed_ledger.{name}": 1 for name in ("ensemble_size", "write_quorum", "ack_quorum")}
-    of_broker = {"broker_id": "standalone", "cluster_name": "standalone", "metadata_url": url, **one_copy}
+    of_bookie = {
+        "bookie_id": "standalone",
+        "data_directory": f"{directory}/bookie",
+        "metadata_url": url,
+        "http_address": "",
+    }
+    one_copy = {
+        f"managed_ledger.{name}": 1 for name in ("ensemble_size", "write_quorum", "ack_quorum")
+    }
+    of_broker = {
+        "broker_id": "standalone",
+        "cluster_name": "standalone",
+        "metadata_url": url,
+        **one_copy,
+    }
     bookie = load(
         BookieConfig,
         defaults=of_bookie,
@@ -81,10 +97,15 @@ def standalone_configs(
     )
     for node, config in (("bookie", bookie), ("broker", broker)):
         if config.metadata_url != url:
-            raise ConfigError(f"metadata_url = {config.metadata_url!r} is set for the {node}, but standalone keeps its metadata in {url}")
+            raise ConfigError(
+                f"metadata_url = {config.metadata_url!r} is set for the {node}, but standalone "
+                f"keeps its metadata in {url}"
+            )
     served = None
     if metadata_address is not None:
-        served = MetadataConfig(listen_address=metadata_address, http_address="", data_directory=kept_in)
+        served = MetadataConfig(
+            listen_address=metadata_address, http_address="", data_directory=kept_in
+        )
     return StandaloneConfigs(url, bookie, broker, served)
 
 
@@ -100,8 +121,15 @@ class _ServedTree:
     """Behind ZooKeeper's protocol, for the nodes of this process as for others."""
 
     @classmethod
-    async def open(cls, configs: StandaloneConfigs, config: MetadataConfig, parts: Production, process: NodeProcess) -> _ServedTree:
-        # Whose sessions a crash left behind is known to be dead: the nodes need not wait until they expire.
+    async def open(
+        cls,
+        configs: StandaloneConfigs,
+        config: MetadataConfig,
+        parts: Production,
+        process: NodeProcess,
+    ) -> _ServedTree:
+        # Whose sessions a crash left behind is known to be dead: the nodes need not wait until they
+        # expire.
         await (await _open_tree(configs, parts)).close()
         parts.files.release()
         daemon = MetadataDaemon(
@@ -116,7 +144,9 @@ class _ServedTree:
         listener = await daemon.start()
         return cls(daemon, f"zk://{listener.address}", parts, process)
 
-    def __init__(self, daemon: MetadataDaemon, url: str, parts: Production, process: NodeProcess) -> None:
+    def __init__(
+        self, daemon: MetadataDaemon, url: str, parts: Production, process: NodeProcess
+    ) -> None:
         self.url = url
         self._daemon = daemon
         self._parts = parts
@@ -142,9 +172,17 @@ async def _open_tree(configs: StandaloneConfigs, parts: Production) -> LocalTree
 
 class _Standalone:
     def __init__(
-        self, tree: _Tree, bookie: Bookie, broker: Broker, sessions: Sequence[MetadataStore], parts: Production, mark: RestoredTree | None
+        self,
+        tree: _Tree,
+        bookie: Bookie,
+        broker: Broker,
+        sessions: Sequence[MetadataStore],
+        parts: Production,
+        mark: RestoredTree | None,
     ) -> None:
-        self.ready_line = f"standalone ready pulsarish://{broker.address} http://{broker.http_address}"
+        self.ready_line = (
+            f"standalone ready pulsarish://{broker.address} http://{broker.http_address}"
+        )
         if broker.pulsar_address:
             self.ready_line += f" pulsar://{broker.pulsar_address}"
         if isinstance(tree, _ServedTree):
@@ -153,7 +191,9 @@ class _Standalone:
             self.ready_line += f"\nwarning: no message can be stored: {bookie.space_reason}"
         if mark is not None:
             url = (
-                tree.url if isinstance(tree, _ServedTree) else f"{_SERVED_AT} (with --metadata-address {_SERVED_AT.removeprefix('zk://')})"
+                tree.url
+                if isinstance(tree, _ServedTree)
+                else f"{_SERVED_AT} (with --metadata-address {_SERVED_AT.removeprefix('zk://')})"
             )
             self.ready_line += f"\nwarning: {what_may_be_lost(mark, url)}"
         self._tree = tree
@@ -195,7 +235,8 @@ async def start_standalone(configs: StandaloneConfigs, process: NodeProcess) -> 
         (node,) = await sessions[1].get_many([paths.RESTORED])
         mark = None if node is None else decode_record(node.data, RestoredTree, paths.RESTORED)
     except BaseException:
-        # Listeners must not outlive the loop: gRPC would complain of each at the end of the process.
+        # Listeners must not outlive the loop: gRPC would complain of each at the end of the
+        # process.
         await parts.connections.close()
         raise
     return _Standalone(tree, bookie, broker, sessions, parts, mark)

@@ -1,4 +1,6 @@
-"""What a ZooKeeper server says of itself, by its four-letter words: whether it serves, as what, and how many follow it."""
+"""What a ZooKeeper server says of itself, by its four-letter words: whether it serves, as what, and
+how many follow it.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +15,29 @@ _PIECE_BYTES: Final = 4096
 
 
 def server_mode(port: int) -> str:
-    """``standalone``, ``leader``, ``follower`` or ``observer``; empty while the server does not serve, which it cannot without a quorum."""
+    """``standalone``, ``leader``, ``follower`` or ``observer``; empty while the server does not
+    serve, which it cannot without a quorum.
+    """
     return parse_mode(_ask(port, b"srvr"))
 
 
 def monitored(port: int) -> dict[str, str]:
-    """What ``mntr`` answers, as ``zk_synced_followers`` of a leader; empty while the server does not serve."""
+    """What ``mntr`` answers, as ``zk_synced_followers`` of a leader; empty while the server does
+    not serve.
+    """
     return parse_monitored(_ask(port, b"mntr"))
 
 
 def parse_mode(answer: str) -> str:
     """Read the answer to ``srvr``."""
-    return next((line.partition(":")[2].strip() for line in answer.splitlines() if line.startswith("Mode:")), "")
+    return next(
+        (
+            line.partition(":")[2].strip()
+            for line in answer.splitlines()
+            if line.startswith("Mode:")
+        ),
+        "",
+    )
 
 
 def parse_monitored(answer: str) -> dict[str, str]:

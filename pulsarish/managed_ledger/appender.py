@@ -1,8 +1,11 @@
-"""Appends to a topic's log. They go to the current ledger; a full, aged or broken ledger is replaced underneath them.
+"""Appends to a topic's log.
 
-A replacement always has the same four steps: create the next ledger, end the current one (close it, or recover it when its writer has
-stopped), store the new list in metadata by compare-and-set, send the entries that wait. A step that fails for now is tried again. A
-refused compare-and-set or a fenced ledger ends this owner for good (rules 4 and 14).
+They go to the current ledger; a full, aged or broken ledger is replaced underneath them.
+
+A replacement always has the same four steps: create the next ledger, end the current one (close it,
+or recover it when its writer has stopped), store the new list in metadata by compare-and-set, send
+the entries that wait. A step that fails for now is tried again. A refused compare-and-set or a
+fenced ledger ends this owner for good (rules 4 and 14).
 """
 
 from __future__ import annotations
@@ -22,7 +25,12 @@ from pulsarish.managed_ledger.log_condition import LogCondition, Trouble
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.managed_ledger.owned_topic_record import OwnedTopicRecord
 from pulsarish.managed_ledger.tail_cache import TailCache
-from pulsarish.managed_ledger.topic_ledgers import WriterEvents, chain_closed, create_ledger, discard_ledger
+from pulsarish.managed_ledger.topic_ledgers import (
+    WriterEvents,
+    chain_closed,
+    create_ledger,
+    discard_ledger,
+)
 from pulsarish.metadata.records import TopicRecord
 from pulsarish.model.errors import (
     LedgerFenced,
@@ -52,7 +60,10 @@ class LogListener(Protocol):
         ...
 
     def append_failed(self, contexts: Sequence[object], error: PulsarishError) -> None:
-        """Note that these appends were not confirmed here and will not be sent again. After ``fenced`` they may still be in the log."""
+        """Note that these appends were not confirmed here and will not be sent again.
+
+        After ``fenced`` they may still be in the log.
+        """
         ...
 
     def fenced(self, error: PulsarishError) -> None:
@@ -70,7 +81,9 @@ class _Goal(IntEnum):
 
 
 class _GoalChanged(Exception):
-    """Stop the present work: there is a greater goal now, the appender has stopped, or the work must start again."""
+    """Stop the present work: there is a greater goal now, the appender has stopped, or the work
+    must start again.
+    """
 
 
 class Appender:
@@ -108,7 +121,8 @@ class Appender:
         self._working = False
         self._goal = _Goal.NONE
         self._blocked_since = 0.0  # when appends began to wait for a ledger
-        self._outage: PulsarishError | None = None  # why appends are refused until there is a ledger
+        # why appends are refused until there is a ledger
+        self._outage: PulsarishError | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._step = ""
         self._blocked_since_ms = 0
@@ -126,7 +140,11 @@ class Appender:
         )
 
     def use_options(self, options: ManagedLedgerOptions) -> None:
-        """Apply options. Quorums hold from the next ledger on. The limits of the current ledger stay; all else changes at once."""
+        """Apply options.
+
+        Quorums hold from the next ledger on. The limits of the current ledger stay; all else
+        changes at once.
+        """
         self._options = options
 
     def use(self, writer: LedgerWriter, events: WriterEvents) -> None:
@@ -150,7 +168,9 @@ class Appender:
             self._step,
             self._blocked_since_ms if waits else 0,
             self._trouble,
-            writer.condition() if writer is not None and core.phase in (Phase.WRITING, Phase.DRAINING) else None,
+            writer.condition()
+            if writer is not None and core.phase in (Phase.WRITING, Phase.DRAINING)
+            else None,
             core.pending,
             core.pending_bytes,
             core.oldest_context(),
@@ -166,7 +186,11 @@ class Appender:
     # -- appends
 
     def append(self, payload: bytes, context: object) -> None:
-        """Queue one entry. Raises ``TopicTerminated``, ``TopicFenced``, or the retryable reason why there is no ledger now."""
+        """Queue one entry.
+
+        Raises ``TopicTerminated``, ``TopicFenced``, or the retryable reason why there is no ledger
+        now.
+        """
         core = self.core
         if core.phase is not Phase.WRITING:
             self._check_open()
@@ -177,7 +201,9 @@ class Appender:
         if self.core.phase is Phase.SEALED or self._goal is _Goal.SEAL:
             raise TopicTerminated(f"topic {self._topic.name} was terminated")
         if self.core.phase is Phase.STOPPED or self._goal is _Goal.CLOSE:
-            raise self.error or TopicFenced(f"topic {self._topic.name} is being closed on this broker")
+            raise self.error or TopicFenced(
+                f"topic {self._topic.name} is being closed on this broker"
+            )
         if self._outage is not None:
             raise self._outage
 
@@ -197,7 +223,11 @@ class Appender:
             if writer is self._writer:
                 self.on_writer_stopped(error)
         except Exception as defect:  # noqa: BLE001  # whatever it is: the topic must not stay half alive
-            self._tasks.contain(f"ledger of {self._topic.name}", defect, Scope(ScopeKind.TOPIC, self._topic.name.full, self._failed))
+            self._tasks.contain(
+                f"ledger of {self._topic.name}",
+                defect,
+                Scope(ScopeKind.TOPIC, self._topic.name.full, self._failed),
+            )
 
     def _failed(self, error: BaseException) -> None:
         self.fence(TopicFenced(f"topic {self._topic.name} failed on this broker: {error!r}"))
@@ -205,7 +235,10 @@ class Appender:
     @property
     def has_room(self) -> bool:
         core, options = self.core, self._options
-        return core.pending < options.pending_entries_max and core.pending_bytes < options.pending_bytes_max
+        return (
+            core.pending < options.pending_entries_max
+            and core.pending_bytes < options.pending_bytes_max
+        )
 
     async def wait_for_room(self) -> None:
         """Wait until an append is within the limits. Raises as ``append`` does."""
@@ -240,14 +273,21 @@ class Appender:
         if isinstance(error, LedgerFenced):
             self.fence(TopicFenced(f"topic {self._topic.name} is served elsewhere: {error}"))
             return
-        _log.warning("the current ledger's writer stopped", topic=self._topic.name, ledger=self.core.chain.links[-1].ledger_id, error=error)
+        _log.warning(
+            "the current ledger's writer stopped",
+            topic=self._topic.name,
+            ledger=self.core.chain.links[-1].ledger_id,
+            error=error,
+        )
         self._block()
         self.core.writer_stopped()
         self._wake()
         self._start(_Goal.REPLACE)
 
     def fence(self, error: PulsarishError) -> None:
-        """Stop for good, because storage or metadata shows another owner, or this broker must give up the topic."""
+        """Stop for good, because storage or metadata shows another owner, or this broker must give
+        up the topic.
+        """
         if self.core.phase is Phase.STOPPED:
             return
         self.error = error
@@ -308,14 +348,22 @@ class Appender:
             self._start(_Goal.REPLACE)
 
     async def seal(self) -> None:
-        """Terminate the log: no append is accepted again. Raises ``TopicFenced`` when another owner came first."""
+        """Terminate the log: no append is accepted again.
+
+        Raises ``TopicFenced`` when another owner came first.
+        """
         if self.core.phase is not Phase.SEALED:
             await self._reach(_Goal.SEAL)
         if self.core.phase is not Phase.SEALED:
-            raise self.error or TopicFenced(f"topic {self._topic.name} is not served by this broker")
+            raise self.error or TopicFenced(
+                f"topic {self._topic.name} is not served by this broker"
+            )
 
     async def close(self) -> None:
-        """Close the current ledger, so that the next owner has nothing to recover. What cannot be done now is left to its recovery."""
+        """Close the current ledger, so that the next owner has nothing to recover.
+
+        What cannot be done now is left to its recovery.
+        """
         await self._reach(_Goal.CLOSE)
 
     async def _work(self) -> None:
@@ -331,7 +379,8 @@ class Appender:
         except PulsarishError as error:
             self.fence(error)
         except Exception as error:
-            # A defect: the topic must not stay half alive. The owner of the task reports the error itself.
+            # A defect: the topic must not stay half alive. The owner of the task reports the error
+            # itself.
             self._failed(error)
             raise
         finally:
@@ -359,8 +408,13 @@ class Appender:
             await self._end_current(_Goal.REPLACE)
             await self._persistently(_Goal.REPLACE, lambda: self._swing(writer))
         except Conflict:
-            # Ending the current ledger may take hours. The next one is in no list meanwhile, so it was removed as an orphan, or will be.
-            _log.warning("the next ledger was changed by another process, making another", topic=self._topic.name, ledger=writer.ledger_id)
+            # Ending the current ledger may take hours. The next one is in no list meanwhile, so it
+            # was removed as an orphan, or will be.
+            _log.warning(
+                "the next ledger was changed by another process, making another",
+                topic=self._topic.name,
+                ledger=writer.ledger_id,
+            )
             await discard_ledger(self._ledgers, self._topic, writer)
             raise _GoalChanged from None
         except Exception:
@@ -373,15 +427,23 @@ class Appender:
         self._limits = self._draw_limits()
         self._outage = None
         before = self.core.chain.links[-2] if len(self.core.chain) > 1 else None
-        closed = {} if before is None else {"closed_ledger": before.ledger_id, "last_entry": before.entries - 1}
-        _log.info("a new ledger took over", topic=self._topic.name, ledger=writer.ledger_id, **closed)
+        closed = (
+            {}
+            if before is None
+            else {"closed_ledger": before.ledger_id, "last_entry": before.entries - 1}
+        )
+        _log.info(
+            "a new ledger took over", topic=self._topic.name, ledger=writer.ledger_id, **closed
+        )
         for payload in self.core.unpushed():
             if not self._push(payload):
                 break
         self._rolled()
 
     async def _next_ledger(self) -> tuple[LedgerWriter, WriterEvents]:
-        return await create_ledger(self._ledgers, self._topic.name, self._options, above=self._topic.record.highest_ledger)
+        return await create_ledger(
+            self._ledgers, self._topic.name, self._options, above=self._topic.record.highest_ledger
+        )
 
     async def _swing(self, writer: LedgerWriter) -> None:
         ledger_id = writer.ledger_id
@@ -402,7 +464,9 @@ class Appender:
         closed_ms = max(1, self._clock.wall_ms())
 
         def decide(record: TopicRecord) -> TopicRecord:
-            return msgspec.structs.replace(chain_closed(record, self.core.chain, closed_ms, None), terminated=True)
+            return msgspec.structs.replace(
+                chain_closed(record, self.core.chain, closed_ms, None), terminated=True
+            )
 
         def apply() -> None:
             if not self._stopped:
@@ -417,7 +481,9 @@ class Appender:
         if self.core.phase is not Phase.SEALED:
             await self._end_current(_Goal.CLOSE)
             closed_ms = max(1, self._clock.wall_ms())
-            await self._topic.change(lambda record: chain_closed(record, self.core.chain, closed_ms, None))
+            await self._topic.change(
+                lambda record: chain_closed(record, self.core.chain, closed_ms, None)
+            )
         self.error = error
         self._fail_waiting(error)
         self.core.stop()
@@ -430,13 +496,18 @@ class Appender:
     async def _end_current(self, goal: _Goal) -> None:
         """Work until the current ledger is closed for good and its entries are confirmed."""
         self._step = f"closing ledger {self.core.chain.links[-1].ledger_id}"
-        if self.core.phase is Phase.WRITING:  # also when the goal changed while a new ledger was just taking over
+        # also when the goal changed while a new ledger was just taking over
+        if self.core.phase is Phase.WRITING:
             self._block()
             self.core.drain()
         while self.core.phase is Phase.DRAINING and not self.core.drained:
             await self._next_event()
             self._check_goal(goal)
-        if self.core.phase is Phase.DRAINING and not await self._close_writer() and self.core.phase is Phase.DRAINING:
+        if (
+            self.core.phase is Phase.DRAINING
+            and not await self._close_writer()
+            and self.core.phase is Phase.DRAINING
+        ):
             self.core.writer_stopped()
         self._check_goal(goal)
         if self.core.phase is Phase.REPLACING:
@@ -453,16 +524,23 @@ class Appender:
         except LedgerFenced as error:
             raise TopicFenced(f"topic {self._topic.name} is served elsewhere: {error}") from error
         except PulsarishError as error:
-            _log.warning("the current ledger could not be closed in order", topic=self._topic.name, error=error)
+            _log.warning(
+                "the current ledger could not be closed in order",
+                topic=self._topic.name,
+                error=error,
+            )
             return False
         if not self._stopped:
             self.core.recovered(closed.last_entry, ())
         return True
 
     async def _recover(self) -> None:
-        """Close our own ledger by recovery. Only its result says which of the pending entries are in the log (Pulsar's #7490).
+        """Close our own ledger by recovery.
 
-        The entries are read back, because the ledger may hold entries of another peer under their ids.
+        Only its result says which of the pending entries are in the log (Pulsar's #7490).
+
+        The entries are read back, because the ledger may hold entries of another peer under their
+        ids.
         """
         reader = await self._ledgers.open(self.core.chain.links[-1].ledger_id)
         last_entry = reader.last_add_confirmed
@@ -473,7 +551,8 @@ class Appender:
         confirmed, foreign_count = self.core.recovered(last_entry, payloads)
         if foreign_count:
             _log.error(
-                "a ledger has entries that this broker did not write; messages are stored again in the next one",
+                "a ledger has entries that this broker did not write; messages are stored again "
+                "in the next one",
                 topic=self._topic.name,
                 ledger=reader.ledger_id,
                 entries=foreign_count,
@@ -486,7 +565,9 @@ class Appender:
         first_entry = self.core.chain.links[-1].entries
         payloads: list[bytes | memoryview] = []
         while first_entry + len(payloads) <= last_entry and not self._stopped:
-            found = await reader.read(first_entry + len(payloads), last_entry, max_bytes=_READ_BACK_BYTES)
+            found = await reader.read(
+                first_entry + len(payloads), last_entry, max_bytes=_READ_BACK_BYTES
+            )
             payloads += [entry.payload for entry in found]
         return payloads
 
@@ -503,7 +584,10 @@ class Appender:
         self._blocked_since_ms = self._clock.wall_ms()
 
     async def _persistently(self, goal: _Goal, step: Callable[[], Awaitable[T]]) -> T:
-        """Try until it works. Once that takes longer than the limit, waiting appends are refused with the reason (rule 20).
+        """Try until it works.
+
+        Once that takes longer than the limit, waiting appends are refused with the reason (rule
+        20).
 
         A closing topic tries once.
         """
@@ -526,10 +610,14 @@ class Appender:
         now_ms = self._clock.wall_ms()
         trouble = self._trouble
         self._trouble = Trouble(
-            error, trouble.since_ms if trouble else now_ms, trouble.attempts + 1 if trouble else 1, retry_at_ms=now_ms + wait_ms
+            error,
+            trouble.since_ms if trouble else now_ms,
+            trouble.attempts + 1 if trouble else 1,
+            retry_at_ms=now_ms + wait_ms,
         )
         if trouble is None or str(trouble.error) != str(error):
-            # Once for each reason. Statistics and ``topics explain`` show it, with the number of attempts, for as long as it lasts.
+            # Once for each reason. Statistics and ``topics explain`` show it, with the number of
+            # attempts, for as long as it lasts.
             _log.warning("no new ledger yet", topic=self._topic.name, step=self._step, error=error)
         if self.core.phase not in (Phase.DRAINING, Phase.REPLACING):
             return

@@ -1,7 +1,9 @@
-"""The chain of a topic's ledgers: which positions exist, the number of entries between two, and the order of positions. No I/O.
+"""The chain of a topic's ledgers: which positions exist, the number of entries between two, and the
+order of positions. No I/O.
 
-Counting uses ordinals: the number of entries before a ledger in the log, counted from the oldest ledger at the time the chain
-was loaded. Trimming drops ledgers from the front and changes no ordinal.
+Counting uses ordinals: the number of entries before a ledger in the log, counted from the oldest
+ledger at the time the chain was loaded. Trimming drops ledgers from the front and changes no
+ordinal.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ class Link:
 
     __slots__ = ("closed_ms", "entries", "ledger_id", "size_bytes", "start")
 
-    def __init__(self, ledger_id: int, entries: int, size_bytes: int, closed_ms: int, start: int) -> None:
+    def __init__(
+        self, ledger_id: int, entries: int, size_bytes: int, closed_ms: int, start: int
+    ) -> None:
         self.ledger_id = ledger_id
         self.entries = entries
         self.size_bytes = size_bytes
@@ -36,7 +40,8 @@ class Link:
 class Chain:
     """Links in the order of the log; only the last may be open.
 
-    ``lost``: entries that an operator's command skipped. They keep their positions and count in sizes, but no position leads to them.
+    ``lost``: entries that an operator's command skipped. They keep their positions and count in
+    sizes, but no position leads to them.
     """
 
     __slots__ = ("_ids", "_links", "_lost")
@@ -104,7 +109,9 @@ class Chain:
 
     def drop_first(self, count: int) -> list[int]:
         """Remove ledgers from the front. Return their ids."""
-        assert all(link.closed_ms for link in self._links[:count]), "the current ledger is never trimmed (rule 17)"
+        assert all(link.closed_ms for link in self._links[:count]), (
+            "the current ledger is never trimmed (rule 17)"
+        )
         gone = self._ids[:count]
         self._lost = [lost for lost in self._lost if lost.ledger_id not in gone]
         del self._links[:count]
@@ -115,7 +122,9 @@ class Chain:
 
     def find(self, ledger_id: int) -> Link | None:
         index = bisect_left(self._ids, ledger_id)
-        return self._links[index] if index < len(self._ids) and self._ids[index] == ledger_id else None
+        return (
+            self._links[index] if index < len(self._ids) and self._ids[index] == ledger_id else None
+        )
 
     def contains(self, position: Position) -> bool:
         """Whether a confirmed entry of this chain is at the position."""
@@ -125,19 +134,30 @@ class Chain:
     def lost_at(self, position: Position) -> LostRange | None:
         """Return the range of lost entries that contains a position."""
         for lost in self._lost:
-            if lost.ledger_id == position.ledger_id and lost.first_entry <= position.entry_id <= lost.last_entry:
+            if (
+                lost.ledger_id == position.ledger_id
+                and lost.first_entry <= position.entry_id <= lost.last_entry
+            ):
                 return lost
         return None
 
     def readable_until(self, position: Position, last_entry: int) -> int:
-        """Return the last entry up to ``last_entry`` of the position's ledger before the next lost one."""
-        ahead = [lost.first_entry for lost in self._lost if lost.ledger_id == position.ledger_id and lost.first_entry > position.entry_id]
+        """Return the last entry up to ``last_entry`` of the position's ledger before the next lost
+        one.
+        """
+        ahead = [
+            lost.first_entry
+            for lost in self._lost
+            if lost.ledger_id == position.ledger_id and lost.first_entry > position.entry_id
+        ]
         return min([last_entry, *(first - 1 for first in ahead)])
 
     def _lost_up_to(self, position: Position) -> int:
         """Count the lost entries at or before a position."""
         return sum(
-            min(lost.last_entry, position.entry_id) - lost.first_entry + 1 if lost.ledger_id == position.ledger_id else _count(lost)
+            min(lost.last_entry, position.entry_id) - lost.first_entry + 1
+            if lost.ledger_id == position.ledger_id
+            else _count(lost)
             for lost in self._lost
             if Position(lost.ledger_id, lost.first_entry) <= position
         )
@@ -147,14 +167,19 @@ class Chain:
         return Position(self._ids[0], 0) if self._ids else Position(0, 0)
 
     def last_position(self) -> Position:
-        """Return the last confirmed entry; the position just before the first one while there is none."""
+        """Return the last confirmed entry; the position just before the first one while there is
+        none.
+        """
         for link in reversed(self._links):
             if link.entries:
                 return link.last_position
         return Position(self._ids[0], NO_ENTRY) if self._ids else Position(0, NO_ENTRY)
 
     def next_position(self, position: Position) -> Position:
-        """Return the smallest position above this one that is not lost. In the open ledger it may not be written yet."""
+        """Return the smallest position above this one that is not lost.
+
+        In the open ledger it may not be written yet.
+        """
         following = self._following(position)
         while (lost := self.lost_at(following)) is not None:
             following = self._following(Position(lost.ledger_id, lost.last_entry))
@@ -201,7 +226,10 @@ class Chain:
         return max(0, self.ordinal(high) - self.ordinal(low) - lost)
 
     def bytes_above(self, position: Position) -> int:
-        """Return about how many bytes of entries lie above a position. Within its ledger, all entries count as equally large."""
+        """Return about how many bytes of entries lie above a position.
+
+        Within its ledger, all entries count as equally large.
+        """
         index = bisect_left(self._ids, position.ledger_id)
         size_bytes = sum(link.size_bytes for link in self._links[index:])
         if index < len(self._ids) and self._ids[index] == position.ledger_id:
@@ -211,7 +239,9 @@ class Chain:
         return size_bytes
 
     def last_before_bytes(self, size_bytes: int) -> Position | None:
-        """Return the first position with at most ``size_bytes`` after it, as ``bytes_above`` counts; ``None`` when the chain is smaller."""
+        """Return the first position with at most ``size_bytes`` after it, as ``bytes_above``
+        counts; ``None`` when the chain is smaller.
+        """
         left = size_bytes
         for link in reversed(self._links):
             if link.size_bytes > left:
@@ -221,7 +251,10 @@ class Chain:
         return None
 
     def position_at(self, ordinal: int) -> Position:
-        """Return the position of the entry with this many entries before it (see ``ordinal``). It must exist."""
+        """Return the position of the entry with this many entries before it (see ``ordinal``).
+
+        It must exist.
+        """
         assert self._links
         assert self._links[0].start <= ordinal < self._end
         low, high = 0, len(self._links)
@@ -237,7 +270,9 @@ class Chain:
     def record(self) -> tuple[TopicLedger, ...]:
         """Return the chain as metadata stores it. Of an open ledger metadata stores only the id."""
         return tuple(
-            TopicLedger(link.ledger_id, link.entries, link.size_bytes, link.closed_ms) if link.closed_ms else TopicLedger(link.ledger_id)
+            TopicLedger(link.ledger_id, link.entries, link.size_bytes, link.closed_ms)
+            if link.closed_ms
+            else TopicLedger(link.ledger_id)
             for link in self._links
         )
 
@@ -245,7 +280,10 @@ class Chain:
         """Assert order, that only the last ledger is open, and the ordinals."""
         assert self._ids == [link.ledger_id for link in self._links]
         for lost, next_lost in pairwise(self._lost):
-            assert (lost.ledger_id, lost.last_entry) < (next_lost.ledger_id, next_lost.first_entry), "lost ranges are apart"
+            assert (lost.ledger_id, lost.last_entry) < (
+                next_lost.ledger_id,
+                next_lost.first_entry,
+            ), "lost ranges are apart"
         for before, after in pairwise(self._links):
             assert before.ledger_id < after.ledger_id
             assert before.closed_ms > 0, "only the last ledger may be open"

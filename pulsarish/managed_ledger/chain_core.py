@@ -1,9 +1,10 @@
-"""The decisions about a topic's appends, without I/O: which wait, which are in the current ledger, when the ledger is replaced, and
-which are sent again after a writer has stopped.
+"""The decisions about a topic's appends, without I/O: which wait, which are in the current ledger,
+when the ledger is replaced, and which are sent again after a writer has stopped.
 
-Promises: entries are confirmed in the order they were accepted, each once. When a writer stops, the outcome of some entries in its
-ledger is unknown. Such an entry is neither confirmed nor sent again before that ledger has been recovered and closed (the duplicates
-of Pulsar's #7490 come from guessing). It is confirmed only if the ledger holds its bytes.
+Promises: entries are confirmed in the order they were accepted, each once. When a writer stops, the
+outcome of some entries in its ledger is unknown. Such an entry is neither confirmed nor sent again
+before that ledger has been recovered and closed (the duplicates of Pulsar's #7490 come from
+guessing). It is confirmed only if the ledger holds its bytes.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ __all__ = ["ChainCore", "Confirmed", "Phase", "RollLimits"]
 class Phase(Enum):
     """Where appends go.
 
-    WRITING -> DRAINING (roll-over decided) -> REPLACING (no writer) -> WRITING, or straight to REPLACING when the writer stops by itself.
-    SEALED and STOPPED are final.
+    WRITING -> DRAINING (roll-over decided) -> REPLACING (no writer) -> WRITING, or straight to
+    REPLACING when the writer stops by itself. SEALED and STOPPED are final.
     """
 
     WRITING = "writing"  # to the current ledger, at once
@@ -51,9 +52,21 @@ class Confirmed(NamedTuple):
 
 
 class ChainCore:
-    """The appends of one topic. The shell calls in the order of events; ``check`` asserts the invariants."""
+    """The appends of one topic.
 
-    __slots__ = ("_contexts", "_payloads", "chain", "opened_at", "pending_bytes", "phase", "pushed", "pushed_bytes")
+    The shell calls in the order of events; ``check`` asserts the invariants.
+    """
+
+    __slots__ = (
+        "_contexts",
+        "_payloads",
+        "chain",
+        "opened_at",
+        "pending_bytes",
+        "phase",
+        "pushed",
+        "pushed_bytes",
+    )
 
     def __init__(self, chain: Chain, opened_at: float) -> None:
         self.chain = chain
@@ -97,7 +110,9 @@ class ChainCore:
 
     def note_pushed(self, entry_id: int, size_bytes: int) -> None:
         """Note that the writer took the oldest entry that was not pushed yet."""
-        assert entry_id == self.next_entry, f"the ledger numbered an entry {entry_id}, expected {self.next_entry}"
+        assert entry_id == self.next_entry, (
+            f"the ledger numbered an entry {entry_id}, expected {self.next_entry}"
+        )
         self.pushed += 1
         self.pushed_bytes += size_bytes
         assert self.pushed <= len(self._payloads)
@@ -107,7 +122,10 @@ class ChainCore:
         yield from self._payloads[self.pushed :]
 
     def confirm(self, last_entry: int) -> Confirmed | None:
-        """Note that the current ledger has confirmed everything up to ``last_entry``. Return ``None`` when that is nothing new."""
+        """Note that the current ledger has confirmed everything up to ``last_entry``.
+
+        Return ``None`` when that is nothing new.
+        """
         link = self.chain.links[-1]
         first = link.entries
         count = last_entry + 1 - first
@@ -134,7 +152,9 @@ class ChainCore:
         age = now - self.opened_at
         if age >= limits.age_max:
             return True
-        full = entries >= limits.entries_max or link.size_bytes + self.pushed_bytes >= limits.bytes_max
+        full = (
+            entries >= limits.entries_max or link.size_bytes + self.pushed_bytes >= limits.bytes_max
+        )
         return full and age >= limits.age_min
 
     def drain(self) -> None:
@@ -146,12 +166,15 @@ class ChainCore:
         if self.phase in (Phase.WRITING, Phase.DRAINING):
             self.phase = Phase.REPLACING
 
-    def recovered(self, last_entry: int, payloads: Sequence[bytes | memoryview]) -> tuple[Confirmed | None, int]:
+    def recovered(
+        self, last_entry: int, payloads: Sequence[bytes | memoryview]
+    ) -> tuple[Confirmed | None, int]:
         """Settle the stopped ledger, which is closed for good.
 
-        An entry id alone does not prove that the ledger holds our entry: any peer can add entries to an open ledger. Only entries with our
-        own bytes are confirmed. From the first foreign one on, our entries go to the next ledger, in their order. A copy of a later one may
-        then be in the log twice.
+        An entry id alone does not prove that the ledger holds our entry: any peer can add entries
+        to an open ledger. Only entries with our own bytes are confirmed. From the first foreign one
+        on, our entries go to the next ledger, in their order. A copy of a later one may then be in
+        the log twice.
 
         Args:
             last_entry: the ledger's last entry.
@@ -165,9 +188,12 @@ class ChainCore:
         link = self.chain.links[-1]
         if last_entry + 1 < link.entries:
             raise CorruptData(
-                f"ledger {link.ledger_id} was closed at entry {last_entry}, though entry {link.entries - 1} had been confirmed"
+                f"ledger {link.ledger_id} was closed at entry {last_entry}, though entry "
+                f"{link.entries - 1} had been confirmed"
             )
-        assert last_entry + 1 - link.entries == len(payloads), "every entry of the ledger must be compared"
+        assert last_entry + 1 - link.entries == len(payloads), (
+            "every entry of the ledger must be compared"
+        )
         own = 0
         for mine, stored in zip(self._payloads[: self.pushed], payloads, strict=False):
             if mine != stored:
@@ -182,7 +208,9 @@ class ChainCore:
         return confirmed, len(foreign)
 
     def swing(self, ledger_id: int, closed_ms: int, now: float) -> None:
-        """Note that metadata holds the chain with the current ledger closed and the new one at its end."""
+        """Note that metadata holds the chain with the current ledger closed and the new one at its
+        end.
+        """
         assert self.drained
         assert self.phase in (Phase.DRAINING, Phase.REPLACING)
         self.chain.close_current(closed_ms)
@@ -199,7 +227,10 @@ class ChainCore:
         self.phase = Phase.SEALED
 
     def fail_unpushed(self) -> list[object]:
-        """Give up the entries that are in no ledger. Return their contexts. Call it only once the stopped ledger has been recovered."""
+        """Give up the entries that are in no ledger.
+
+        Return their contexts. Call it only once the stopped ledger has been recovered.
+        """
         assert self.pushed == 0
         return self.fail_all()
 

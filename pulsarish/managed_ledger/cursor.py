@@ -1,4 +1,7 @@
-"""A subscription's position in a topic. An acknowledgement changes memory at once. ``flush`` makes it durable, in one write for all."""
+"""A subscription's position in a topic.
+
+An acknowledgement changes memory at once. ``flush`` makes it durable, in one write for all.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ _log = get_logger("managed_ledger.cursor")
 
 
 def mark_before(chain: Chain, position: Position) -> Position:
-    """Return the mark-delete position for delivery to begin at ``position``, or at the nearest entry that is or will be there."""
+    """Return the mark-delete position for delivery to begin at ``position``, or at the nearest
+    entry that is or will be there.
+    """
     if position > chain.last_position():
         return chain.last_position()
     first = max(position, chain.first_position())
@@ -30,7 +35,10 @@ def mark_before(chain: Chain, position: Position) -> Position:
 
 
 class Cursor:
-    """A cursor. Made by ``ManagedLedger.open_cursor``. Without a store it is not durable and lives in memory."""
+    """A cursor.
+
+    Made by ``ManagedLedger.open_cursor``. Without a store it is not durable and lives in memory.
+    """
 
     def __init__(
         self,
@@ -43,7 +51,9 @@ class Cursor:
         fence: Callable[[PulsarishError], None],
         subscription_properties: Mapping[str, str],
     ) -> None:
-        """``subscription_properties``: those of a cursor without a store, which keeps them only here."""
+        """``subscription_properties``: those of a cursor without a store, which keeps them only
+        here.
+        """
         self.name = name
         self._core = core
         self._chain = chain
@@ -54,9 +64,12 @@ class Cursor:
         self._fence = fence
         self._subscription_properties = dict(subscription_properties)
         self.trimmed_positions = 0
-        """How often the cursor's position had been trimmed, so that delivery continued at the first kept entry. Counted in memory."""
+        """How often the cursor's position had been trimmed, so that delivery continued at the first
+        kept entry. Counted in memory.
+        """
         self._ended: PulsarishError | None = None
-        self._round: asyncio.Future[None] | None = None  # the present write; all callers that wait for it share its result
+        # the present write; all callers that wait for it share its result
+        self._round: asyncio.Future[None] | None = None
         self._flush_due = False
         self._watching = False
 
@@ -94,12 +107,17 @@ class Cursor:
 
     @property
     def hole_count(self) -> int:
-        """The number of acknowledged ranges and partly acknowledged batches above the mark-delete position."""
+        """The number of acknowledged ranges and partly acknowledged batches above the mark-delete
+        position.
+        """
         return self._core.acks.hole_count
 
     @property
     def blocked(self) -> bool:
-        """Whether there are too many holes to store. Dispatch stops until some are filled (rule 16). Acknowledging continues."""
+        """Whether there are too many holes to store.
+
+        Dispatch stops until some are filled (rule 16). Acknowledging continues.
+        """
         return self._core.acks.hole_count >= self._options.max_unacked_ranges_to_persist
 
     @property
@@ -112,7 +130,9 @@ class Cursor:
         return self._store.ledger_id if self._store is not None else -1
 
     def acked_ranges(self, count: int) -> list[AckedRange]:
-        """Return the first ``count`` ranges that are acknowledged above the mark-delete position."""
+        """Return the first ``count`` ranges that are acknowledged above the mark-delete
+        position.
+        """
         return list(islice(self._core.acks.ranges(), count))
 
     def backlog(self) -> int:
@@ -124,18 +144,26 @@ class Cursor:
         return self._core.acks.contains(position)
 
     def ack_set(self, position: Position) -> int | None:
-        """Return the remaining indexes of a partly acknowledged batch, as bits from the lowest; ``None`` for any other entry."""
+        """Return the remaining indexes of a partly acknowledged batch, as bits from the lowest;
+        ``None`` for any other entry.
+        """
         return self._core.acks.remaining(position)
 
     @property
     def last_active_ms(self) -> int:
-        """The wall clock time of the last noted use of the subscription, in milliseconds; 0: never."""
+        """The wall clock time of the last noted use of the subscription, in milliseconds; 0:
+        never.
+        """
         return 0 if self._store is None else self._store.cell.record.last_active_ms
 
     @property
     def subscription_properties(self) -> dict[str, str]:
         """The properties that clients and operators have set on the subscription."""
-        return self._subscription_properties if self._store is None else self._store.cell.record.subscription_properties
+        return (
+            self._subscription_properties
+            if self._store is None
+            else self._store.cell.record.subscription_properties
+        )
 
     async def set_subscription_properties(self, properties: Mapping[str, str]) -> None:
         """Replace the subscription's properties, durably if the cursor is durable.
@@ -156,7 +184,10 @@ class Cursor:
                 raise
 
     async def note_active(self, now_ms: int) -> None:
-        """Record durably that the subscription is in use. Raises ``TopicFenced``, ``MetadataUnavailable``."""
+        """Record durably that the subscription is in use.
+
+        Raises ``TopicFenced``, ``MetadataUnavailable``.
+        """
         store = self._store
         if store is None:
             return
@@ -172,7 +203,10 @@ class Cursor:
     # -- acknowledging
 
     def acknowledge(self, positions: Sequence[Position]) -> None:
-        """Acknowledge entries, in memory. Raises ``InvalidPosition`` for one that is not in the topic; then nothing changes (rule 18)."""
+        """Acknowledge entries, in memory.
+
+        Raises ``InvalidPosition`` for one that is not in the topic; then nothing changes (rule 18).
+        """
         core = self._core
         for position in positions:
             self._check_position(position)
@@ -186,19 +220,26 @@ class Cursor:
         if self._core.acknowledge_cumulative(position):
             self._changed()
 
-    def acknowledge_batch(self, position: Position, batch_size: int, indexes: Iterable[int]) -> None:
+    def acknowledge_batch(
+        self, position: Position, batch_size: int, indexes: Iterable[int]
+    ) -> None:
         """Acknowledge some messages of a batch. Raises ``InvalidPosition``, ``InvalidArgument``."""
         self._check_position(position)
         if self._core.acknowledge_indexes(position, batch_size, indexes):
             self._changed()
 
     def _check_position(self, position: Position) -> None:
-        # An entry at or below the mark-delete position may have been trimmed, and is acknowledged anyway.
+        # An entry at or below the mark-delete position may have been trimmed, and is acknowledged
+        # anyway.
         if position > self._core.acks.mark and not self._chain.contains(position):
-            raise InvalidPosition(f"position {position} is not in the log of this topic, or is not confirmed")
+            raise InvalidPosition(
+                f"position {position} is not in the log of this topic, or is not confirmed"
+            )
 
     async def set_properties(self, properties: Mapping[str, int], position: Position) -> None:
-        """Replace the properties and move the mark-delete position to ``position``, in one durable step."""
+        """Replace the properties and move the mark-delete position to ``position``, in one durable
+        step.
+        """
         self._check_position(position)
         self._core.set_properties(properties)
         self._core.acknowledge_cumulative(position)
@@ -206,18 +247,26 @@ class Cursor:
         await self.flush()
 
     def move(self, position: Position) -> None:
-        """Seek: deliver from ``position`` on, inclusive; ``EARLIEST`` and ``LATEST`` are positions too. Durable after a ``flush``."""
+        """Seek: deliver from ``position`` on, inclusive; ``EARLIEST`` and ``LATEST`` are positions
+        too. Durable after a ``flush``.
+        """
         self.asked_for(position)
         self._core.reset(mark_before(self._chain, position))
         self._changed()
 
     def asked_for(self, position: Position) -> None:
-        """Note where delivery was requested to begin. If that was trimmed, count and log that it begins at the first kept entry."""
+        """Note where delivery was requested to begin.
+
+        If that was trimmed, count and log that it begins at the first kept entry.
+        """
         if EARLIEST < position < self._chain.first_position():
             self._passed_trimmed(position)
 
     def trimmed(self, last: Position) -> None:
-        """Note that the log was trimmed up to ``last``. A cursor in memory that was behind moves to the first entry that is left."""
+        """Note that the log was trimmed up to ``last``.
+
+        A cursor in memory that was behind moves to the first entry that is left.
+        """
         if self.durable:
             return
         if self.mark_delete < last:
@@ -236,7 +285,12 @@ class Cursor:
     # -- making it durable
 
     def _changed(self) -> None:
-        if self._store is None or self._flush_due or self._ended is not None or not self._core.dirty:
+        if (
+            self._store is None
+            or self._flush_due
+            or self._ended is not None
+            or not self._core.dirty
+        ):
             return
         self._flush_due = True
         _ = self._tasks.spawn(self._flush_later(), name=f"flush-cursor {self.name}")
@@ -257,8 +311,8 @@ class Cursor:
     async def flush(self) -> None:
         """Make everything durable that was acknowledged before the call.
 
-        Raises ``TopicFenced`` when this owner has ended, or the retryable reason why it cannot be done now. Then the acknowledgements stay
-        in memory, and a later flush includes them.
+        Raises ``TopicFenced`` when this owner has ended, or the retryable reason why it cannot be
+        done now. Then the acknowledgements stay in memory, and a later flush includes them.
         """
         if self._store is None:
             return
@@ -268,7 +322,9 @@ class Cursor:
                 raise self._ended
             if self._round is None:
                 self._round = asyncio.get_running_loop().create_future()
-                _ = self._tasks.spawn(self._write_round(self._store, self._round), name=f"write-cursor {self.name}")
+                _ = self._tasks.spawn(
+                    self._write_round(self._store, self._round), name=f"write-cursor {self.name}"
+                )
             await asyncio.shield(self._round)
 
     async def _write_round(self, store: CursorStore, done: asyncio.Future[None]) -> None:
@@ -296,7 +352,9 @@ class Cursor:
             _ = self._tasks.spawn(self._watch_idle(store), name=f"idle-cursor {self.name}")
 
     async def _watch_idle(self, store: CursorStore) -> None:
-        """Give up the cursor ledger when nothing was written for long, so that an idle topic costs nothing. Runs while there is one."""
+        """Give up the cursor ledger when nothing was written for long, so that an idle topic costs
+        nothing. Runs while there is one.
+        """
         idle = self._options.cursor_idle_seconds
         while True:
             await self._clock.sleep(max(idle - (self._clock.monotonic() - store.last_write), 0.001))
@@ -311,7 +369,9 @@ class Cursor:
                     self._fence(error)
                     break
                 except PulsarishError as error:
-                    _log.warning("an idle cursor keeps its ledger for now", cursor=self.name, error=error)
+                    _log.warning(
+                        "an idle cursor keeps its ledger for now", cursor=self.name, error=error
+                    )
                 break  # given up, or too large for the node; the next write starts this watch again
         self._watching = False
 
@@ -325,7 +385,10 @@ class Cursor:
                 self._store.abandon()
 
     async def close(self) -> None:
-        """Make everything durable, in the node if it fits. Raises as ``flush``. The cursor has ended in any case."""
+        """Make everything durable, in the node if it fits.
+
+        Raises as ``flush``. The cursor has ended in any case.
+        """
         store = self._store
         if store is None or self._ended is not None:
             return

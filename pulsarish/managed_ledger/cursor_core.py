@@ -11,13 +11,17 @@ from pulsarish.model.position import Position
 
 __all__ = ["CursorCore"]
 
-_TOUCHED_MAX: Final = 100_000  # after more changes than this between two writes a snapshot costs less than the delta
+# after more changes than this between two writes a snapshot costs less than the delta
+_TOUCHED_MAX: Final = 100_000
 
 
 class CursorCore:
-    """The state of a cursor. Changes are numbered; ``stored`` is the number up to which they are durable.
+    """The state of a cursor.
 
-    ``persisted`` is the mark-delete position in storage. Trimming uses ``safe_mark``, never what is only in memory (rule 17).
+    Changes are numbered; ``stored`` is the number up to which they are durable.
+
+    ``persisted`` is the mark-delete position in storage. Trimming uses ``safe_mark``, never what is
+    only in memory (rule 17).
     """
 
     __slots__ = (
@@ -39,8 +43,10 @@ class CursorCore:
         self.persisted = acks.mark
         self.changes = 0
         self.stored = 0
-        self.whole = False  # the next write must be a full image, because the content of a delta is unknown
-        self._rewound_at = 0  # the last change that moved the mark back, which a delta cannot express
+        # the next write must be a full image, because the content of a delta is unknown
+        self.whole = False
+        # the last change that moved the mark back, which a delta cannot express
+        self._rewound_at = 0
         self._touched: list[Position] = []
         self._touched_batches: dict[Position, None] = {}
         self._properties_touched = False
@@ -78,7 +84,9 @@ class CursorCore:
         self.changes += 1  # every delta contains the mark
         return True
 
-    def acknowledge_indexes(self, position: Position, batch_size: int, indexes: Iterable[int]) -> bool:
+    def acknowledge_indexes(
+        self, position: Position, batch_size: int, indexes: Iterable[int]
+    ) -> bool:
         """Acknowledge some messages of a batch. Raises ``InvalidArgument``."""
         if not self.acks.add_indexes(position, batch_size, indexes):
             return False
@@ -94,7 +102,10 @@ class CursorCore:
         return True
 
     def reset(self, mark: Position) -> None:
-        """Move the mark-delete position to ``mark``. Everything above it will be delivered again."""
+        """Move the mark-delete position to ``mark``.
+
+        Everything above it will be delivered again.
+        """
         self.acks.reset(mark)
         self.changes += 1
         self._rewound_at = self.changes
@@ -111,12 +122,18 @@ class CursorCore:
         self._touched_batches.clear()
 
     def take_image(self) -> tuple[CursorImage, int]:
-        """Return the full state and the number of the last change in it. Call ``wrote`` or ``failed`` afterwards."""
+        """Return the full state and the number of the last change in it.
+
+        Call ``wrote`` or ``failed`` afterwards.
+        """
         self._clear()
         return CursorImage.of(self.acks, self.properties), self.changes
 
     def take_delta(self) -> tuple[CursorImage, int]:
-        """Return the changes since the last image or delta was taken. Not allowed when ``whole``."""
+        """Return the changes since the last image or delta was taken.
+
+        Not allowed when ``whole``.
+        """
         assert not self.whole
         acks = self.acks
         mark = acks.mark
@@ -137,7 +154,9 @@ class CursorCore:
                 batches.append((position.ledger_id, position.entry_id, bits_of(remaining)))
         properties = dict(self.properties) if self._properties_touched else None
         self._clear()
-        return CursorImage(mark.ledger_id, mark.entry_id, tuple(ranges), tuple(batches), properties), self.changes
+        return CursorImage(
+            mark.ledger_id, mark.entry_id, tuple(ranges), tuple(batches), properties
+        ), self.changes
 
     def _clear(self) -> None:
         self._touched.clear()

@@ -9,7 +9,14 @@ from typing import Final
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.reader import LedgerEntry, LedgerReader
 from pulsarish.ledger.writer import LedgerWriter
-from pulsarish.managed_ledger.cursor_state import CursorImage, EntryKind, decode_entry, decode_image, encode_entry, encode_image
+from pulsarish.managed_ledger.cursor_state import (
+    CursorImage,
+    EntryKind,
+    decode_entry,
+    decode_image,
+    encode_entry,
+    encode_image,
+)
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.model.errors import CorruptData, LedgerClosed, PulsarishError
 from pulsarish.model.ledger_metadata import LedgerPurpose
@@ -34,7 +41,13 @@ class CursorLog:
         self._waiting: tuple[int, asyncio.Future[None]] | None = None
 
     @classmethod
-    async def create(cls, ledgers: LedgerClient, options: ManagedLedgerOptions, purpose: LedgerPurpose, opened_at: float) -> CursorLog:
+    async def create(
+        cls,
+        ledgers: LedgerClient,
+        options: ManagedLedgerOptions,
+        purpose: LedgerPurpose,
+        opened_at: float,
+    ) -> CursorLog:
         """Create a cursor ledger. Raises ``NotEnoughBookies``, ``MetadataUnavailable``."""
         log = cls(options, opened_at)
         log._writer = await ledgers.create(
@@ -61,7 +74,11 @@ class CursorLog:
 
     def confirmed(self, last_entry: int) -> None:
         self._confirmed = last_entry
-        if self._waiting is not None and last_entry >= self._waiting[0] and not self._waiting[1].done():
+        if (
+            self._waiting is not None
+            and last_entry >= self._waiting[0]
+            and not self._waiting[1].done()
+        ):
             self._waiting[1].set_result(None)
 
     def stopped(self, error: PulsarishError) -> None:
@@ -70,22 +87,34 @@ class CursorLog:
             self._waiting[1].set_exception(error)
 
     def abandon(self) -> None:
-        """Stop without closing. A waiting write fails with an unknown outcome. The writer itself makes no more calls."""
+        """Stop without closing.
+
+        A waiting write fails with an unknown outcome. The writer itself makes no more calls.
+        """
         self.writer.abandon()
         self.stopped(LedgerClosed(f"cursor ledger {self.ledger_id} was abandoned"))
 
     async def write_delta(self, image: CursorImage) -> None:
-        """Write a delta. It is durable on return. Raises the error that stopped the writer; then the outcome is unknown."""
+        """Write a delta.
+
+        It is durable on return. Raises the error that stopped the writer; then the outcome is
+        unknown.
+        """
         self.deltas += 1
         await self._append([encode_entry(EntryKind.DELTA, self._snapshot, encode_image(image))])
 
     async def write_snapshot(self, image: CursorImage) -> None:
-        """Write a full snapshot, like ``write_delta``. A large one is cut into parts and is valid from its last part on."""
+        """Write a full snapshot, like ``write_delta``.
+
+        A large one is cut into parts and is valid from its last part on.
+        """
         body = encode_image(image)
         size = self._options.cursor_snapshot_part_bytes
         parts = [body[start : start + size] for start in range(0, len(body), size)]
         first = self.writer.last_add_pushed + 1
-        payloads = [encode_entry(EntryKind.SNAPSHOT_PART, self._snapshot, part) for part in parts[:-1]]
+        payloads = [
+            encode_entry(EntryKind.SNAPSHOT_PART, self._snapshot, part) for part in parts[:-1]
+        ]
         payloads.append(encode_entry(EntryKind.SNAPSHOT_END, first, parts[-1]))
         await self._append(payloads)
         self._snapshot = first
@@ -133,9 +162,13 @@ async def read_cursor_log(reader: LedgerReader) -> list[CursorImage]:
                     parts.clear()
                 case _:
                     raise CorruptData(
-                        f"entry {found.entry_id} of cursor ledger {reader.ledger_id} has kind {entry.kind} where it cannot be"
+                        f"entry {found.entry_id} of cursor ledger {reader.ledger_id} has kind "
+                        f"{entry.kind} where it cannot be"
                     )
         position = entries[-1].entry_id + 1
     if not images:
-        raise CorruptData(f"cursor ledger {reader.ledger_id} holds no whole snapshot from entry {decode_entry(newest.payload).snapshot} on")
+        raise CorruptData(
+            f"cursor ledger {reader.ledger_id} holds no whole snapshot from entry "
+            f"{decode_entry(newest.payload).snapshot} on"
+        )
     return images

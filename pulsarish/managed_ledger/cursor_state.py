@@ -1,8 +1,12 @@
-"""The stored state of a cursor. It has two forms: a record in the topic's subtree while it is small, entries of a cursor ledger otherwise.
+"""The stored state of a cursor.
 
-A cursor ledger holds changes, and a snapshot from time to time. Each entry contains the entry id where the last complete snapshot
-begins. So recovery reads the last entry first, and then everything from that snapshot on. A snapshot that is too large for one entry
-is cut into parts. It is valid from its last part on.
+It has two forms: a record in the topic's subtree while it is small, entries of a cursor ledger
+otherwise.
+
+A cursor ledger holds changes, and a snapshot from time to time. Each entry contains the entry id
+where the last complete snapshot begins. So recovery reads the last entry first, and then everything
+from that snapshot on. A snapshot that is too large for one entry is cut into parts. It is valid
+from its last part on.
 """
 
 from __future__ import annotations
@@ -17,16 +21,30 @@ from pulsarish.model.ack_ranges import AckRanges
 from pulsarish.model.errors import CorruptData
 from pulsarish.model.position import Position
 
-__all__ = ["CursorEntry", "CursorImage", "EntryKind", "bits_of", "decode_entry", "decode_image", "encode_entry", "encode_image", "restore"]
+__all__ = [
+    "CursorEntry",
+    "CursorImage",
+    "EntryKind",
+    "bits_of",
+    "decode_entry",
+    "decode_image",
+    "encode_entry",
+    "encode_image",
+    "restore",
+]
 
 
 class CursorImage(msgspec.Struct, frozen=True, array_like=True):
-    """A cursor's state, or the changes in it. To apply one twice, or after a newer one, changes nothing."""
+    """A cursor's state, or the changes in it.
+
+    To apply one twice, or after a newer one, changes nothing.
+    """
 
     mark_ledger: int
     mark_entry: int
     ranges: tuple[int, ...] = ()  # ledger, first, last (inclusive), flattened
-    batches: tuple[tuple[int, int, bytes], ...] = ()  # ledger, entry, remaining indexes as little-endian bits
+    # ledger, entry, remaining indexes as little-endian bits
+    batches: tuple[tuple[int, int, bytes], ...] = ()
     properties: dict[str, int] | None = None  # None in a delta: unchanged
 
     @property
@@ -40,7 +58,10 @@ class CursorImage(msgspec.Struct, frozen=True, array_like=True):
             acks.mark.ledger_id,
             acks.mark.entry_id,
             tuple(number for found in acks.ranges() for number in found),
-            tuple((position.ledger_id, position.entry_id, bits_of(remaining)) for position, remaining in acks.batches()),
+            tuple(
+                (position.ledger_id, position.entry_id, bits_of(remaining))
+                for position, remaining in acks.batches()
+            ),
             dict(properties),
         )
 
@@ -60,9 +81,13 @@ class CursorImage(msgspec.Struct, frozen=True, array_like=True):
     def from_record(cls, record: CursorRecord, path: str) -> CursorImage:
         """Return the image in a cursor's record. Raises ``CorruptData``."""
         try:
-            batches = tuple((ledger, entry, bytes.fromhex(bits)) for ledger, entry, bits in record.batches)
+            batches = tuple(
+                (ledger, entry, bytes.fromhex(bits)) for ledger, entry, bits in record.batches
+            )
         except ValueError as error:
-            raise CorruptData(f"metadata node {path} holds a batch that is no hexadecimal bit set: {error}") from None
+            raise CorruptData(
+                f"metadata node {path} holds a batch that is no hexadecimal bit set: {error}"
+            ) from None
         return cls(record.mark_ledger, record.mark_entry, record.ranges, batches, record.properties)
 
 
@@ -75,18 +100,24 @@ def apply(image: CursorImage, acks: AckRanges) -> None:
     acks.advance(image.mark)
     if len(image.ranges) % 3:
         raise CorruptData("a cursor's ranges are not in threes")
-    for ledger_id, first, last in zip(image.ranges[::3], image.ranges[1::3], image.ranges[2::3], strict=True):
+    for ledger_id, first, last in zip(
+        image.ranges[::3], image.ranges[1::3], image.ranges[2::3], strict=True
+    ):
         if not 0 <= first <= last:
             raise CorruptData(f"a cursor's range {ledger_id}:{first}..{last} is upside down")
         acks.add_range(ledger_id, first, last)
     for ledger_id, entry_id, bits in image.batches:
         remaining = int.from_bytes(bits, "little")
         if remaining == 0:
-            raise CorruptData(f"a cursor's batch {ledger_id}:{entry_id} has nothing left to acknowledge")
+            raise CorruptData(
+                f"a cursor's batch {ledger_id}:{entry_id} has nothing left to acknowledge"
+            )
         acks.set_remaining(Position(ledger_id, entry_id), remaining)
 
 
-def restore(images: Sequence[CursorImage], successor: Callable[[Position], Position]) -> tuple[AckRanges, dict[str, int]]:
+def restore(
+    images: Sequence[CursorImage], successor: Callable[[Position], Position]
+) -> tuple[AckRanges, dict[str, int]]:
     """Restore a cursor from a full image and the deltas after it. Raises ``CorruptData``."""
     acks = AckRanges(images[0].mark, successor)
     properties: dict[str, int] = {}
@@ -107,7 +138,8 @@ class CursorEntry(msgspec.Struct, frozen=True, array_like=True):
     """One entry of a cursor ledger."""
 
     kind: int
-    snapshot: int  # the entry where the last complete snapshot begins; includes this entry when it ends a snapshot
+    # the entry where the last complete snapshot begins; includes this entry when it ends a snapshot
+    snapshot: int
     body: bytes  # a part of an encoded image
 
 

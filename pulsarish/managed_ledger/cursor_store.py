@@ -1,8 +1,10 @@
-"""The place where a cursor is stored: its node while it is small and quiet, a cursor ledger otherwise, and the moves between the two.
+"""The place where a cursor is stored: its node while it is small and quiet, a cursor ledger
+otherwise, and the moves between the two.
 
-Promises: the next owner that loads the cursor finds what was written. After that load the former owner cannot write any more: recovery
-fences the cursor ledger, and every commit to the node is refused once the topic's record has another version. The mark-delete position
-in the node is never above the cursor's own, so that trimming may use it.
+Promises: the next owner that loads the cursor finds what was written. After that load the former
+owner cannot write any more: recovery fences the cursor ledger, and every commit to the node is
+refused once the topic's record has another version. The mark-delete position in the node is never
+above the cursor's own, so that trimming may use it.
 """
 
 from __future__ import annotations
@@ -34,12 +36,17 @@ _log = get_logger("managed_ledger.cursor")
 
 
 async def _guarded(
-    topic: OwnedTopicRecord, commit: Callable[[Callable[[], Sequence[Op]]], Awaitable[object]], *, with_ops: Sequence[Op] = ()
+    topic: OwnedTopicRecord,
+    commit: Callable[[Callable[[], Sequence[Op]]], Awaitable[object]],
+    *,
+    with_ops: Sequence[Op] = (),
 ) -> None:
-    """Make a commit with the guards of the topic's record and ``with_ops``. Repeat it when only our own change of the record conflicted.
+    """Make a commit with the guards of the topic's record and ``with_ops``.
 
-    Raises ``TopicFenced`` when another owner made the conflict, ``Conflict`` when ``with_ops`` are refused, and ``MetadataUnavailable``
-    when the outcome is unknown.
+    Repeat it when only our own change of the record conflicted.
+
+    Raises ``TopicFenced`` when another owner made the conflict, ``Conflict`` when ``with_ops`` are
+    refused, and ``MetadataUnavailable`` when the outcome is unknown.
     """
     while True:
         used: list[int] = []
@@ -57,19 +64,31 @@ async def _guarded(
                 pass
             if conflict.index == 1 and topic.version != used[-1]:
                 continue
-            raise TopicFenced(f"topic {topic.name} was opened or deleted by another broker: {conflict}") from conflict
+            raise TopicFenced(
+                f"topic {topic.name} was opened or deleted by another broker: {conflict}"
+            ) from conflict
         return
 
 
 async def write_cursor_record(
-    topic: OwnedTopicRecord, cell: OwnedRecord[CursorRecord], record: CursorRecord, *, with_ops: Sequence[Op] = ()
+    topic: OwnedTopicRecord,
+    cell: OwnedRecord[CursorRecord],
+    record: CursorRecord,
+    *,
+    with_ops: Sequence[Op] = (),
 ) -> None:
-    """Store a cursor's record while this owner's version of the topic's record holds. Raises as ``_guarded``."""
+    """Store a cursor's record while this owner's version of the topic's record holds.
+
+    Raises as ``_guarded``.
+    """
     await _guarded(topic, lambda guards: cell.write(record, guards=guards), with_ops=with_ops)
 
 
 class CursorStore:
-    """The persistence of one durable cursor. The owner makes one call at a time, and uses ``lock`` for that."""
+    """The persistence of one durable cursor.
+
+    The owner makes one call at a time, and uses ``lock`` for that.
+    """
 
     def __init__(
         self,
@@ -91,7 +110,8 @@ class CursorStore:
         self._abandoned = False
         self._cursor_log: CursorLog | None = None
         self._node_writes: deque[float] = deque(maxlen=max(1, options.cursor_node_writes_max))
-        self._deleted: set[int] = set()  # used only to test membership: their deletion is finished, the record still names them
+        # used only to test membership: their deletion is finished, the record still names them
+        self._deleted: set[int] = set()
 
     def use_options(self, options: ManagedLedgerOptions) -> None:
         self._options = options
@@ -108,8 +128,9 @@ class CursorStore:
     async def load(self, successor: Callable[[Position], Position]) -> CursorCore:
         """Load the stored state. This fences a cursor ledger.
 
-        When the cursor ledger is unreadable for good, the cursor returns to the node's snapshot: messages are delivered again, and none is
-        skipped. Raises the retryable errors of the ledger layer when that cannot be decided now.
+        When the cursor ledger is unreadable for good, the cursor returns to the node's snapshot:
+        messages are delivered again, and none is skipped. Raises the retryable errors of the ledger
+        layer when that cannot be decided now.
         """
         record = self.cell.record
         base = CursorImage.from_record(record, self.cell.path)
@@ -121,7 +142,8 @@ class CursorStore:
                 if error.retryable:
                     raise
                 _log.error(
-                    "cursor ledger unreadable: the subscription goes back to the snapshot in metadata and will redeliver",
+                    "cursor ledger unreadable: the subscription goes back to the snapshot in "
+                    "metadata and will redeliver",
                     topic=self._topic.name,
                     cursor=self.name,
                     ledger=record.cursor_ledger,
@@ -132,9 +154,14 @@ class CursorStore:
         return CursorCore(acks, properties)
 
     async def write(self, core: CursorCore) -> None:
-        """Make the present state of ``core`` durable. Raises ``TopicFenced`` (for good) or why it cannot be done now."""
+        """Make the present state of ``core`` durable.
+
+        Raises ``TopicFenced`` (for good) or why it cannot be done now.
+        """
         try:
-            if core.rewound or (self._cursor_log is None and self._fits_node(core) and not self._busy()):
+            if core.rewound or (
+                self._cursor_log is None and self._fits_node(core) and not self._busy()
+            ):
                 await self._write_node(core)
             else:
                 await self._write_log(core)
@@ -144,19 +171,25 @@ class CursorStore:
         self.last_write = self._clock.monotonic()
 
     def _busy(self) -> bool:
-        """Whether the node was written too often lately. All topics of the cluster share the metadata."""
+        """Whether the node was written too often lately.
+
+        All topics of the cluster share the metadata.
+        """
         writes, options = self._node_writes, self._options
         if len(writes) < options.cursor_node_writes_max:
             return False
-        return not writes or (self._clock.monotonic() - writes[0]) * 1000 < options.cursor_node_writes_window_ms
+        return (
+            not writes
+            or (self._clock.monotonic() - writes[0]) * 1000 < options.cursor_node_writes_window_ms
+        )
 
     def _fits_node(self, core: CursorCore) -> bool:
         acks, options = core.acks, self._options
         if acks.hole_count > options.max_unacked_ranges_to_persist_in_metadata_store:
             return False
-        return acks.batch_bits // 4 < options.cursor_node_bytes_max and self._size(CursorImage.of(acks, core.properties)) <= (
-            options.cursor_node_bytes_max
-        )
+        return acks.batch_bits // 4 < options.cursor_node_bytes_max and self._size(
+            CursorImage.of(acks, core.properties)
+        ) <= (options.cursor_node_bytes_max)
 
     def _size(self, image: CursorImage) -> int:
         return len(encode_record(image.record(self.cell.record, -1)))
@@ -170,8 +203,13 @@ class CursorStore:
         self._node_writes.append(self._clock.monotonic())
         await self._leave_log()
 
-    async def _store_record(self, image: CursorImage, cursor_ledger: int, with_ops: Sequence[Op] = ()) -> None:
-        """Store the node and list the ledger that it named before (if another) for deletion. Then delete the listed ledgers."""
+    async def _store_record(
+        self, image: CursorImage, cursor_ledger: int, with_ops: Sequence[Op] = ()
+    ) -> None:
+        """Store the node and list the ledger that it named before (if another) for deletion.
+
+        Then delete the listed ledgers.
+        """
         base = self.cell.record
         deleting = tuple(found for found in base.deleting if found not in self._deleted)
         if base.cursor_ledger not in (-1, cursor_ledger):
@@ -187,14 +225,23 @@ class CursorStore:
         await self.finish_deletions()
 
     async def finish_deletions(self) -> None:
-        """Run the second phase: delete the cursor ledgers that the record lists for deletion. A later call repeats what fails now."""
+        """Run the second phase: delete the cursor ledgers that the record lists for deletion.
+
+        A later call repeats what fails now.
+        """
         for ledger_id in self.cell.record.deleting:
             if ledger_id in self._deleted:
                 continue
             try:
                 await self._ledgers.delete(ledger_id)
             except PulsarishError as error:
-                _log.warning("cursor ledger not deleted yet", topic=self._topic.name, cursor=self.name, ledger=ledger_id, error=error)
+                _log.warning(
+                    "cursor ledger not deleted yet",
+                    topic=self._topic.name,
+                    cursor=self.name,
+                    ledger=ledger_id,
+                    error=error,
+                )
             else:
                 self._deleted.add(ledger_id)
 
@@ -202,15 +249,26 @@ class CursorStore:
 
     async def _write_log(self, core: CursorCore) -> None:
         log = self._cursor_log
-        # After a write with an unknown outcome the node may name another ledger or none. Then entries appended here would not be found.
+        # After a write with an unknown outcome the node may name another ledger or none. Then
+        # entries appended here would not be found.
         if log is not None and self.cell.settled and not self._full(log):
             try:
                 await self._append(log, core)
             except PulsarishError as error:
                 if self._abandoned:
-                    raise TopicFenced(f"cursor {self.name} of topic {self._topic.name} is not served here any more") from error
-                # Everything that the ledger may hold is in memory too, so nothing has to be read back from it.
-                _log.warning("cursor ledger broke off", topic=self._topic.name, cursor=self.name, ledger=log.ledger_id, error=error)
+                    raise TopicFenced(
+                        f"cursor {self.name} of topic {self._topic.name} is not served here any "
+                        "more"
+                    ) from error
+                # Everything that the ledger may hold is in memory too, so nothing has to be read
+                # back from it.
+                _log.warning(
+                    "cursor ledger broke off",
+                    topic=self._topic.name,
+                    cursor=self.name,
+                    ledger=log.ledger_id,
+                    error=error,
+                )
                 core.failed()
             else:
                 return
@@ -222,7 +280,8 @@ class CursorStore:
             if not self._fits_node(core):
                 raise
             core.failed()
-            await self._write_node(core)  # no ledger can be created: write to metadata, however busy
+            # no ledger can be created: write to metadata, however busy
+            await self._write_node(core)
 
     def _full(self, log: CursorLog) -> bool:
         if log.entries >= self._options.cursor_max_entries_per_ledger:
@@ -239,7 +298,9 @@ class CursorStore:
         core.wrote(image, number)
 
     async def _switch_log(self, core: CursorCore) -> None:
-        """Create a new ledger with a snapshot, then name it in the node: the pointer is never stored before its target."""
+        """Create a new ledger with a snapshot, then name it in the node: the pointer is never
+        stored before its target.
+        """
         purpose = LedgerPurpose(PurposeKind.CURSOR, f"{self._topic.name.full}#{self.name}")
         log = await CursorLog.create(self._ledgers, self._options, purpose, self._clock.monotonic())
         image, number = core.take_image()
@@ -247,10 +308,13 @@ class CursorStore:
             await log.write_snapshot(image)
             await self._store_record(self._summary(image), log.ledger_id, log.writer.unchanged())
         except Conflict as conflict:
-            # The ledger was in no record while metadata and bookies were asked. It was removed as an orphan, or will be.
+            # The ledger was in no record while metadata and bookies were asked. It was removed as
+            # an orphan, or will be.
             log.abandon()
             await self._discard(log.ledger_id)
-            raise ServiceNotReady(f"the next ledger of cursor {self.name} was changed by another process: {conflict}") from conflict
+            raise ServiceNotReady(
+                f"the next ledger of cursor {self.name} was changed by another process: {conflict}"
+            ) from conflict
         except PulsarishError:
             log.abandon()
             await self._discard(log.ledger_id)
@@ -258,24 +322,38 @@ class CursorStore:
         core.wrote(image, number)
         await self._leave_log()
         self._cursor_log = log
-        _log.info("a cursor took a new ledger", topic=self._topic.name, cursor=self.name, ledger=log.ledger_id)
+        _log.info(
+            "a cursor took a new ledger",
+            topic=self._topic.name,
+            cursor=self.name,
+            ledger=log.ledger_id,
+        )
 
     def _summary(self, image: CursorImage) -> CursorImage:
-        """Return the state that the node keeps beside a ledger: enough to redeliver from, if the ledger ever becomes unreadable."""
+        """Return the state that the node keeps beside a ledger: enough to redeliver from, if the
+        ledger ever becomes unreadable.
+        """
         few = len(image.ranges) <= 3 * self._options.max_unacked_ranges_to_persist_in_metadata_store
         if few and self._size(image) <= self._options.cursor_node_bytes_max:
             return image
         return CursorImage(image.mark_ledger, image.mark_entry, properties={})
 
     async def _discard(self, ledger_id: int) -> None:
-        """Delete a ledger that was created and not used, unless the node names it after all: then another owner continues from it."""
+        """Delete a ledger that was created and not used, unless the node names it after all: then
+        another owner continues from it.
+        """
         if not self.cell.settled:
             return  # a late write may still name it in the node
         try:
             if not await self._refers_to(ledger_id):
                 await self._ledgers.delete(ledger_id)
         except PulsarishError as error:
-            _log.warning("an unused cursor ledger stays behind", topic=self._topic.name, ledger=ledger_id, error=error)
+            _log.warning(
+                "an unused cursor ledger stays behind",
+                topic=self._topic.name,
+                ledger=ledger_id,
+                error=error,
+            )
 
     async def _refers_to(self, ledger_id: int) -> bool:
         await self._topic.records.sync(self.cell.path)
@@ -284,7 +362,9 @@ class CursorStore:
 
     async def note_active(self, now_ms: int) -> None:
         """Record in the node that the subscription is in use. Raises as ``write``."""
-        await write_cursor_record(self._topic, self.cell, msgspec.structs.replace(self.cell.record, last_active_ms=now_ms))
+        await write_cursor_record(
+            self._topic, self.cell, msgspec.structs.replace(self.cell.record, last_active_ms=now_ms)
+        )
 
     async def set_subscription_properties(self, properties: Mapping[str, str]) -> None:
         """Replace the subscription's properties in the node. Raises as ``write``."""
@@ -292,7 +372,10 @@ class CursorStore:
         await write_cursor_record(self._topic, self.cell, record)
 
     async def settle(self) -> None:
-        """Undo what a write with an unknown outcome may have left in the node. Raises as ``write``."""
+        """Undo what a write with an unknown outcome may have left in the node.
+
+        Raises as ``write``.
+        """
         if not self.cell.settled:
             await write_cursor_record(self._topic, self.cell, self.cell.record)
 
@@ -312,7 +395,10 @@ class CursorStore:
         return True
 
     async def close(self, core: CursorCore) -> None:
-        """Make everything durable, if possible in the node, so that the next load reads no ledger. Raises as ``write``."""
+        """Make everything durable, if possible in the node, so that the next load reads no ledger.
+
+        Raises as ``write``.
+        """
         if core.dirty:
             await self.write(core)
         if not await self.settle_down(core) and self._cursor_log is not None:
@@ -327,18 +413,33 @@ class CursorStore:
             self._cursor_log = None
 
     async def mark_deleted(self) -> None:
-        """Run the first phase of the cursor's deletion: from now on the cursor does not exist. Raises as ``write``."""
+        """Run the first phase of the cursor's deletion: from now on the cursor does not exist.
+
+        Raises as ``write``.
+        """
         record = self.cell.record
-        deleting = record.deleting if record.cursor_ledger < 0 else (*record.deleting, record.cursor_ledger)
+        deleting = (
+            record.deleting
+            if record.cursor_ledger < 0
+            else (*record.deleting, record.cursor_ledger)
+        )
         await write_cursor_record(
-            self._topic, self.cell, msgspec.structs.replace(record, deleted=True, cursor_ledger=-1, deleting=deleting)
+            self._topic,
+            self.cell,
+            msgspec.structs.replace(record, deleted=True, cursor_ledger=-1, deleting=deleting),
         )
         self.abandon()
 
     async def finish_deletion(self) -> bool:
-        """Run the second phase. ``False`` when a ledger could not be deleted yet. Raises as ``write``."""
+        """Run the second phase.
+
+        ``False`` when a ledger could not be deleted yet. Raises as ``write``.
+        """
         await self.finish_deletions()
         if any(ledger_id not in self._deleted for ledger_id in self.cell.record.deleting):
             return False
-        await _guarded(self._topic, lambda guards: self._topic.records.delete(self.cell.path, with_ops=guards(), once=True))
+        await _guarded(
+            self._topic,
+            lambda guards: self._topic.records.delete(self.cell.path, with_ops=guards(), once=True),
+        )
         return True

@@ -1,4 +1,6 @@
-"""All cursors of one topic: load, open, create and delete them; and the limit that they set to trimming."""
+"""All cursors of one topic: load, open, create and delete them; and the limit that they set to
+trimming.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,13 @@ from pulsarish.managed_ledger.owned_topic_record import OwnedTopicRecord
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord
 from pulsarish.model.ack_ranges import AckRanges
-from pulsarish.model.errors import MetadataUnavailable, PulsarishError, ServiceNotReady, SubscriptionNotFound, TopicFenced
+from pulsarish.model.errors import (
+    MetadataUnavailable,
+    PulsarishError,
+    ServiceNotReady,
+    SubscriptionNotFound,
+    TopicFenced,
+)
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import decode_segment
 from pulsarish.runtime.log import get_logger
@@ -30,7 +38,10 @@ _log = get_logger("managed_ledger.cursor")
 
 
 class Cursors:
-    """The cursors of one topic on its owner. While ``trim_lock`` is held, cursors are not created and the log is not trimmed (rule 17)."""
+    """The cursors of one topic on its owner.
+
+    While ``trim_lock`` is held, cursors are not created and the log is not trimmed (rule 17).
+    """
 
     def __init__(
         self,
@@ -51,11 +62,16 @@ class Cursors:
         self._error: PulsarishError | None = None
         self._stores: dict[str, CursorStore] = {}  # every durable cursor that metadata holds
         self._cursors: dict[str, Cursor] = {}  # the open cursors
-        self._unsure: dict[str, _Cell] = {}  # cursors that are being created, or whose creation had an unknown outcome
-        self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}  # with one element for each user
+        # cursors that are being created, or whose creation had an unknown outcome
+        self._unsure: dict[str, _Cell] = {}
+        # with one element for each user
+        self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
 
     async def load(self) -> None:
-        """Load the list of durable cursors. Only their nodes are read. Raises ``MetadataUnavailable``."""
+        """Load the list of durable cursors.
+
+        Only their nodes are read. Raises ``MetadataUnavailable``.
+        """
         records = self._topic.records
         parent = paths.cursors(self._topic.name)
         names = [decode_segment(segment) for segment in await records.children(parent)]
@@ -69,7 +85,10 @@ class Cursors:
         return CursorStore(name, self._topic, cell, self._ledgers, self._world, self._options)
 
     def use_options(self, options: ManagedLedgerOptions) -> None:
-        """Apply options to the present and the future cursors. Quorums hold from a cursor's next ledger on."""
+        """Apply options to the present and the future cursors.
+
+        Quorums hold from a cursor's next ledger on.
+        """
         self._options = options
         for store in self._stores.values():
             store.use_options(options)
@@ -90,15 +109,25 @@ class Cursors:
         return [self._cursors[name] for name in sorted(self._cursors)]
 
     def safe_mark(self) -> Position | None:
-        """Return the position above which nothing may be trimmed; ``None`` when there is no durable cursor."""
-        marks = [Position(cell.record.mark_ledger, cell.record.mark_entry) for cell in self._unsure.values()]
+        """Return the position above which nothing may be trimmed; ``None`` when there is no durable
+        cursor.
+        """
+        marks = [
+            Position(cell.record.mark_ledger, cell.record.mark_entry)
+            for cell in self._unsure.values()
+        ]
         for name, store in self._stores.items():
             record = store.cell.record
             if record.deleted:
                 continue
             cursor = self._cursors.get(name)
-            # For a cursor that is not open here, the mark-delete position in the node is at or below its true one.
-            marks.append(cursor.safe_mark if cursor is not None else Position(record.mark_ledger, record.mark_entry))
+            # For a cursor that is not open here, the mark-delete position in the node is at or
+            # below its true one.
+            marks.append(
+                cursor.safe_mark
+                if cursor is not None
+                else Position(record.mark_ledger, record.mark_entry)
+            )
         return min(marks, default=None)
 
     @asynccontextmanager
@@ -119,7 +148,13 @@ class Cursors:
             raise self._error
 
     async def open(
-        self, name: str, *, initial: Position, durable: bool, properties: Mapping[str, int], subscription_properties: Mapping[str, str]
+        self,
+        name: str,
+        *,
+        initial: Position,
+        durable: bool,
+        properties: Mapping[str, int],
+        subscription_properties: Mapping[str, str],
     ) -> Cursor:
         async with self._alone(name):
             self._check_open()
@@ -128,14 +163,18 @@ class Cursors:
                 await self._settle(name)
                 return cursor
             if not durable:
-                core = CursorCore(AckRanges(mark_before(self._chain, initial), self._chain.next_position), properties)
+                core = CursorCore(
+                    AckRanges(mark_before(self._chain, initial), self._chain.next_position),
+                    properties,
+                )
                 return self._begun(self._add(name, core, None, subscription_properties), initial)
             store = self._stores.get(name)
             if store is not None and store.cell.record.deleted:
                 await self._finish_deletion(name, store)
                 if name in self._stores:
                     raise ServiceNotReady(
-                        f"subscription {name!r} of topic {self._topic.name} is still being deleted: a ledger of its cursor cannot be"
+                        f"subscription {name!r} of topic {self._topic.name} is still being "
+                        "deleted: a ledger of its cursor cannot be"
                         " deleted now; try again"
                     )
                 store = None
@@ -148,7 +187,10 @@ class Cursors:
             return self._begun(cursor, initial) if is_new else cursor
 
     async def _settle(self, name: str) -> None:
-        """Undo a deletion whose outcome stayed unknown. A client that opens the cursor again wants it to exist."""
+        """Undo a deletion whose outcome stayed unknown.
+
+        A client that opens the cursor again wants it to exist.
+        """
         store = self._stores.get(name)
         if store is None:
             return
@@ -163,8 +205,23 @@ class Cursors:
         cursor.asked_for(initial)
         return cursor
 
-    def _add(self, name: str, core: CursorCore, store: CursorStore | None, subscription_properties: Mapping[str, str]) -> Cursor:
-        cursor = Cursor(name, core, self._chain, self._world, self._options, store, self._fence, subscription_properties)
+    def _add(
+        self,
+        name: str,
+        core: CursorCore,
+        store: CursorStore | None,
+        subscription_properties: Mapping[str, str],
+    ) -> Cursor:
+        cursor = Cursor(
+            name,
+            core,
+            self._chain,
+            self._world,
+            self._options,
+            store,
+            self._fence,
+            subscription_properties,
+        )
         self._cursors[name] = cursor
         if store is not None and store.cell.record.deleting:
             _ = self._world.tasks.spawn(self._tidy(store), name=f"tidy-cursor {name}")
@@ -175,7 +232,11 @@ class Cursors:
             await store.finish_deletions()
 
     async def _make(
-        self, name: str, initial: Position, properties: Mapping[str, int], subscription_properties: Mapping[str, str]
+        self,
+        name: str,
+        initial: Position,
+        properties: Mapping[str, int],
+        subscription_properties: Mapping[str, str],
     ) -> CursorStore:
         async with self.trim_lock:
             cell = self._unsure.get(name)
@@ -188,10 +249,12 @@ class Cursors:
                     subscription_properties=dict(subscription_properties),
                     created_ms=self._world.clock.wall_ms(),
                 )
-                cell = self._unsure[name] = _Cell(self._topic.records, paths.cursor(self._topic.name, name), record, None)
+                cell = self._unsure[name] = _Cell(
+                    self._topic.records, paths.cursor(self._topic.name, name), record, None
+                )
             try:
-                # After an unknown outcome the cell stays. Trimming must not pass a cursor that may exist, and the next attempt
-                # settles the outcome.
+                # After an unknown outcome the cell stays. Trimming must not pass a cursor that may
+                # exist, and the next attempt settles the outcome.
                 await write_cursor_record(self._topic, cell, cell.record)
             except TopicFenced as error:
                 self._fence(error)
@@ -222,12 +285,21 @@ class Cursors:
                 self._fence(error)
                 raise
             if cursor is not None:
-                cursor.end(SubscriptionNotFound(f"subscription {name!r} of topic {self._topic.name} was deleted"))
+                cursor.end(
+                    SubscriptionNotFound(
+                        f"subscription {name!r} of topic {self._topic.name} was deleted"
+                    )
+                )
                 del self._cursors[name]
             try:
                 await self._finish_deletion(name, store)
             except MetadataUnavailable as error:
-                _log.warning("a deleted subscription's node is left for later", topic=self._topic.name, cursor=name, error=error)
+                _log.warning(
+                    "a deleted subscription's node is left for later",
+                    topic=self._topic.name,
+                    cursor=name,
+                    error=error,
+                )
 
     async def _finish_deletion(self, name: str, store: CursorStore) -> None:
         try:
@@ -260,11 +332,17 @@ class Cursors:
                 cursor.end(error)
 
     async def close(self) -> None:
-        """Make every cursor durable. What cannot be stored now will be delivered again, with a warning."""
+        """Make every cursor durable.
+
+        What cannot be stored now will be delivered again, with a warning.
+        """
         for cursor in self.opened():
             try:
                 await cursor.close()
             except PulsarishError as error:
                 _log.warning(
-                    "acknowledgements of a closing topic were not made durable", topic=self._topic.name, cursor=cursor.name, error=error
+                    "acknowledgements of a closing topic were not made durable",
+                    topic=self._topic.name,
+                    cursor=cursor.name,
+                    error=error,
                 )

@@ -1,7 +1,9 @@
-"""The reader of a topic's log: entries by position, from the tail cache when it has them, otherwise from the ledgers.
+"""The reader of a topic's log: entries by position, from the tail cache when it has them, otherwise
+from the ledgers.
 
-No reader gets an entry above the last confirmed one (rule 3). A ledger that the chain names and the storage does not know is an error
-that names the ledger. It is never skipped (rule 20), unless an operator's command has moved the topic past it.
+No reader gets an entry above the last confirmed one (rule 3). A ledger that the chain names and the
+storage does not know is an error that names the ledger. It is never skipped (rule 20), unless an
+operator's command has moved the topic past it.
 """
 
 from __future__ import annotations
@@ -29,34 +31,50 @@ class LogEntry(NamedTuple):
 
 
 class LogReader:
-    """Reads one topic's chain. Several reads may run at once; reads of the same range share one request.
+    """Reads one topic's chain.
+
+    Several reads may run at once; reads of the same range share one request.
 
     ``current()`` gives the reader of the open ledger, whose end its writer in this process knows.
     """
 
-    def __init__(self, chain: Chain, ledgers: LedgerClient, cache: TailCache, current: Callable[[], LedgerReader]) -> None:
+    def __init__(
+        self,
+        chain: Chain,
+        ledgers: LedgerClient,
+        cache: TailCache,
+        current: Callable[[], LedgerReader],
+    ) -> None:
         self._chain = chain
         self._ledgers = ledgers
         self._cache = cache
         self._current = current
         self._readers: OrderedDict[int, LedgerReader] = OrderedDict()
-        self._running: dict[tuple[int, int, int], asyncio.Future[list[LogEntry] | None]] = {}  # None: the reading caller was cancelled
+        # None: the reading caller was cancelled
+        self._running: dict[tuple[int, int, int], asyncio.Future[list[LogEntry] | None]] = {}
 
     async def read(self, start: Position, *, max_entries: int, max_bytes: int) -> list[LogEntry]:
         """Return entries in order from the first one at or above ``start``.
 
-        At most ``max_entries`` and ``max_bytes``, but one entry whatever its size. The result is shorter when more would take another
-        request. [] only when there is no confirmed entry there. Raises ``NoSuchLedger`` and the retryable errors of the ledger layer.
+        At most ``max_entries`` and ``max_bytes``, but one entry whatever its size. The result is
+        shorter when more would take another request. [] only when there is no confirmed entry
+        there. Raises ``NoSuchLedger`` and the retryable errors of the ledger layer.
         """
         chain = self._chain
         found: list[LogEntry] = []
         size = 0
         is_there = chain.contains(start) and chain.lost_at(start) is None
-        position = start if is_there else chain.next_position(Position(start.ledger_id, start.entry_id - 1))
+        position = (
+            start
+            if is_there
+            else chain.next_position(Position(start.ledger_id, start.entry_id - 1))
+        )
         while len(found) < max_entries and size < max_bytes and chain.contains(position):
             link = chain.find(position.ledger_id)
             assert link is not None
-            last = chain.readable_until(position, min(link.entries - 1, position.entry_id + max_entries - len(found) - 1))
+            last = chain.readable_until(
+                position, min(link.entries - 1, position.entry_id + max_entries - len(found) - 1)
+            )
             cached = self._cache.read(link.ledger_id, position.entry_id, last, max_bytes - size)
             if not cached:
                 if not found:
@@ -71,8 +89,13 @@ class LogReader:
             position = chain.next_position(Position(link.ledger_id, last))
         return found
 
-    async def _read_ledger(self, link: Link, first: int, last: int, max_bytes: int) -> list[LogEntry]:
-        """Read a range of one ledger. Several cursors that read the same backlog ask for the same range; it is read once."""
+    async def _read_ledger(
+        self, link: Link, first: int, last: int, max_bytes: int
+    ) -> list[LogEntry]:
+        """Read a range of one ledger.
+
+        Several cursors that read the same backlog ask for the same range; it is read once.
+        """
         key = (link.ledger_id, first, last)
         while (running := self._running.get(key)) is not None:
             shared = await asyncio.shield(running)
@@ -87,7 +110,8 @@ class LogReader:
                 for entry in await reader.read(first, last, max_bytes=max_bytes)
             ]
         except BaseException as error:
-            self._readers.pop(link.ledger_id, None)  # so that the next attempt reads the ledger's metadata again
+            # so that the next attempt reads the ledger's metadata again
+            self._readers.pop(link.ledger_id, None)
             if isinstance(error, asyncio.CancelledError):
                 answer.set_result(None)
             else:
@@ -115,11 +139,13 @@ class LogReader:
         self._readers.pop(ledger_id, None)
         self._cache.forget(ledger_id)
 
-    async def find_by_time(self, time_ms: int, time_of: Callable[[LogEntry], int]) -> Position | None:
+    async def find_by_time(
+        self, time_ms: int, time_of: Callable[[LogEntry], int]
+    ) -> Position | None:
         """Return the first entry whose time is ``time_ms`` or later, by binary search.
 
-        ``None`` when all entries are older, including those appended during the search. The times of several producers are only nearly in
-        order, so the answer is only as exact as they are.
+        ``None`` when all entries are older, including those appended during the search. The times
+        of several producers are only nearly in order, so the answer is only as exact as they are.
 
         Args:
             time_of: returns an entry's publish time in ms since the epoch.
@@ -138,6 +164,7 @@ class LogReader:
             else:
                 high = middle
             if low == end:
-                # A caller that gets None continues at the end of the log, so entries appended during the search must be checked, too.
+                # A caller that gets None continues at the end of the log, so entries appended
+                # during the search must be checked, too.
                 high = end = chain.ordinal(chain.last_position())
         return chain.position_at(low) if low < end else None

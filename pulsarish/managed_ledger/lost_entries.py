@@ -1,10 +1,12 @@
-"""The operator's command that moves a topic past lost entries: exactly those entries, checked first, and recorded (rule 20).
+"""The operator's command that moves a topic past lost entries: exactly those entries, checked
+first, and recorded (rule 20).
 
-The record of the topic is changed by compare-and-set while the topic is not loaded. The next owner reads past the lost entries. It
-does not count them in a backlog, and mark-delete positions of cursors may move over them.
+The record of the topic is changed by compare-and-set while the topic is not loaded. The next owner
+reads past the lost entries. It does not count them in a backlog, and mark-delete positions of
+cursors may move over them.
 
-The ledger of a subscription's acknowledgements can be lost, too. Then the subscription returns to the state in metadata: messages are
-delivered again, and none is skipped.
+The ledger of a subscription's acknowledgements can be lost, too. Then the subscription returns to
+the state in metadata: messages are delivered again, and none is skipped.
 """
 
 from __future__ import annotations
@@ -19,7 +21,13 @@ from pulsarish.managed_ledger.owned_topic_record import not_the_owner
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import CursorRecord, LostRange, TopicRecord
-from pulsarish.model.errors import InvalidArgument, NotAllowed, SubscriptionNotFound, TopicFenced, TopicNotFound
+from pulsarish.model.errors import (
+    InvalidArgument,
+    NotAllowed,
+    SubscriptionNotFound,
+    TopicFenced,
+    TopicNotFound,
+)
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Conflict, Op
@@ -41,8 +49,8 @@ async def check_range(
     Args:
         last_entry: None: to the end of the ledger.
 
-    Raises ``TopicNotFound``, ``InvalidArgument`` for entries that are not in a closed ledger of the topic (rule 18) or are skipped
-    already, and the errors of ``LedgerClient.check_lost``.
+    Raises ``TopicNotFound``, ``InvalidArgument`` for entries that are not in a closed ledger of the
+    topic (rule 18) or are skipped already, and the errors of ``LedgerClient.check_lost``.
     """
     found = await records.get(paths.topic(name), TopicRecord)
     if found is None or found[0].deleted:
@@ -50,27 +58,47 @@ async def check_range(
     link = next((each for each in found[0].ledgers if each.ledger_id == ledger_id), None)
     if link is None or not link.closed_ms:
         closed = [str(each.ledger_id) for each in found[0].ledgers if each.closed_ms]
-        raise InvalidArgument(f"ledger {ledger_id} is no closed ledger of {name}, which has {', '.join(closed) or 'none'}")
+        raise InvalidArgument(
+            f"ledger {ledger_id} is no closed ledger of {name}, which has "
+            f"{', '.join(closed) or 'none'}"
+        )
     last = link.entries - 1 if last_entry is None else last_entry
     if not 0 <= first_entry <= last < link.entries:
-        raise InvalidArgument(f"entries {first_entry} to {last} are no range of ledger {ledger_id}, which has 0 to {link.entries - 1}")
+        raise InvalidArgument(
+            f"entries {first_entry} to {last} are no range of ledger {ledger_id}, which has 0 to "
+            f"{link.entries - 1}"
+        )
     _check_apart(found[0], ledger_id, first_entry, last)
     await ledgers.check_lost(ledger_id, first_entry, last, given_up)
     return LostRange(ledger_id, first_entry, last, tuple(given_up))
 
 
-async def record_lost(name: TopicName, records: Records, lost: LostRange, lease: Sequence[Op] = ()) -> None:
-    """Record that the topic continues after a range that was checked. ``lease`` is as for ``ManagedLedger.open``.
+async def record_lost(
+    name: TopicName, records: Records, lost: LostRange, lease: Sequence[Op] = ()
+) -> None:
+    """Record that the topic continues after a range that was checked.
+
+    ``lease`` is as for ``ManagedLedger.open``.
 
     Raises as ``check_range``, ``NotOwner`` without the lease, and ``MetadataUnavailable``.
     """
 
     def add(record: TopicRecord | None) -> TopicRecord:
-        if record is None or record.deleted or all(each.ledger_id != lost.ledger_id for each in record.ledgers):
-            raise TopicNotFound(f"ledger {lost.ledger_id} left topic {name} meanwhile: there is nothing to skip any more")
+        if (
+            record is None
+            or record.deleted
+            or all(each.ledger_id != lost.ledger_id for each in record.ledgers)
+        ):
+            raise TopicNotFound(
+                f"ledger {lost.ledger_id} left topic {name} meanwhile: there is nothing to skip "
+                "any more"
+            )
         _check_apart(record, lost.ledger_id, lost.first_entry, lost.last_entry)
         return msgspec.structs.replace(
-            record, lost=tuple(sorted((*record.lost, lost), key=lambda each: (each.ledger_id, each.first_entry)))
+            record,
+            lost=tuple(
+                sorted((*record.lost, lost), key=lambda each: (each.ledger_id, each.first_entry))
+            ),
         )
 
     try:
@@ -81,34 +109,59 @@ async def record_lost(name: TopicName, records: Records, lost: LostRange, lease:
 
 def _check_apart(record: TopicRecord, ledger_id: int, first_entry: int, last_entry: int) -> None:
     for each in record.lost:
-        if each.ledger_id == ledger_id and each.first_entry <= last_entry and first_entry <= each.last_entry:
-            raise InvalidArgument(f"entries {each.first_entry} to {each.last_entry} of ledger {ledger_id} are skipped already")
+        if (
+            each.ledger_id == ledger_id
+            and each.first_entry <= last_entry
+            and first_entry <= each.last_entry
+        ):
+            raise InvalidArgument(
+                f"entries {each.first_entry} to {each.last_entry} of ledger {ledger_id} are "
+                "skipped already"
+            )
 
 
-async def check_cursor_ledger(name: TopicName, subscription: str, ledgers: LedgerClient, records: Records, given_up: Sequence[str]) -> int:
-    """Return the ledger of a subscription's acknowledgements, once it is proved that it cannot be read any more.
+async def check_cursor_ledger(
+    name: TopicName,
+    subscription: str,
+    ledgers: LedgerClient,
+    records: Records,
+    given_up: Sequence[str],
+) -> int:
+    """Return the ledger of a subscription's acknowledgements, once it is proved that it cannot be
+    read any more.
 
-    That is: its newest entry is lost, or an entry of the snapshot on which the newest entry builds. A ledger that is open is closed
-    first, by its recovery.
+    That is: its newest entry is lost, or an entry of the snapshot on which the newest entry builds.
+    A ledger that is open is closed first, by its recovery.
 
-    Raises ``SubscriptionNotFound``, ``NotAllowed`` when there is no such ledger or it can be read, and the errors of
-    ``LedgerClient.open`` and ``LedgerClient.check_lost``.
+    Raises ``SubscriptionNotFound``, ``NotAllowed`` when there is no such ledger or it can be read,
+    and the errors of ``LedgerClient.open`` and ``LedgerClient.check_lost``.
     """
     found = await records.get(paths.cursor(name, subscription), CursorRecord)
     if found is None or found[0].deleted:
         raise SubscriptionNotFound(f"topic {name} has no subscription {subscription!r}")
     ledger_id = found[0].cursor_ledger
     if ledger_id < 0:
-        raise NotAllowed(f"subscription {subscription!r} of {name} has no ledger of its own: what it has acknowledged is in metadata")
+        raise NotAllowed(
+            f"subscription {subscription!r} of {name} has no ledger of its own: what it has "
+            "acknowledged is in metadata"
+        )
     reader = await ledgers.open(ledger_id)
     metadata, last = reader.metadata, reader.last_add_confirmed
     members = sorted({member for segment in metadata.segments for member in segment.members})
     if strange := [bookie for bookie in given_up if bookie not in members]:
-        raise InvalidArgument(f"ledger {ledger_id} does not lie on {', '.join(strange)}; name bookies of {', '.join(members)}")
+        raise InvalidArgument(
+            f"ledger {ledger_id} does not lie on {', '.join(strange)}; name bookies of "
+            f"{', '.join(members)}"
+        )
 
     async def is_lost(entry_id: int) -> bool:
         try:
-            await ledgers.check_lost(ledger_id, entry_id, entry_id, [each for each in given_up if each in metadata.write_set(entry_id)])
+            await ledgers.check_lost(
+                ledger_id,
+                entry_id,
+                entry_id,
+                [each for each in given_up if each in metadata.write_set(entry_id)],
+            )
         except NotAllowed:
             return False
         return True
@@ -119,10 +172,15 @@ async def check_cursor_ledger(name: TopicName, subscription: str, ledgers: Ledge
     for entry_id in range(decode_entry(newest.payload).snapshot, last):
         if await is_lost(entry_id):
             return ledger_id
-    raise NotAllowed(f"ledger {ledger_id} of subscription {subscription!r} of {name} can be read; nothing has to be given up")
+    raise NotAllowed(
+        f"ledger {ledger_id} of subscription {subscription!r} of {name} can be read; nothing has "
+        "to be given up"
+    )
 
 
-async def take_cursor_back(name: TopicName, subscription: str, records: Records, ledger_id: int, lease: Sequence[Op] = ()) -> Position:
+async def take_cursor_back(
+    name: TopicName, subscription: str, records: Records, ledger_id: int, lease: Sequence[Op] = ()
+) -> Position:
     """Record that a subscription continues without its ledger, which is deleted later.
 
     Args:
@@ -131,16 +189,24 @@ async def take_cursor_back(name: TopicName, subscription: str, records: Records,
     Returns:
         The mark-delete position from which the subscription delivers again.
 
-    Raises ``TopicFenced`` when the subscription has another ledger by now, ``NotOwner`` without the lease, and ``MetadataUnavailable``.
+    Raises ``TopicFenced`` when the subscription has another ledger by now, ``NotOwner`` without the
+    lease, and ``MetadataUnavailable``.
     """
 
     def change(record: CursorRecord | None) -> CursorRecord:
         if record is None or record.deleted or record.cursor_ledger != ledger_id:
-            raise TopicFenced(f"subscription {subscription!r} of {name} was changed meanwhile; look whether it still stands")
-        return msgspec.structs.replace(record, cursor_ledger=-1, deleting=(*record.deleting, ledger_id))
+            raise TopicFenced(
+                f"subscription {subscription!r} of {name} was changed meanwhile; look whether it "
+                "still stands"
+            )
+        return msgspec.structs.replace(
+            record, cursor_ledger=-1, deleting=(*record.deleting, ledger_id)
+        )
 
     try:
-        changed = await records.update(paths.cursor(name, subscription), CursorRecord, change, with_ops=lease)
+        changed = await records.update(
+            paths.cursor(name, subscription), CursorRecord, change, with_ops=lease
+        )
     except Conflict as conflict:
         raise not_the_owner(name) from conflict
     assert changed is not None, "the change always wishes for a record"

@@ -1,7 +1,8 @@
 """A topic's log on the broker that owns the topic.
 
 Promises (rules 4, 14, 16, 17):
-* Nothing is appended before this owner has recovered the last ledger and stored the new list of ledgers.
+* Nothing is appended before this owner has recovered the last ledger and stored the new list of
+  ledgers.
 * Entries are confirmed in the order they were appended, each once.
 * Once another owner has opened the topic, this one confirms nothing and stores nothing of a cursor.
 * An entry is trimmed only after every durable cursor has stored it as acknowledged.
@@ -62,7 +63,17 @@ class ManagedLedger:
         self._chain = core.chain
         self._ledgers = ledgers
         self._world = world
-        self._appender = Appender(core, topic, ledgers, world, options, listener, cache, rolled=self._trim_soon, stopped=self._on_stopped)
+        self._appender = Appender(
+            core,
+            topic,
+            ledgers,
+            world,
+            options,
+            listener,
+            cache,
+            rolled=self._trim_soon,
+            stopped=self._on_stopped,
+        )
         self._reader = LogReader(core.chain, ledgers, cache, self._appender.current_reader)
         self._cursors = Cursors(topic, core.chain, ledgers, world, options, self._appender.fence)
         self.views = Views(topic, ledgers, self._guarded_change, self._delete_ledgers)
@@ -84,22 +95,37 @@ class ManagedLedger:
         found: tuple[TopicRecord, int] | None = None,
         lease: Sequence[Op] = (),
     ) -> ManagedLedger:
-        """Take the topic over (rule 14): recover its open ledgers, create a ledger, store the list, then serve.
+        """Take the topic over (rule 14): recover its open ledgers, create a ledger, store the list,
+        then serve.
 
         Args:
             cache: shared by all topics of the process.
-            retention: how long data stays that no durable cursor needs; without it, such data is trimmed at once.
-            found: the topic's record and its version, read or created since this broker owns the topic. Without it the record is
-                read. If ``found`` were too old, the write at its version would be refused.
-            lease: what must hold in the commit that takes the topic over, and in all later ones: that this broker is the one that
-                should serve the topic. Without it, the broker that should serve the topic would notice the takeover only when it
-                writes.
+            retention: how long data stays that no durable cursor needs; without it, such data is
+                trimmed at once.
+            found: the topic's record and its version, read or created since this broker owns the
+                topic. Without it the record is read. If ``found`` were too old, the write at its
+                version would be refused.
+            lease: what must hold in the commit that takes the topic over, and in all later ones:
+                that this broker is the one that should serve the topic. Without it, the broker that
+                should serve the topic would notice the takeover only when it writes.
 
-        Raises ``TopicNotFound``, ``NoSuchLedger`` (data is lost), ``TopicFenced`` when another broker opened the topic meanwhile,
-        ``NotOwner`` when ``lease`` does not hold, and the retryable ``NotEnoughBookies``, ``MetadataUnavailable``, ``ServiceNotReady``.
+        Raises ``TopicNotFound``, ``NoSuchLedger`` (data is lost), ``TopicFenced`` when another
+        broker opened the topic meanwhile, ``NotOwner`` when ``lease`` does not hold, and the
+        retryable ``NotEnoughBookies``, ``MetadataUnavailable``, ``ServiceNotReady``.
         """
-        topic, chain, created = await take_over(name, ledgers, records, world, options, found, lease)
-        log = cls(topic, ChainCore(chain, world.clock.monotonic()), ledgers, world, options, listener, cache, retention or Retention())
+        topic, chain, created = await take_over(
+            name, ledgers, records, world, options, found, lease
+        )
+        log = cls(
+            topic,
+            ChainCore(chain, world.clock.monotonic()),
+            ledgers,
+            world,
+            options,
+            listener,
+            cache,
+            retention or Retention(),
+        )
         if created is None:
             log._core.phase = Phase.SEALED
         else:
@@ -127,20 +153,35 @@ class ManagedLedger:
         retention: Retention | None = None,
         lease: Sequence[Op] = (),
     ) -> ManagedLedger:
-        """Create the topic and own it from its first commit on. The arguments are those of ``open``.
+        """Create the topic and own it from its first commit on.
 
-        The commits after the first one check ``lease``. The first one does not: a topic that is created has no former owner.
+        The arguments are those of ``open``.
 
-        Raises ``AlreadyExists``, and the retryable ``NotEnoughBookies``, ``ServiceNotReady``, and ``MetadataUnavailable`` (the
-        topic may exist).
+        The commits after the first one check ``lease``. The first one does not: a topic that is
+        created has no former owner.
+
+        Raises ``AlreadyExists``, and the retryable ``NotEnoughBookies``, ``ServiceNotReady``, and
+        ``MetadataUnavailable`` (the topic may exist).
         """
         topic, chain, created = await make(name, ledgers, records, world, options, lease)
-        log = cls(topic, ChainCore(chain, world.clock.monotonic()), ledgers, world, options, listener, cache, retention or Retention())
+        log = cls(
+            topic,
+            ChainCore(chain, world.clock.monotonic()),
+            ledgers,
+            world,
+            options,
+            listener,
+            cache,
+            retention or Retention(),
+        )
         log._appender.use(*created)
         return log
 
     def use(self, options: ManagedLedgerOptions, retention: Retention) -> None:
-        """Apply new policies. Quorums take effect at the next ledger. Data beyond a shorter retention is trimmed soon."""
+        """Apply new policies.
+
+        Quorums take effect at the next ledger. Data beyond a shorter retention is trimmed soon.
+        """
         self._appender.use_options(options)
         self._cursors.use_options(options)
         if retention != self.retention:
@@ -179,7 +220,10 @@ class ManagedLedger:
     @property
     def ledgers(self) -> Sequence[TopicLedger]:
         """The chain, with what is confirmed so far in the open ledger."""
-        return [TopicLedger(link.ledger_id, link.entries, link.size_bytes, link.closed_ms) for link in self._chain.links]
+        return [
+            TopicLedger(link.ledger_id, link.entries, link.size_bytes, link.closed_ms)
+            for link in self._chain.links
+        ]
 
     @property
     def lost(self) -> Sequence[LostRange]:
@@ -201,7 +245,10 @@ class ManagedLedger:
 
     @property
     def write_quorum(self) -> int:
-        """The configured copies of each entry. A ledger that was created with too few bookies has fewer."""
+        """The configured copies of each entry.
+
+        A ledger that was created with too few bookies has fewer.
+        """
         return self._appender.write_quorum
 
     def condition(self) -> LogCondition:
@@ -222,21 +269,32 @@ class ManagedLedger:
 
     async def set_properties(self, properties: Mapping[str, str]) -> None:
         """Replace the topic's own properties. Raises ``TopicFenced``, ``MetadataUnavailable``."""
-        await self._guarded_change(lambda record: msgspec.structs.replace(record, properties=dict(properties)))
+        await self._guarded_change(
+            lambda record: msgspec.structs.replace(record, properties=dict(properties))
+        )
 
     @property
     def created_ms(self) -> int:
-        """The wall clock time at which the topic was created, in milliseconds, by its creator's clock."""
+        """The wall clock time at which the topic was created, in milliseconds, by its creator's
+        clock.
+        """
         return self._topic.record.created_ms
 
     @property
     def inactive_since_ms(self) -> int:
-        """The recorded wall clock time since which the topic is unused, in milliseconds; 0: none is recorded."""
+        """The recorded wall clock time since which the topic is unused, in milliseconds; 0: none is
+        recorded.
+        """
         return self._topic.record.inactive_since_ms
 
     async def note_inactive(self, since_ms: int) -> None:
-        """Record durably since when the topic is unused; 0: it is used. Raises ``TopicFenced``, ``MetadataUnavailable``."""
-        await self._guarded_change(lambda record: msgspec.structs.replace(record, inactive_since_ms=since_ms))
+        """Record durably since when the topic is unused; 0: it is used.
+
+        Raises ``TopicFenced``, ``MetadataUnavailable``.
+        """
+        await self._guarded_change(
+            lambda record: msgspec.structs.replace(record, inactive_since_ms=since_ms)
+        )
 
     @property
     def producer_epoch(self) -> int:
@@ -244,22 +302,33 @@ class ManagedLedger:
         return self._topic.record.producer_epoch
 
     async def set_producer_epoch(self, epoch: int) -> None:
-        """Record durably that an exclusive producer has this epoch. Raises ``TopicFenced``, ``MetadataUnavailable``."""
+        """Record durably that an exclusive producer has this epoch.
+
+        Raises ``TopicFenced``, ``MetadataUnavailable``.
+        """
         if epoch != self.producer_epoch:
-            await self._guarded_change(lambda record: msgspec.structs.replace(record, producer_epoch=epoch))
+            await self._guarded_change(
+                lambda record: msgspec.structs.replace(record, producer_epoch=epoch)
+            )
 
     # -- writing
 
     def append(self, payload: bytes, context: object) -> None:
-        """Queue an entry. The listener is called with ``context`` once the entry is confirmed. Never blocks.
+        """Queue an entry.
 
-        Raises ``TopicFenced``, ``TopicTerminated``, or the retryable reason why there is no ledger to append to now.
+        The listener is called with ``context`` once the entry is confirmed. Never blocks.
+
+        Raises ``TopicFenced``, ``TopicTerminated``, or the retryable reason why there is no ledger
+        to append to now.
         """
         self._appender.append(payload, context)
 
     @property
     def has_room(self) -> bool:
-        """Whether another append is within the limits. More appends are accepted, but the caller should wait."""
+        """Whether another append is within the limits.
+
+        More appends are accepted, but the caller should wait.
+        """
         return self._appender.has_room
 
     async def wait_for_room(self) -> None:
@@ -281,7 +350,10 @@ class ManagedLedger:
     # -- reading
 
     async def read(self, start: Position, *, max_entries: int, max_bytes: int) -> list[LogEntry]:
-        """Return entries from the first at or above ``start``; [] when none is confirmed there yet. See ``LogReader.read``."""
+        """Return entries from the first at or above ``start``; [] when none is confirmed there yet.
+
+        See ``LogReader.read``.
+        """
         return await self._reader.read(start, max_entries=max_entries, max_bytes=max_bytes)
 
     def next_position(self, position: Position) -> Position:
@@ -299,33 +371,49 @@ class ManagedLedger:
     async def why_beyond(self, position: Position) -> PulsarishError:
         """Return the error for a position beyond the log.
 
-        Either a client has the position from a later owner, and this broker does not know yet that it lost the topic. Then the
-        position is undecided, and the error is retryable (rule 20). Or no owner ever used the position. Then it is refused for
-        good, because the client would ask forever (rule 18).
+        Either a client has the position from a later owner, and this broker does not know yet that
+        it lost the topic. Then the position is undecided, and the error is retryable (rule 20). Or
+        no owner ever used the position. Then it is refused for good, because the client would ask
+        forever (rule 18).
         """
         try:
             if not self.fenced and await self._topic.is_newest() and position > self.last_confirmed:
-                return InvalidPosition(f"position {position} is beyond the end of topic {self.name}, at {self.last_confirmed}")
+                return InvalidPosition(
+                    f"position {position} is beyond the end of topic {self.name}, at "
+                    f"{self.last_confirmed}"
+                )
         except PulsarishError as unknown:
             return unknown
-        return ServiceNotReady(f"position {position} is beyond what this broker knows of {self.name}; look the topic up again")
+        return ServiceNotReady(
+            f"position {position} is beyond what this broker knows of {self.name}; look the topic "
+            "up again"
+        )
 
     def last_before_bytes(self, size_bytes: int) -> Position | None:
-        """Return the first position with at most about ``size_bytes`` after it; ``None`` when the whole log is not larger."""
+        """Return the first position with at most about ``size_bytes`` after it; ``None`` when the
+        whole log is not larger.
+        """
         return self._chain.last_before_bytes(size_bytes)
 
     def entries_between(self, low: Position, high: Position) -> int:
         """Count the entries p with low < p <= high."""
         return self._chain.entries_between(low, high)
 
-    async def find_by_time(self, time_ms: int, time_of: Callable[[LogEntry], int]) -> Position | None:
-        """Return the first entry published at ``time_ms`` or later; ``None`` when there is none. See ``LogReader.find_by_time``."""
+    async def find_by_time(
+        self, time_ms: int, time_of: Callable[[LogEntry], int]
+    ) -> Position | None:
+        """Return the first entry published at ``time_ms`` or later; ``None`` when there is none.
+
+        See ``LogReader.find_by_time``.
+        """
         return await self._reader.find_by_time(time_ms, time_of)
 
     async def landing(self, position: Position) -> Position:
-        """Return the position where delivery begins for a position that a client names, ``EARLIEST`` and ``LATEST`` included (rule 18).
+        """Return the position where delivery begins for a position that a client names,
+        ``EARLIEST`` and ``LATEST`` included (rule 18).
 
-        Raises ``InvalidPosition`` for a ledger of another topic, ``MetadataUnavailable``, ``ServiceNotReady``.
+        Raises ``InvalidPosition`` for a ledger of another topic, ``MetadataUnavailable``,
+        ``ServiceNotReady``.
         """
         landed = seek_target(self._chain, position)
         if landed is not None:
@@ -334,7 +422,12 @@ class ManagedLedger:
         purpose = LedgerPurpose(PurposeKind.TOPIC, self.name.full)
         # The chain may have grown meanwhile.
         return seek_target(self._chain, position) or judge_foreign(
-            self._chain, position, self.name.full, found, purpose=purpose, highest=self._topic.record.highest_ledger
+            self._chain,
+            position,
+            self.name.full,
+            found,
+            purpose=purpose,
+            highest=self._topic.record.highest_ledger,
         )
 
     # -- cursors
@@ -348,13 +441,15 @@ class ManagedLedger:
         properties: Mapping[str, int] | None = None,
         subscription_properties: Mapping[str, str] | None = None,
     ) -> Cursor:
-        """Open the cursor of that name. Create it when there is none; then delivery begins at ``initial``, inclusive.
+        """Open the cursor of that name.
 
-        ``EARLIEST`` and ``LATEST`` are positions too. A cursor that is already open is returned unchanged. A cursor that is not
-        durable lives until it is deleted.
+        Create it when there is none; then delivery begins at ``initial``, inclusive.
 
-        Raises ``TopicFenced``, ``MetadataUnavailable``, ``ServiceNotReady`` while the deletion of a cursor of that name cannot be finished,
-        and the retryable errors of recovering its ledger.
+        ``EARLIEST`` and ``LATEST`` are positions too. A cursor that is already open is returned
+        unchanged. A cursor that is not durable lives until it is deleted.
+
+        Raises ``TopicFenced``, ``MetadataUnavailable``, ``ServiceNotReady`` while the deletion of a
+        cursor of that name cannot be finished, and the retryable errors of recovering its ledger.
         """
         return await self._cursors.open(
             name,
@@ -365,7 +460,10 @@ class ManagedLedger:
         )
 
     async def delete_cursor(self, name: str) -> None:
-        """Delete a cursor. Raises ``SubscriptionNotFound``, ``TopicFenced``, ``MetadataUnavailable``."""
+        """Delete a cursor.
+
+        Raises ``SubscriptionNotFound``, ``TopicFenced``, ``MetadataUnavailable``.
+        """
         await self._cursors.delete(name)
         self._trim_soon()
 
@@ -379,14 +477,18 @@ class ManagedLedger:
     # -- trimming
 
     async def trim(self, retention: Retention | None = None) -> int:
-        """Delete the ledgers that no cursor needs, by the topic's retention or the given one. Return how many were removed.
+        """Delete the ledgers that no cursor needs, by the topic's retention or the given one.
+
+        Return how many were removed.
 
         Raises ``TopicFenced``, ``MetadataUnavailable``.
         """
         async with self._cursors.trim_lock:
             safe_mark = self._cursors.safe_mark()
             mark = self.views.safe_mark(self.last_confirmed if safe_mark is None else safe_mark)
-            count = trimmable(self._chain, mark, retention or self.retention, self._world.clock.wall_ms())
+            count = trimmable(
+                self._chain, mark, retention or self.retention, self._world.clock.wall_ms()
+            )
             if count == 0 or self.fenced:
                 return 0
             gone = [link.ledger_id for link in self._chain.links[:count]]
@@ -430,17 +532,24 @@ class ManagedLedger:
             raise
 
     async def _delete_ledgers(self) -> None:
-        """Run the second phase of deletion. The next trim or the next owner repeats what fails now."""
+        """Run the second phase of deletion.
+
+        The next trim or the next owner repeats what fails now.
+        """
         finished = await self._deleted()
         if finished and not self.fenced:
             await self._guarded_change(self._topic.forget_deleted(finished))
 
     async def _deleted(self) -> list[int]:
-        """Delete the ledgers that the record lists as being deleted. Return those that are deleted now."""
+        """Delete the ledgers that the record lists as being deleted.
+
+        Return those that are deleted now.
+        """
         if self._topic.lost:
             return []  # another owner may use a ledger that is named here
         if not self._topic.settled:
-            # A write with an unknown outcome may have made one of them the compacted view. This write undoes it.
+            # A write with an unknown outcome may have made one of them the compacted view. This
+            # write undoes it.
             await self._guarded_change(lambda record: record, always=True)
         finished: list[int] = []
         for ledger_id in self._topic.record.deleting:
@@ -450,7 +559,9 @@ class ManagedLedger:
             try:
                 await self._ledgers.delete(ledger_id)
             except PulsarishError as error:
-                _log.warning("ledger not deleted yet", topic=self.name, ledger=ledger_id, error=error)
+                _log.warning(
+                    "ledger not deleted yet", topic=self.name, ledger=ledger_id, error=error
+                )
             else:
                 finished.append(ledger_id)
         return finished
@@ -458,11 +569,16 @@ class ManagedLedger:
     def _may_delete(self, ledger_id: int) -> bool:
         """Whether a ledger that was listed for deletion still is.
 
-        A ledger that was being made may be the compacted view by now. It may also become the view of this owner or another by a write
-        whose outcome is not known.
+        A ledger that was being made may be the compacted view by now. It may also become the view
+        of this owner or another by a write whose outcome is not known.
         """
         topic = self._topic
-        return not topic.lost and topic.settled and ledger_id != self.views.making and ledger_id in topic.record.deleting
+        return (
+            not topic.lost
+            and topic.settled
+            and ledger_id != self.views.making
+            and ledger_id in topic.record.deleting
+        )
 
     async def _finish_deletions(self) -> None:
         try:
@@ -485,7 +601,10 @@ class ManagedLedger:
             _log.warning("trimming goes on later", topic=self.name, error=error)
 
     async def maintain(self) -> None:
-        """Replace a ledger by age, trim, and finish deletions. Call it now and then while the topic is loaded. Raises as ``trim``."""
+        """Replace a ledger by age, trim, and finish deletions.
+
+        Call it now and then while the topic is loaded. Raises as ``trim``.
+        """
         self._appender.roll_if_due()
         if await self.trim() == 0 and self._topic.record.deleting:
             await self._delete_ledgers()
@@ -493,7 +612,10 @@ class ManagedLedger:
     # -- the end
 
     def abandon(self, error: PulsarishError) -> None:
-        """Stop at once, without a write, because the session or the ownership was lost. The listener's ``fenced`` is called."""
+        """Stop at once, without a write, because the session or the ownership was lost.
+
+        The listener's ``fenced`` is called.
+        """
         self._appender.fence(error)
 
     def _on_stopped(self, error: PulsarishError) -> None:
@@ -505,7 +627,8 @@ class ManagedLedger:
             self._reader.forget(link.ledger_id)
 
     async def close(self) -> None:
-        """Store the acknowledgements and close the ledger, so that the next owner has nothing to recover.
+        """Store the acknowledgements and close the ledger, so that the next owner has nothing to
+        recover.
 
         What cannot be done now is left to the next owner's recovery.
         """
@@ -513,7 +636,8 @@ class ManagedLedger:
         self._cursors.end(TopicFenced(f"topic {self.name} was closed on this broker"))
         await self._appender.close()
         self._forget_cached()
-        # Each close leaves an empty ledger. Without this it could stay for long, as no owner trims the topic.
+        # Each close leaves an empty ledger. Without this it could stay for long, as no owner trims
+        # the topic.
         try:
             finished = await self._deleted()
             if finished:

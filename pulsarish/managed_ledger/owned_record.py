@@ -1,8 +1,10 @@
-"""A metadata record of which this process believes to be the only writer. Every write is a compare-and-set on the version that it read.
+"""A metadata record of which this process believes to be the only writer.
 
-A refused write means that another process wrote: the belief was wrong, for good. A write with an unknown outcome is settled before the
-next one. A version can be used only once, so the record at the next version is either that write or another process's. Its token tells
-which.
+Every write is a compare-and-set on the version that it read.
+
+A refused write means that another process wrote: the belief was wrong, for good. A write with an
+unknown outcome is settled before the next one. A version can be used only once, so the record at
+the next version is either that write or another process's. Its token tells which.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ class OwnedRecord(Generic[T]):
         self.record = record
         self.version = version
         self._records = records
-        self._unsettled: dict[str, T] = {}  # writes whose outcome is not known, by the token that each carries
+        # writes whose outcome is not known, by the token that each carries
+        self._unsettled: dict[str, T] = {}
 
     @property
     def settled(self) -> bool:
@@ -36,8 +39,8 @@ class OwnedRecord(Generic[T]):
     async def write(self, wanted: T, *, guards: Callable[[], Sequence[Op]] = tuple) -> None:
         """Replace or create the record, in one commit with ``guards()``.
 
-        Raises ``Conflict`` when another process wrote (or a guard refused), with nothing written, and ``MetadataUnavailable`` when the
-        outcome is unknown. The next write settles that.
+        Raises ``Conflict`` when another process wrote (or a guard refused), with nothing written,
+        and ``MetadataUnavailable`` when the outcome is unknown. The next write settles that.
         """
         while True:
             token = self._records.token()
@@ -58,7 +61,10 @@ class OwnedRecord(Generic[T]):
             return
 
     async def _adopt(self) -> bool:
-        """Check whether an unsettled write has made our version stale. If so, continue from its version."""
+        """Check whether an unsettled write has made our version stale.
+
+        If so, continue from its version.
+        """
         if not self._unsettled:
             return False
         found = await self._records.get(self.path, type(self.record))

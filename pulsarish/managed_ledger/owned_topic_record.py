@@ -1,10 +1,11 @@
 """A topic's record as its owner on this broker holds it.
 
-Its version fences former owners. Every owner changes it before it serves (rule 14), and each write of an owner below the record checks
-the version in the same commit.
+Its version fences former owners. Every owner changes it before it serves (rule 14), and each write
+of an owner below the record checks the version in the same commit.
 
-Versions start again when a topic is deleted and created again. A former owner that knows of neither could find its own version there.
-So each commit also checks the lease, which made the broker the owner.
+Versions start again when a topic is deleted and created again. A former owner that knows of neither
+could find its own version there. So each commit also checks the lease, which made the broker the
+owner.
 """
 
 from __future__ import annotations
@@ -45,7 +46,14 @@ class OwnedTopicRecord:
     ``lease_lost`` becomes true when the lease did not hold at a change.
     """
 
-    def __init__(self, name: TopicName, records: Records, record: TopicRecord, version: int, lease: Sequence[Op] = ()) -> None:
+    def __init__(
+        self,
+        name: TopicName,
+        records: Records,
+        record: TopicRecord,
+        version: int,
+        lease: Sequence[Op] = (),
+    ) -> None:
         self.name = name
         self.path = topic_path(name)
         self.records = records
@@ -55,15 +63,26 @@ class OwnedTopicRecord:
         self.lease_lost = False
         self._lost = False
         self.doubtful: list[int] = []
-        """Ledgers that a write with an unknown outcome may have created. The next write lists them for deletion."""
+        """Ledgers that a write with an unknown outcome may have created.
+
+        The next write lists them for deletion.
+        """
 
     @classmethod
     async def read(
-        cls, name: TopicName, records: Records, found: tuple[TopicRecord, int] | None = None, *, lease: Sequence[Op] = ()
+        cls,
+        name: TopicName,
+        records: Records,
+        found: tuple[TopicRecord, int] | None = None,
+        *,
+        lease: Sequence[Op] = (),
     ) -> OwnedTopicRecord:
-        """Read the record. ``found`` was read or created a moment ago, and makes the reading unnecessary.
+        """Read the record.
 
-        Raises ``TopicNotFound``, also for a topic that is being deleted, and ``MetadataUnavailable``.
+        ``found`` was read or created a moment ago, and makes the reading unnecessary.
+
+        Raises ``TopicNotFound``, also for a topic that is being deleted, and
+        ``MetadataUnavailable``.
         """
         found = found or await records.get(topic_path(name), TopicRecord)
         if found is None:
@@ -83,7 +102,9 @@ class OwnedTopicRecord:
 
     @property
     def lost(self) -> bool:
-        """Whether another owner is known to have changed the record, or to be the only one that may."""
+        """Whether another owner is known to have changed the record, or to be the only one that
+        may.
+        """
         return self._lost
 
     @property
@@ -92,7 +113,9 @@ class OwnedTopicRecord:
         return self._lost or self._cell.settled
 
     def guards(self) -> list[Op]:
-        """Return the checks for every commit below the topic's node. They refuse it once another owner has opened the topic.
+        """Return the checks for every commit below the topic's node.
+
+        They refuse it once another owner has opened the topic.
 
         The first check is that of the record's version.
         """
@@ -106,17 +129,23 @@ class OwnedTopicRecord:
         always: bool = False,
         with_ops: Sequence[Op] = (),
     ) -> None:
-        """Store ``decide(record)``, in one commit with ``with_ops``. Then call ``apply()``, before any other change of the record.
+        """Store ``decide(record)``, in one commit with ``with_ops``.
 
-        ``apply`` makes the corresponding changes in memory. A record that would not change is written only with ``always``.
+        Then call ``apply()``, before any other change of the record.
 
-        Raises ``TopicFenced`` when another owner has changed the record, or may do so now: for good; ``Conflict`` when ``with_ops`` are
-        refused; and ``MetadataUnavailable`` when the outcome is unknown.
+        ``apply`` makes the corresponding changes in memory. A record that would not change is
+        written only with ``always``.
+
+        Raises ``TopicFenced`` when another owner has changed the record, or may do so now: for
+        good; ``Conflict`` when ``with_ops`` are refused; and ``MetadataUnavailable`` when the
+        outcome is unknown.
         """
         async with self.lock:
             wanted = decide(self._cell.record)
             if self.doubtful:
-                wanted = msgspec.structs.replace(wanted, deleting=tuple(dict.fromkeys((*wanted.deleting, *self.doubtful))))
+                wanted = msgspec.structs.replace(
+                    wanted, deleting=tuple(dict.fromkeys((*wanted.deleting, *self.doubtful)))
+                )
             if always or wanted != self._cell.record:
                 try:
                     await self._cell.write(wanted, guards=lambda: (*self.lease, *with_ops))
@@ -124,27 +153,46 @@ class OwnedTopicRecord:
                     if conflict.index > len(self.lease):
                         raise
                     self._lost, self.lease_lost = True, conflict.index > 0
-                    by = "was given to another broker" if self.lease_lost else "was opened or deleted by another broker"
+                    by = (
+                        "was given to another broker"
+                        if self.lease_lost
+                        else "was opened or deleted by another broker"
+                    )
                     raise TopicFenced(f"topic {self.name} {by}") from conflict
                 self.doubtful.clear()
             apply()
 
     async def refers_to(self, ledger_id: int) -> bool:
-        """Whether the stored record names a ledger, by this owner or a later one. Raises ``MetadataUnavailable``."""
+        """Whether the stored record names a ledger, by this owner or a later one.
+
+        Raises ``MetadataUnavailable``.
+        """
         await self.records.sync(self.path)
         found = await self.records.get(self.path, TopicRecord)
         if found is None:
             return False
-        return ledger_id in found[0].deleting or any(ledger.ledger_id == ledger_id for ledger in found[0].ledgers)
+        return ledger_id in found[0].deleting or any(
+            ledger.ledger_id == ledger_id for ledger in found[0].ledgers
+        )
 
     async def is_newest(self) -> bool:
-        """Whether no other owner has opened or deleted the topic since this one opened it. Raises ``MetadataUnavailable``."""
+        """Whether no other owner has opened or deleted the topic since this one opened it.
+
+        Raises ``MetadataUnavailable``.
+        """
         async with self.lock:
             await self.records.sync(self.path)
             found = await self.records.get(self.path, TopicRecord)
-            return found is not None and not self._lost and self._cell.settled and found[1] == self._cell.version
+            return (
+                found is not None
+                and not self._lost
+                and self._cell.settled
+                and found[1] == self._cell.version
+            )
 
     def forget_deleted(self, ledger_ids: list[int]) -> Callable[[TopicRecord], TopicRecord]:
         """Return the change that ends the second phase of deletion."""
         gone = frozenset(ledger_ids)
-        return lambda record: msgspec.structs.replace(record, deleting=tuple(found for found in record.deleting if found not in gone))
+        return lambda record: msgspec.structs.replace(
+            record, deleting=tuple(found for found in record.deleting if found not in gone)
+        )

@@ -1,6 +1,9 @@
-"""The newest entries of all topics of a process, within one limit in bytes. The entries inserted first are dropped first.
+"""The newest entries of all topics of a process, within one limit in bytes.
 
-Filled as entries are confirmed, so that consumers at the tail never read from a bookie. Payloads are shared with the writer, not copied.
+The entries inserted first are dropped first.
+
+Filled as entries are confirmed, so that consumers at the tail never read from a bookie. Payloads
+are shared with the writer, not copied.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ from typing import Final
 
 __all__ = ["ENTRY_OVERHEAD_BYTES", "TailCache"]
 
-ENTRY_OVERHEAD_BYTES: Final = 120  # the cost of an entry besides its payload: its object, its key, its place in the table
+# the cost of an entry besides its payload: its object, its key, its place in the table
+ENTRY_OVERHEAD_BYTES: Final = 120
 _STALE_BLOCKS_MAX: Final = 1_000
 
 
@@ -37,11 +41,15 @@ class TailCache:
         self.misses = 0
         self.evicted = 0
         self._tails: dict[int, _Tail] = {}
-        self._blocks: deque[tuple[_Tail, int, int, int]] = deque()  # in the order of insertion: tail, ledger, entries, bytes
+        # in the order of insertion: tail, ledger, entries, bytes
+        self._blocks: deque[tuple[_Tail, int, int, int]] = deque()
         self._live_blocks = 0
 
     def insert(self, ledger_id: int, first_entry: int, payloads: Sequence[bytes]) -> None:
-        """Add consecutive entries that were just confirmed. They must follow those inserted before for the same ledger."""
+        """Add consecutive entries that were just confirmed.
+
+        They must follow those inserted before for the same ledger.
+        """
         if self.limit_bytes == 0:
             return
         tail = self._tails.get(ledger_id)
@@ -49,7 +57,9 @@ class TailCache:
             tail = self._tails[ledger_id] = _Tail(first_entry)
         assert first_entry == tail.first + len(tail.payloads), "cached entries follow each other"
         size = sum(map(len, payloads)) + ENTRY_OVERHEAD_BYTES * len(payloads)
-        tail.payloads.update(zip(range(first_entry, first_entry + len(payloads)), payloads, strict=True))
+        tail.payloads.update(
+            zip(range(first_entry, first_entry + len(payloads)), payloads, strict=True)
+        )
         tail.size_bytes += size
         tail.blocks += 1
         self._blocks.append((tail, ledger_id, len(payloads), size))
@@ -73,8 +83,12 @@ class TailCache:
         if not tail.payloads:
             del self._tails[ledger_id]
 
-    def read(self, ledger_id: int, first_entry: int, last_entry: int, max_bytes: int) -> list[bytes]:
-        """Return consecutive payloads from ``first_entry`` on, up to ``last_entry`` and ``max_bytes`` but at least one; [] on a miss."""
+    def read(
+        self, ledger_id: int, first_entry: int, last_entry: int, max_bytes: int
+    ) -> list[bytes]:
+        """Return consecutive payloads from ``first_entry`` on, up to ``last_entry`` and
+        ``max_bytes`` but at least one; [] on a miss.
+        """
         tail = self._tails.get(ledger_id)
         if tail is None or first_entry < tail.first or first_entry not in tail.payloads:
             self.misses += 1
@@ -102,12 +116,16 @@ class TailCache:
         self._live_blocks -= tail.blocks
         tail.payloads = {}  # the stale blocks still hold the tail
         if len(self._blocks) > 2 * self._live_blocks + _STALE_BLOCKS_MAX:
-            self._blocks = deque(block for block in self._blocks if self._tails.get(block[1]) is block[0])
+            self._blocks = deque(
+                block for block in self._blocks if self._tails.get(block[1]) is block[0]
+            )
 
     def check(self) -> None:
         assert self.size_bytes == sum(tail.size_bytes for tail in self._tails.values())
         assert self.size_bytes <= self.limit_bytes
         assert self._live_blocks == sum(tail.blocks for tail in self._tails.values())
         for tail in self._tails.values():
-            assert tail.size_bytes == sum(map(len, tail.payloads.values())) + ENTRY_OVERHEAD_BYTES * len(tail.payloads)
+            assert tail.size_bytes == sum(
+                map(len, tail.payloads.values())
+            ) + ENTRY_OVERHEAD_BYTES * len(tail.payloads)
             assert sorted(tail.payloads) == list(range(tail.first, tail.first + len(tail.payloads)))

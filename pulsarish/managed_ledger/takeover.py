@@ -1,4 +1,6 @@
-"""How an owner gets a topic's log: it takes the log over from the former owner (rule 14), or creates it with the topic."""
+"""How an owner gets a topic's log: it takes the log over from the former owner (rule 14), or
+creates it with the topic.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +37,17 @@ async def make(
 ) -> tuple[OwnedTopicRecord, Chain, tuple[LedgerWriter, WriterEvents]]:
     """Create a topic with its first ledger, in one commit.
 
-    There is no former owner to fence and nothing to recover. A later owner finds the ledger in the list. Raises what ``create_topic`` and
-    ``create_ledger`` raise.
+    There is no former owner to fence and nothing to recover. A later owner finds the ledger in the
+    list. Raises what ``create_topic`` and ``create_ledger`` raise.
     """
     made: list[tuple[TopicRecord, int]] = []
 
     async def commit(ledger_id: int, ops: Sequence[Op]) -> None:
-        made.append(await create_topic(records, name, created_ms=world.clock.wall_ms(), ledger=(ledger_id, ops)))
+        made.append(
+            await create_topic(
+                records, name, created_ms=world.clock.wall_ms(), ledger=(ledger_id, ops)
+            )
+        )
 
     created = await create_ledger(ledgers, name, options, above=-1, commit=commit)
     chain = Chain(())
@@ -50,10 +56,12 @@ async def make(
 
 
 async def _recovered_chain(topic: OwnedTopicRecord, ledgers: LedgerClient, now_ms: int) -> Chain:
-    """Return the chain with every ledger closed for good. After this no former owner can confirm an entry in it.
+    """Return the chain with every ledger closed for good.
 
-    Raises ``NoSuchLedger`` when storage has lost a ledger whose end is not recorded. Its entries are unknown, so it is not skipped
-    (rule 20).
+    After this no former owner can confirm an entry in it.
+
+    Raises ``NoSuchLedger`` when storage has lost a ledger whose end is not recorded. Its entries
+    are unknown, so it is not skipped (rule 20).
     """
     links: list[TopicLedger] = []
     for found in topic.record.ledgers:
@@ -62,7 +70,11 @@ async def _recovered_chain(topic: OwnedTopicRecord, ledgers: LedgerClient, now_m
             continue
         reader = await ledgers.open(found.ledger_id)
         if reader.last_add_confirmed >= 0:
-            links.append(TopicLedger(found.ledger_id, reader.last_add_confirmed + 1, reader.length_bytes, now_ms))
+            links.append(
+                TopicLedger(
+                    found.ledger_id, reader.last_add_confirmed + 1, reader.length_bytes, now_ms
+                )
+            )
     return Chain(links, topic.record.lost)
 
 
@@ -79,10 +91,13 @@ async def take_over(
     found: tuple[TopicRecord, int] | None,
     lease: Sequence[Op] = (),
 ) -> tuple[OwnedTopicRecord, Chain, tuple[LedgerWriter, WriterEvents] | None]:
-    """Take the topic over, up to the compare-and-set of rule 14. Returns no writer when the topic is terminated.
+    """Take the topic over, up to the compare-and-set of rule 14.
 
-    See ``ManagedLedger.open``. A former owner that still lives may finish a deletion meanwhile, which changes the version and nothing
-    else. Then the takeover is repeated. A process that has added a ledger is a newer owner, and wins.
+    Returns no writer when the topic is terminated.
+
+    See ``ManagedLedger.open``. A former owner that still lives may finish a deletion meanwhile,
+    which changes the version and nothing else. Then the takeover is repeated. A process that has
+    added a ledger is a newer owner, and wins.
     """
     created: tuple[LedgerWriter, WriterEvents] | None = None
     topic = await OwnedTopicRecord.read(name, records, found, lease=lease)
@@ -101,24 +116,40 @@ async def take_over(
                 deleting=(*before.deleting, *empty),
                 highest_ledger=before.highest_ledger if new is None else new,
             )
-            # Written even if nothing changes: the new version fences the former owner, its cursors included.
-            await topic.change(_always(wanted), always=True, with_ops=() if created is None else created[0].unchanged())
+            # Written even if nothing changes: the new version fences the former owner, its cursors
+            # included.
+            await topic.change(
+                _always(wanted),
+                always=True,
+                with_ops=() if created is None else created[0].unchanged(),
+            )
         except Conflict as conflict:
             if created is not None:
                 await discard_ledger(ledgers, topic, created[0])
-            # The new ledger was in no list while the one before was recovered. It was removed as an orphan, or will be.
-            raise ServiceNotReady(f"the next ledger of topic {name} was changed by another process: {conflict}") from conflict
+            # The new ledger was in no list while the one before was recovered. It was removed as an
+            # orphan, or will be.
+            raise ServiceNotReady(
+                f"the next ledger of topic {name} was changed by another process: {conflict}"
+            ) from conflict
         except TopicFenced as fenced:
             if topic.lease_lost:
                 if created is not None:
                     await discard_ledger(ledgers, topic, created[0])
                 raise not_the_owner(name) from fenced
             again = await OwnedTopicRecord.read(name, records, lease=lease)
-            same = [link.ledger_id for link in again.record.ledgers[-1:]] == [link.ledger_id for link in before.ledgers[-1:]]
-            # An owner that came and left meanwhile may have kept the list as it was, and may have deleted our ledger, if it was listed.
+            same = [link.ledger_id for link in again.record.ledgers[-1:]] == [
+                link.ledger_id for link in before.ledgers[-1:]
+            ]
+            # An owner that came and left meanwhile may have kept the list as it was, and may have
+            # deleted our ledger, if it was listed.
             same = same and again.record.highest_ledger == before.highest_ledger
-            if same and again.record.terminated == before.terminated and attempt + 1 < _OPEN_ATTEMPTS_MAX:
-                topic = again  # as it was compared: the next attempt is refused when the record is newer than that
+            if (
+                same
+                and again.record.terminated == before.terminated
+                and attempt + 1 < _OPEN_ATTEMPTS_MAX
+            ):
+                # as it was compared: the next attempt is refused when the record is newer than that
+                topic = again
                 continue
             if created is not None:
                 await discard_ledger(ledgers, topic, created[0])

@@ -55,9 +55,12 @@ async def create_ledger(
     above: int,
     commit: Callable[[int, Sequence[Op]], Awaitable[None]] | None = None,
 ) -> tuple[LedgerWriter, WriterEvents]:
-    """Create a ledger for the topic. It is in no list yet unless ``commit`` adds it (see ``LedgerClient.create``).
+    """Create a ledger for the topic.
 
-    Positions compare in the order of the log, so ids must grow along it, and brokers draw them in blocks of their own.
+    It is in no list yet unless ``commit`` adds it (see ``LedgerClient.create``).
+
+    Positions compare in the order of the log, so ids must grow along it, and brokers draw them in
+    blocks of their own.
 
     Args:
         above: the highest id that was ever in the chain.
@@ -77,11 +80,14 @@ async def create_ledger(
     return writer, events
 
 
-async def discard_ledger(ledgers: LedgerClient, topic: OwnedTopicRecord, writer: LedgerWriter) -> None:
-    """Delete a ledger that was created and not used, unless the list refers to it after all (the bug of Pulsar's #16420).
+async def discard_ledger(
+    ledgers: LedgerClient, topic: OwnedTopicRecord, writer: LedgerWriter
+) -> None:
+    """Delete a ledger that was created and not used, unless the list refers to it after all (the
+    bug of Pulsar's #16420).
 
-    What cannot be decided or done now stays behind and is named in the log. An operator finds it with ``pulsarish job leaks`` and
-    removes it. Its purpose says which topic it was for.
+    What cannot be decided or done now stays behind and is named in the log. An operator finds it
+    with ``pulsarish job leaks`` and removes it. Its purpose says which topic it was for.
     """
     writer.abandon()
     if not topic.settled:
@@ -90,11 +96,17 @@ async def discard_ledger(ledgers: LedgerClient, topic: OwnedTopicRecord, writer:
         if not await topic.refers_to(writer.ledger_id):
             await ledgers.delete(writer.ledger_id)
     except PulsarishError as error:
-        _log.warning("an unused ledger stays behind", topic=topic.name, ledger=writer.ledger_id, error=error)
+        _log.warning(
+            "an unused ledger stays behind", topic=topic.name, ledger=writer.ledger_id, error=error
+        )
 
 
-def chain_closed(record: TopicRecord, chain: Chain, closed_ms: int, next_ledger: int | None) -> TopicRecord:
-    """Return the record with the current ledger closed, or listed for deletion when it is empty, and ``next_ledger`` behind it."""
+def chain_closed(
+    record: TopicRecord, chain: Chain, closed_ms: int, next_ledger: int | None
+) -> TopicRecord:
+    """Return the record with the current ledger closed, or listed for deletion when it is empty,
+    and ``next_ledger`` behind it.
+    """
     links = chain.record()
     deleting = record.deleting
     if links and links[-1].closed_ms == 0:

@@ -1,10 +1,13 @@
-"""A topic's subtree in metadata: created in one commit, deleted in two phases (intent, ledgers, nodes), so that nothing leaks.
+"""A topic's subtree in metadata: created in one commit, deleted in two phases (intent, ledgers,
+nodes), so that nothing leaks.
 
 /topics/tenant/namespace/topic            TopicRecord
 /topics/tenant/namespace/topic/cursors    one CursorRecord for each durable subscription below it
 /topics/tenant/namespace/topic/policies   its own policies, if any were set
-/topics/tenant/namespace/topic/schemas    one SchemaRecord for each version below it, if it has a schema
-/topics/tenant/namespace/topic/deletion-… the mark of its deletion; its name differs from that of a later topic of the same name
+/topics/tenant/namespace/topic/schemas    one SchemaRecord for each version below it, if any
+/topics/tenant/namespace/topic/deletion-… the mark of its deletion
+
+The name of the mark differs from that of the mark of a later topic of the same name.
 """
 
 from __future__ import annotations
@@ -21,7 +24,13 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import ATTEMPTS_MAX, Records
 from pulsarish.metadata.records import CursorRecord, TopicLedger, TopicRecord
 from pulsarish.metadata.subtrees import nodes_below
-from pulsarish.model.errors import AlreadyExists, MetadataUnavailable, ServiceNotReady, TopicFenced, TopicNotFound
+from pulsarish.model.errors import (
+    AlreadyExists,
+    MetadataUnavailable,
+    ServiceNotReady,
+    TopicFenced,
+    TopicNotFound,
+)
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, ConflictReason, Op
@@ -41,29 +50,41 @@ async def create_topic(
     properties: Mapping[str, str] | None = None,
     ledger: tuple[int, Sequence[Op]] | None = None,
 ) -> tuple[TopicRecord, int]:
-    """Create an empty topic: its record and the parent of its cursors, in one commit. Return the record and its version.
+    """Create an empty topic: its record and the parent of its cursors, in one commit.
+
+    Return the record and its version.
 
     Args:
-        ledger: for a broker that will serve the topic: the id of its first ledger and the operations that create the ledger's
-            record, in the same commit. So the list never names a missing ledger, and a failed creation leaves no ledger behind.
+        ledger: for a broker that will serve the topic: the id of its first ledger and the
+            operations that create the ledger's record, in the same commit. So the list never names
+            a missing ledger, and a failed creation leaves no ledger behind.
 
-    Raises ``AlreadyExists``, ``ServiceNotReady`` (the ledger's id is in use), and ``MetadataUnavailable`` when the outcome is unknown.
+    Raises ``AlreadyExists``, ``ServiceNotReady`` (the ledger's id is in use), and
+    ``MetadataUnavailable`` when the outcome is unknown.
     """
     record = TopicRecord(properties=dict(properties or {}), created_ms=created_ms)
     with_ops = [Op("create", paths.cursors(name))]
     if ledger is not None:
-        record = msgspec.structs.replace(record, ledgers=(TopicLedger(ledger[0]),), highest_ledger=ledger[0])
+        record = msgspec.structs.replace(
+            record, ledgers=(TopicLedger(ledger[0]),), highest_ledger=ledger[0]
+        )
         with_ops += ledger[1]
     for _ in range(ATTEMPTS_MAX):
         try:
-            return record, await records.compare_and_set(paths.topic(name), record, None, with_ops=with_ops)
+            return record, await records.compare_and_set(
+                paths.topic(name), record, None, with_ops=with_ops
+            )
         except Conflict as conflict:
             if conflict.index == 0:
                 raise AlreadyExists(f"topic {name} exists already") from conflict
             if conflict.reason is not ConflictReason.NO_NODE:
-                raise ServiceNotReady(f"the first ledger of topic {name} cannot be made: {conflict}") from conflict
+                raise ServiceNotReady(
+                    f"the first ledger of topic {name} cannot be made: {conflict}"
+                ) from conflict
             await records.make_parents(conflict.path)
-    raise MetadataUnavailable(f"the nodes above the first ledger of topic {name} went away {ATTEMPTS_MAX} times")
+    raise MetadataUnavailable(
+        f"the nodes above the first ledger of topic {name} went away {ATTEMPTS_MAX} times"
+    )
 
 
 def _nothing() -> None:
@@ -82,18 +103,20 @@ async def delete_topic(
 ) -> None:
     """Delete a topic with everything that belongs to it.
 
-    First the record is marked, which fences an owner. Then its ledgers and those of its cursors are deleted, and then its nodes, in one
-    commit. A repeated call continues an interrupted deletion.
+    First the record is marked, which fences an owner. Then its ledgers and those of its cursors are
+    deleted, and then its nodes, in one commit. A repeated call continues an interrupted deletion.
 
     Args:
-        version: delete only while the record has this version. An owner that deletes by its own decision passes it, so that the
-            deletion is refused once another owner opens the topic.
+        version: delete only while the record has this version. An owner that deletes by its own
+            decision passes it, so that the deletion is refused once another owner opens the topic.
         lease: what must hold when the record is marked, as for ``ManagedLedger.open``.
-        begun: only finish a deletion that was begun before. Another process may have finished it since and created the topic again.
-        marked_deleted: called once the record is marked as deleted. From then on no broker serves the topic again.
+        begun: only finish a deletion that was begun before. Another process may have finished it
+            since and created the topic again.
+        marked_deleted: called once the record is marked as deleted. From then on no broker serves
+            the topic again.
 
-    Raises ``TopicNotFound``, ``TopicFenced`` for another version, ``NotOwner`` without the lease, ``MetadataUnavailable``, and the
-    retryable errors of deleting ledgers.
+    Raises ``TopicNotFound``, ``TopicFenced`` for another version, ``NotOwner`` without the lease,
+    ``MetadataUnavailable``, and the retryable errors of deleting ledgers.
     """
 
     def intend(record: TopicRecord | None) -> TopicRecord | None:
@@ -102,7 +125,8 @@ async def delete_topic(
         return None if record.deleted else msgspec.structs.replace(record, deleted=True)
 
     path = paths.topic(name)
-    # The versions of a topic that is created again start again. This node's name is never used again, so a late last commit is refused.
+    # The versions of a topic that is created again start again. This node's name is never used
+    # again, so a late last commit is refused.
     mark = [*lease, Op("create", paths.topic_deletion(name, records.token()))]
     if version is not None:
         await _intend_at(records, name, version, mark)
@@ -114,35 +138,49 @@ async def delete_topic(
             raise not_the_owner(name) from conflict
         except TopicNotFound:
             if begun:
-                return  # another process has finished it meanwhile; if the topic exists now, it was created again
+                # another process has finished it meanwhile; if the topic exists now, it was created
+                # again
+                return
             raise
         if marked is None:
             return
         begun = True
         marked_deleted()
         record, marked_version = marked
-        # Writes of a former owner are conditional on the version that the mark has changed, so this listing stays complete.
-        names, kinds = await asyncio.gather(records.children(paths.cursors(name)), records.children(path))
+        # Writes of a former owner are conditional on the version that the mark has changed, so this
+        # listing stays complete.
+        names, kinds = await asyncio.gather(
+            records.children(paths.cursors(name)), records.children(path)
+        )
         nodes = [f"{paths.cursors(name)}/{child}" for child in names]
         others = await nodes_below(records, path, kinds)
-        cursors = [found for found in (await records.get_many(nodes, CursorRecord) if nodes else []) if found is not None]
+        cursors = [
+            found
+            for found in (await records.get_many(nodes, CursorRecord) if nodes else [])
+            if found is not None
+        ]
         wanted = [link.ledger_id for link in record.ledgers] + list(record.deleting)
         if record.compacted is not None and record.compacted.ledger_id >= 0:
             wanted.append(record.compacted.ledger_id)
         for cursor, _version in cursors:
-            wanted += [*cursor.deleting, *([cursor.cursor_ledger] if cursor.cursor_ledger >= 0 else [])]
+            wanted += [
+                *cursor.deleting,
+                *([cursor.cursor_ledger] if cursor.cursor_ledger >= 0 else []),
+            ]
         now = await records.update(path, TopicRecord, lambda _found: None)
         if now is None or not now[0].deleted:
             return  # as above: the listed cursors may belong to the new topic
         for ledger_id in wanted:
             await ledgers.delete(ledger_id)
         try:
-            # Children are deleted before their parents. The version check shows that nothing was added meanwhile.
+            # Children are deleted before their parents. The version check shows that nothing was
+            # added meanwhile.
             below = [Op("delete", node) for node in (*nodes, *others)]
             await records.commit([*below, Op("delete", path, version=marked_version)])
             return
         except (Conflict, MetadataUnavailable) as error:
-            # The commit is not repeated as it is: after a lost answer there may be a topic that was created again, at the same version.
+            # The commit is not repeated as it is: after a lost answer there may be a topic that was
+            # created again, at the same version.
             _log.debug("a topic's nodes are looked at again", topic=name, reason=error)
     raise ServiceNotReady(f"topic {name} is being changed while it is deleted; try again")
 
@@ -154,7 +192,9 @@ async def _intend_at(records: Records, name: TopicName, version: int, lease: Seq
     if found is None or found[1] != version:
         raise TopicFenced(changed)
     try:
-        await records.compare_and_set(path, msgspec.structs.replace(found[0], deleted=True), version, with_ops=lease)
+        await records.compare_and_set(
+            path, msgspec.structs.replace(found[0], deleted=True), version, with_ops=lease
+        )
     except Conflict as conflict:
         if conflict.index > 0:
             raise not_the_owner(name) from conflict

@@ -11,20 +11,23 @@ from pulsarish.model.position import Position
 __all__ = ["CLOCK_TOLERANCE_MS", "trimmable"]
 
 CLOCK_TOLERANCE_MS: Final = 60_000
-"""The possible difference between the clocks of two brokers. Timed retention is longer by this, because another broker may have closed
-the ledger.
+"""The possible difference between the clocks of two brokers.
+
+Timed retention is longer by this, because another broker may have closed the ledger.
 """
 
 
 def trimmable(chain: Chain, safe_mark: Position, retention: Retention, now_ms: int) -> int:
     """Count the ledgers that may be trimmed from the front of the chain.
 
-    A ledger may be trimmed when it is closed, all its entries are at or below ``safe_mark``, and its retention is over. Its retention is
-    over when it was closed longer ago than the time allows, or when the rest of the log is still as large as the size allows.
+    A ledger may be trimmed when it is closed, all its entries are at or below ``safe_mark``, and
+    its retention is over. Its retention is over when it was closed longer ago than the time allows,
+    or when the rest of the log is still as large as the size allows.
 
     Args:
-        now_ms: the wall clock of the calling broker. Closing times come from the brokers that closed the ledgers, so a retention
-            time is extended by the possible difference of the clocks.
+        now_ms: the wall clock of the calling broker. Closing times come from the brokers that
+            closed the ledgers, so a retention time is extended by the possible difference of the
+            clocks.
     """
     left_bytes = chain.size_bytes
     kept_ms = retention.minutes * 60_000 + (CLOCK_TOLERANCE_MS if retention.minutes > 0 else 0)

@@ -1,8 +1,10 @@
-"""One compacted view as a ledger: written entry by entry, and read by the positions that its entries have in the log.
+"""One compacted view as a ledger: written entry by entry, and read by the positions that its
+entries have in the log.
 
-An entry is ``position (two signed 64-bit numbers) | audience (one byte) | size of the rest set (32 bits) | rest set | the topic's
-entry``. Positions ascend. One position may come twice, for different audiences. Audiences are bits that only the compactor and the
-reader of the view understand. The rest set has one bit for each message of a batch, from the lowest: set when the message is still in
+An entry is ``position (two signed 64-bit numbers) | audience (one byte) | size of the rest set (32
+bits) | rest set | the topic's entry``. Positions ascend. One position may come twice, for different
+audiences. Audiences are bits that only the compactor and the reader of the view understand. The
+rest set has one bit for each message of a batch, from the lowest: set when the message is still in
 the view; empty: all are.
 """
 
@@ -34,16 +36,26 @@ class ViewEntry(NamedTuple):
 
 def encode_view_entry(entry: ViewEntry) -> bytes:
     position, audience, payload, left = entry
-    return b"".join((_HEAD.pack(position.ledger_id, position.entry_id, audience, len(left)), left, payload))
+    return b"".join(
+        (_HEAD.pack(position.ledger_id, position.entry_id, audience, len(left)), left, payload)
+    )
 
 
 def decode_view_entry(data: bytes | memoryview) -> ViewEntry:
     """Decode an entry of a view. Raises ``CorruptData``."""
     if len(data) < _HEAD.size:
-        raise CorruptData(f"an entry of a compacted view has {len(data)} bytes, fewer than its head of {_HEAD.size}")
+        raise CorruptData(
+            f"an entry of a compacted view has {len(data)} bytes, fewer than its head of "
+            f"{_HEAD.size}"
+        )
     ledger_id, entry_id, audience, size = _HEAD.unpack_from(data)
     start = _HEAD.size + size
-    return ViewEntry(Position(ledger_id, entry_id), audience, memoryview(data)[start:], bytes(data[_HEAD.size : start]))
+    return ViewEntry(
+        Position(ledger_id, entry_id),
+        audience,
+        memoryview(data)[start:],
+        bytes(data[_HEAD.size : start]),
+    )
 
 
 class ViewWriter:
@@ -83,7 +95,10 @@ class ViewWriter:
         self._unconfirmed_bytes += len(data)
 
     async def close(self) -> LedgerMetadata:
-        """Wait until all entries are confirmed, then close the ledger. Raises as ``LedgerWriter.close``."""
+        """Wait until all entries are confirmed, then close the ledger.
+
+        Raises as ``LedgerWriter.close``.
+        """
         assert self.writer is not None
         return await self.writer.close()
 
@@ -98,7 +113,8 @@ class ViewReader:
 
     def __init__(self, reader: LedgerReader) -> None:
         self._reader = reader
-        self._hint: tuple[Position, int] | None = None  # where the last read ended: the next position and its place
+        # where the last read ended: the next position and its place
+        self._hint: tuple[Position, int] | None = None
         self._last: dict[int, ViewEntry | None] = {}
 
     @property
@@ -110,7 +126,10 @@ class ViewReader:
         return self._reader.last_add_confirmed + 1
 
     async def _entries(self, first: int, last: int, max_bytes: int) -> list[ViewEntry]:
-        return [decode_view_entry(entry.payload) for entry in await self._reader.read(first, last, max_bytes=max_bytes)]
+        return [
+            decode_view_entry(entry.payload)
+            for entry in await self._reader.read(first, last, max_bytes=max_bytes)
+        ]
 
     async def _search(self, is_beyond: Callable[[ViewEntry], bool]) -> int:
         """Return the place of the first entry for which the function is true, by binary search."""
@@ -124,7 +143,9 @@ class ViewReader:
         return low
 
     async def find(self, is_beyond: Callable[[ViewEntry], bool]) -> Position | None:
-        """Return the position of the first entry for which the function is true. It must be true for all later entries.
+        """Return the position of the first entry for which the function is true.
+
+        It must be true for all later entries.
 
         ``EARLIEST`` when it is the very first entry; ``None`` when there is none.
         """
@@ -133,19 +154,27 @@ class ViewReader:
             return EARLIEST
         return (await self._entries(place, place, 1))[0].position if place < self._end else None
 
-    async def read(self, start: Position, audience: int, *, max_entries: int, max_bytes: int) -> list[ViewEntry]:
+    async def read(
+        self, start: Position, audience: int, *, max_entries: int, max_bytes: int
+    ) -> list[ViewEntry]:
         """Return entries for an audience from the first one at or above ``start``.
 
-        At most ``max_entries`` and about ``max_bytes``, but at least one. [] only when the view has none there. Raises ``NoSuchLedger`` and
-        the retryable errors of the ledger layer.
+        At most ``max_entries`` and about ``max_bytes``, but at least one. [] only when the view has
+        none there. Raises ``NoSuchLedger`` and the retryable errors of the ledger layer.
         """
         hint = self._hint
-        place = hint[1] if hint is not None and hint[0] == start else await self._search(lambda entry: entry.position >= start)
+        place = (
+            hint[1]
+            if hint is not None and hint[0] == start
+            else await self._search(lambda entry: entry.position >= start)
+        )
         found: list[ViewEntry] = []
         while not found and place < self._end:
             entries = await self._entries(place, min(place + max_entries, self._end) - 1, max_bytes)
             place += len(entries)
-            found = [entry for entry in entries if entry.audience & audience and entry.position >= start]
+            found = [
+                entry for entry in entries if entry.audience & audience and entry.position >= start
+            ]
         if found:
             last = found[-1].position
             # The entries read after the last one found are for other audiences.

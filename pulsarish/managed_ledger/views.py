@@ -1,8 +1,9 @@
 """A topic's compacted view in its record: created, replaced and deleted.
 
-Promises: the commit that creates a view's ledger also lists it in the record for deletion. A later commit makes it the view and
-lists the old ledger instead. So after a crash in between, the next owner, the sweeper or the deletion of the topic deletes the unused
-ledger. Nothing above the horizon is trimmed once there is a view, and nothing at all while the first one is being made.
+Promises: the commit that creates a view's ledger also lists it in the record for deletion. A later
+commit makes it the view and lists the old ledger instead. So after a crash in between, the next
+owner, the sweeper or the deletion of the topic deletes the unused ledger. Nothing above the horizon
+is trimmed once there is a view, and nothing at all while the first one is being made.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ __all__ = ["Views"]
 class Change(Protocol):
     """The function that changes the topic's record; like ``OwnedTopicRecord.change``."""
 
-    def __call__(self, decide: Callable[[TopicRecord], TopicRecord], *, with_ops: Sequence[Op] = ()) -> Awaitable[None]: ...
+    def __call__(
+        self, decide: Callable[[TopicRecord], TopicRecord], *, with_ops: Sequence[Op] = ()
+    ) -> Awaitable[None]: ...
 
 
 class Views:
@@ -46,9 +49,15 @@ class Views:
     )
 
     def __init__(
-        self, topic: OwnedTopicRecord, ledgers: LedgerClient, change: Change, delete_ledgers: Callable[[], Awaitable[None]]
+        self,
+        topic: OwnedTopicRecord,
+        ledgers: LedgerClient,
+        change: Change,
+        delete_ledgers: Callable[[], Awaitable[None]],
     ) -> None:
-        """``delete_ledgers`` deletes the ledgers that the record lists for deletion, except the one that is being made."""
+        """``delete_ledgers`` deletes the ledgers that the record lists for deletion, except the one
+        that is being made.
+        """
         self.making = -1
         """The ledger that is being made."""
         self._topic = topic
@@ -64,7 +73,10 @@ class Views:
 
     @property
     def horizon(self) -> Position | None:
-        """The end of what is compacted. Entries above it are not compacted yet; ``None``: none are."""
+        """The end of what is compacted.
+
+        Entries above it are not compacted yet; ``None``: none are.
+        """
         view = self.current
         return None if view is None else Position(view.horizon_ledger, view.horizon_entry)
 
@@ -76,7 +88,10 @@ class Views:
         return EARLIEST if self._busy else mark
 
     async def reader(self) -> ViewReader | None:
-        """Return a reader of the present view; ``None`` without a view or when it has no entries. Raises as ``LedgerClient.open``."""
+        """Return a reader of the present view; ``None`` without a view or when it has no entries.
+
+        Raises as ``LedgerClient.open``.
+        """
         view = self.current
         if view is None or view.ledger_id < 0:
             return None
@@ -90,7 +105,10 @@ class Views:
         self._busy = True
 
     async def make(self, options: ManagedLedgerOptions) -> ViewWriter:
-        """Create a ledger for the view. Raises the errors of ``LedgerClient.create`` and ``OwnedTopicRecord.change``."""
+        """Create a ledger for the view.
+
+        Raises the errors of ``LedgerClient.create`` and ``OwnedTopicRecord.change``.
+        """
         assert self._busy
         assert self.making < 0
         writer = ViewWriter()
@@ -118,17 +136,25 @@ class Views:
                 await self._change(decide, with_ops=ops)
                 return
             except MetadataUnavailable:
-                # The ledger may exist. The next write of the record, for any reason, lists it for deletion.
+                # The ledger may exist. The next write of the record, for any reason, lists it for
+                # deletion.
                 self._topic.doubtful.append(ledger_id)
                 raise
             except Conflict as conflict:
                 if conflict.reason is not ConflictReason.NO_NODE:
-                    raise ServiceNotReady(f"a ledger for the view of {self._topic.name} cannot be made: {conflict}") from conflict
+                    raise ServiceNotReady(
+                        f"a ledger for the view of {self._topic.name} cannot be made: {conflict}"
+                    ) from conflict
                 await self._topic.records.make_parents(conflict.path)
-        raise MetadataUnavailable(f"the nodes above a ledger for the view of {self._topic.name} went away {ATTEMPTS_MAX} times")
+        raise MetadataUnavailable(
+            f"the nodes above a ledger for the view of {self._topic.name} went away "
+            f"{ATTEMPTS_MAX} times"
+        )
 
     async def use(self, writer: ViewWriter | None, horizon: Position, made_ms: int) -> None:
-        """Make the complete view up to ``horizon`` the topic's view. Without a writer the view has no entries.
+        """Make the complete view up to ``horizon`` the topic's view.
+
+        Without a writer the view has no entries.
 
         Raises as ``LedgerWriter.close`` and ``OwnedTopicRecord.change``.
         """
@@ -137,21 +163,29 @@ class Views:
         if writer is not None:
             closed = await writer.close()
             entries = closed.last_entry + 1
-            made = msgspec.structs.replace(made, ledger_id=closed.ledger_id, entries=entries, size_bytes=closed.length_bytes)
+            made = msgspec.structs.replace(
+                made, ledger_id=closed.ledger_id, entries=entries, size_bytes=closed.length_bytes
+            )
         await self._exchange(made)
         self.making = -1
 
     async def _exchange(self, made: CompactedView | None) -> None:
         def decide(record: TopicRecord) -> TopicRecord:
             kept = tuple(each for each in record.deleting if made is None or each != made.ledger_id)
-            old = () if record.compacted is None or record.compacted.ledger_id < 0 else (record.compacted.ledger_id,)
+            old = (
+                ()
+                if record.compacted is None or record.compacted.ledger_id < 0
+                else (record.compacted.ledger_id,)
+            )
             return msgspec.structs.replace(record, compacted=made, deleting=(*kept, *old))
 
         await self._change(decide)
         self._reader = None
 
     async def end(self, writer: ViewWriter | None) -> None:
-        """End what ``begin`` began, and delete the ledgers that are not in use. Call it with and without success.
+        """End what ``begin`` began, and delete the ledgers that are not in use.
+
+        Call it with and without success.
 
         Raises the errors of deleting; then the next owner deletes the ledgers.
         """
@@ -162,12 +196,16 @@ class Views:
         await self._delete_ledgers()
 
     async def drop(self) -> None:
-        """Give up the view. Messages that only it still held are lost. It does not hold back trimming any more.
+        """Give up the view.
+
+        Messages that only it still held are lost. It does not hold back trimming any more.
 
         Raises ``ServiceNotReady`` while a view is being made, and as ``OwnedTopicRecord.change``.
         """
         if self._busy:
-            raise ServiceNotReady(f"topic {self._topic.name} is being compacted; try again when that has ended")
+            raise ServiceNotReady(
+                f"topic {self._topic.name} is being compacted; try again when that has ended"
+            )
         if self.current is not None:
             await self._exchange(None)
             await self._delete_ledgers()

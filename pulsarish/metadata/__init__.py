@@ -1,1 +1,3 @@
-"""The metadata store: a tree of versioned nodes that behaves as ZooKeeper's, and the typed records in it."""
+"""The metadata store: a tree of versioned nodes that behaves as ZooKeeper's, and the typed records
+in it.
+"""

@@ -1,8 +1,8 @@
 """Continue with a tree that came back older, by an operator's decision.
 
-From then on the tree is treated as one that was restored from a backup. Ledgers that are open in it may
-continue on bookies that their record does not name. Ids may be in use that it has not given out. Bookies
-delete nothing until the operator confirms the tree.
+From then on the tree is treated as one that was restored from a backup. Ledgers that are open in it
+may continue on bookies that their record does not name. Ids may be in use that it has not given
+out. Bookies delete nothing until the operator confirms the tree.
 """
 
 from __future__ import annotations
@@ -23,8 +23,12 @@ from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 __all__ = ["accept_older_tree"]
 
 
-async def accept_older_tree(records: Records, *, ids_held: Sequence[int], ledger_id_gap: int) -> int:
-    """Let nodes make and close ledgers again. Return how many ledgers may continue on other bookies.
+async def accept_older_tree(
+    records: Records, *, ids_held: Sequence[int], ledger_id_gap: int
+) -> int:
+    """Let nodes make and close ledgers again.
+
+    Return how many ledgers may continue on other bookies.
 
     Args:
         ids_held: the ids of the ledgers that bookies hold, ascending.
@@ -34,10 +38,14 @@ async def accept_older_tree(records: Records, *, ids_held: Sequence[int], ledger
     """
     found = await records.get(paths.RESTORED, RestoredTree)
     if found is None or not found[0].older:
-        raise NotAllowed("no node has found that this tree came back older: there is nothing to accept")
+        raise NotAllowed(
+            "no node has found that this tree came back older: there is nothing to accept"
+        )
 
     def above(ids: LedgerIds | None) -> LedgerIds:
-        return LedgerIds(next_id_above(ids.next_id if ids is not None else 0, ids_held) + ledger_id_gap)
+        return LedgerIds(
+            next_id_above(ids.next_id if ids is not None else 0, ids_held) + ledger_id_gap
+        )
 
     _ = await records.update(paths.LEDGER_IDS, LedgerIds, above)
     marked = 0

@@ -1,4 +1,6 @@
-"""Open a store from a metadata URL: ``zk://h1:2181,h2:2181/chroot``, ``embedded:DIR``, ``memory:``."""
+"""Open a store from a metadata URL: ``zk://h1:2181,h2:2181/chroot``, ``embedded:DIR``,
+``memory:``.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,8 @@ async def open_local(
     files: Files,
     open_index: Callable[[str], Awaitable[KeyValueIndex]],
 ) -> LocalTree:
-    """Open the tree of ``memory:`` or ``embedded:DIR``, for a process that gives each of several nodes a store of it.
+    """Open the tree of ``memory:`` or ``embedded:DIR``, for a process that gives each of several
+    nodes a store of it.
 
     Raises ``Locked`` when another process has the directory, ``CorruptData``.
     """
@@ -95,12 +98,14 @@ async def connect(
 ) -> MetadataStore:
     """Open a store with a session. ``connect_timeout_seconds`` None waits forever.
 
-    Raises ``ConfigError`` for a bad URL, ``MetadataUnavailable`` when no server answers in time; ``Locked``,
-    ``CorruptData`` for a directory.
+    Raises ``ConfigError`` for a bad URL, ``MetadataUnavailable`` when no server answers in time;
+    ``Locked``, ``CorruptData`` for a directory.
     """
     parsed = parse_metadata_url(url)
     if parsed.kind != "zk":
-        local = await open_local(parsed, clock=clock, tasks=tasks, rng=rng, files=files, open_index=open_index)
+        local = await open_local(
+            parsed, clock=clock, tasks=tasks, rng=rng, files=files, open_index=open_index
+        )
         return await local.new_store(closes_tree=True)
     # Imported here: a simulated node or standalone must not need kazoo and its threads.
     from pulsarish.metadata.zookeeper.store import ZooKeeperSettings, ZooKeeperStore
@@ -120,6 +125,7 @@ async def connect(
     except TimeoutError as error:
         await store.close()
         raise MetadataUnavailable(
-            f"no metadata server answered at {parsed.hosts} within {connect_timeout_seconds:g} s; is it running there?"
+            f"no metadata server answered at {parsed.hosts} within {connect_timeout_seconds:g} s; "
+            "is it running there?"
         ) from error
     return store

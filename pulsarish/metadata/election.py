@@ -1,6 +1,7 @@
 """Election of one candidate at a time: the one that made the ephemeral node.
 
-It is a belief, not a lock. What the elected candidate does must be harmless when two do it for a moment.
+It is a belief, not a lock. What the elected candidate does must be harmless when two do it for a
+moment.
 """
 
 from __future__ import annotations
@@ -38,13 +39,22 @@ class Election:
 
     @property
     def is_mine(self) -> bool:
-        """Whether this candidate is elected. It is not while its session is anything but connected (rule 19)."""
+        """Whether this candidate is elected.
+
+        It is not while its session is anything but connected (rule 19).
+        """
         store = self._world.metadata
-        return not self._stopped and store.state is SessionState.CONNECTED and store.session_id == self._session_id
+        return (
+            not self._stopped
+            and store.state is SessionState.CONNECTED
+            and store.session_id == self._session_id
+        )
 
     def start(self) -> None:
         self._world.metadata.listen(lambda _state: self._changed.set())
-        _ = run_in_background(self._world.tasks, self._world.clock, f"election {self._path}", self._run)
+        _ = run_in_background(
+            self._world.tasks, self._world.clock, f"election {self._path}", self._run
+        )
 
     async def stop(self) -> None:
         """Let another candidate be elected at once."""
@@ -56,7 +66,9 @@ class Election:
             try:
                 await self._world.metadata.commit([Op("delete", self._path)])
             except (Conflict, OutcomeUnknown, SessionLost) as error:
-                _log.debug("election node stays until its session ends", path=self._path, reason=error)
+                _log.debug(
+                    "election node stays until its session ends", path=self._path, reason=error
+                )
 
     async def _run(self) -> None:
         while not self._stopped:
@@ -82,7 +94,8 @@ class Election:
         try:
             await store.commit([Op("create_ephemeral", self._path, self._name.encode())])
         except Conflict:
-            # Another candidate was faster, and the watch fires; or the parent node does not exist yet.
+            # Another candidate was faster, and the watch fires; or the parent node does not exist
+            # yet.
             await self._records.make_parents(self._path)
             self._changed.set()
             return

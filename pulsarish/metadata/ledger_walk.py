@@ -11,7 +11,9 @@ __all__ = ["ledger_ids"]
 
 
 async def ledger_ids(records: Records, *, after: int = -1) -> AsyncIterator[list[int]]:
-    """Yield the ids above ``after``, ascending, in lists of at most 10,000. Nodes that are not ledgers' are left out.
+    """Yield the ids above ``after``, ascending, in lists of at most 10,000.
+
+    Nodes that are not ledgers' are left out.
 
     Raises ``MetadataUnavailable``.
     """
@@ -24,5 +26,7 @@ async def ledger_ids(records: Records, *, after: int = -1) -> AsyncIterator[list
             if high == floor[0] and middle < floor[1]:
                 continue
             branch = f"{paths.LEDGERS}/{high}/{middle}"
-            found = [paths.ledger_id_of(f"{branch}/{leaf}") for leaf in await records.children(branch)]
+            found = [
+                paths.ledger_id_of(f"{branch}/{leaf}") for leaf in await records.children(branch)
+            ]
             yield [ledger_id for ledger_id in found if ledger_id is not None and ledger_id > after]

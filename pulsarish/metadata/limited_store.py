@@ -1,4 +1,5 @@
-"""A metadata store with a bounded number of operations in progress, so that one user of the store cannot crowd out the others.
+"""A metadata store with a bounded number of operations in progress, so that one user of the store
+cannot crowd out the others.
 
 Administration goes through such a store. The data path goes to the store itself.
 """
@@ -35,7 +36,9 @@ class LimitedStore:
     def listen(self, changed: Callable[[SessionState], None]) -> None:
         self._store.listen(changed)
 
-    async def get_many(self, paths: Sequence[str], *, watch: Callable[[str], None] | None = None) -> list[Versioned | None]:
+    async def get_many(
+        self, paths: Sequence[str], *, watch: Callable[[str], None] | None = None
+    ) -> list[Versioned | None]:
         async with self._places:
             return await self._store.get_many(paths, watch=watch)
 

@@ -1,6 +1,9 @@
-"""Every path in the metadata tree. The map is in ``docs/formats.md``; the chroot comes from the metadata URL.
+"""Every path in the metadata tree.
 
-A topic's persistent state is one subtree under its ``topics`` node, so that it is created and deleted in one commit.
+The map is in ``docs/formats.md``; the chroot comes from the metadata URL.
+
+A topic's persistent state is one subtree under its ``topics`` node, so that it is created and
+deleted in one commit.
 """
 
 from __future__ import annotations
@@ -67,7 +70,8 @@ CLUSTER: Final = "/cluster"  # the cluster's instance id: a bookie of another cl
 LEDGERS: Final = "/ledgers"  # /ledgers/00/0000/L0001
 LEDGER_IDS: Final = "/ledger-ids"  # the end of the last block of ids given out
 UNDERREPLICATED: Final = "/underreplicated"
-AUTORECOVERY: Final = "/autorecovery"  # /autorecovery/auditor, .../locks/L0000000101, .../given-up/bookie~0a1b2c3d
+# /autorecovery/auditor, .../locks/L0000000101, .../given-up/bookie~0a1b2c3d
+AUTORECOVERY: Final = "/autorecovery"
 BOOKIES: Final = "/bookies"  # ephemeral registrations
 COOKIES: Final = "/cookies"
 BROKERS: Final = "/brokers"  # ephemeral registrations
@@ -75,13 +79,20 @@ LEADER: Final = "/leader"  # ephemeral: the leader broker
 TENANTS: Final = "/tenants"
 NAMESPACES: Final = "/namespaces"  # /namespaces/tenant/namespace: policies
 OWNERS: Final = "/owners"  # /owners/tenant/namespace/bundle
-TOPICS: Final = "/topics"  # /topics/tenant/namespace/topic/cursors/subscription, .../policies, .../schemas/version, .../deletion-token
-PARTITIONED: Final = "/partitioned"  # /partitioned/tenant/namespace/topic, .../topic/policies, .../topic/schemas/version
-NON_PERSISTENT: Final = "/non-persistent"  # the same for non-persistent topics: the metadata have nothing else of them
+# /topics/tenant/namespace/topic/cursors/subscription, .../policies, .../schemas/version,
+# .../deletion-token
+TOPICS: Final = "/topics"
+# /partitioned/tenant/namespace/topic, .../topic/policies, .../topic/schemas/version
+PARTITIONED: Final = "/partitioned"
+# the same for non-persistent topics: the metadata have nothing else of them
+NON_PERSISTENT: Final = "/non-persistent"
 RESTORED: Final = (
-    "/restored"  # only after a restore, or on a tree that came back older: nothing is deleted because of the tree until it is confirmed
+    # only after a restore, or on a tree that came back older: nothing is deleted because of the
+    # tree until it is confirmed
+    "/restored"
 )
-AGE: Final = "/age"  # how often nodes have noted that the tree changed, so that they can recognise an older one
+# how often nodes have noted that the tree changed, so that they can recognise an older one
+AGE: Final = "/age"
 
 OF_SESSIONS: Final = (BOOKIES, BROKERS, LEADER)
 """The parents of nodes that end with a session."""
@@ -93,7 +104,18 @@ _UNDERREPLICATED: Final = re.compile("L[0-9]{10,19}")
 # Nearly every path of a topic begins with that of its namespace.
 _CACHED_MAX: Final = 1024
 
-ROOTS: Final = (LEDGERS, UNDERREPLICATED, BOOKIES, COOKIES, BROKERS, TENANTS, NAMESPACES, OWNERS, TOPICS, PARTITIONED)
+ROOTS: Final = (
+    LEDGERS,
+    UNDERREPLICATED,
+    BOOKIES,
+    COOKIES,
+    BROKERS,
+    TENANTS,
+    NAMESPACES,
+    OWNERS,
+    TOPICS,
+    PARTITIONED,
+)
 
 
 def parents(path: str) -> list[str]:
@@ -103,7 +125,9 @@ def parents(path: str) -> list[str]:
 
 
 def ledger(ledger_id: int) -> str:
-    """Return the path of a ledger: ten digits as 2, 4, 4, so that no node has more than 10,000 children."""
+    """Return the path of a ledger: ten digits as 2, 4, 4, so that no node has more than 10,000
+    children.
+    """
     digits = f"{ledger_id:010d}"
     return f"{LEDGERS}/{digits[:-8]}/{digits[-8:-4]}/L{digits[-4:]}"
 
@@ -119,7 +143,10 @@ def underreplicated(ledger_id: int) -> str:
 
 
 def underreplicated_ids(names: Iterable[str]) -> list[int]:
-    """Return the ledgers of the children of ``UNDERREPLICATED``. Nodes that are not ledgers' are left out."""
+    """Return the ledgers of the children of ``UNDERREPLICATED``.
+
+    Nodes that are not ledgers' are left out.
+    """
     found = [_bounded(name[1:]) for name in names if _UNDERREPLICATED.fullmatch(name)]
     return [ledger_id for ledger_id in found if ledger_id is not None]
 
@@ -190,9 +217,15 @@ def namespace_topics(tenant_name: str, namespace_name: str) -> str:
 
 
 def topic(name: TopicName) -> str:
-    """Return the path of a topic. Raises ``NotAllowed`` for a non-persistent topic, which has none."""
+    """Return the path of a topic.
+
+    Raises ``NotAllowed`` for a non-persistent topic, which has none.
+    """
     if not name.persistent:
-        raise NotAllowed(f"topic {name} keeps no messages, so metadata has no log of it; use a persistent topic for that")
+        raise NotAllowed(
+            f"topic {name} keeps no messages, so metadata has no log of it; use a persistent "
+            "topic for that"
+        )
     return f"{namespace_topics(name.tenant, name.namespace)}/{encode_segment(name.local)}"
 
 
@@ -213,7 +246,9 @@ def topic_deletion(name: TopicName, token: str) -> str:
 
 
 def topic_policies(topic_path: str) -> str:
-    """Return the path of the policies, below a topic's node, or below a partitioned topic's for all its partitions."""
+    """Return the path of the policies, below a topic's node, or below a partitioned topic's for all
+    its partitions.
+    """
     return f"{topic_path}/policies"
 
 
@@ -224,8 +259,10 @@ def schemas(topic_path: str) -> str:
 
 @lru_cache(_CACHED_MAX)
 def partitioned_namespace(tenant_name: str, namespace_name: str, *, persistent: bool = True) -> str:
-    return f"{PARTITIONED if persistent else NON_PERSISTENT}/{encode_segment(tenant_name)}/{encode_segment(namespace_name)}"
+    root = PARTITIONED if persistent else NON_PERSISTENT
+    return f"{root}/{encode_segment(tenant_name)}/{encode_segment(namespace_name)}"
 
 
 def partitioned_topic(name: TopicName) -> str:
-    return f"{partitioned_namespace(name.tenant, name.namespace, persistent=name.persistent)}/{encode_segment(name.local)}"
+    namespace = partitioned_namespace(name.tenant, name.namespace, persistent=name.persistent)
+    return f"{namespace}/{encode_segment(name.local)}"

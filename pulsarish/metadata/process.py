@@ -1,4 +1,7 @@
-"""A process with one node that has a session in the metadata store. Bookies and brokers share it."""
+"""A process with one node that has a session in the metadata store.
+
+Bookies and brokers share it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ N = TypeVar("N", bound=_Node)
 class _NodeOfProcess(Generic[N]):
     """The running node, its session, and the parts of the world that it was built from."""
 
-    def __init__(self, node: N, ready_line: str, parts: Production, metadata: MetadataStore) -> None:
+    def __init__(
+        self, node: N, ready_line: str, parts: Production, metadata: MetadataStore
+    ) -> None:
         self.ready_line = ready_line
         self._node = node
         self._parts = parts
@@ -39,7 +44,12 @@ class _NodeOfProcess(Generic[N]):
 
 
 async def open_store(
-    url: str, parts: Production, outside: OutsideWork, *, session_timeout_ms: int = 10_000, connect_timeout_seconds: float | None = 30.0
+    url: str,
+    parts: Production,
+    outside: OutsideWork,
+    *,
+    session_timeout_ms: int = 10_000,
+    connect_timeout_seconds: float | None = 30.0,
 ) -> MetadataStore:
     """Call ``connect`` with what a process has."""
     return await connect(
@@ -56,19 +66,30 @@ async def open_store(
 
 
 async def start_node(
-    process: NodeProcess, *, metadata_url: str, session_timeout_ms: int, make: Callable[[World], N], ready: Callable[[N], str]
+    process: NodeProcess,
+    *,
+    metadata_url: str,
+    session_timeout_ms: int,
+    make: Callable[[World], N],
+    ready: Callable[[N], str],
 ) -> _NodeOfProcess[N]:
-    """Make the world, connect to the metadata, make the node in it and start it. Return when it serves.
+    """Make the world, connect to the metadata, make the node in it and start it.
 
-    ``ready`` returns the line to print then. Raises what ``connect`` and the node's ``start`` raise.
+    Return when it serves.
+
+    ``ready`` returns the line to print then. Raises what ``connect`` and the node's ``start``
+    raise.
     """
     parts = production(outside=process.outside)
-    metadata = await open_store(metadata_url, parts, process.outside, session_timeout_ms=session_timeout_ms)
+    metadata = await open_store(
+        metadata_url, parts, process.outside, session_timeout_ms=session_timeout_ms
+    )
     node = make(parts.world(metadata))
     try:
         await node.start()
     except BaseException:
-        # Listeners must not outlive the loop: gRPC would complain of each at the end of the process.
+        # Listeners must not outlive the loop: gRPC would complain of each at the end of the
+        # process.
         await parts.connections.close()
         raise
     return _NodeOfProcess(node, ready(node), parts, metadata)

@@ -1,11 +1,12 @@
 """The one compare-and-set loop: every read and write of the metadata store goes through here.
 
-No code outside this package calls the store itself or handles its ``OutcomeUnknown`` and ``SessionLost``. They
-are raised as ``MetadataUnavailable``, which every caller of the metadata handles.
+No code outside this package calls the store itself or handles its ``OutcomeUnknown`` and
+``SessionLost``. They are raised as ``MetadataUnavailable``, which every caller of the metadata
+handles.
 
-A lost answer is resolved by reading back: the record's token tells this process's write from another's,
-because neither "it failed" nor "it was written" may be assumed. A conflict is never overwritten: ``update``
-decides again from the stored record, and ``compare_and_set`` raises.
+A lost answer is resolved by reading back: the record's token tells this process's write from
+another's, because neither "it failed" nor "it was written" may be assumed. A conflict is never
+overwritten: ``update`` decides again from the stored record, and ``compare_and_set`` raises.
 """
 
 from __future__ import annotations
@@ -18,7 +19,17 @@ import msgspec
 
 from pulsarish.metadata.paths import OF_SESSIONS, parents
 from pulsarish.model.errors import MetadataUnavailable
-from pulsarish.runtime.seams import Clock, Conflict, ConflictReason, MetadataStore, Op, OutcomeUnknown, SessionLost, SessionState, Versioned
+from pulsarish.runtime.seams import (
+    Clock,
+    Conflict,
+    ConflictReason,
+    MetadataStore,
+    Op,
+    OutcomeUnknown,
+    SessionLost,
+    SessionState,
+    Versioned,
+)
 from pulsarish.wire.json_record import decode_record, encode_record
 
 __all__ = ["ATTEMPTS_MAX", "Guard", "Records", "new_token"]
@@ -50,7 +61,8 @@ class Guard(Protocol):
         ...
 
     async def check(self) -> None:
-        """Raise ``MetadataUnavailable`` when the tree may not be trusted, or when that could not be found out.
+        """Raise ``MetadataUnavailable`` when the tree may not be trusted, or when that could not be
+        found out.
 
         Requests that are sent in the same turn of the loop go over the connection that was checked.
         """
@@ -63,68 +75,103 @@ class Records:
     ``guard`` is asked before each read and commit of nodes that outlive a session.
     """
 
-    def __init__(self, store: MetadataStore, clock: Clock, rng: random.Random, *, guard: Guard | None = None) -> None:
+    def __init__(
+        self, store: MetadataStore, clock: Clock, rng: random.Random, *, guard: Guard | None = None
+    ) -> None:
         self._guard = guard
         self._store = store
         self._clock = clock
         self._random = rng
 
     async def get(self, path: str, kind: type[T]) -> tuple[T, int] | None:
-        """Return the record and its version, or ``None``. Raises ``MetadataUnavailable``, ``CorruptData``."""
+        """Return the record and its version, or ``None``.
+
+        Raises ``MetadataUnavailable``, ``CorruptData``.
+        """
         return (await self.get_many([path], kind))[0]
 
     async def get_many(self, paths: Sequence[str], kind: type[T]) -> list[tuple[T, int] | None]:
-        return [_decoded(node, kind, path) for path, node in zip(paths, await self.nodes(paths), strict=True)]
+        return [
+            _decoded(node, kind, path)
+            for path, node in zip(paths, await self.nodes(paths), strict=True)
+        ]
 
-    async def get_pair(self, path: str, kind: type[T], other_path: str, other_kind: type[U]) -> tuple[Found[T], Found[U]]:
+    async def get_pair(
+        self, path: str, kind: type[T], other_path: str, other_kind: type[U]
+    ) -> tuple[Found[T], Found[U]]:
         """Return two records of different kinds, requested together: one wait instead of two."""
         node, other = await self.nodes([path, other_path])
         return _decoded(node, kind, path), _decoded(other, other_kind, other_path)
 
-    async def nodes(self, paths: Sequence[str], *, watch: Callable[[str], None] | None = None) -> list[Versioned | None]:
-        """Return the nodes as they are stored; ``watch`` as in ``MetadataStore.get_many``. Raises ``MetadataUnavailable``."""
+    async def nodes(
+        self, paths: Sequence[str], *, watch: Callable[[str], None] | None = None
+    ) -> list[Versioned | None]:
+        """Return the nodes as they are stored; ``watch`` as in ``MetadataStore.get_many``.
+
+        Raises ``MetadataUnavailable``.
+        """
         if not paths:
             return []
         await self._check_read(paths[0])
         try:
             return await self._store.get_many(paths, watch=watch)
         except (OutcomeUnknown, SessionLost) as error:
-            raise MetadataUnavailable(f"the metadata store did not answer a read of {paths[0]}: {error}") from error
+            raise MetadataUnavailable(
+                f"the metadata store did not answer a read of {paths[0]}: {error}"
+            ) from error
 
     async def children(self, path: str) -> list[str]:
-        """Return the sorted names of the children; empty when there is no such node. Raises ``MetadataUnavailable``."""
+        """Return the sorted names of the children; empty when there is no such node.
+
+        Raises ``MetadataUnavailable``.
+        """
         try:
             return await self.watch_children(path)
         except Conflict:
             return []
 
-    async def watch_children(self, path: str, watch: Callable[[str], None] | None = None) -> list[str]:
+    async def watch_children(
+        self, path: str, watch: Callable[[str], None] | None = None
+    ) -> list[str]:
         """Return the sorted names of the children. ``watch`` is called when they may have changed.
 
-        Raises ``Conflict`` when there is no such node, and then nothing is watched, and ``MetadataUnavailable``.
+        Raises ``Conflict`` when there is no such node, and then nothing is watched, and
+        ``MetadataUnavailable``.
         """
         await self._check_read(path)
         try:
             return await self._store.children(path, watch=watch)
         except (OutcomeUnknown, SessionLost) as error:
-            raise MetadataUnavailable(f"the metadata store did not answer a listing of {path}: {error}") from error
+            raise MetadataUnavailable(
+                f"the metadata store did not answer a listing of {path}: {error}"
+            ) from error
 
     async def sync(self, path: str) -> None:
-        """Make reads after this see everything that any client committed before it. Raises ``MetadataUnavailable``."""
+        """Make reads after this see everything that any client committed before it.
+
+        Raises ``MetadataUnavailable``.
+        """
         try:
             await self._store.sync(path)
         except (OutcomeUnknown, SessionLost) as error:
-            raise MetadataUnavailable(f"the metadata store did not answer a sync of {path}: {error}") from error
+            raise MetadataUnavailable(
+                f"the metadata store did not answer a sync of {path}: {error}"
+            ) from error
 
     async def commit(self, ops: Sequence[Op]) -> None:
-        """Commit once. Raises ``Conflict`` with nothing written, and ``MetadataUnavailable`` when the outcome is unknown.
+        """Commit once.
+
+        Raises ``Conflict`` with nothing written, and ``MetadataUnavailable`` when the outcome is
+        unknown.
 
         This does not retry, since only the caller knows how to find out what happened.
         """
         try:
             await self._commit(ops)
         except (OutcomeUnknown, SessionLost) as error:
-            raise MetadataUnavailable(f"the metadata store did not answer whether {ops[0].path} was written: {error}") from error
+            raise MetadataUnavailable(
+                f"the metadata store did not answer whether {ops[0].path} was written: {error}"
+            ) from error
 
     @property
     def state(self) -> SessionState:
@@ -153,15 +200,16 @@ class Records:
         return new_token(self._random)
 
     async def _commit(self, ops: Sequence[Op]) -> list[str | int]:
-        # Asked before every attempt: between two attempts the tree may have changed to another one. Nodes that end with their
-        # session may be written.
+        # Asked before every attempt: between two attempts the tree may have changed to another one.
+        # Nodes that end with their session may be written.
         if not any(op.kind == "create_ephemeral" for op in ops):
             await self._check()
         return await self._store.commit(ops)
 
     async def _check_read(self, path: str) -> None:
-        # From an older tree a caller would read nodes that were deleted since, or miss nodes that were made since, and act on it
-        # for good: a seek is done, a deletion counts as done. Registrations are right in an older tree once nodes have registered there.
+        # From an older tree a caller would read nodes that were deleted since, or miss nodes that
+        # were made since, and act on it for good: a seek is done, a deletion counts as done.
+        # Registrations are right in an older tree once nodes have registered there.
         if self._guard is not None and not path.startswith(OF_SESSIONS):
             await self._guard.check()
 
@@ -172,18 +220,28 @@ class Records:
             except MetadataUnavailable as error:
                 if self._guard.is_older:
                     raise
-                # The connection broke before anything was sent. Callers retry as if it had broken after that.
+                # The connection broke before anything was sent. Callers retry as if it had broken
+                # after that.
                 raise OutcomeUnknown(str(error)) from error
 
     async def compare_and_set(
-        self, path: str, record: msgspec.Struct, version: int | None, *, with_ops: Sequence[Op] = (), parents: bool = True, token: str = ""
+        self,
+        path: str,
+        record: msgspec.Struct,
+        version: int | None,
+        *,
+        with_ops: Sequence[Op] = (),
+        parents: bool = True,
+        token: str = "",
     ) -> int:
-        """Create (``version`` None) or replace the record, together with ``with_ops``. Return the new version.
+        """Create (``version`` None) or replace the record, together with ``with_ops``.
 
-        The record needs a ``token`` field; it is stamped here, with ``token`` or a new one. Missing parents of a new
-        node are made unless ``parents`` is off. Raises ``Conflict`` when the node is not at ``version`` (or exists), with
-        nothing written, and ``MetadataUnavailable`` when that could not be decided: then the caller must treat the
-        write as unknown.
+        Return the new version.
+
+        The record needs a ``token`` field; it is stamped here, with ``token`` or a new one. Missing
+        parents of a new node are made unless ``parents`` is off. Raises ``Conflict`` when the node
+        is not at ``version`` (or exists), with nothing written, and ``MetadataUnavailable`` when
+        that could not be decided: then the caller must treat the write as unknown.
         """
         token = token or self.token()
         data = encode_record(msgspec.structs.replace(record, token=token))
@@ -201,12 +259,18 @@ class Records:
                 result = (await self._commit([op, *with_ops]))[0]
                 return result if isinstance(result, int) else 0
             except Conflict as conflict:
-                if parents and version is None and conflict.index == 0 and conflict.reason is ConflictReason.NO_NODE:
+                if (
+                    parents
+                    and version is None
+                    and conflict.index == 0
+                    and conflict.reason is ConflictReason.NO_NODE
+                ):
                     await self.make_parents(path)
                     continue
                 if not unsure:
                     raise
-                # An earlier attempt may have been the one that conflicts with this: read once more before raising.
+                # An earlier attempt may have been the one that conflicts with this: read once more
+                # before raising.
                 found = await self._read_surely(path)
                 if found is not None and token.encode() in found.data:
                     return found.version
@@ -215,7 +279,9 @@ class Records:
                 unsure = True
                 await self._clock.sleep(wait)
                 wait = min(wait * 2, _WAIT_MAX_SECONDS)
-        raise MetadataUnavailable(f"the metadata store did not answer whether {path} was written; its outcome is unknown")
+        raise MetadataUnavailable(
+            f"the metadata store did not answer whether {path} was written; its outcome is unknown"
+        )
 
     async def _read_surely(self, path: str) -> Versioned | None:
         wait = _WAIT_SECONDS
@@ -232,12 +298,17 @@ class Records:
         raise MetadataUnavailable(f"the metadata store did not answer a read of {path}")
 
     async def update(
-        self, path: str, kind: type[T], change: Callable[[T | None], T | None], *, with_ops: Sequence[Op] = ()
+        self,
+        path: str,
+        kind: type[T],
+        change: Callable[[T | None], T | None],
+        *,
+        with_ops: Sequence[Op] = (),
     ) -> tuple[T, int] | None:
         """Read, decide and write together with ``with_ops``. On a conflict start again.
 
-        ``change`` gets the record or ``None`` and returns the new one, or ``None`` to change nothing. It may raise to
-        refuse. Return what is stored now and its version.
+        ``change`` gets the record or ``None`` and returns the new one, or ``None`` to change
+        nothing. It may raise to refuse. Return what is stored now and its version.
 
         Raises ``MetadataUnavailable``, and ``Conflict`` when ``with_ops`` are refused.
         """
@@ -248,7 +319,9 @@ class Records:
             if wanted is None:
                 return None if current is None or found is None else (current, found.version)
             try:
-                version = await self.compare_and_set(path, wanted, None if found is None else found.version, with_ops=with_ops)
+                version = await self.compare_and_set(
+                    path, wanted, None if found is None else found.version, with_ops=with_ops
+                )
             except Conflict as conflict:
                 if conflict.index > 0:
                     raise
@@ -278,14 +351,21 @@ class Records:
         raise MetadataUnavailable(f"the metadata store did not answer whether {path} was made")
 
     async def delete(
-        self, path: str, version: int = -1, *, before: Sequence[Op] = (), with_ops: Sequence[Op] = (), once: bool = False
+        self,
+        path: str,
+        version: int = -1,
+        *,
+        before: Sequence[Op] = (),
+        with_ops: Sequence[Op] = (),
+        once: bool = False,
     ) -> bool:
         """Delete a node, in one commit with ``before`` (what lies below it) and ``with_ops``.
 
         A node that another process creates again at this path in the meantime is left alone.
 
         Args:
-            once: nothing is ever created again at this path, or ``with_ops`` refuse it then; that saves a read.
+            once: nothing is ever created again at this path, or ``with_ops`` refuse it then; that
+                saves a read.
 
         Returns:
             ``False`` when there was no node.

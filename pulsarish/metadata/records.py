@@ -1,7 +1,9 @@
-"""The records in the metadata tree, one class for each kind of node. The ledger's own record is in ``model/ledger_metadata.py``.
+"""The records in the metadata tree, one class for each kind of node.
 
-Each record that is changed by compare-and-set carries a ``token``, drawn again for each write. With it a
-writer whose answer was lost recognises its own write when it reads back.
+The ledger's own record is in ``model/ledger_metadata.py``.
+
+Each record that is changed by compare-and-set carries a ``token``, drawn again for each write. With
+it a writer whose answer was lost recognises its own write when it reads back.
 """
 
 from __future__ import annotations
@@ -84,7 +86,9 @@ class BookieRegistration(msgspec.Struct, frozen=True):
 
 
 class ListenerAddresses(msgspec.Struct, frozen=True):
-    """The addresses that clients of one listener of a broker use; empty where it does not serve the protocol."""
+    """The addresses that clients of one listener of a broker use; empty where it does not serve the
+    protocol.
+    """
 
     address: str  # gRPC
     http_address: str = ""
@@ -92,7 +96,10 @@ class ListenerAddresses(msgspec.Struct, frozen=True):
 
 
 class BrokerRegistration(msgspec.Struct, frozen=True):
-    """Ephemeral: this broker is alive. ``instance_id`` is new with each session, so that an old one never looks alive again."""
+    """Ephemeral: this broker is alive.
+
+    ``instance_id`` is new with each session, so that an old one never looks alive again.
+    """
 
     broker_id: str
     instance_id: str
@@ -102,13 +109,18 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
     started_ms: int = 0
     listeners: dict[str, ListenerAddresses] = {}  # by name, the internal one among them
     admin_key: str = ""
-    """Random. Another broker shows it with a request that only this broker can run. It is in the metadata only, so no client
-    has it.
+    """Random.
+
+    Another broker shows it with a request that only this broker can run. It is in the metadata
+    only, so no client has it.
     """
 
 
 class BundleOwner(msgspec.Struct, frozen=True):
-    """The broker that should serve a bundle; valid while that instance's registration exists. The node's version is the epoch."""
+    """The broker that should serve a bundle; valid while that instance's registration exists.
+
+    The node's version is the epoch.
+    """
 
     broker_id: str  # "" once released
     instance_id: str
@@ -122,11 +134,13 @@ class TenantRecord(msgspec.Struct, frozen=True):
 
 
 class NamespacePolicies(msgspec.Struct, frozen=True):
-    """A namespace. ``policies`` has those that are set, by the names of ``model/policies.py``, in their JSON form.
+    """A namespace.
 
-    A change of a topic's own policies is counted here in the same commit, with the topic's name at the end of
-    ``topic_changes``, which keeps the last few. So a broker that has loaded topics of the namespace watches only
-    this node.
+    ``policies`` has those that are set, by the names of ``model/policies.py``, in their JSON form.
+
+    A change of a topic's own policies is counted here in the same commit, with the topic's name at
+    the end of ``topic_changes``, which keeps the last few. So a broker that has loaded topics of
+    the namespace watches only this node.
     """
 
     bundles: int = 4
@@ -139,7 +153,10 @@ class NamespacePolicies(msgspec.Struct, frozen=True):
 
 
 class TopicLedger(msgspec.Struct, frozen=True):
-    """One ledger of a topic's chain. ``entries`` and ``size_bytes`` are 0 until it is closed; ``closed_ms`` is 0 while it is open."""
+    """One ledger of a topic's chain.
+
+    ``entries`` and ``size_bytes`` are 0 until it is closed; ``closed_ms`` is 0 while it is open.
+    """
 
     ledger_id: int
     entries: int = 0
@@ -148,7 +165,9 @@ class TopicLedger(msgspec.Struct, frozen=True):
 
 
 class LostRange(msgspec.Struct, frozen=True):
-    """Entries of a closed ledger that are lost, both ends included: an operator's command moved past them (rule 20)."""
+    """Entries of a closed ledger that are lost, both ends included: an operator's command moved
+    past them (rule 20).
+    """
 
     ledger_id: int
     first_entry: int
@@ -158,7 +177,9 @@ class LostRange(msgspec.Struct, frozen=True):
 
 
 class CompactedView(msgspec.Struct, frozen=True):
-    """The newest message of each key, up to and including the horizon, in a closed ledger of its own; -1 when none is left."""
+    """The newest message of each key, up to and including the horizon, in a closed ledger of its
+    own; -1 when none is left.
+    """
 
     horizon_ledger: int
     horizon_entry: int
@@ -169,20 +190,28 @@ class CompactedView(msgspec.Struct, frozen=True):
 
 
 class TopicRecord(msgspec.Struct, frozen=True):
-    """A topic: its chain of ledgers in order. Every change is a compare-and-set by the owner (rule 14)."""
+    """A topic: its chain of ledgers in order.
+
+    Every change is a compare-and-set by the owner (rule 14).
+    """
 
     ledgers: tuple[TopicLedger, ...] = ()
-    deleting: tuple[int, ...] = ()  # ledgers out of the chain, or not in use yet, whose deletion is intended but not yet finished
+    # ledgers out of the chain, or not in use yet, whose deletion is intended but not yet finished
+    deleting: tuple[int, ...] = ()
     compacted: CompactedView | None = None
     deleted: bool = False  # the topic itself is being deleted
     terminated: bool = False
     lost: tuple[LostRange, ...] = ()  # in the order of the log, not adjacent to each other
-    inactive_since_ms: int = 0  # since when the topic is unused, where unused topics are deleted; 0: not known to be unused
-    producer_epoch: int = -1  # grows with each exclusive producer, so that an earlier one that comes back is fenced; -1: there was none
-    highest_ledger: int = (
-        -1
-    )  # the greatest id that was ever in the chain: a later ledger must be greater, or cursors would skip its positions
-    trimmed_ledger: int = -1  # the last entry that trimming has removed: an entry after it that is not there never existed
+    # since when the topic is unused, where unused topics are deleted; 0: not known to be unused
+    inactive_since_ms: int = 0
+    # grows with each exclusive producer, so that an earlier one that comes back is fenced; -1:
+    # there was none
+    producer_epoch: int = -1
+    # the greatest id that was ever in the chain: a later ledger must be greater, or cursors would
+    # skip its positions
+    highest_ledger: int = -1
+    # the last entry that trimming has removed: an entry after it that is not there never existed
+    trimmed_ledger: int = -1
     trimmed_entry: int = NO_ENTRY
     properties: dict[str, str] = {}
     created_ms: int = 0
@@ -190,11 +219,12 @@ class TopicRecord(msgspec.Struct, frozen=True):
 
 
 class CursorRecord(msgspec.Struct, frozen=True):
-    """A subscription's position: whole here while it is small, else the last snapshot before ``cursor_ledger``.
+    """A subscription's position: whole here while it is small, else the last snapshot before
+    ``cursor_ledger``.
 
-    ``ranges`` are the acknowledged entries above the mark-delete position: ledger, first, last (inclusive),
-    flattened. ``batches`` are the partly acknowledged batches: ledger, entry, then the unacknowledged indexes as a
-    hexadecimal bit set.
+    ``ranges`` are the acknowledged entries above the mark-delete position: ledger, first, last
+    (inclusive), flattened. ``batches`` are the partly acknowledged batches: ledger, entry, then the
+    unacknowledged indexes as a hexadecimal bit set.
     """
 
     mark_ledger: int
@@ -202,31 +232,41 @@ class CursorRecord(msgspec.Struct, frozen=True):
     ranges: tuple[int, ...] = ()
     batches: tuple[tuple[int, int, str], ...] = ()
     cursor_ledger: int = -1
-    deleting: tuple[int, ...] = ()  # cursor ledgers out of use whose deletion is intended but not yet known to be finished
+    # cursor ledgers out of use whose deletion is intended but not yet known to be finished
+    deleting: tuple[int, ...] = ()
     deleted: bool = False  # the subscription itself is being deleted
     properties: dict[str, int] = {}
     subscription_properties: dict[str, str] = {}  # properties that users set
-    last_active_ms: int = 0  # when it last had consumers, where unused subscriptions expire; 0: not known
+    # when it last had consumers, where unused subscriptions expire; 0: not known
+    last_active_ms: int = 0
     created_ms: int = 0
     token: str = ""
 
 
 class TopicPolicies(msgspec.Struct, frozen=True):
-    """The policies of one topic, of all partitions of a partitioned one, as ``NamespacePolicies.policies``."""
+    """The policies of one topic, of all partitions of a partitioned one, as
+    ``NamespacePolicies.policies``.
+    """
 
     policies: dict[str, Any] = {}
     token: str = ""
 
 
 class SchemasRecord(msgspec.Struct, frozen=True):
-    """The schemas of a topic, or of all partitions of a partitioned one. ``versions_count`` is the number of the next version."""
+    """The schemas of a topic, or of all partitions of a partitioned one.
+
+    ``versions_count`` is the number of the next version.
+    """
 
     versions_count: int = 0
     token: str = ""
 
 
 class SchemaRecord(msgspec.Struct, frozen=True):
-    """One version, never changed. ``data`` is Base64 here. ``type`` is Apache Pulsar's number, 0 where all before it was deleted."""
+    """One version, never changed.
+
+    ``data`` is Base64 here. ``type`` is Apache Pulsar's number, 0 where all before it was deleted.
+    """
 
     type: int
     name: str = ""
@@ -243,26 +283,34 @@ class PartitionedTopic(msgspec.Struct, frozen=True):
 
 
 class RestoredTree(msgspec.Struct, frozen=True):
-    """The mark of a tree that came out of a backup, or came back older, and may be older than what bookies hold.
+    """The mark of a tree that came out of a backup, or came back older, and may be older than what
+    bookies hold.
 
     While the node exists, bookies delete nothing (rule 12).
     """
 
     backup_sha256: str  # empty: there was no restore
     backup_ms: int  # when the backup began
-    restored_ms: int = 0  # 0 while the restore runs, and then no node starts on this tree; or when it was found to be older
-    older: bool = False  # it came back older than nodes had seen it, and no operator has accepted it: no ledger is made, changed or deleted
+    # 0 while the restore runs, and then no node starts on this tree; or when it was found to be
+    # older
+    restored_ms: int = 0
+    # it came back older than nodes had seen it, and no operator has accepted it: no ledger is made,
+    # changed or deleted
+    older: bool = False
     found_by: str = ""  # the node that saw that first, and what it found
     found: TreeState = NOTHING_SEEN
-    seen: TreeState = NOTHING_SEEN  # the newest tree that nodes have seen and that this one is older than
+    # the newest tree that nodes have seen and that this one is older than
+    seen: TreeState = NOTHING_SEEN
     token: str = ""
 
 
 class AgeRecord(msgspec.Struct, frozen=True):
-    """The age of the tree. ``count`` grows while the tree changes; the node that notices first writes it.
+    """The age of the tree.
 
-    An operator who accepts or confirms a tree begins the next epoch: what nodes have seen before is not compared
-    with it.
+    ``count`` grows while the tree changes; the node that notices first writes it.
+
+    An operator who accepts or confirms a tree begins the next epoch: what nodes have seen before is
+    not compared with it.
     """
 
     epoch: int = 0
@@ -273,8 +321,9 @@ class AgeRecord(msgspec.Struct, frozen=True):
 class UnderReplicated(msgspec.Struct, frozen=True):
     """Copies that a ledger's policy promises and that are missing.
 
-    A node publishes them as soon as it knows, and the replication worker that repaired them deletes them. It deletes
-    them only at the version that it read before the repair, so that copies published in the meantime stay.
+    A node publishes them as soon as it knows, and the replication worker that repaired them deletes
+    them. It deletes them only at the version that it read before the repair, so that copies
+    published in the meantime stay.
     """
 
     ledger_id: int
@@ -286,7 +335,9 @@ class UnderReplicated(msgspec.Struct, frozen=True):
 
 
 class GivenUpBookie(msgspec.Struct, frozen=True):
-    """A bookie that an operator gave up: it counts as lost at once, and its cookie goes when no ledger names it any more."""
+    """A bookie that an operator gave up: it counts as lost at once, and its cookie goes when no
+    ledger names it any more.
+    """
 
     bookie_id: str
     instance_id: str

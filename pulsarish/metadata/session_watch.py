@@ -34,7 +34,11 @@ class SessionWatch:
         """Register the metrics of the session, and of contained errors of this process."""
         export_contained(metrics, self._world.tasks)
         metrics.read_each(
-            "pulsarish_metadata_session_state", "gauge", "1 for the present state of the metadata session.", "state", self._states
+            "pulsarish_metadata_session_state",
+            "gauge",
+            "1 for the present state of the metadata session.",
+            "state",
+            self._states,
         )
         metrics.read_each(
             "pulsarish_metadata_session_changes_total",

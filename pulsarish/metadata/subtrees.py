@@ -11,7 +11,8 @@ __all__ = ["nodes_below"]
 
 
 async def nodes_below(records: Records, topic_path: str, kinds: Sequence[str]) -> list[str]:
-    """Return the nodes of the ``kinds`` that a listing found, each after what lies below it; not those of cursors.
+    """Return the nodes of the ``kinds`` that a listing found, each after what lies below it; not
+    those of cursors.
 
     Schemas are listed only where there are some. Raises ``MetadataUnavailable``.
     """

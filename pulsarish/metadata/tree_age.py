@@ -1,16 +1,18 @@
-"""The age of the metadata tree: what a node has seen of it, and what happens when the tree comes back older.
+"""The age of the metadata tree: what a node has seen of it, and what happens when the tree comes
+back older.
 
-Every answer of the metadata service carries the transaction id that it is up to date with, and ``/age`` has a
-count that nodes raise while the tree changes. A node remembers the greatest of both that it has seen, longer
-than its sessions last. A bookie keeps them in a file, so it remembers them after a restart, too. A tree that
-has not come as far has lost transactions: ledgers are missing in it, closed ledgers are open, and ensembles are
-outdated. The first node that sees this marks the tree with ``/restored``, as a restore from a backup does, and
-``older``. While that mark exists no node makes, changes, closes or deletes a ledger, bookies delete nothing
-(rule 12), and brokers and auto-recovery do not use what they read there. The operator puts the newer tree back,
-which does not have the mark, or accepts the older one.
+Every answer of the metadata service carries the transaction id that it is up to date with, and
+``/age`` has a count that nodes raise while the tree changes. A node remembers the greatest of both
+that it has seen, longer than its sessions last. A bookie keeps them in a file, so it remembers them
+after a restart, too. A tree that has not come as far has lost transactions: ledgers are missing in
+it, closed ledgers are open, and ensembles are outdated. The first node that sees this marks the
+tree with ``/restored``, as a restore from a backup does, and ``older``. While that mark exists no
+node makes, changes, closes or deletes a ledger, bookies delete nothing (rule 12), and brokers and
+auto-recovery do not use what they read there. The operator puts the newer tree back, which does not
+have the mark, or accepts the older one.
 
-Both numbers can be compared only within one history of the tree. When an operator accepts or confirms a tree,
-its epoch rises above all that nodes have seen, and they count from there on.
+Both numbers can be compared only within one history of the tree. When an operator accepts or
+confirms a tree, its epoch rises above all that nodes have seen, and they count from there on.
 """
 
 from __future__ import annotations
@@ -67,7 +69,8 @@ class TreeAge:
         self._age_version: int | None = None  # of ``paths.AGE`` at the last look
         self._counted = NOTHING_SEEN  # when the count was last seen to change
         self._connections = 0  # changes of the session's state
-        self._changes = 0  # changes of the connection, of the mark, and of what other nodes have seen
+        # changes of the connection, of the mark, and of what other nodes have seen
+        self._changes = 0
         self._looked_at = -1  # how many of them the last look has covered
         self._looks = 0  # looks that have ended
         self._checking = asyncio.Lock()
@@ -85,7 +88,8 @@ class TreeAge:
         metrics.read(
             "pulsarish_metadata_older",
             "gauge",
-            "1 while the metadata are older than nodes have seen them and nothing is written to them.",
+            "1 while the metadata are older than nodes have seen them and nothing is written to "
+            "them.",
             lambda: int(self.is_older),
         )
 
@@ -97,9 +101,11 @@ class TreeAge:
             self._changed()
 
     async def check(self) -> None:
-        """Raise ``MetadataUnavailable`` while the tree is older than some node has seen: nothing may be decided from it.
+        """Raise ``MetadataUnavailable`` while the tree is older than some node has seen: nothing
+        may be decided from it.
 
-        When it returns, the tree was checked over the present connection. Concurrent callers share one look.
+        When it returns, the tree was checked over the present connection. Concurrent callers share
+        one look.
         """
         looks = self._looks
         if self._looked_at != self._changes or self.is_older:
@@ -113,16 +119,22 @@ class TreeAge:
             raise MetadataUnavailable(why_older(self.mark))
 
     async def known_mark(self) -> RestoredTree | None:
-        """Return the tree's mark, and look only if it may have changed since the last look. Raises ``MetadataUnavailable``.
+        """Return the tree's mark, and look only if it may have changed since the last look.
 
-        The event that a mark was set may be late: decide nothing that cannot be undone before ``paths.RESTORED`` is read after a sync.
+        Raises ``MetadataUnavailable``.
+
+        The event that a mark was set may be late: decide nothing that cannot be undone before
+        ``paths.RESTORED`` is read after a sync.
         """
         if self._looked_at != self._changes or self.mark is not None:
             return await self.look()
         return None
 
     async def look(self) -> RestoredTree | None:
-        """Compare the tree with what was seen, mark it when it is older, and return its mark. Raises ``MetadataUnavailable``."""
+        """Compare the tree with what was seen, mark it when it is older, and return its mark.
+
+        Raises ``MetadataUnavailable``.
+        """
         records, connection, changes = self._records, self._connections, self._changes
         before = self.seen  # what is seen from here on may be newer than what this look reads
         # A server that lags behind its leader does not have an older tree.
@@ -133,18 +145,27 @@ class TreeAge:
         found_age = await records.get(paths.AGE, AgeRecord)
         self._age_version = None if found_age is None else found_age[1]
         if connection != self._connections:
-            raise MetadataUnavailable("the connection to the metadata store changed while the tree's age was asked for")
+            raise MetadataUnavailable(
+                "the connection to the metadata store changed while the tree's age was asked for"
+            )
         age = AgeRecord() if found_age is None else found_age[0]
-        mark = None if mark_node is None else decode_record(mark_node.data, RestoredTree, paths.RESTORED)
+        mark = (
+            None
+            if mark_node is None
+            else decode_record(mark_node.data, RestoredTree, paths.RESTORED)
+        )
         found = TreeState(age.epoch, age.count, zxid)
         is_remembered = _is_remembered(mark, found)
-        if found.is_older_than(before) and (mark is None or is_remembered or mark.seen.is_older_than(before)):
+        if found.is_older_than(before) and (
+            mark is None or is_remembered or mark.seen.is_older_than(before)
+        ):
             mark = await self._set_mark(found, mark, mark_node, older=is_remembered)
         elif is_remembered:
             self.seen = self.seen.merged(found)
         elif mark is not None and mark.older and self.seen == before:
-            # Everything that this node has seen, it may have seen in this older tree: it may have raised the count here before another
-            # node marked the tree. The newer tree does not have that count, and would look older by it.
+            # Everything that this node has seen, it may have seen in this older tree: it may have
+            # raised the count here before another node marked the tree. The newer tree does not
+            # have that count, and would look older by it.
             self.seen = mark.seen
         if found[:2] != self._counted[:2]:
             self._counted = found._replace(zxid=records.zxid)  # the count was read after the sync
@@ -153,15 +174,21 @@ class TreeAge:
         return mark
 
     async def watch(self, interval_seconds: float) -> None:
-        """Look at each change of the connection, look every ``interval_seconds`` if the tree has changed, and keep what was seen.
+        """Look at each change of the connection, look every ``interval_seconds`` if the tree has
+        changed, and keep what was seen.
 
-        A tree that does not change is not read: each answer of the store carries the transaction id, the answers to heartbeats, too.
+        A tree that does not change is not read: each answer of the store carries the transaction
+        id, the answers to heartbeats, too.
         """
         settled = -1  # the transaction id up to which changes were counted
         while not self._stopping:
             self._wake.clear()
             try:
-                if self._looked_at != self._changes or self.mark is not None or self._records.zxid > settled:
+                if (
+                    self._looked_at != self._changes
+                    or self.mark is not None
+                    or self._records.zxid > settled
+                ):
                     before = self._counted
                     mark = await self.look()
                     if mark is not None and mark.older:
@@ -179,7 +206,10 @@ class TreeAge:
                     await self._keep(seen)
                     self._kept = seen
                 except OSError as error:
-                    _log.error("the age of the metadata could not be stored; the next look tries again", reason=error)
+                    _log.error(
+                        "the age of the metadata could not be stored; the next look tries again",
+                        reason=error,
+                    )
             try:
                 async with self._clock.timeout(interval_seconds):
                     await self._wake.wait()
@@ -206,60 +236,87 @@ class TreeAge:
         self._wake.set()
 
     async def _count(self, before: TreeState) -> None:
-        """Raise the count because the tree has changed, unless another node has raised it since the last look.
+        """Raise the count because the tree has changed, unless another node has raised it since the
+        last look.
 
-        With the count, nodes recognise a tree that lost that change even when its transaction ids have grown since:
-        each election of an ensemble raises them.
+        With the count, nodes recognise a tree that lost that change even when its transaction ids
+        have grown since: each election of an ensemble raises them.
         """
         found, connection = self._found, self._connections
         if found[:2] != before[:2] or found.zxid <= self._counted.zxid:
             return
         data = encode_record(AgeRecord(found.epoch, found.counted + 1))
-        op = Op("create", paths.AGE, data) if self._age_version is None else Op("put", paths.AGE, data, self._age_version)
+        op = (
+            Op("create", paths.AGE, data)
+            if self._age_version is None
+            else Op("put", paths.AGE, data, self._age_version)
+        )
         try:
-            # As the mark, written once and over the connection that was looked at: the next connection may be with an older tree.
+            # As the mark, written once and over the connection that was looked at: the next
+            # connection may be with an older tree.
             await self._records.commit([op])
         except Conflict:
             return  # another node has raised it, or has marked the tree
         if connection == self._connections:
-            self._found = self._counted = TreeState(found.epoch, found.counted + 1, self._records.zxid)
+            self._found = self._counted = TreeState(
+                found.epoch, found.counted + 1, self._records.zxid
+            )
             self.seen = self.seen.merged(self._found)
 
-    async def _set_mark(self, found: TreeState, mark: RestoredTree | None, node: Versioned | None, *, older: bool) -> RestoredTree:
+    async def _set_mark(
+        self, found: TreeState, mark: RestoredTree | None, node: Versioned | None, *, older: bool
+    ) -> RestoredTree:
         if mark is None:
             mark = RestoredTree("", 0, self._clock.wall_ms())
         if older:
             mark = msgspec.structs.replace(mark, older=True, found_by=self.holder, found=found)
         mark = msgspec.structs.replace(mark, seen=mark.seen.merged(self.seen))
         data = encode_record(mark)
-        ops = [Op("create", paths.RESTORED, data) if node is None else Op("put", paths.RESTORED, data, node.version)]
+        ops = [
+            Op("create", paths.RESTORED, data)
+            if node is None
+            else Op("put", paths.RESTORED, data, node.version)
+        ]
         if node is None and self._age_version is not None:
             # From here on no node raises the count that it has read before.
-            ops.append(Op("put", paths.AGE, encode_record(AgeRecord(found.epoch, found.counted)), self._age_version))
+            ops.append(
+                Op(
+                    "put",
+                    paths.AGE,
+                    encode_record(AgeRecord(found.epoch, found.counted)),
+                    self._age_version,
+                )
+            )
         try:
-            # Write the mark once, over the connection that was looked at: the next connection may reach a tree that is not older. A
-            # server that was cut off from its ensemble still answers reads, with outdated data.
+            # Write the mark once, over the connection that was looked at: the next connection may
+            # reach a tree that is not older. A server that was cut off from its ensemble still
+            # answers reads, with outdated data.
             await self._records.commit(ops)
         except Conflict as conflict:
-            raise MetadataUnavailable("the mark of an older tree was changed meanwhile; look again") from conflict
+            raise MetadataUnavailable(
+                "the mark of an older tree was changed meanwhile; look again"
+            ) from conflict
         return mark
 
 
 def _is_remembered(mark: RestoredTree | None, found: TreeState) -> bool:
     """Return whether nodes remember how new this tree is, and compare it with that.
 
-    They do for a tree without a mark, and for one that an operator has accepted, because its epoch began then. A
-    tree from a backup has the epoch of another tree until it is confirmed.
+    They do for a tree without a mark, and for one that an operator has accepted, because its epoch
+    began then. A tree from a backup has the epoch of another tree until it is confirmed.
     """
-    return mark is None or (bool(mark.found_by) and not mark.older and found.epoch > mark.seen.epoch)
+    return mark is None or (
+        bool(mark.found_by) and not mark.older and found.epoch > mark.seen.epoch
+    )
 
 
 def why_older(mark: RestoredTree) -> str:
     """Return what is wrong with a marked tree, and what to do."""
     return (
-        f"the metadata came back older than they were: {mark.found_by} found {_shown(mark.found)}, and nodes had seen {_shown(mark.seen)}. "
-        "Nothing is written to them, and no ledger is closed or deleted. Put the newer metadata back and restart the service, or go on "
-        "without what is lost: pulsarish metadata accept"
+        f"the metadata came back older than they were: {mark.found_by} found "
+        f"{_shown(mark.found)}, and nodes had seen {_shown(mark.seen)}. Nothing is written to "
+        "them, and no ledger is closed or deleted. Put the newer metadata back and restart the "
+        "service, or go on without what is lost: pulsarish metadata accept"
     )
 
 
@@ -268,7 +325,10 @@ def _shown(state: TreeState) -> str:
 
 
 async def confirm_tree(records: Records) -> None:
-    """Confirm the tree as right: its age counts from now on, and its mark is deleted. Raises ``MetadataUnavailable``."""
+    """Confirm the tree as right: its age counts from now on, and its mark is deleted.
+
+    Raises ``MetadataUnavailable``.
+    """
     found = await records.get(paths.RESTORED, RestoredTree)
     if found is not None:
         await raise_epoch(records, found[0])

@@ -8,7 +8,10 @@ __all__ = ["NOTHING_SEEN", "TreeState"]
 
 
 class TreeState(NamedTuple):
-    """How far a tree has come. The count and the transaction id are compared within one epoch: both only grow there."""
+    """How far a tree has come.
+
+    The count and the transaction id are compared within one epoch: both only grow there.
+    """
 
     epoch: int
     counted: int

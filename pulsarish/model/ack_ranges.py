@@ -44,7 +44,8 @@ class AckRanges:
         self._successor = successor
         self._firsts: list[Position] = []
         self._lasts: list[Position] = []
-        self._batches: dict[Position, int] = {}  # partly acknowledged batches: the remaining indexes, as bits
+        # partly acknowledged batches: the remaining indexes, as bits
+        self._batches: dict[Position, int] = {}
 
     @property
     def hole_count(self) -> int:
@@ -104,7 +105,11 @@ class AckRanges:
         new = last.entry_id - first.entry_id + 1
         if low < high:
             for index in range(low, high):
-                overlap = min(lasts[index].entry_id, last.entry_id) - max(firsts[index].entry_id, first.entry_id) + 1
+                overlap = (
+                    min(lasts[index].entry_id, last.entry_id)
+                    - max(firsts[index].entry_id, first.entry_id)
+                    + 1
+                )
                 new -= max(0, overlap)
             if new == 0:
                 return 0
@@ -132,7 +137,9 @@ class AckRanges:
         done = 0
         for index in indexes:
             if not 0 <= index < batch_size:
-                raise InvalidArgument(f"batch index {index} is outside 0..{batch_size - 1} of entry {position}")
+                raise InvalidArgument(
+                    f"batch index {index} is outside 0..{batch_size - 1} of entry {position}"
+                )
             done |= 1 << index
         if self.contains(position):
             return False
@@ -162,7 +169,9 @@ class AckRanges:
         self.batch_bits += remaining.bit_length()
 
     def advance(self, position: Position) -> bool:
-        """Acknowledge everything up to ``position``; ``False`` when the mark is already there or beyond."""
+        """Acknowledge everything up to ``position``; ``False`` when the mark is already there or
+        beyond.
+        """
         if position <= self.mark:
             return False
         self.mark = position
@@ -216,19 +225,29 @@ class AckRanges:
             self._drop_batch(done)
 
     def check(self) -> None:
-        """Assert that ranges are sorted, separate, above the mark, and that the counts are right."""
+        """Assert that ranges are sorted, separate, above the mark, and that the counts are
+        right.
+        """
         assert len(self._firsts) == len(self._lasts)
         for first, last in zip(self._firsts, self._lasts, strict=True):
             assert first.ledger_id == last.ledger_id
             assert 0 <= first.entry_id <= last.entry_id
         for before, after in pairwise(zip(self._firsts, self._lasts, strict=True)):
             assert before[1] < after[0]
-            assert Position(before[1].ledger_id, before[1].entry_id + 1) != after[0], "two ranges that touch are one"
+            assert Position(before[1].ledger_id, before[1].entry_id + 1) != after[0], (
+                "two ranges that touch are one"
+            )
         if self._firsts:
             assert self._firsts[0] > self.mark
-            assert self._firsts[0] != self._successor(self.mark), "the mark must have run over the first range"
-        assert self.entry_count == sum(found.last_entry - found.first_entry + 1 for found in self.ranges())
-        assert self.batch_bits == sum(remaining.bit_length() for remaining in self._batches.values())
+            assert self._firsts[0] != self._successor(self.mark), (
+                "the mark must have run over the first range"
+            )
+        assert self.entry_count == sum(
+            found.last_entry - found.first_entry + 1 for found in self.ranges()
+        )
+        assert self.batch_bits == sum(
+            remaining.bit_length() for remaining in self._batches.values()
+        )
         for position, remaining in self._batches.items():
             assert remaining > 0
             assert not self.contains(position), "an acknowledged entry keeps no indexes"

@@ -53,11 +53,16 @@ def mismatch(reader: AvroType, writer: AvroType) -> str:
     """
     try:
         resolution = _Resolution()
-        return _first_error(resolution.resolve(reader, _Renaming(reader).renamed(writer, resolution.count), ""))
+        return _first_error(
+            resolution.resolve(reader, _Renaming(reader).renamed(writer, resolution.count), "")
+        )
     except _UnreadableError as error:
         return str(error)
     except RecursionError:
-        raise InvalidSchema("comparing the schemas goes too deep: types that refer to each other form a chain that is too long") from None
+        raise InvalidSchema(
+            "comparing the schemas goes too deep: types that refer to each other form a chain "
+            "that is too long"
+        ) from None
 
 
 class _UnreadableError(Exception):
@@ -107,7 +112,9 @@ class _Resolution:
         if reader.kind == "union":
             branch = self._branch(reader, writer, where)
             if branch is None:
-                return _Outcome(f"{where or 'the value'}: none of {reader.shown} reads {writer.shown}")
+                return _Outcome(
+                    f"{where or 'the value'}: none of {reader.shown} reads {writer.shown}"
+                )
             return _Outcome(parts=[self.resolve(branch, writer, where)])
         if reader.kind != writer.kind:
             if writer.kind in _PROMOTIONS.get(reader.kind, frozenset()):
@@ -117,16 +124,26 @@ class _Resolution:
             case "record":
                 return self._record(reader, writer, where)
             case "enum" | "fixed" if unqualified(reader.name) != unqualified(writer.name):
-                return _Outcome(f"{where or 'the value'}: {reader.shown} has another name than {writer.shown}")
+                return _Outcome(
+                    f"{where or 'the value'}: {reader.shown} has another name than {writer.shown}"
+                )
             case "fixed" if reader.size != writer.size:
-                return _Outcome(f"{where or 'the value'}: {reader.shown} has {reader.size} bytes, not {writer.size}")
+                return _Outcome(
+                    f"{where or 'the value'}: {reader.shown} has {reader.size} bytes, not "
+                    f"{writer.size}"
+                )
             case "array" | "map":
-                return _Outcome(parts=[self.resolve(reader.parts[0], writer.parts[0], f"{where}[]")])
+                return _Outcome(
+                    parts=[self.resolve(reader.parts[0], writer.parts[0], f"{where}[]")]
+                )
             case _:
                 return _Outcome()
 
     def _record(self, reader: AvroType, writer: AvroType, where: str) -> _Outcome:
-        """Compare two records once. Where the same pair recurs inside itself, the first result is used."""
+        """Compare two records once.
+
+        Where the same pair recurs inside itself, the first result is used.
+        """
         pair = (id(reader), id(writer))
         known = self._records.get(pair)
         if known is not None:
@@ -135,7 +152,11 @@ class _Resolution:
         readable = {each.name: each for each in reader.fields}
         for each in writer.fields:
             if (match := readable.get(each.name)) is not None:
-                made.parts.append(self.resolve(match.type, each.type, f"{where}.{each.name}" if where else each.name))
+                made.parts.append(
+                    self.resolve(
+                        match.type, each.type, f"{where}.{each.name}" if where else each.name
+                    )
+                )
         written = {each.name for each in writer.fields}
         for each in reader.fields:
             if each.name in written:
@@ -155,14 +176,24 @@ class _Resolution:
                 given = value if isinstance(value, dict) else {}
                 for each in kind.fields:
                     if each.name not in given and not each.has_default:
-                        raise _UnreadableError(f"{place}: the default of {kind.shown} lacks the field {each.name}")
-                    self._check_default(each.type, given.get(each.name, each.default), f"{place}.{each.name}")
+                        raise _UnreadableError(
+                            f"{place}: the default of {kind.shown} lacks the field {each.name}"
+                        )
+                    self._check_default(
+                        each.type, given.get(each.name, each.default), f"{place}.{each.name}"
+                    )
             case "union":
                 if not kind.parts:
                     raise _UnreadableError(f"{place}: an empty union has no default")
                 self._check_default(kind.parts[0], value, place)
             case "array":
-                for each in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
+                for each in (
+                    value
+                    if isinstance(value, list)
+                    else value.values()
+                    if isinstance(value, dict)
+                    else ()
+                ):
                     self._check_default(kind.parts[0], each, f"{place}[]")
             case "map":
                 for each in value.values() if isinstance(value, dict) else ():
@@ -171,25 +202,43 @@ class _Resolution:
                     raise _UnreadableError(f"{place}: the default is a list, not a map")
             case _:
                 if not _fits(kind, value):
-                    raise _UnreadableError(f"{place}: the default {value!r} is not one of {kind.shown}")
+                    raise _UnreadableError(
+                        f"{place}: the default {value!r} is not one of {kind.shown}"
+                    )
 
     def _branch(self, reader: AvroType, writer: AvroType, where: str) -> AvroType | None:
-        """Return the branch of a reader's union that accepts a writer's type which is not a union."""
+        """Return the branch of a reader's union that accepts a writer's type which is not a
+        union.
+        """
         alike: AvroType | None = None
         for branch in reader.parts:
             if branch.kind != writer.kind:
                 continue
             if not branch.name or branch.name == writer.name:
                 return branch
-            takes_structure = branch.kind == "record" and not self._fails_at_once(branch, writer, where)
-            if takes_structure and (alike is None or unqualified(branch.name) == unqualified(writer.name)):
+            takes_structure = branch.kind == "record" and not self._fails_at_once(
+                branch, writer, where
+            )
+            if takes_structure and (
+                alike is None or unqualified(branch.name) == unqualified(writer.name)
+            ):
                 alike = branch
         if alike is not None:
             return alike
-        return next((branch for branch in reader.parts if writer.kind in _PROMOTIONS.get(branch.kind, frozenset())), None)
+        return next(
+            (
+                branch
+                for branch in reader.parts
+                if writer.kind in _PROMOTIONS.get(branch.kind, frozenset())
+            ),
+            None,
+        )
 
     def _fails_at_once(self, reader: AvroType, writer: AvroType, where: str) -> bool:
-        """Whether two records differ in themselves or in a field. Ignores differences below a field."""
+        """Whether two records differ in themselves or in a field.
+
+        Ignores differences below a field.
+        """
         outcome = self._record(reader, writer, where)
         return bool(outcome.error) or any(each.error for each in outcome.parts)
 
@@ -218,7 +267,9 @@ class _Likeness:
                 return self._records_alike(one, other)
             case _:
                 pairs = zip(one.parts, other.parts, strict=False)
-                return len(one.parts) == len(other.parts) and all(self.alike(left, right) for left, right in pairs)
+                return len(one.parts) == len(other.parts) and all(
+                    self.alike(left, right) for left, right in pairs
+                )
 
     def _records_alike(self, one: AvroType, other: AvroType) -> bool:
         pair = (id(one), id(other))
@@ -226,7 +277,9 @@ class _Likeness:
             self._records[pair] = True  # where the same pair recurs inside itself
             pairs = zip(one.fields, other.fields, strict=False)
             self._records[pair] = len(one.fields) == len(other.fields) and all(
-                left.name == right.name and (not self._exact or left.default == right.default) and self.alike(left.type, right.type)
+                left.name == right.name
+                and (not self._exact or left.default == right.default)
+                and self.alike(left.type, right.type)
                 for left, right in pairs
             )
         return self._records[pair]
@@ -265,20 +318,27 @@ def _is_valid_default(kind: AvroType, value: Any, depth: int = 0) -> bool:
     match kind.kind:
         case "int" | "long":
             limit = 2 ** (31 if kind.kind == "int" else 63)
-            return isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit
+            return (
+                isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit
+            )
         case "float" | "double":
             return isinstance(value, int | float) and not isinstance(value, bool)
         case "string" | "bytes" | "enum" | "fixed":
             return isinstance(value, str)
         case "array":
-            return isinstance(value, list) and all(_is_valid_default(kind.parts[0], each, depth + 1) for each in value)
+            return isinstance(value, list) and all(
+                _is_valid_default(kind.parts[0], each, depth + 1) for each in value
+            )
         case "map":
-            return isinstance(value, dict) and all(_is_valid_default(kind.parts[0], each, depth + 1) for each in value.values())
+            return isinstance(value, dict) and all(
+                _is_valid_default(kind.parts[0], each, depth + 1) for each in value.values()
+            )
         case "union":
             return bool(kind.parts) and _is_valid_default(kind.parts[0], value, depth + 1)
         case "record":
             return isinstance(value, dict) and all(
-                _is_valid_default(each.type, value.get(each.name, each.default), depth + 1) for each in kind.fields
+                _is_valid_default(each.type, value.get(each.name, each.default), depth + 1)
+                for each in kind.fields
             )
         case _:
             return isinstance(value, bool) if kind.kind == "boolean" else value is None
@@ -307,7 +367,9 @@ class _Renaming:
         Raises ``_UnreadableError`` when two names of the writer become one, or a field has a
         default that is not of its type.
         """
-        if not (self._types or self._fields) or _Likeness(count, exact=True).alike(self._reader, writer):
+        if not (self._types or self._fields) or _Likeness(count, exact=True).alike(
+            self._reader, writer
+        ):
             return writer
         return self._renamed(writer)
 
@@ -315,21 +377,38 @@ class _Renaming:
         found = self._made.get(id(writer))
         if found is not None:
             return found
-        made = self._made[id(writer)] = replace(writer, name=self._types.get(writer.name, writer.name))
+        made = self._made[id(writer)] = replace(
+            writer, name=self._types.get(writer.name, writer.name)
+        )
         made.parts = [self._renamed(each) for each in writer.parts]
         names = self._fields.get(made.name, {})
-        made.fields = [AvroField(names.get(each.name, each.name), self._renamed(each.type), default=each.default) for each in writer.fields]
-        seen = [each.name for each in made.fields] if made.kind == "record" else [each.name or each.kind for each in made.parts]
+        made.fields = [
+            AvroField(
+                names.get(each.name, each.name), self._renamed(each.type), default=each.default
+            )
+            for each in writer.fields
+        ]
+        seen = (
+            [each.name for each in made.fields]
+            if made.kind == "record"
+            else [each.name or each.kind for each in made.parts]
+        )
         if len(set(seen)) < len(seen):
-            raise _UnreadableError(f"{made.shown}: the reader's aliases give two parts of what was written one name")
+            raise _UnreadableError(
+                f"{made.shown}: the reader's aliases give two parts of what was written one name"
+            )
         for each in writer.fields:
             if each.has_default and not _is_valid_default(each.type, each.default):
-                raise _UnreadableError(f"{each.name}: the default {each.default!r} is not one of {each.type.shown}")
+                raise _UnreadableError(
+                    f"{each.name}: the default {each.default!r} is not one of {each.type.shown}"
+                )
         return made
 
 
 def _named_types(start: AvroType) -> Iterator[AvroType]:
-    """Yield every record, enum and fixed type of a definition once, in the order of the definition."""
+    """Yield every record, enum and fixed type of a definition once, in the order of the
+    definition.
+    """
     seen: set[int] = set()
     waiting = [start]
     while waiting:

@@ -69,7 +69,10 @@ __all__ = [
 
 
 class PulsarishError(Exception):
-    """Base of all errors of Pulsarish. ``str(error)`` is a sentence for the user that says what to do."""
+    """Base of all errors of Pulsarish.
+
+    ``str(error)`` is a sentence for the user that says what to do.
+    """
 
     code: ClassVar[int] = 1
     retryable: ClassVar[bool] = False
@@ -85,7 +88,9 @@ class UnknownError(PulsarishError):
 
 
 class InvalidArgument(PulsarishError):
-    """An argument is outside what is allowed; the text names the field, the value and the allowed range."""
+    """An argument is outside what is allowed; the text names the field, the value and the allowed
+    range.
+    """
 
     code = 10
     http_status = 412
@@ -113,7 +118,9 @@ class InvalidConfiguration(InvalidArgument):
 
 
 class ConfigError(InvalidConfiguration):
-    """A process's configuration was rejected at start; the text names key, value, limit and source."""
+    """A process's configuration was rejected at start; the text names key, value, limit and
+    source.
+    """
 
     code = 13
 
@@ -149,7 +156,10 @@ class MessageTooBig(InvalidArgument):
 
 
 class UnsupportedFeature(PulsarishError):
-    """The request needs a feature that this version does not have. It is rejected rather than ignored."""
+    """The request needs a feature that this version does not have.
+
+    It is rejected rather than ignored.
+    """
 
     code = 16
     http_status = 501
@@ -157,13 +167,18 @@ class UnsupportedFeature(PulsarishError):
 
 
 class CryptoError(UnsupportedFeature):
-    """A received message is encrypted and this client cannot decrypt it. The message stays unacknowledged."""
+    """A received message is encrypted and this client cannot decrypt it.
+
+    The message stays unacknowledged.
+    """
 
     code = 66
 
 
 class NotAllowed(PulsarishError):
-    """The operation does not fit the object, such as a cumulative acknowledgement on a shared subscription."""
+    """The operation does not fit the object, such as a cumulative acknowledgement on a shared
+    subscription.
+    """
 
     code = 17
     http_status = 405
@@ -224,7 +239,9 @@ class NoSuchEntry(NotFound):
 
 
 class ConsumerBusy(PulsarishError):
-    """An exclusive consumer is connected already, or the subscription is in use with another type."""
+    """An exclusive consumer is connected already, or the subscription is in use with another
+    type.
+    """
 
     code = 30
     http_status = 409
@@ -464,7 +481,9 @@ class BookieReadOnly(PulsarishError):
 
 
 class WrongBookie(PulsarishError):
-    """Another bookie answers at this address: its instance id is not the one in the ledger's metadata (rule 7)."""
+    """Another bookie answers at this address: its instance id is not the one in the ledger's
+    metadata (rule 7).
+    """
 
     code = 64
     retryable = True

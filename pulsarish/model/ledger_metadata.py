@@ -15,7 +15,14 @@ import msgspec
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.model.position import NO_ENTRY
 
-__all__ = ["LedgerMetadata", "LedgerPurpose", "LedgerState", "PurposeKind", "Segment", "check_quorums"]
+__all__ = [
+    "LedgerMetadata",
+    "LedgerPurpose",
+    "LedgerState",
+    "PurposeKind",
+    "Segment",
+    "check_quorums",
+]
 
 
 class LedgerState(StrEnum):
@@ -50,12 +57,16 @@ def check_quorums(ensemble_size: int, write_quorum: int, ack_quorum: int) -> Non
     """Rule 1: E >= Qw >= Qa >= 1. Raises ``InvalidArgument``."""
     if not ensemble_size >= write_quorum >= ack_quorum >= 1:
         raise InvalidArgument(
-            f"quorums must hold ensemble_size >= write_quorum >= ack_quorum >= 1, not {ensemble_size}, {write_quorum}, {ack_quorum}"
+            "quorums must hold ensemble_size >= write_quorum >= ack_quorum >= 1, not "
+            f"{ensemble_size}, {write_quorum}, {ack_quorum}"
         )
 
 
 class LedgerMetadata(msgspec.Struct, frozen=True):
-    """One ledger's record. ``last_entry`` and ``length_bytes`` mean something only when it is closed."""
+    """One ledger's record.
+
+    ``last_entry`` and ``length_bytes`` mean something only when it is closed.
+    """
 
     ledger_id: int
     ensemble_size: int
@@ -68,10 +79,15 @@ class LedgerMetadata(msgspec.Struct, frozen=True):
     length_bytes: int = 0
     created_ms: int = 0
     below_policy: bool = False  # made with fewer members than the policy requests
-    wished_write_quorum: int = 0  # write quorum that the policy requests, where the ledger was made with fewer; otherwise 0
-    restored: bool = False  # it was open when the backup was taken from which the metadata were restored: this record may be old
-    given_up: tuple[str, ...] = ()  # silent members that an operator counted as empty when it was closed: entries may be lost
-    token: str = ""  # the writer of this version; it recognises its own write when the answer was lost
+    # write quorum that the policy requests, where the ledger was made with fewer; otherwise 0
+    wished_write_quorum: int = 0
+    # it was open when the backup was taken from which the metadata were restored: this record may
+    # be old
+    restored: bool = False
+    # silent members that an operator counted as empty when it was closed: entries may be lost
+    given_up: tuple[str, ...] = ()
+    # the writer of this version; it recognises its own write when the answer was lost
+    token: str = ""
 
     def check(self) -> None:
         """Assert rule 1 and the order of segments."""
@@ -82,7 +98,9 @@ class LedgerMetadata(msgspec.Struct, frozen=True):
             assert before.first_entry < after.first_entry
         for segment in self.segments:
             assert len(segment.members) == self.ensemble_size
-            assert len(set(segment.members)) == len(segment.members), "a bookie holds two places of one ensemble"
+            assert len(set(segment.members)) == len(segment.members), (
+                "a bookie holds two places of one ensemble"
+            )
 
     def segment_index(self, entry_id: int) -> int:
         """Return the index of the segment that holds an entry: the one with the greatest first
@@ -94,7 +112,9 @@ class LedgerMetadata(msgspec.Struct, frozen=True):
         raise InvalidArgument(f"entry id {entry_id} is negative")
 
     def write_set(self, entry_id: int) -> tuple[str, ...]:
-        """Return the members that hold entry e: (e + i) mod E for i < Qw, in that order (rule 1)."""
+        """Return the members that hold entry e: (e + i) mod E for i < Qw, in that order (rule
+        1).
+        """
         members = self.segments[self.segment_index(entry_id)].members
         return tuple(members[(entry_id + i) % self.ensemble_size] for i in range(self.write_quorum))
 
@@ -120,11 +140,15 @@ class LedgerMetadata(msgspec.Struct, frozen=True):
         """
         assert self.state is LedgerState.CLOSED or first_entry != self.last_segment.first_entry
         segments = list(self.segments)
-        index = next(index for index, segment in enumerate(segments) if segment.first_entry == first_entry)
+        index = next(
+            index for index, segment in enumerate(segments) if segment.first_entry == first_entry
+        )
         members = segments[index].members
         assert old in members, f"{old} is no member from entry {first_entry} on"
         assert new not in members, f"{new} is a member from entry {first_entry} on already"
-        segments[index] = Segment(first_entry, tuple(new if member == old else member for member in members))
+        segments[index] = Segment(
+            first_entry, tuple(new if member == old else member for member in members)
+        )
         return msgspec.structs.replace(self, segments=tuple(segments))
 
     def with_another_copy(self, members: tuple[str, ...]) -> LedgerMetadata:
@@ -141,7 +165,8 @@ class LedgerMetadata(msgspec.Struct, frozen=True):
             ensemble_size=quorum,
             write_quorum=quorum,
             segments=tuple(
-                Segment(segment.first_entry, (*segment.members, member)) for segment, member in zip(self.segments, members, strict=True)
+                Segment(segment.first_entry, (*segment.members, member))
+                for segment, member in zip(self.segments, members, strict=True)
             ),
             below_policy=quorum < self.wished_write_quorum,
         )
@@ -160,7 +185,11 @@ class LedgerMetadata(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, state=LedgerState.IN_RECOVERY)
 
     def closed(
-        self, last_entry: int, length_bytes: int, segments: tuple[Segment, ...] | None = None, given_up: tuple[str, ...] = ()
+        self,
+        last_entry: int,
+        length_bytes: int,
+        segments: tuple[Segment, ...] | None = None,
+        given_up: tuple[str, ...] = (),
     ) -> LedgerMetadata:
         """Return the closed record.
 

@@ -77,25 +77,35 @@ ByteRate = Annotated[int, Meta(ge=-1, le=_LONG_MAX)]
 class PersistencePolicies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Replication of a topic's ledgers. A change takes effect at the next ledger."""
 
-    ensemble_size: Annotated[int, Meta(ge=1, le=1_000, description="Bookies that one ledger is spread over (E).")] = msgspec.field(
-        name="bookkeeperEnsemble"
+    ensemble_size: Annotated[
+        int, Meta(ge=1, le=1_000, description="Bookies that one ledger is spread over (E).")
+    ] = msgspec.field(name="bookkeeperEnsemble")
+    write_quorum: Annotated[int, Meta(ge=1, le=1_000, description="Copies of each entry (Qw).")] = (
+        msgspec.field(name="bookkeeperWriteQuorum")
     )
-    write_quorum: Annotated[int, Meta(ge=1, le=1_000, description="Copies of each entry (Qw).")] = msgspec.field(
-        name="bookkeeperWriteQuorum"
-    )
-    ack_quorum: Annotated[int, Meta(ge=1, le=1_000, description="Copies on disk before an entry is confirmed (Qa).")] = msgspec.field(
-        name="bookkeeperAckQuorum"
-    )
+    ack_quorum: Annotated[
+        int, Meta(ge=1, le=1_000, description="Copies on disk before an entry is confirmed (Qa).")
+    ] = msgspec.field(name="bookkeeperAckQuorum")
     mark_delete_rate: Annotated[
         float,
-        Meta(ge=0, le=1_000, description="Times a second that acknowledgements without a waiting client are made durable; 0: at once."),
+        Meta(
+            ge=0,
+            le=1_000,
+            description=(
+                "Times a second that acknowledgements without a waiting client are made "
+                "durable; 0: at once."
+            ),
+        ),
     ] = msgspec.field(name="managedLedgerMaxMarkDeleteRate", default=0.0)
-    storage_class: Literal["bookkeeper"] | None = msgspec.field(name="managedLedgerStorageClassName", default=None)
+    storage_class: Literal["bookkeeper"] | None = msgspec.field(
+        name="managedLedgerStorageClassName", default=None
+    )
 
     def __post_init__(self) -> None:
         if not self.ensemble_size >= self.write_quorum >= self.ack_quorum:  # rule 1
             raise ValueError(
-                f"bookkeeperEnsemble {self.ensemble_size} >= bookkeeperWriteQuorum {self.write_quorum} >= bookkeeperAckQuorum"
+                f"bookkeeperEnsemble {self.ensemble_size} >= bookkeeperWriteQuorum "
+                f"{self.write_quorum} >= bookkeeperAckQuorum"
                 f" {self.ack_quorum} must hold"
             )
 
@@ -109,7 +119,8 @@ class RetentionPolicies(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     def __post_init__(self) -> None:
         if (self.minutes == 0) != (self.mb == 0):
             raise ValueError(
-                f"retentionTimeInMinutes {self.minutes} and retentionSizeInMB {self.mb} contradict each other: set both to 0, or neither"
+                f"retentionTimeInMinutes {self.minutes} and retentionSizeInMB {self.mb} "
+                "contradict each other: set both to 0, or neither"
             )
 
 
@@ -123,13 +134,16 @@ class BacklogQuota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     policy: Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"]
-    limit_size_bytes: Annotated[int, Meta(ge=-1, le=_LONG_MAX, description="Bytes of backlog; -1: no limit.")] | None = msgspec.field(
-        name="limitSize", default=None
-    )
-    limit_time_seconds: Annotated[int, Meta(ge=-1, le=_INT_MAX, description="Age of the oldest message; -1: no limit.")] = msgspec.field(
-        name="limitTime", default=-1
-    )
-    limit: Annotated[int, Meta(ge=-1, le=_LONG_MAX, description="The older name of limitSize.")] | None = None
+    limit_size_bytes: (
+        Annotated[int, Meta(ge=-1, le=_LONG_MAX, description="Bytes of backlog; -1: no limit.")]
+        | None
+    ) = msgspec.field(name="limitSize", default=None)
+    limit_time_seconds: Annotated[
+        int, Meta(ge=-1, le=_INT_MAX, description="Age of the oldest message; -1: no limit.")
+    ] = msgspec.field(name="limitTime", default=-1)
+    limit: (
+        Annotated[int, Meta(ge=-1, le=_LONG_MAX, description="The older name of limitSize.")] | None
+    ) = None
 
     def __post_init__(self) -> None:
         size = self.limit if self.limit_size_bytes is None else self.limit_size_bytes
@@ -150,16 +164,26 @@ class AutoTopicCreation(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """Whether the first producer or consumer creates a topic, and of which kind."""
 
     allow: bool = msgspec.field(name="allowAutoTopicCreation")
-    topic_type: Literal["non-partitioned", "partitioned"] | None = msgspec.field(name="topicType", default=None)
-    partitions: Annotated[int, Meta(ge=1, le=10_000)] | None = msgspec.field(name="defaultNumPartitions", default=None)
+    topic_type: Literal["non-partitioned", "partitioned"] | None = msgspec.field(
+        name="topicType", default=None
+    )
+    partitions: Annotated[int, Meta(ge=1, le=10_000)] | None = msgspec.field(
+        name="defaultNumPartitions", default=None
+    )
 
     def __post_init__(self) -> None:
         if self.allow and self.topic_type is None:
-            raise ValueError("allowAutoTopicCreation is true, so topicType must be partitioned or non-partitioned")
+            raise ValueError(
+                "allowAutoTopicCreation is true, so topicType must be partitioned or "
+                "non-partitioned"
+            )
         if self.topic_type == "partitioned" and self.partitions is None:
             raise ValueError("topicType is partitioned, so defaultNumPartitions must be 1 to 10000")
         if self.topic_type == "non-partitioned" and self.partitions is not None:
-            raise ValueError(f"topicType is non-partitioned, which has no defaultNumPartitions; leave {self.partitions} out")
+            raise ValueError(
+                "topicType is non-partitioned, which has no defaultNumPartitions; leave "
+                f"{self.partitions} out"
+            )
 
 
 class AutoSubscriptionCreation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -184,17 +208,21 @@ class DispatchRate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     messages: Rate = msgspec.field(name="dispatchThrottlingRateInMsg", default=-1)
     size_bytes: ByteRate = msgspec.field(name="dispatchThrottlingRateInByte", default=-1)
     relative_to_publish_rate: bool = msgspec.field(name="relativeToPublishRate", default=False)
-    period_seconds: Annotated[int, Meta(ge=1, le=_INT_MAX)] = msgspec.field(name="ratePeriodInSecond", default=1)
+    period_seconds: Annotated[int, Meta(ge=1, le=_INT_MAX)] = msgspec.field(
+        name="ratePeriodInSecond", default=1
+    )
 
 
 class InactiveTopicPolicies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When a topic without users is deleted."""
 
     delete_while_inactive: bool = msgspec.field(name="deleteWhileInactive")
-    mode: Literal["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"] = msgspec.field(
-        name="inactiveTopicDeleteMode", default="delete_when_no_subscriptions"
+    mode: Literal["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"] = (
+        msgspec.field(name="inactiveTopicDeleteMode", default="delete_when_no_subscriptions")
     )
-    seconds: Annotated[int, Meta(ge=1, le=_INT_MAX)] = msgspec.field(name="maxInactiveDurationSeconds", default=60)
+    seconds: Annotated[int, Meta(ge=1, le=_INT_MAX)] = msgspec.field(
+        name="maxInactiveDurationSeconds", default=60
+    )
 
 
 class DelayedDelivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -202,7 +230,9 @@ class DelayedDelivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     active: bool
     tick_ms: Annotated[int, Meta(ge=1, le=_INT_MAX)] = msgspec.field(name="tickTime", default=1_000)
-    max_delay_ms: Annotated[int, Meta(ge=0)] = msgspec.field(name="maxDeliveryDelayInMillis", default=0)
+    max_delay_ms: Annotated[int, Meta(ge=0)] = msgspec.field(
+        name="maxDeliveryDelayInMillis", default=0
+    )
 
 
 SubscriptionTypes = tuple[Literal["Exclusive", "Shared", "Failover", "Key_Shared"], ...]
@@ -274,7 +304,8 @@ DEDUPLICATION: Final = Policy[bool](
 DEDUPLICATION_SNAPSHOT_INTERVAL: Final = Policy[int](
     "deduplication_snapshot_interval_seconds",
     Count,
-    "A snapshot of the marks of deduplication is at most this many seconds old; 0: only by number of entries.",
+    "A snapshot of the marks of deduplication is at most this many seconds old; 0: only by number "
+    "of entries.",
     namespace="deduplicationSnapshotInterval",
     topic="deduplicationSnapshotInterval",
     field="deduplicationSnapshotIntervalSeconds",
@@ -313,7 +344,8 @@ AUTO_SUBSCRIPTION_CREATION: Final = Policy[AutoSubscriptionCreation](
 COMPACTION_THRESHOLD: Final = Policy[int](
     "compaction_threshold_bytes",
     Count,
-    "A topic is compacted when more bytes of it than this are not compacted yet; 0: only on demand.",
+    "A topic is compacted when more bytes of it than this are not compacted yet; 0: only on "
+    "demand.",
     namespace="compactionThreshold",
     topic="compactionThreshold",
     field="compaction_threshold",
@@ -427,7 +459,8 @@ SUBSCRIPTION_TYPES_ENABLED: Final = Policy[SubscriptionTypes](
 DELAYED_DELIVERY: Final = Policy[DelayedDelivery](
     "delayed_delivery",
     DelayedDelivery,
-    "Whether shared and key-shared subscriptions heed the time at which a message is to be delivered, and how exactly.",
+    "Whether shared and key-shared subscriptions heed the time at which a message is to be "
+    "delivered, and how exactly.",
     namespace="delayedDelivery",
     topic="delayedDelivery",
     field="delayed_delivery_policies",
@@ -494,17 +527,22 @@ POLICIES: Final[tuple[Policy[Any], ...]] = (
 
 
 def check_together(retention: RetentionPolicies, quotas: Mapping[QuotaType, BacklogQuota]) -> None:
-    """Check that limited retention exceeds the backlog quota. Raises ``InvalidArgument`` naming both."""
+    """Check that limited retention exceeds the backlog quota.
+
+    Raises ``InvalidArgument`` naming both.
+    """
     if retention.minutes <= 0 and retention.mb <= 0:
         return
     for name, quota in quotas.items():
         if 0 < retention.mb << 20 <= quota.size_bytes:
             raise InvalidArgument(
-                f"retention of retentionSizeInMB {retention.mb} must exceed the backlog quota {name} of limitSize {quota.size_bytes} bytes;"
+                f"retention of retentionSizeInMB {retention.mb} must exceed the backlog quota "
+                f"{name} of limitSize {quota.size_bytes} bytes;"
                 " raise the retention or lower the quota"
             )
         if 0 < retention.minutes * 60 <= quota.limit_time_seconds:
             raise InvalidArgument(
-                f"retention of retentionTimeInMinutes {retention.minutes} must exceed the backlog quota {name} of limitTime"
+                f"retention of retentionTimeInMinutes {retention.minutes} must exceed the "
+                f"backlog quota {name} of limitTime"
                 f" {quota.limit_time_seconds} s; raise the retention or lower the quota"
             )

@@ -14,7 +14,10 @@ ID_MAX: Final = 2**63 - 2
 
 
 class Position(NamedTuple):
-    """A ledger id and an entry id. Positions of one topic compare in the order of its log, since ledger ids only grow."""
+    """A ledger id and an entry id.
+
+    Positions of one topic compare in the order of its log, since ledger ids only grow.
+    """
 
     ledger_id: int
     entry_id: int

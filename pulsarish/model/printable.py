@@ -11,10 +11,17 @@ __all__ = ["printable", "printable_json"]
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """Return the text with every character that cannot be printed escaped, as ``\\x1b`` or ``\\u202e``; those in ``keep`` stay."""
+    """Return the text with every character that cannot be printed escaped, as ``\\x1b`` or
+    ``\\u202e``; those in ``keep`` stay.
+    """
     if text.isprintable():
         return text
-    return "".join([each if each.isprintable() or each in keep else each.encode("unicode_escape").decode() for each in text])
+    return "".join(
+        [
+            each if each.isprintable() or each in keep else each.encode("unicode_escape").decode()
+            for each in text
+        ]
+    )
 
 
 def printable_json(encoded: str) -> str:
@@ -24,7 +31,9 @@ def printable_json(encoded: str) -> str:
     """
     if encoded.isprintable():
         return encoded
-    return "".join([each if each.isprintable() or each == "\n" else _json_escape(each) for each in encoded])
+    return "".join(
+        [each if each.isprintable() or each == "\n" else _json_escape(each) for each in encoded]
+    )
 
 
 def _json_escape(character: str) -> str:

@@ -91,7 +91,11 @@ def meant(schema: Schema | None) -> Schema | None:
     """Return the schema; ``None`` if it does not describe the content: no schema, bytes, or the
     topic's own schema.
     """
-    return None if schema is None or schema.type in (SchemaType.NONE, SchemaType.AUTO_CONSUME) else schema
+    return (
+        None
+        if schema is None or schema.type in (SchemaType.NONE, SchemaType.AUTO_CONSUME)
+        else schema
+    )
 
 
 def version_bytes(version: int) -> bytes:
@@ -131,7 +135,11 @@ def _canonical(data: bytes) -> bytes:
 def _without_docs(value: Any) -> Any:
     if isinstance(value, dict):
         is_definition = "type" in value
-        return {key: _without_docs(each) for key, each in value.items() if not (is_definition and key == "doc")}
+        return {
+            key: _without_docs(each)
+            for key, each in value.items()
+            if not (is_definition and key == "doc")
+        }
     if isinstance(value, list):
         return [_without_docs(each) for each in value]
     return value
@@ -147,7 +155,9 @@ def split_key_value(schema: Schema) -> tuple[Schema, Schema]:
     for part in _PARTS:
         length = int.from_bytes(data[:_LENGTH_BYTES], "big", signed=True)
         if len(data) < _LENGTH_BYTES or length > len(data) - _LENGTH_BYTES:
-            raise InvalidSchema(f"the definition of a KEY_VALUE schema ends within that of its {part}")
+            raise InvalidSchema(
+                f"the definition of a KEY_VALUE schema ends within that of its {part}"
+            )
         length = max(length, 0)
         parts.append(_part(schema, part, data[_LENGTH_BYTES : _LENGTH_BYTES + length]))
         data = data[_LENGTH_BYTES + length :]
@@ -163,13 +173,20 @@ def _part(schema: Schema, part: str, data: bytes) -> Schema:
         kind = SchemaType.NONE if name in ("", "BYTES") else SchemaType[name]
         properties = msgspec.json.decode(raw or "{}", type=dict[str, str])
     except KeyError:
-        raise InvalidSchema(f"the property {part}.schema.type of a KEY_VALUE schema is {name!r}, which is no type of schema") from None
+        raise InvalidSchema(
+            f"the property {part}.schema.type of a KEY_VALUE schema is {name!r}, which is no type "
+            "of schema"
+        ) from None
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidSchema(f"the property {part}.schema.properties of a KEY_VALUE schema cannot be read: {error}") from None
+        raise InvalidSchema(
+            f"the property {part}.schema.properties of a KEY_VALUE schema cannot be read: {error}"
+        ) from None
     return Schema(kind, data, schema.properties.get(f"{part}.schema.name", ""), properties)
 
 
-def join_key_value(key: Schema, value: Schema, *, encoding: str = "INLINE", name: str = "KeyValue") -> Schema:
+def join_key_value(
+    key: Schema, value: Schema, *, encoding: str = "INLINE", name: str = "KeyValue"
+) -> Schema:
     """Return a KEY_VALUE schema.
 
     ``encoding``: ``INLINE`` (both in the payload) or ``SEPARATED`` (the key is the message's key).
@@ -177,7 +194,13 @@ def join_key_value(key: Schema, value: Schema, *, encoding: str = "INLINE", name
     properties = {KEY_VALUE_ENCODING: encoding}
     for part, schema in zip(_PARTS, (key, value), strict=True):
         properties[f"{part}.schema.name"] = schema.name
-        properties[f"{part}.schema.type"] = "BYTES" if schema.type is SchemaType.NONE else schema.type.name
-        properties[f"{part}.schema.properties"] = msgspec.json.encode(dict(schema.properties)).decode()
-    data = b"".join([len(schema.data).to_bytes(_LENGTH_BYTES, "big") + schema.data for schema in (key, value)])
+        properties[f"{part}.schema.type"] = (
+            "BYTES" if schema.type is SchemaType.NONE else schema.type.name
+        )
+        properties[f"{part}.schema.properties"] = msgspec.json.encode(
+            dict(schema.properties)
+        ).decode()
+    data = b"".join(
+        [len(schema.data).to_bytes(_LENGTH_BYTES, "big") + schema.data for schema in (key, value)]
+    )
     return Schema(SchemaType.KEY_VALUE, data, name, properties)

@@ -16,7 +16,14 @@ import msgspec
 from pulsarish.model.avro import parse_avro
 from pulsarish.model.avro_resolution import mismatch
 from pulsarish.model.errors import IncompatibleSchema, InvalidSchema
-from pulsarish.model.schema import AVRO_DEFINED, Schema, SchemaType, VersionedSchema, fingerprint, split_key_value
+from pulsarish.model.schema import (
+    AVRO_DEFINED,
+    Schema,
+    SchemaType,
+    VersionedSchema,
+    fingerprint,
+    split_key_value,
+)
 
 __all__ = ["Strategy", "check_consumer", "check_new", "check_valid"]
 
@@ -52,7 +59,9 @@ def check_valid(schema: Schema) -> None:
     """Check that the definition is valid for its type. Raises ``InvalidSchema``."""
     match schema.type:
         case SchemaType.NONE | SchemaType.AUTO_CONSUME:
-            raise InvalidSchema(f"a schema of type {schema.type.name} says nothing of the content and is not kept")
+            raise InvalidSchema(
+                f"a schema of type {schema.type.name} says nothing of the content and is not kept"
+            )
         case _ if schema.type in AVRO_DEFINED:
             _ = parse_avro(schema.data)
         case SchemaType.KEY_VALUE:
@@ -66,7 +75,10 @@ def check_valid(schema: Schema) -> None:
         case SchemaType.STRING if schema.data == b"null":
             return  # what Apache Pulsar's Python client sends for "no definition"
         case _ if schema.data:
-            raise InvalidSchema(f"a schema of type {schema.type.name} has no definition, and one of {len(schema.data)} bytes was given")
+            raise InvalidSchema(
+                f"a schema of type {schema.type.name} has no definition, and one of "
+                f"{len(schema.data)} bytes was given"
+            )
         case _:
             return
 
@@ -92,7 +104,13 @@ def check_consumer(strategy: Strategy, before: Sequence[VersionedSchema], schema
     same = fingerprint(schema)
     if any(fingerprint(each.schema) == same for each in before):
         return
-    check_new(strategy if strategy in ("BACKWARD_TRANSITIVE", "FULL_TRANSITIVE") else _for_consumer(strategy), before, schema)
+    check_new(
+        strategy
+        if strategy in ("BACKWARD_TRANSITIVE", "FULL_TRANSITIVE")
+        else _for_consumer(strategy),
+        before,
+        schema,
+    )
 
 
 def _for_consumer(strategy: Strategy) -> Strategy:
@@ -102,7 +120,10 @@ def _for_consumer(strategy: Strategy) -> Strategy:
 def _check(strategy: Strategy, before: VersionedSchema, new: Schema) -> None:
     reason = _reason(strategy, before.schema, new)
     if reason:
-        raise IncompatibleSchema(f"the schema is not compatible with version {before.version} of the topic ({strategy}): {reason}")
+        raise IncompatibleSchema(
+            f"the schema is not compatible with version {before.version} of the topic "
+            f"({strategy}): {reason}"
+        )
 
 
 def _reason(strategy: Strategy, old: Schema, new: Schema) -> str:
@@ -114,8 +135,12 @@ def _reason(strategy: Strategy, old: Schema, new: Schema) -> str:
     if new.type in _RESOLVED:
         return _avro_reason(strategy, old, new)
     if new.type is SchemaType.KEY_VALUE:
-        for part, old_part, new_part in zip(("key", "value"), split_key_value(old), split_key_value(new), strict=True):
-            if (old_part.type, old_part.data) != (new_part.type, new_part.data) and (reason := _reason(strategy, old_part, new_part)):
+        for part, old_part, new_part in zip(
+            ("key", "value"), split_key_value(old), split_key_value(new), strict=True
+        ):
+            if (old_part.type, old_part.data) != (new_part.type, new_part.data) and (
+                reason := _reason(strategy, old_part, new_part)
+            ):
                 return f"{part}: {reason}"
         return ""
     if new.type is SchemaType.PROTOBUF_NATIVE and _root_message(old) != _root_message(new):
@@ -139,4 +164,6 @@ def _root_message(schema: Schema) -> str:
     try:
         return msgspec.json.decode(schema.data, type=_ProtobufNative).rootMessageTypeName
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidSchema(f"the definition of a PROTOBUF_NATIVE schema cannot be read: {error}") from None
+        raise InvalidSchema(
+            f"the definition of a PROTOBUF_NATIVE schema cannot be read: {error}"
+        ) from None

@@ -42,13 +42,19 @@ def decode_segment(segment: str) -> str:
 
 
 def check_name(kind: str, name: str) -> str:
-    """Check the name of a tenant, namespace or subscription. Raises ``InvalidTopicName`` naming the kind and the rule."""
+    """Check the name of a tenant, namespace or subscription.
+
+    Raises ``InvalidTopicName`` naming the kind and the rule.
+    """
     if _PART.fullmatch(name) and len(name) <= NAME_LENGTH_MAX:
         return name  # nearly every name
     if not name.strip():
         raise InvalidTopicName(f"{kind} name {name!r} is empty")
     if len(name) > NAME_LENGTH_MAX:
-        raise InvalidTopicName(f"{kind} name {name[:_SHOWN_MAX]!r}... must have 1 to {NAME_LENGTH_MAX} characters, not {len(name)}")
+        raise InvalidTopicName(
+            f"{kind} name {name[:_SHOWN_MAX]!r}... must have 1 to {NAME_LENGTH_MAX} characters, "
+            f"not {len(name)}"
+        )
     if kind in ("tenant", "namespace") and not _PART.fullmatch(name):
         raise InvalidTopicName(f"{kind} name {name!r} may hold only letters, digits and _ - = : .")
     if _CONTROL.search(name):
@@ -69,12 +75,17 @@ class TopicName:
     full: str = field(init=False, compare=False, repr=False)  # one text, shared by all users
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "full", f"{self.domain}://{self.tenant}/{self.namespace}/{self.local}")
+        object.__setattr__(
+            self, "full", f"{self.domain}://{self.tenant}/{self.namespace}/{self.local}"
+        )
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
         """Parse a full or short name. Raises ``InvalidTopicName`` that shows the accepted forms."""
-        hint = "use persistent://tenant/namespace/topic, non-persistent://..., tenant/namespace/topic or a bare topic name"
+        hint = (
+            "use persistent://tenant/namespace/topic, non-persistent://..., "
+            "tenant/namespace/topic or a bare topic name"
+        )
         domain, separator, rest = text.partition("://")
         if not separator:
             domain, rest = _PERSISTENT, text
@@ -89,7 +100,10 @@ class TopicName:
         check_name("tenant", tenant)
         check_name("namespace", namespace)
         check_name("topic", local)
-        return cls(sys.intern(tenant), sys.intern(namespace), local, persistent=domain == _PERSISTENT)  # many topics share it
+        # many topics share it
+        return cls(
+            sys.intern(tenant), sys.intern(namespace), local, persistent=domain == _PERSISTENT
+        )
 
     def __str__(self) -> str:
         return self.full
@@ -106,14 +120,26 @@ class TopicName:
     @property
     def partition(self) -> int:
         _, separator, number = self.local.rpartition(_PARTITION)
-        return int(number) if separator and number.isdecimal() and str(int(number)) == number else -1
+        return (
+            int(number) if separator and number.isdecimal() and str(int(number)) == number else -1
+        )
 
     @property
     def partitioned(self) -> TopicName:
         """The partitioned topic of this partition; the topic itself when it is not a partition."""
         if self.partition < 0:
             return self
-        return TopicName(self.tenant, self.namespace, self.local.rpartition(_PARTITION)[0], persistent=self.persistent)
+        return TopicName(
+            self.tenant,
+            self.namespace,
+            self.local.rpartition(_PARTITION)[0],
+            persistent=self.persistent,
+        )
 
     def with_partition(self, index: int) -> TopicName:
-        return TopicName(self.tenant, self.namespace, f"{self.local}{_PARTITION}{index}", persistent=self.persistent)
+        return TopicName(
+            self.tenant,
+            self.namespace,
+            f"{self.local}{_PARTITION}{index}",
+            persistent=self.persistent,
+        )

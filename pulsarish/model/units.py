@@ -14,7 +14,16 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-__all__ = ["UNLIMITED", "format_duration", "format_instant", "format_millis", "format_size", "human_bytes", "parse_duration", "parse_size"]
+__all__ = [
+    "UNLIMITED",
+    "format_duration",
+    "format_instant",
+    "format_millis",
+    "format_size",
+    "human_bytes",
+    "parse_duration",
+    "parse_size",
+]
 
 UNLIMITED: Final = -1
 """The value of "no limit" in Apache Pulsar's policies."""
@@ -37,16 +46,24 @@ def parse_duration(text: str, *, unit_seconds: int = 1, unlimited: bool = False)
     if word in _UNLIMITED_WORDS:
         if unlimited:
             return UNLIMITED
-        raise ValueError(f"{text!r}: this cannot be without a limit; write it like 90s, 10m, 12h or 7d")
+        raise ValueError(
+            f"{text!r}: this cannot be without a limit; write it like 90s, 10m, 12h or 7d"
+        )
     if word == "0":
         return 0
     if word.isdecimal():
         raise ValueError(f"{text!r} has no unit; write {word}s, {word}m, {word}h or {word}d")
     if not _DURATION.fullmatch(word):
-        raise ValueError(f"{text!r} is no duration; write it like 90s, 10m, 1h30m or 7d" + (", or forever" if unlimited else ""))
+        raise ValueError(
+            f"{text!r} is no duration; write it like 90s, 10m, 1h30m or 7d"
+            + (", or forever" if unlimited else "")
+        )
     seconds = sum(int(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(word))
     if seconds % unit_seconds:
-        raise ValueError(f"{text!r} is not a whole number of minutes; write {seconds // 60}m or {seconds // 60 + 1}m")
+        raise ValueError(
+            f"{text!r} is not a whole number of minutes; write {seconds // 60}m or "
+            f"{seconds // 60 + 1}m"
+        )
     return seconds // unit_seconds
 
 
@@ -59,14 +76,21 @@ def parse_size(text: str, *, unit_bytes: int = 1, unlimited: bool = False) -> in
     if word.lower() in _UNLIMITED_WORDS:
         if unlimited:
             return UNLIMITED
-        raise ValueError(f"{text!r}: this cannot be without a limit; write it like 100KB, 512MB or 10GB")
+        raise ValueError(
+            f"{text!r}: this cannot be without a limit; write it like 100KB, 512MB or 10GB"
+        )
     match = _SIZE.fullmatch(word)
     if match is None:
-        raise ValueError(f"{text!r} is no size; write it like 4096, 100KB, 512MB or 10GB" + (", or unlimited" if unlimited else ""))
+        raise ValueError(
+            f"{text!r} is no size; write it like 4096, 100KB, 512MB or 10GB"
+            + (", or unlimited" if unlimited else "")
+        )
     size = int(match[1]) << 10 * _POWERS[match[2].upper()]
     if size % unit_bytes:
         megabytes = size // unit_bytes
-        raise ValueError(f"{text!r} is not a whole number of megabytes; write {megabytes}MB or {megabytes + 1}MB")
+        raise ValueError(
+            f"{text!r} is not a whole number of megabytes; write {megabytes}MB or {megabytes + 1}MB"
+        )
     return size // unit_bytes
 
 
@@ -96,7 +120,10 @@ def format_millis(value: int) -> str:
 
 
 def format_instant(value: int) -> str:
-    """Return milliseconds since the epoch as a date and time. Options for times accept this form too."""
+    """Return milliseconds since the epoch as a date and time.
+
+    Options for times accept this form too.
+    """
     return datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="milliseconds")
 
 

@@ -16,7 +16,9 @@ from pulsarish.model.errors import InvalidArgument, Malformed
 
 __all__ = ["value_of"]
 
-_AT: Final = re.compile(r"(?P<what>.*?)(?: - at `(?:\$(?P<path>[^`]*)|key in \$(?P<keys>[^`]*))`)?", re.DOTALL)
+_AT: Final = re.compile(
+    r"(?P<what>.*?)(?: - at `(?:\$(?P<path>[^`]*)|key in \$(?P<keys>[^`]*))`)?", re.DOTALL
+)
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]|\[\.\.\.\]")
 _OTHER_FORM: Final = re.compile(r", got `|unknown field|missing required field|Invalid enum value")
 _SHOWN_MAX: Final = 80
@@ -66,4 +68,9 @@ def _choices(kind: Any, path: str, *, keys: bool) -> str:
     if keys and isinstance(info, inspect.DictType):
         info = info.key_type
     kinds = info.types if isinstance(info, inspect.UnionType) else (info,)
-    return " or ".join(str(value) for each in kinds if isinstance(each, inspect.LiteralType) for value in each.values)
+    return " or ".join(
+        str(value)
+        for each in kinds
+        if isinstance(each, inspect.LiteralType)
+        for value in each.values
+    )

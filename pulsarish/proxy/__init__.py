@@ -1,1 +1,4 @@
-"""A relay for clients that can reach only one address. It answers lookups and passes connections on to brokers."""
+"""A relay for clients that can reach only one address.
+
+It answers lookups and passes connections on to brokers.
+"""

@@ -12,7 +12,12 @@ from pulsarish.proxy.config import ProxyConfig
 from pulsarish.runtime.contained_protocol import ContainedProtocol
 from pulsarish.runtime.seams import StreamBroken, Tasks, World
 from pulsarish.wire._pb import pulsar_pb2 as pb
-from pulsarish.wire.pulsar_frames import ENVELOPE_BYTES_MAX, FrameReader, command_body, command_frame
+from pulsarish.wire.pulsar_frames import (
+    ENVELOPE_BYTES_MAX,
+    FrameReader,
+    command_body,
+    command_frame,
+)
 
 __all__ = ["BrokerLink", "BrokerLinks"]
 
@@ -44,7 +49,9 @@ class BrokerLink(ContainedProtocol):
         self._writable.set()
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(ServiceNotReady("the broker that was asked is gone; try again"))
+                future.set_exception(
+                    ServiceNotReady("the broker that was asked is gone; try again")
+                )
         self._waiting.clear()
 
     def pause_writing(self) -> None:
@@ -72,7 +79,10 @@ class BrokerLink(ContainedProtocol):
             future.set_result(command)
 
     async def ask(self, question: pb.Command) -> pb.Command:
-        """Return the answer, under the question's own request id. Raises ``ServiceNotReady`` when the broker goes away."""
+        """Return the answer, under the question's own request id.
+
+        Raises ``ServiceNotReady`` when the broker goes away.
+        """
         body = command_body(question)
         assert body is not None
         async with self._turns:
@@ -112,18 +122,25 @@ class BrokerLinks:
         self._links: dict[str, BrokerLink] = {}
 
     async def ask(self, address: str, question: pb.Command) -> pb.Command:
-        """Return the answer of the broker at an address. Raises ``ServiceNotReady`` when there is no answer in time."""
+        """Return the answer of the broker at an address.
+
+        Raises ``ServiceNotReady`` when there is no answer in time.
+        """
         try:
             async with self._world.clock.timeout(self._config.broker_answer_timeout_seconds):
                 return await (await self._link(address)).ask(question)
         except (StreamBroken, TimeoutError) as error:
-            raise ServiceNotReady(f"broker {address} does not answer: {error or 'no answer in time'}; try again") from None
+            raise ServiceNotReady(
+                f"broker {address} does not answer: {error or 'no answer in time'}; try again"
+            ) from None
 
     async def _link(self, address: str) -> BrokerLink:
         link = self._links.get(address)
         if link is None or link.lost:
             async with self._world.clock.timeout(self._config.broker_connect_timeout_seconds):
-                protocol = await self._world.connections.open_bytes(address, lambda: BrokerLink(self._world.tasks, self._config))
+                protocol = await self._world.connections.open_bytes(
+                    address, lambda: BrokerLink(self._world.tasks, self._config)
+                )
             assert isinstance(protocol, BrokerLink)
             before = self._links.get(address)
             if before is not None and not before.lost:

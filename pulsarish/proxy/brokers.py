@@ -20,11 +20,16 @@ __all__ = ["KnownBrokers"]
 _log = get_logger("proxy.brokers")
 
 _RETRY_SECONDS = 1.0
-_RELAYED_TO = "{} of a registered broker that this proxy may relay to (option allowed_brokers; empty: all)"
+_RELAYED_TO = (
+    "{} of a registered broker that this proxy may relay to (option allowed_brokers; empty: all)"
+)
 
 
 class KnownBrokers:
-    """Follow the registrations of brokers. While the metadata are away the last known ones stay (rule 19)."""
+    """Follow the registrations of brokers.
+
+    While the metadata are away the last known ones stay (rule 19).
+    """
 
     def __init__(self, world: World, config: ProxyConfig) -> None:
         self.names: tuple[str, ...] = ()
@@ -47,12 +52,17 @@ class KnownBrokers:
         self._changed.set()
 
     def check_binary(self, address: str) -> None:
-        """Raise ``NotAllowed`` unless an allowed broker serves the binary protocol at this address."""
+        """Raise ``NotAllowed`` unless an allowed broker serves the binary protocol at this
+        address.
+        """
         if address not in self._binary_ports:
-            raise NotAllowed(f"{address} is not an {_RELAYED_TO.format('address of the binary protocol')}")
+            raise NotAllowed(
+                f"{address} is not an {_RELAYED_TO.format('address of the binary protocol')}"
+            )
 
     def check(self, address: str) -> None:
-        """Raise ``NotAllowed`` unless an allowed broker serves clients at this address, by any of its listeners.
+        """Raise ``NotAllowed`` unless an allowed broker serves clients at this address, by any of
+        its listeners.
 
         HTTP is for administration: its ports are allowed with ``relay_administration`` only.
         """
@@ -62,13 +72,17 @@ class KnownBrokers:
             raise NotAllowed(f"{address} is not an {_RELAYED_TO.format('address for clients')}")
         if not self._config.relay_administration:
             raise NotAllowed(
-                f"{address} is a broker's address for administration, which this proxy relays to only with relay_administration=true"
+                f"{address} is a broker's address for administration, which this proxy relays to "
+                "only with relay_administration=true"
             )
 
     def any(self) -> str:
         """Return the address of some broker's binary listener. Raises ``ServiceNotReady``."""
         if not self._binary:
-            raise ServiceNotReady("no broker is registered with an address of the binary protocol that this proxy may use; try again")
+            raise ServiceNotReady(
+                "no broker is registered with an address of the binary protocol that this proxy "
+                "may use; try again"
+            )
         return self._world.random.choice(self._binary)
 
     async def _follow(self) -> None:
@@ -91,20 +105,33 @@ class KnownBrokers:
             if node is None:
                 continue
             try:
-                found.append(decode_record(node.data, BrokerRegistration, f"{paths.BROKERS}/{name}"))
+                found.append(
+                    decode_record(node.data, BrokerRegistration, f"{paths.BROKERS}/{name}")
+                )
             except CorruptData as error:
                 _log.warning("broker registration ignored", reason=error)
         return found
 
     def _use(self, brokers: Sequence[BrokerRegistration]) -> None:
-        """Use these registrations. A broker is allowed with all its ports if one of its addresses is."""
+        """Use these registrations.
+
+        A broker is allowed with all its ports if one of its addresses is.
+        """
         names: list[str] = []
         binary: list[str] = []
         ports: list[ListenerAddresses] = []
         chosen = frozenset(self._config.allowed_brokers)
         for broker in brokers:
-            told = [ListenerAddresses(broker.address, broker.http_address, broker.pulsar_address), *broker.listeners.values()]
-            own = {address for each in told for address in (each.address, each.http_address, each.pulsar_address) if address}
+            told = [
+                ListenerAddresses(broker.address, broker.http_address, broker.pulsar_address),
+                *broker.listeners.values(),
+            ]
+            own = {
+                address
+                for each in told
+                for address in (each.address, each.http_address, each.pulsar_address)
+                if address
+            }
             if chosen and not own & chosen:
                 continue
             names.append(broker.broker_id)

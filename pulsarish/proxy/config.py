@@ -18,77 +18,138 @@ _MIB = 1 << 20
 class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a proxy process."""
 
-    pulsar_address: Annotated[str, Meta(description="host:port of Apache Pulsar's binary protocol; port 0 picks a free one.")] = (
-        "127.0.0.1:6650"
-    )
+    pulsar_address: Annotated[
+        str,
+        Meta(description="host:port of Apache Pulsar's binary protocol; port 0 picks a free one."),
+    ] = "127.0.0.1:6650"
     connect_address: Annotated[
         str,
-        Meta(description="host:port where CONNECT of HTTP is served, for gRPC clients; port 0 picks a free one; empty: none."),
+        Meta(
+            description=(
+                "host:port where CONNECT of HTTP is served, for gRPC clients; port 0 picks a "
+                "free one; empty: none."
+            )
+        ),
     ] = "127.0.0.1:6655"
-    http_address: Annotated[str, Meta(description="host:port of /health and /metrics; port 0 picks a free one.")] = "127.0.0.1:8080"
-    metadata_url: Annotated[str, Meta(description="Where the metadata is, which knows the brokers: zk://host:port/chroot.")] = (
-        "zk://127.0.0.1:2181/pulsarish"
-    )
+    http_address: Annotated[
+        str, Meta(description="host:port of /health and /metrics; port 0 picks a free one.")
+    ] = "127.0.0.1:8080"
+    metadata_url: Annotated[
+        str,
+        Meta(description="Where the metadata is, which knows the brokers: zk://host:port/chroot."),
+    ] = "zk://127.0.0.1:2181/pulsarish"
     metadata_session_timeout_ms: Annotated[
-        int, Meta(ge=1_000, le=300_000, description="After this long without an answer the session is lost.")
+        int,
+        Meta(
+            ge=1_000,
+            le=300_000,
+            description="After this long without an answer the session is lost.",
+        ),
     ] = 10_000
     broker_listener_name: Annotated[
-        str, Meta(description="The listener at which the proxy connects to brokers; empty: the internal one.")
+        str,
+        Meta(
+            description=(
+                "The listener at which the proxy connects to brokers; empty: the internal one."
+            )
+        ),
     ] = ""
     allowed_brokers: Annotated[
         tuple[str, ...],
         Meta(
-            description="host:port of brokers that clients may be relayed to; empty: all registered ones. The proxy connects to no other."
+            description=(
+                "host:port of brokers that clients may be relayed to; empty: all registered "
+                "ones. The proxy connects to no other."
+            )
         ),
     ] = ()
     relay_administration: Annotated[
-        bool, Meta(description="CONNECT also reaches the brokers' HTTP ports: clients of the proxy can administer the cluster.")
+        bool,
+        Meta(
+            description=(
+                "CONNECT also reaches the brokers' HTTP ports: clients of the proxy can "
+                "administer the cluster."
+            )
+        ),
     ] = False
     connections_max: Annotated[
         int,
         Meta(
             ge=1,
-            description="Connections of clients; more are refused. Those before CONNECT make room for new ones.",
+            description=(
+                "Connections of clients; more are refused. Those before CONNECT make room for "
+                "new ones."
+            ),
         ),
     ] = 10_000
-    connections_per_ip_max: Annotated[int, Meta(ge=0, description="Connections of one IP address; 0: no limit.")] = 0
-    connect_timeout_seconds: Annotated[float, Meta(gt=0, description="A connection that sends no CONNECT in this time is ended.")] = 10.0
+    connections_per_ip_max: Annotated[
+        int, Meta(ge=0, description="Connections of one IP address; 0: no limit.")
+    ] = 0
+    connect_timeout_seconds: Annotated[
+        float, Meta(gt=0, description="A connection that sends no CONNECT in this time is ended.")
+    ] = 10.0
     max_partial_input_bytes: Annotated[
         int,
         Meta(
             ge=_MIB,
-            description="Bytes received that wait, of all connections: incomplete frames, questions that brokers have not answered,"
-            " and what brokers do not receive. Above it the connection that has waited longest without progress is ended.",
+            description=(
+                "Bytes received that wait, of all connections: incomplete frames, questions "
+                "that brokers have not answered,"
+                " and what brokers do not receive. Above it the connection that has waited "
+                "longest without progress is ended."
+            ),
         ),
     ] = 128 * _MIB
     max_unsent_bytes: Annotated[
         int,
         Meta(
             ge=_MIB,
-            description="Bytes sent to clients that do not receive them, of all connections; above it the connection that has received"
-            " nothing for the longest is ended.",
+            description=(
+                "Bytes sent to clients that do not receive them, of all connections; above it "
+                "the connection that has received"
+                " nothing for the longest is ended."
+            ),
         ),
     ] = 256 * _MIB
     broker_connect_timeout_seconds: Annotated[
-        float, Meta(gt=0, description="A broker that does not accept a connection in this time is unavailable.")
+        float,
+        Meta(
+            gt=0,
+            description="A broker that does not accept a connection in this time is unavailable.",
+        ),
     ] = 5.0
     broker_answer_timeout_seconds: Annotated[
-        float, Meta(gt=0, description="A question that a broker does not answer in this time fails.")
+        float,
+        Meta(gt=0, description="A question that a broker does not answer in this time fails."),
     ] = 30.0
-    max_message_size_bytes: Annotated[int, Meta(ge=1_024, le=60 * _MIB, description="The brokers' limit, which clients receive.")] = (
-        5 * _MIB
-    )
-    keep_alive_interval_seconds: Annotated[float, Meta(gt=0, description="A silent connection for lookups is pinged after this.")] = 10.0
-    keep_alive_timeout_seconds: Annotated[float, Meta(gt=0, description="A connection for lookups that was silent this long is ended.")] = (
-        30.0
-    )
+    max_message_size_bytes: Annotated[
+        int, Meta(ge=1_024, le=60 * _MIB, description="The brokers' limit, which clients receive.")
+    ] = 5 * _MIB
+    keep_alive_interval_seconds: Annotated[
+        float, Meta(gt=0, description="A silent connection for lookups is pinged after this.")
+    ] = 10.0
+    keep_alive_timeout_seconds: Annotated[
+        float,
+        Meta(gt=0, description="A connection for lookups that was silent this long is ended."),
+    ] = 30.0
 
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="Events of this level and above are logged.")] = (
-        "info"
-    )
-    log_form: Annotated[Literal["text", "json", "logfmt"], Meta(description="Text for people, JSON or logfmt for machines.")] = "text"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="Events of this level and above are logged."),
+    ] = "info"
+    log_form: Annotated[
+        Literal["text", "json", "logfmt"],
+        Meta(description="Text for people, JSON or logfmt for machines."),
+    ] = "text"
     log_repeats_max: Annotated[
-        int, Meta(ge=0, description="How often one event is written in ten seconds; what is held back is counted; 0: always.")
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "How often one event is written in ten seconds; what is held back is counted; "
+                "0: always."
+            ),
+        ),
     ] = REPEATS_MAX
 
     def validate(self) -> None:
@@ -98,4 +159,6 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
             if not (host and colon and port.isdecimal()):
                 raise ConfigError(f"allowed_brokers: {address!r} is not host:port")
         if self.keep_alive_interval_seconds * 2 > self.keep_alive_timeout_seconds:
-            raise ConfigError("keep_alive_timeout_seconds must be at least twice keep_alive_interval_seconds")
+            raise ConfigError(
+                "keep_alive_timeout_seconds must be at least twice keep_alive_interval_seconds"
+            )

@@ -1,4 +1,5 @@
-"""HTTP's CONNECT, with which gRPC clients, this project's own included, and HTTP tools pass a proxy (RFC 9110, section 9.3.6).
+"""HTTP's CONNECT, with which gRPC clients, this project's own included, and HTTP tools pass a proxy
+(RFC 9110, section 9.3.6).
 
 Such clients know the brokers' own addresses from lookups, but cannot reach them.
 """
@@ -38,7 +39,9 @@ class HttpConnectConnection(RelayedConnection):
         self.input_waits(0)
         request = _REQUEST.match(self._head)
         if request is None or end < 0:
-            self._refuse(b"405 Method Not Allowed", b"only CONNECT of a broker's host:port is served here\n")
+            self._refuse(
+                b"405 Method Not Allowed", b"only CONNECT of a broker's host:port is served here\n"
+            )
             return
         address, rest = request[1].decode(), bytes(self._head[end + 4 :])
         self._head.clear()
@@ -51,9 +54,15 @@ class HttpConnectConnection(RelayedConnection):
             await self.pass_on(address, greeting=b"HTTP/1.1 200 Connection Established\r\n\r\n")
         except PulsarishError as error:
             _log.warning("not relayed", peer=self.peer, broker=address, reason=error)
-            self._refuse(b"403 Forbidden" if isinstance(error, NotAllowed) else b"502 Bad Gateway", f"{error}\n".encode())
+            self._refuse(
+                b"403 Forbidden" if isinstance(error, NotAllowed) else b"502 Bad Gateway",
+                f"{error}\n".encode(),
+            )
 
     def _refuse(self, status: bytes, reason: bytes) -> None:
-        head = b"HTTP/1.1 %b\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (status, len(reason))
+        head = (
+            b"HTTP/1.1 %b\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: "
+            b"close\r\n\r\n"
+        ) % (status, len(reason))
         self.write(head + reason)
         self.close()

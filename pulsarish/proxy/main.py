@@ -47,13 +47,36 @@ class Proxy:
         self._listeners: list[Listener] = []
         self._session = SessionWatch(world)
         self._metrics = metrics = Metrics(labels={}, lags=lags)
-        metrics.read("pulsar_proxy_active_connections", "gauge", "Connections of clients.", lambda: len(self._connections))
-        metrics.read("pulsar_proxy_new_connections", "counter", "Connections of clients since the start.", lambda: self._opened_count)
         metrics.read(
-            "pulsar_proxy_rejected_connections", "counter", "Connections refused above connections_max.", lambda: limits.slots.refused_count
+            "pulsar_proxy_active_connections",
+            "gauge",
+            "Connections of clients.",
+            lambda: len(self._connections),
         )
-        metrics.read("pulsar_proxy_binary_bytes", "counter", "Bytes relayed, in both directions.", lambda: self._relayed_bytes)
-        metrics.read("pulsarish_proxy_brokers", "gauge", "Brokers that clients may be relayed to.", lambda: len(self._brokers.names))
+        metrics.read(
+            "pulsar_proxy_new_connections",
+            "counter",
+            "Connections of clients since the start.",
+            lambda: self._opened_count,
+        )
+        metrics.read(
+            "pulsar_proxy_rejected_connections",
+            "counter",
+            "Connections refused above connections_max.",
+            lambda: limits.slots.refused_count,
+        )
+        metrics.read(
+            "pulsar_proxy_binary_bytes",
+            "counter",
+            "Bytes relayed, in both directions.",
+            lambda: self._relayed_bytes,
+        )
+        metrics.read(
+            "pulsarish_proxy_brokers",
+            "gauge",
+            "Brokers that clients may be relayed to.",
+            lambda: len(self._brokers.names),
+        )
         limits.export(metrics)
         self._session.export(metrics)
 
@@ -102,18 +125,33 @@ class Proxy:
 
     def _health(self) -> HttpResponse:
         """Return 200 while the proxy knows a broker."""
-        reason = "" if self._brokers.names else "no broker is registered that clients may be relayed to"
-        body = {"status": "unhealthy" if reason else "ok", "reason": reason, "brokers": list(self._brokers.names)}
+        reason = (
+            "" if self._brokers.names else "no broker is registered that clients may be relayed to"
+        )
+        body = {
+            "status": "unhealthy" if reason else "ok",
+            "reason": reason,
+            "brokers": list(self._brokers.names),
+        }
         return HttpResponse(503 if reason else 200, msgspec.json.encode(body))
 
 
 def _ready_line(proxy: Proxy) -> str:
-    faces = {"pulsar": proxy.pulsar_address, "connect": proxy.connect_address, "http": proxy.http_address}
-    return "proxy ready " + " ".join(f"{face}={address}" for face, address in faces.items() if address)
+    faces = {
+        "pulsar": proxy.pulsar_address,
+        "connect": proxy.connect_address,
+        "http": proxy.http_address,
+    }
+    return "proxy ready " + " ".join(
+        f"{face}={address}" for face, address in faces.items() if address
+    )
 
 
 async def start_proxy(config: ProxyConfig, process: NodeProcess) -> RunningNode:
-    """Start a proxy in this process's event loop. Raises what ``connect`` and ``Proxy.start`` raise."""
+    """Start a proxy in this process's event loop.
+
+    Raises what ``connect`` and ``Proxy.start`` raise.
+    """
     return await start_node(
         process,
         metadata_url=config.metadata_url,

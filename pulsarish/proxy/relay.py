@@ -1,11 +1,13 @@
 """A client's connection to the proxy.
 
-It begins with CONNECT. If CONNECT names a broker, and clients may be relayed to it, the connection is passed on
-to that broker, byte for byte from then on. Any other connection asks questions. The proxy follows lookups to
-their end, so that the answer names the owner, and says that the owner is reached through the proxy.
+It begins with CONNECT. If CONNECT names a broker, and clients may be relayed to it, the connection
+is passed on to that broker, byte for byte from then on. Any other connection asks questions. The
+proxy follows lookups to their end, so that the answer names the owner, and says that the owner is
+reached through the proxy.
 
-All clients that ask share one connection to each broker. So a client may have few open questions at a time,
-and they must be small. The proxy does not begin its next ones while it does not receive answers.
+All clients that ask share one connection to each broker. So a client may have few open questions at
+a time, and they must be small. The proxy does not begin its next ones while it does not receive
+answers.
 """
 
 from __future__ import annotations
@@ -32,8 +34,10 @@ _REDIRECTS_MAX: Final = 10
 _FIRST_FRAME_BYTES_MAX: Final = 64 << 10
 """The largest frame before CONNECTED: CONNECT has at most a token and a few names."""
 _QUESTIONS_MAX: Final = 20
-"""Questions of one connection that wait for a broker's answer. The next ones wait until one of them is answered.
-A broker answers 100 questions of a connection at a time, and all clients of the proxy share that connection.
+"""Questions of one connection that wait for a broker's answer.
+
+The next ones wait until one of them is answered. A broker answers 100 questions of a connection at
+a time, and all clients of the proxy share that connection.
 """
 _QUESTION_BYTES_MAX: Final = 1 << 20
 """The largest question: one with a schema, which has to fit into a node of the metadata."""
@@ -42,13 +46,22 @@ _QUESTION_COST_BYTES: Final = 4 << 10
 _COMMAND_COST_BYTES: Final = 64
 """The memory of a received command that is not begun, besides its bytes."""
 _ASKED_OF_BROKERS: Final = frozenset({21, 32, 34, 39})
-_NEED_A_BROKER: Final = "this connection is for lookups; connect to the broker that a lookup names, through this proxy"
+_NEED_A_BROKER: Final = (
+    "this connection is for lookups; connect to the broker that a lookup names, through this proxy"
+)
 
 
 class ClientConnection(RelayedConnection):
     """One accepted connection of a client of the binary protocol."""
 
-    def __init__(self, world: World, config: ProxyConfig, brokers: KnownBrokers, links: BrokerLinks, counts: Counts) -> None:
+    def __init__(
+        self,
+        world: World,
+        config: ProxyConfig,
+        brokers: KnownBrokers,
+        links: BrokerLinks,
+        counts: Counts,
+    ) -> None:
         super().__init__(world, config, brokers, counts)
         self._links = links
         self._reader = FrameReader(_FIRST_FRAME_BYTES_MAX)
@@ -92,16 +105,26 @@ class ClientConnection(RelayedConnection):
             self.input_waits(self._reader.held_bytes + self._commands_bytes + self._questions_bytes)
 
     def _may_begin(self) -> bool:
-        return self.alive and not self._passed_on and not self._unsent and self._questions < _QUESTIONS_MAX
+        return (
+            self.alive
+            and not self._passed_on
+            and not self._unsent
+            and self._questions < _QUESTIONS_MAX
+        )
 
     def _handle(self, command: pb.Command, size_bytes: int) -> None:
         if not self._connected:
             if command.type != 2:
-                raise Malformed(f"a connection begins with CONNECT, not with a command of type {command.type}")
+                raise Malformed(
+                    f"a connection begins with CONNECT, not with a command of type {command.type}"
+                )
             self._connected = True
             self.started()
-            # A broker accepts frames a little larger than the largest message, so that a question may grow on its way.
-            self._reader.frame_bytes_max = min(self._config.max_message_size_bytes, _QUESTION_BYTES_MAX)
+            # A broker accepts frames a little larger than the largest message, so that a question
+            # may grow on its way.
+            self._reader.frame_bytes_max = min(
+                self._config.max_message_size_bytes, _QUESTION_BYTES_MAX
+            )
             if command.connect.proxy_to_broker_url:
                 self._passed_on = True
                 address = command.connect.proxy_to_broker_url.rpartition("://")[2].rstrip("/")
@@ -112,7 +135,12 @@ class ClientConnection(RelayedConnection):
             version = min(command.connect.protocol_version, _PROTOCOL_VERSION)
             flags = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
             size = self._config.max_message_size_bytes
-            connected = pb.Connected(server_version="Pulsarish-proxy", protocol_version=version, max_message_size=size, feature_flags=flags)
+            connected = pb.Connected(
+                server_version="Pulsarish-proxy",
+                protocol_version=version,
+                max_message_size=size,
+                feature_flags=flags,
+            )
             self._say(pb.Command(type=3, connected=connected))
         elif command.type == 18:
             self._say(pb.Command(type=19, pong=pb.Pong()))
@@ -126,7 +154,9 @@ class ClientConnection(RelayedConnection):
             self._say(_refusal(command.type, request_id, NotAllowed(_NEED_A_BROKER)))
 
     async def _connect(self, address: str) -> None:
-        """Send the client's CONNECT to the broker that it names, as if the client had connected directly."""
+        """Send the client's CONNECT to the broker that it names, as if the client had connected
+        directly.
+        """
         try:
             self._brokers.check_binary(address)
             await self.pass_on(address)
@@ -140,7 +170,11 @@ class ClientConnection(RelayedConnection):
         assert body is not None
         request_id, kind = body.request_id, question.type
         try:
-            answer = await (self._look_up(question) if kind == 23 else self._links.ask(self._brokers.any(), question))
+            answer = await (
+                self._look_up(question)
+                if kind == 23
+                else self._links.ask(self._brokers.any(), question)
+            )
         except PulsarishError as error:
             answer = _refusal(kind, request_id, error)
         self._say(answer)
@@ -166,19 +200,29 @@ class ClientConnection(RelayedConnection):
                 self._brokers.check_binary(address)
             except NotAllowed as error:
                 # The broker may have registered just now, and the proxy does not know it yet.
-                raise ServiceNotReady(f"{topic} is served by {address}: {error}; try again") from None
+                raise ServiceNotReady(
+                    f"{topic} is served by {address}: {error}; try again"
+                ) from None
             if found.response == pb.LookupTopicResponse.CONNECT:
                 found.proxy_through_service_url = True
                 return answer
             authoritative = found.authoritative
-        raise ServiceNotReady(f"{topic} was not found within {_REDIRECTS_MAX} redirections; try again")
+        raise ServiceNotReady(
+            f"{topic} was not found within {_REDIRECTS_MAX} redirections; try again"
+        )
 
     def _say(self, command: pb.Command) -> None:
         self.write(command_frame(command))
 
     async def _keep_alive(self) -> None:
-        """Close silent connections that ask questions. On relayed ones broker and client do that themselves."""
-        interval, limit = self._config.keep_alive_interval_seconds, self._config.keep_alive_timeout_seconds
+        """Close silent connections that ask questions.
+
+        On relayed ones broker and client do that themselves.
+        """
+        interval, limit = (
+            self._config.keep_alive_interval_seconds,
+            self._config.keep_alive_timeout_seconds,
+        )
         while not self._not_for_lookups():
             await self._world.clock.sleep(interval)
             now = self._world.clock.monotonic()
@@ -197,7 +241,9 @@ class ClientConnection(RelayedConnection):
 
 
 def _check_required(command: pb.Command) -> None:
-    """Raise ``Malformed`` for a command without a required field: it could not be encoded again for a broker."""
+    """Raise ``Malformed`` for a command without a required field: it could not be encoded again for
+    a broker.
+    """
     body = command_body(command)
     if not command.IsInitialized() or (body is not None and not body.IsInitialized()):
         raise Malformed(f"a command of type {command.type} misses a required field")
@@ -206,10 +252,19 @@ def _check_required(command: pb.Command) -> None:
 def _refusal(kind: int, request_id: int, error: PulsarishError) -> pb.Command:
     number = pb.METADATA_ERROR if error.retryable else pb.NOT_ALLOWED_ERROR
     if kind == 23:
-        failed = pb.LookupTopicResponse(request_id=request_id, response=pb.LookupTopicResponse.FAILED, error=number, message=str(error))
+        failed = pb.LookupTopicResponse(
+            request_id=request_id,
+            response=pb.LookupTopicResponse.FAILED,
+            error=number,
+            message=str(error),
+        )
         return pb.Command(type=24, lookup_response=failed)
     if kind == 21:
         refused = pb.PartitionedMetadataResponse.FAILED
-        answer = pb.PartitionedMetadataResponse(request_id=request_id, response=refused, error=number, message=str(error))
+        answer = pb.PartitionedMetadataResponse(
+            request_id=request_id, response=refused, error=number, message=str(error)
+        )
         return pb.Command(type=22, partitioned_metadata_response=answer)
-    return pb.Command(type=14, error=pb.Error(request_id=request_id, error=number, message=str(error)))
+    return pb.Command(
+        type=14, error=pb.Error(request_id=request_id, error=number, message=str(error))
+    )

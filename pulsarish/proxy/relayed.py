@@ -1,8 +1,11 @@
-"""A client's connection that is passed on to a broker, byte for byte. All listeners of the proxy share this code.
+"""A client's connection that is passed on to a broker, byte for byte.
 
-Memory is bounded whatever a client does: a connection must begin in time, and each end is read no faster than
-the other one receives. The bytes that wait in between are counted. When all connections together hold too many
-bytes, one whose input waits, or that does not receive, is closed (``runtime/peer_limits.py``).
+All listeners of the proxy share this code.
+
+Memory is bounded whatever a client does: a connection must begin in time, and each end is read no
+faster than the other one receives. The bytes that wait in between are counted. When all connections
+together hold too many bytes, one whose input waits, or that does not receive, is closed
+(``runtime/peer_limits.py``).
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ __all__ = ["Counts", "RelayedConnection"]
 
 _log = get_logger("proxy.connections")
 
-_FLUSH_SECONDS: Final = 15.0  # a client that does not receive the last answer of a closed connection is disconnected after this
+# a client that does not receive the last answer of a closed connection is disconnected after this
+_FLUSH_SECONDS: Final = 15.0
 
 
 class Counts(Protocol):
@@ -71,11 +75,13 @@ class _BrokerEnd(ContainedProtocol):
 class RelayedConnection(ContainedProtocol):
     """A connection that can be passed on to a broker.
 
-    Until ``hold`` the client's bytes go to ``received``; after ``pass_on`` they go to the broker. Each end is read no
-    faster than the other one receives.
+    Until ``hold`` the client's bytes go to ``received``; after ``pass_on`` they go to the broker.
+    Each end is read no faster than the other one receives.
     """
 
-    def __init__(self, world: World, config: ProxyConfig, brokers: KnownBrokers, counts: Counts) -> None:
+    def __init__(
+        self, world: World, config: ProxyConfig, brokers: KnownBrokers, counts: Counts
+    ) -> None:
         super().__init__(world.tasks)
         self.peer = ""
         self._world = world
@@ -112,12 +118,16 @@ class RelayedConnection(ContainedProtocol):
         """Begin to serve the connection: it has a slot."""
 
     def started(self) -> None:
-        """Note that the client has sent its request: the connection does not make room for new ones any more."""
+        """Note that the client has sent its request: the connection does not make room for new ones
+        any more.
+        """
         self._started = True
         self._counts.limits.slots.mark_active(self)
 
     def watch(self, work: Coroutine[object, object, None], what: str) -> None:
-        """Start a task that ends with the connection, because tasks of closed connections would fill the memory."""
+        """Start a task that ends with the connection, because tasks of closed connections would
+        fill the memory.
+        """
         task = self._world.tasks.spawn(work, name=f"{what} {self.peer}")
         self._watches[task] = None
         task.add_done_callback(lambda done: self._watches.pop(done, None))
@@ -160,7 +170,9 @@ class RelayedConnection(ContainedProtocol):
             self._counts.limits.unsent.set(self, self._transport.get_write_buffer_size())
 
     def input_waits(self, size_bytes: int) -> None:
-        """Count what was received and waits: incomplete, for an answer, or for the broker to receive it."""
+        """Count what was received and waits: incomplete, for an answer, or for the broker to
+        receive it.
+        """
         if self._transport is not None or not size_bytes:
             self._counts.limits.partial_input.set(self, size_bytes)
 
@@ -199,12 +211,18 @@ class RelayedConnection(ContainedProtocol):
 
     def read(self, *, wanted: bool) -> None:
         """Read on from the client, or pause."""
-        if self._transport is not None and not self._transport.is_closing() and wanted != self._reading:
+        if (
+            self._transport is not None
+            and not self._transport.is_closing()
+            and wanted != self._reading
+        ):
             self._reading = wanted
             (self._transport.resume_reading if wanted else self._transport.pause_reading)()
 
     def close(self) -> None:
-        """Close after the written bytes are sent; a client that does not receive them is disconnected."""
+        """Close after the written bytes are sent; a client that does not receive them is
+        disconnected.
+        """
         transport = self._transport
         if transport is not None and not transport.is_closing():
             transport.close()
@@ -224,7 +242,10 @@ class RelayedConnection(ContainedProtocol):
             self._transport.abort()
 
     def hold(self, first: bytes) -> None:
-        """Keep ``first``, and later bytes, for the broker that ``pass_on`` will connect to. Do not read further until then."""
+        """Keep ``first``, and later bytes, for the broker that ``pass_on`` will connect to.
+
+        Do not read further until then.
+        """
         self._held = [first]
         self.input_waits(len(first))
         self.pace()
@@ -234,7 +255,9 @@ class RelayedConnection(ContainedProtocol):
         return self._transport is not None and not self._transport.is_closing()
 
     async def pass_on(self, address: str, *, greeting: bytes = b"") -> None:
-        """Connect to a broker, and send it the kept bytes. The client gets ``greeting`` before any byte of the broker.
+        """Connect to a broker, and send it the kept bytes.
+
+        The client gets ``greeting`` before any byte of the broker.
 
         ``address`` must be one that ``KnownBrokers`` allows. Raises ``ServiceNotReady``.
         """
@@ -243,7 +266,9 @@ class RelayedConnection(ContainedProtocol):
             async with self._world.clock.timeout(self._config.broker_connect_timeout_seconds):
                 await self._world.connections.open_bytes(address, lambda: end)
         except (StreamBroken, TimeoutError) as error:
-            raise ServiceNotReady(f"broker {address} is unavailable: {error or 'no connection in time'}") from None
+            raise ServiceNotReady(
+                f"broker {address} is unavailable: {error or 'no connection in time'}"
+            ) from None
         if end.transport is None or not self.alive:
             if end.transport is not None:
                 end.transport.abort()

@@ -1,4 +1,6 @@
-"""The address that a process advertises, from its configuration and the address that it listens on."""
+"""The address that a process advertises, from its configuration and the address that it listens
+on.
+"""
 
 from __future__ import annotations
 

@@ -40,7 +40,15 @@ from pulsarish.runtime.tasks import Supervisor
 if TYPE_CHECKING:
     from pulsarish.runtime.grpc.grpclib_connections import GrpclibConnections
 
-__all__ = ["Background", "ClientWorld", "Latch", "background", "client_world", "monotonic", "start_thread"]
+__all__ = [
+    "Background",
+    "ClientWorld",
+    "Latch",
+    "background",
+    "client_world",
+    "monotonic",
+    "start_thread",
+]
 
 T = TypeVar("T")
 
@@ -72,7 +80,11 @@ class Latch:
         """
         deadline = None if timeout_seconds is None else monotonic() + timeout_seconds
         while True:
-            left = _SLEEP_SECONDS_MAX if deadline is None else min(_SLEEP_SECONDS_MAX, deadline - monotonic())
+            left = (
+                _SLEEP_SECONDS_MAX
+                if deadline is None
+                else min(_SLEEP_SECONDS_MAX, deadline - monotonic())
+            )
             if self._lock.acquire(timeout=max(0.0, left)):
                 return True
             if deadline is not None and monotonic() >= deadline:
@@ -98,13 +110,16 @@ class ClientWorld:
     """The production seams that a client needs. Made in the loop that uses them."""
 
     def __init__(self) -> None:
-        logging.getLogger("asyncio").addFilter(_drop_idle_wakeups)  # added once, however often the program asks
+        # added once, however often the program asks
+        logging.getLogger("asyncio").addFilter(_drop_idle_wakeups)
         self.clock = SystemClock()
         self.random = random.SystemRandom()  # as in ``production``
         # A failed task of a client must not end the program that uses it; the supervisor has logged
         # it.
         self.tasks = Supervisor(died=lambda _name, _error: None)
-        self.connections: GrpcConnections | GrpclibConnections = _process.make_connections(self.tasks)
+        self.connections: GrpcConnections | GrpclibConnections = _process.make_connections(
+            self.tasks
+        )
         _process.worlds.add(self)
 
     async def close(self) -> None:
@@ -167,7 +182,10 @@ class Background:
     def check_may_wait(self) -> None:
         """Raise ``NotAllowed`` in the loop's own thread, where a wait would never end."""
         if self.is_own_thread():
-            raise NotAllowed("a callback may not wait for the client: use send_async without block_if_queue_full, or another thread")
+            raise NotAllowed(
+                "a callback may not wait for the client: use send_async without "
+                "block_if_queue_full, or another thread"
+            )
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop and wait for it. A ``KeyboardInterrupt`` cancels it."""
@@ -197,7 +215,9 @@ class Background:
 
     def _forked(self) -> None:
         if not self.is_here():
-            error = ForkedProcess("this client was made before the process was forked: make a new client in the child")
+            error = ForkedProcess(
+                "this client was made before the process was forked: make a new client in the child"
+            )
             for user in list(self._users):
                 user.forked(error)
 
@@ -223,7 +243,9 @@ def _is_idle_wakeup(exception: object, message: str) -> bool:
     """
     if "PollerCompletionQueue" not in message:
         return False
-    return isinstance(exception, BlockingIOError) or (isinstance(exception, RuntimeError) and "loop is closed" in str(exception))
+    return isinstance(exception, BlockingIOError) or (
+        isinstance(exception, RuntimeError) and "loop is closed" in str(exception)
+    )
 
 
 def _drop_idle_wakeups(record: logging.LogRecord) -> bool:
@@ -253,7 +275,9 @@ class _Process:
         """The core works here, or can be started."""
 
     def make_connections(self, tasks: Tasks) -> GrpcConnections | GrpclibConnections:
-        """Return connections on gRPC's C core, or without it in the child of a process that used it."""
+        """Return connections on gRPC's C core, or without it in the child of a process that used
+        it.
+        """
         if self._has_core:
             if not self._uses_core:
                 self._uses_core = True

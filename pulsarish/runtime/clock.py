@@ -10,7 +10,9 @@ __all__ = ["SystemClock"]
 
 
 class SystemClock:
-    """The production ``Clock``: the machine's monotonic and wall clocks, and the running event loop's timers."""
+    """The production ``Clock``: the machine's monotonic and wall clocks, and the running event
+    loop's timers.
+    """
 
     __slots__ = ()
 

@@ -32,7 +32,8 @@ __all__ = ["Option", "describe", "load", "print_config"]
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-_LISTENING = ("listen_address", "http_address")  # options that are host:port; empty when that listener may be left out
+# options that are host:port; empty when that listener may be left out
+_LISTENING = ("listen_address", "http_address")
 _ADVERTISED = "advertised_address"  # host or host:port
 _PORT_MAX = 65535
 _REQUIRED = "(required)"
@@ -69,7 +70,10 @@ class _Field:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """A value that an operator set. ``text``: still a string, to be converted to the field's type."""
+    """A value that an operator set.
+
+    ``text``: still a string, to be converted to the field's type.
+    """
 
     value: object
     source: str
@@ -105,7 +109,10 @@ def load(
     Raises ``ConfigError``.
     """
     fields = {field.name: field for field in _fields(cls)}
-    given = {name: _Given(value, "the command's defaults", text=False) for name, value in (defaults or {}).items()}
+    given = {
+        name: _Given(value, "the command's defaults", text=False)
+        for name, value in (defaults or {}).items()
+    }
     if toml_path is not None:
         given |= dict(_from_toml(toml_path, fields))
     given |= dict(_from_environ(environ, prefix))
@@ -121,7 +128,10 @@ def load(
         branch[field.path[-1]] = _converted(field, value)
     for field in fields.values():
         if field.default is msgspec.NODEFAULT and field.name not in given:
-            raise ConfigError(f"{field.name} must be set ({_type_text(field.info)}{_limits_suffix(field)}): {field.meaning}")
+            raise ConfigError(
+                f"{field.name} must be set ({_type_text(field.info)}{_limits_suffix(field)}): "
+                f"{field.meaning}"
+            )
     # Each value was checked together with its source. An error here is a defect in the class
     # itself.
     config = msgspec.convert(tree, cls)
@@ -132,7 +142,13 @@ def load(
 def describe(cls: type[msgspec.Struct]) -> list[Option]:
     """Return every option of ``cls``, in the order of the class."""
     return [
-        Option(field.name, _type_text(field.info), _default_text(field.default), _limits_text(field.info), field.meaning)
+        Option(
+            field.name,
+            _type_text(field.info),
+            _default_text(field.default),
+            _limits_text(field.info),
+            field.meaning,
+        )
         for field in _fields(cls)
     ]
 
@@ -164,7 +180,9 @@ def _from_toml(path: str, fields: Mapping[str, _Field]) -> Iterator[tuple[str, _
         with open(path, "rb") as file:
             content = tomllib.load(file)
     except OSError as error:
-        raise ConfigError(f"the configuration file {path} cannot be read: {error.strerror}") from None
+        raise ConfigError(
+            f"the configuration file {path} cannot be read: {error.strerror}"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"the configuration file {path} is not valid TOML: {error}") from None
 
@@ -202,7 +220,9 @@ def _converted(field: _Field, given: _Given) -> object:
     value = given.value
     try:
         if isinstance(value, str) and given.text:
-            converted = msgspec.convert(_unquoted(value, field.info), field.annotation, strict=False)
+            converted = msgspec.convert(
+                _unquoted(value, field.info), field.annotation, strict=False
+            )
         else:
             converted = msgspec.convert(value, field.annotation)
         if isinstance(converted, float) and not math.isfinite(converted):
@@ -214,7 +234,9 @@ def _converted(field: _Field, given: _Given) -> object:
         return converted
     except (msgspec.ValidationError, json.JSONDecodeError) as error:
         allowed = f"allowed: {_type_text(field.info)}{_limits_suffix(field)}"
-        raise ConfigError(f"{field.name} = {value!r} from {given.source} is refused: {error}; {allowed}") from None
+        raise ConfigError(
+            f"{field.name} = {value!r} from {given.source} is refused: {error}; {allowed}"
+        ) from None
 
 
 def _unquoted(text: str, info: inspect.Type) -> object:
@@ -243,7 +265,9 @@ def _check_advertised(text: str) -> None:
 
 def _unknown(name: str, given: _Given, fields: Mapping[str, _Field], listing: str) -> str:
     # Operators remember the last part of a nested name.
-    near = [field for field in fields if field.endswith(f".{name}")] or difflib.get_close_matches(name, fields, n=1, cutoff=0.6)
+    near = [field for field in fields if field.endswith(f".{name}")] or difflib.get_close_matches(
+        name, fields, n=1, cutoff=0.6
+    )
     hint = f"did you mean {near[0]}?" if near else f"{listing} lists all options"
     return f"unknown option {name} = {given.value!r} from {given.source}: {hint}"
 
@@ -307,12 +331,24 @@ def _type_text(info: inspect.Type) -> str:
             case inspect.CollectionType(item_type=item) | inspect.VarTupleType(item_type=item):
                 words.append(f"list of {_type_text(item)}")
             case _:
-                words.append(_TYPE_NAMES.get(type(kind), type(kind).__name__.removesuffix("Type").lower()))
+                words.append(
+                    _TYPE_NAMES.get(type(kind), type(kind).__name__.removesuffix("Type").lower())
+                )
     return " or ".join(words)
 
 
-_LIMITS = (("gt", "> {}"), ("ge", ">= {}"), ("lt", "< {}"), ("le", "<= {}"), ("multiple_of", "a multiple of {}"))
-_LENGTHS = (("min_length", "length >= {}"), ("max_length", "length <= {}"), ("pattern", "matching {}"))
+_LIMITS = (
+    ("gt", "> {}"),
+    ("ge", ">= {}"),
+    ("lt", "< {}"),
+    ("le", "<= {}"),
+    ("multiple_of", "a multiple of {}"),
+)
+_LENGTHS = (
+    ("min_length", "length >= {}"),
+    ("max_length", "length <= {}"),
+    ("pattern", "matching {}"),
+)
 
 
 def _limits_text(info: inspect.Type) -> str:
@@ -342,7 +378,13 @@ def _default_text(value: object) -> str:
         case list() | tuple():
             return "[" + ", ".join(_default_text(item) for item in value) + "]"
         case dict():
-            return "{" + ", ".join(f"{json.dumps(str(key))} = {_default_text(item)}" for key, item in value.items()) + "}"
+            return (
+                "{"
+                + ", ".join(
+                    f"{json.dumps(str(key))} = {_default_text(item)}" for key, item in value.items()
+                )
+                + "}"
+            )
         case _:
             # Numbers as they are, enumerations by their value.
             return str(getattr(value, "value", value))

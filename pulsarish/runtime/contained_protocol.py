@@ -46,7 +46,11 @@ class ContainedProtocol(asyncio.Protocol):
         super().__init_subclass__(**options)
         for name in CALLBACKS:
             callback = getattr(cls, name, None)
-            if callback is not None and not hasattr(callback, "is_contained") and callback not in _DEFAULTS:
+            if (
+                callback is not None
+                and not hasattr(callback, "is_contained")
+                and callback not in _DEFAULTS
+            ):
                 setattr(cls, name, _contained(callback))
 
     @property
@@ -55,7 +59,9 @@ class ContainedProtocol(asyncio.Protocol):
         return Scope(ScopeKind.CONNECTION, self._peer_address(), self._abort)
 
     def contain(self, what: str, error: Exception) -> None:
-        """Count and log an error that happened in work for this connection, and abort the connection."""
+        """Count and log an error that happened in work for this connection, and abort the
+        connection.
+        """
         self._containing_tasks.contain(f"{what} of {type(self).__name__}", error, self.scope)
 
     def _peer_address(self) -> str:
@@ -69,7 +75,10 @@ class ContainedProtocol(asyncio.Protocol):
 
 
 _DEFAULTS: Final = [
-    getattr(kind, name) for kind in (asyncio.Protocol, asyncio.BufferedProtocol) for name in CALLBACKS if hasattr(kind, name)
+    getattr(kind, name)
+    for kind in (asyncio.Protocol, asyncio.BufferedProtocol)
+    for name in CALLBACKS
+    if hasattr(kind, name)
 ]
 """The callbacks of asyncio's own classes, which do nothing."""
 

@@ -18,7 +18,16 @@ if TYPE_CHECKING:
 
     from pulsarish.runtime.seams import Clock, Tasks, World
 
-__all__ = ["RESTART_SECONDS", "RESTART_SECONDS_MAX", "Critical", "Scope", "ScopeKind", "ScopedTasks", "contained", "run_in_background"]
+__all__ = [
+    "RESTART_SECONDS",
+    "RESTART_SECONDS_MAX",
+    "Critical",
+    "Scope",
+    "ScopeKind",
+    "ScopedTasks",
+    "contained",
+    "run_in_background",
+]
 
 RESTART_SECONDS: Final = 1.0
 RESTART_SECONDS_MAX: Final = 300.0
@@ -38,20 +47,32 @@ class Critical(Enum):
 
     MAIN = "the program itself"
     JOURNAL = "nothing is durable without it, and a failed sync must not be tried again"
-    CHECKPOINT = "a failed write leaves entry logs and index in doubt, and the journal would grow without limit"
+    CHECKPOINT = (
+        "a failed write leaves entry logs and index in doubt, and the journal would grow "
+        "without limit"
+    )
     GARBAGE = "it writes entry logs and index as a checkpoint does"
     SPACE = "without it a full disk is noticed by the writes that fail"
     REGISTRATION = "others would send to a node that is not there, or not to one that is"
-    METADATA_SESSION = "without it the node does not notice that its session is lost, and what it owned is served twice"
-    METADATA_COMMIT = "what was decided and not written is in memory only, and no client gets an answer"
+    METADATA_SESSION = (
+        "without it the node does not notice that its session is lost, and what it owned is "
+        "served twice"
+    )
+    METADATA_COMMIT = (
+        "what was decided and not written is in memory only, and no client gets an answer"
+    )
     METADATA_EXPIRY = "sessions of dead nodes would never end"
-    LEDGER_TIMEOUTS = "a bookie that does not answer would never be given up, and writes would wait forever"
+    LEDGER_TIMEOUTS = (
+        "a bookie that does not answer would never be given up, and writes would wait forever"
+    )
     OWNERSHIP = "the bundles of a dead broker would never be free"
     MAINTENANCE = "no ledger would be replaced, no log trimmed and no policy carried out any more"
 
 
 class ScopeKind(Enum):
-    """What a failure is limited to: the label ``kind`` of ``pulsarish_contained_failures_total``."""
+    """What a failure is limited to: the label ``kind`` of
+    ``pulsarish_contained_failures_total``.
+    """
 
     CONNECTION = "connection"
     TOPIC = "topic"
@@ -79,7 +100,10 @@ class Scope:
 
 
 class ScopedTasks:
-    """The ``Tasks`` of one scope. Every task started here belongs to it, and no task can be critical."""
+    """The ``Tasks`` of one scope.
+
+    Every task started here belongs to it, and no task can be critical.
+    """
 
     def __init__(self, tasks: Tasks, scope: Scope) -> None:
         self._tasks = tasks
@@ -87,9 +111,16 @@ class ScopedTasks:
         self.contained_failures = tasks.contained_failures
 
     def spawn(
-        self, work: Coroutine[object, object, None], *, name: str, critical: Critical | None = None, scope: Scope | None = None
+        self,
+        work: Coroutine[object, object, None],
+        *,
+        name: str,
+        critical: Critical | None = None,
+        scope: Scope | None = None,
     ) -> asyncio.Task[None]:
-        assert critical is None, f"{name} belongs to {self._scope.kind.value} {self._scope.name} and cannot be critical"
+        assert critical is None, (
+            f"{name} belongs to {self._scope.kind.value} {self._scope.name} and cannot be critical"
+        )
         return self._tasks.spawn(work, name=name, scope=scope or self._scope)
 
     def contain(self, task: str, error: BaseException, scope: Scope) -> None:
@@ -101,7 +132,9 @@ def contained(world: World, scope: Scope) -> World:
     return replace(world, tasks=ScopedTasks(world.tasks, scope))
 
 
-def run_in_background(tasks: Tasks, clock: Clock, name: str, work: Callable[[], Coroutine[object, object, None]]) -> asyncio.Task[None]:
+def run_in_background(
+    tasks: Tasks, clock: Clock, name: str, work: Callable[[], Coroutine[object, object, None]]
+) -> asyncio.Task[None]:
     """Start a loop that serves the whole process until it returns or is cancelled.
 
     When it raises, the failure is counted and logged, and the loop starts again after a wait. A
@@ -110,7 +143,9 @@ def run_in_background(tasks: Tasks, clock: Clock, name: str, work: Callable[[], 
     return tasks.spawn(_restarted(tasks, clock, name, work), name=name)
 
 
-async def _restarted(tasks: Tasks, clock: Clock, name: str, work: Callable[[], Coroutine[object, object, None]]) -> None:
+async def _restarted(
+    tasks: Tasks, clock: Clock, name: str, work: Callable[[], Coroutine[object, object, None]]
+) -> None:
     wait_seconds = RESTART_SECONDS
     while True:
         began = clock.monotonic()

@@ -11,7 +11,8 @@ __all__ = ["install_command"]
 def install_command(extra: str) -> str:
     """Return the command that installs the libraries of an optional part.
 
-    It names the libraries themselves, so it works from a checkout and from a wheel alike: the package is on no index.
+    It names the libraries themselves, so it works from a checkout and from a wheel alike: the
+    package is on no index.
 
     Args:
         extra: its name in ``pyproject.toml``, such as ``spark``.
@@ -21,7 +22,11 @@ def install_command(extra: str) -> str:
         required = metadata.requires("pulsarish") or []
     except metadata.PackageNotFoundError:  # imported from a source tree that is not installed
         required = []
-    libraries = [name.strip() for name, _, condition in (each.partition(";") for each in required) if marker.search(condition)]
+    libraries = [
+        name.strip()
+        for name, _, condition in (each.partition(";") for each in required)
+        if marker.search(condition)
+    ]
     if not libraries:
         return f"pip install -e '.[{extra}]' in a checkout of pulsarish"
     return "python -m pip install " + " ".join(f"'{library}'" for library in libraries)

@@ -51,7 +51,9 @@ class LocalFile:
         await self._lane.run(job)
 
     async def read(self, spans: Sequence[tuple[int, int]]) -> list[bytes]:
-        return await self._lane.run(lambda: [_read_all(self._descriptor, offset, size) for offset, size in spans])
+        return await self._lane.run(
+            lambda: [_read_all(self._descriptor, offset, size) for offset, size in spans]
+        )
 
     async def truncate(self, size_bytes: int) -> None:
         await self._lane.run(lambda: os.ftruncate(self._descriptor, size_bytes))
@@ -79,9 +81,15 @@ class LocalFiles:
         # lock.
         self._locks: dict[str, int] = {}
 
-    async def open(self, path: str, *, lane: str, create: bool = False, reserve_bytes: int = 0) -> File:
+    async def open(
+        self, path: str, *, lane: str, create: bool = False, reserve_bytes: int = 0
+    ) -> File:
         thread = self._lanes.get(lane)
-        descriptor = await thread.run(lambda: _create(path, reserve_bytes) if create else os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        descriptor = await thread.run(
+            lambda: (
+                _create(path, reserve_bytes) if create else os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            )
+        )
         return LocalFile(path, descriptor, thread)
 
     async def replace(self, path: str, content: bytes) -> None:
@@ -105,7 +113,9 @@ class LocalFiles:
         return await self._lanes.get(_DIRECTORY_LANE).run(job)
 
     async def lock(self, directory: str) -> None:
-        self._locks[directory] = await self._lanes.get(_DIRECTORY_LANE).run(lambda: _lock(directory))
+        self._locks[directory] = await self._lanes.get(_DIRECTORY_LANE).run(
+            lambda: _lock(directory)
+        )
 
     def release(self) -> None:
         """Release the directory locks, for a node that ends while its process lives on (tests,
@@ -142,7 +152,9 @@ def _read_all(descriptor: int, offset_bytes: int, size_bytes: int) -> bytes:
         return data
     parts = [data]
     got_bytes = len(data)
-    while got_bytes < size_bytes and (data := os.pread(descriptor, size_bytes - got_bytes, offset_bytes + got_bytes)):
+    while got_bytes < size_bytes and (
+        data := os.pread(descriptor, size_bytes - got_bytes, offset_bytes + got_bytes)
+    ):
         parts.append(data)
         got_bytes += len(data)
     return b"".join(parts)
@@ -262,7 +274,10 @@ def _lock(directory: str) -> int:
         holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
         os.close(descriptor)
         if error.errno in (errno.EAGAIN, errno.EACCES):
-            text = f"the directory {directory} is in use by process {holder or 'unknown'}; stop it or give another directory"
+            text = (
+                f"the directory {directory} is in use by process {holder or 'unknown'}; stop "
+                "it or give another directory"
+            )
             raise Locked(text) from None
         raise
     return descriptor

@@ -1,9 +1,11 @@
 """The HTTP server of a node: h11 parses and frames, a protocol of asyncio carries.
 
-It turns requests into ``HttpRequest`` and ``HttpResponse`` back, and does nothing else: routes, permissions and JSON belong to the node.
-Memory and time are bounded whatever a client does: one request of a connection is handled at a time, and the next one is not begun before
-the answer is sent. A connection that does not go on in time is closed. Connections that wait for their clients make room for new ones, and
-those that hold incomplete requests or unread answers are ended when all of them hold too much (``runtime/peer_limits.py``).
+It turns requests into ``HttpRequest`` and ``HttpResponse`` back, and does nothing else: routes,
+permissions and JSON belong to the node. Memory and time are bounded whatever a client does: one
+request of a connection is handled at a time, and the next one is not begun before the answer is
+sent. A connection that does not go on in time is closed. Connections that wait for their clients
+make room for new ones, and those that hold incomplete requests or unread answers are ended when all
+of them hold too much (``runtime/peer_limits.py``).
 
 A ready-made server was measured instead (``docs/ARCHITECTURE.md``, "The HTTP server").
 """
@@ -24,14 +26,23 @@ from pulsarish.runtime.contained_protocol import ContainedProtocol
 from pulsarish.runtime.descriptors import reserved_connections_limit
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.peer_limits import ConnectionSlots, HeldBytes
-from pulsarish.runtime.seams import BodyLimit, HttpHandler, HttpRequest, HttpResponse, Listener, Tasks
+from pulsarish.runtime.seams import (
+    BodyLimit,
+    HttpHandler,
+    HttpRequest,
+    HttpResponse,
+    Listener,
+    Tasks,
+)
 
 __all__ = ["HttpTraffic", "serve_http"]
 
 _log = get_logger("http")
 
 HEAD_SECONDS: Final = 10.0
-"""A new connection must bring the first line and headers of a request in this time, and so must one that has begun a later request."""
+"""A new connection must bring the first line and headers of a request in this time, and so must one
+that has begun a later request.
+"""
 IDLE_SECONDS: Final = 75.0
 """A connection that was answered and brings no further request for this long is closed."""
 BODY_SECONDS: Final = 30.0
@@ -49,10 +60,15 @@ CHUNKS_MAX: Final = 10_000
 PARTIAL_BYTES_MAX: Final = 32 << 20
 """Incomplete requests of all connections of a process."""
 UNSENT_BYTES_MAX: Final = 128 << 20
-"""Answers that clients do not receive, of all connections of a process. More than the largest answer, an entry of 64 MiB."""
+"""Answers that clients do not receive, of all connections of a process.
+
+More than the largest answer, an entry of 64 MiB.
+"""
 _DISCARD_SECONDS: Final = 2.0
 _DISCARD_BYTES_MAX: Final = 16 << 20
-"""What a client still sends when its request is refused is read and dropped, so that the reason reaches it."""
+"""What a client still sends when its request is refused is read and dropped, so that the reason
+reaches it.
+"""
 _JOINED_BYTES_MAX: Final = 64 << 10  # a larger body is not copied to stand behind its headers
 _BARE_LINE_FEED: Final = re.compile(rb"(?<!\r)\n")
 _END_OF_HEAD: Final = b"\r\n\r\n"
@@ -60,17 +76,28 @@ _NO_CONTENT: Final = 204
 
 
 class HttpTraffic:
-    """What the HTTP listeners of a process share: the limits on their connections. One address gets half of the connections."""
+    """What the HTTP listeners of a process share: the limits on their connections.
+
+    One address gets half of the connections.
+    """
 
     def __init__(self) -> None:
         connections_max = reserved_connections_limit()
-        self.slots = ConnectionSlots(connections_max, max(connections_max // 2, 1), what="HTTP connections")
+        self.slots = ConnectionSlots(
+            connections_max, max(connections_max // 2, 1), what="HTTP connections"
+        )
         self.partial_input = HeldBytes(PARTIAL_BYTES_MAX, "incomplete HTTP requests")
         self.unsent = HeldBytes(UNSENT_BYTES_MAX, "HTTP answers that their clients do not receive")
 
 
 async def serve_http(
-    host: str, port: int, handler: HttpHandler, *, tasks: Tasks, traffic: HttpTraffic, body_limit: BodyLimit | None
+    host: str,
+    port: int,
+    handler: HttpHandler,
+    *,
+    tasks: Tasks,
+    traffic: HttpTraffic,
+    body_limit: BodyLimit | None,
 ) -> Listener:
     """Listen on ``host:port``.
 
@@ -82,7 +109,9 @@ async def serve_http(
         OSError: the address cannot be listened on.
     """
     listener = _HttpListener(handler, tasks, traffic, body_limit)
-    listening = await asyncio.get_running_loop().create_server(lambda: _HttpConnection(listener), host.strip("[]"), port)
+    listening = await asyncio.get_running_loop().create_server(
+        lambda: _HttpConnection(listener), host.strip("[]"), port
+    )
     listener.listening = listening
     listener.address = f"{host}:{listening.sockets[0].getsockname()[1]}"
     return listener
@@ -92,7 +121,9 @@ class _HttpListener:
     address: str
     listening: asyncio.AbstractServer
 
-    def __init__(self, handler: HttpHandler, tasks: Tasks, traffic: HttpTraffic, body_limit: BodyLimit | None) -> None:
+    def __init__(
+        self, handler: HttpHandler, tasks: Tasks, traffic: HttpTraffic, body_limit: BodyLimit | None
+    ) -> None:
         self.handler = handler
         self.tasks = tasks
         self.traffic = traffic
@@ -129,7 +160,10 @@ class _Refused(Exception):
 
 
 class _HttpConnection(ContainedProtocol):
-    """One connection of a client. It is not read while a request is handled or an answer is not sent."""
+    """One connection of a client.
+
+    It is not read while a request is handled or an answer is not sent.
+    """
 
     transport: asyncio.Transport
 
@@ -146,17 +180,23 @@ class _HttpConnection(ContainedProtocol):
         self._busy = False  # a request is handled
         self._unsent = False  # an answer is not sent
         self._closing = False  # closes once the answer is sent
-        self._discards_bytes = 0  # this many bytes are read and dropped, as the request was refused; 0: it was not
+        # this many bytes are read and dropped, as the request was refused; 0: it was not
+        self._discards_bytes = 0
         self._peer = ""
         self._deadline: asyncio.TimerHandle | None = None
 
     # Callbacks of the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)  # uvloop's own class is none of asyncio's
+        # uvloop's own class is none of asyncio's
+        self.transport = cast("asyncio.Transport", transport)
         host, port = (transport.get_extra_info("peername") or ("unknown", 0))[:2]
         self._peer = f"{host}:{port}"
-        refused = "the listener stops" if self._listener.stopping else self._traffic.slots.take(self, str(host))
+        refused = (
+            "the listener stops"
+            if self._listener.stopping
+            else self._traffic.slots.take(self, str(host))
+        )
         if refused:
             _log.warning("http connection refused", peer=self._peer, reason=refused)
             self.transport.abort()
@@ -172,7 +212,8 @@ class _HttpConnection(ContainedProtocol):
         self._traffic.partial_input.set(self, 0)
         self._traffic.unsent.set(self, 0)
         self._body = bytearray()
-        self._h11 = h11.Connection(h11.SERVER)  # a handler may still run; what was received is not kept for it
+        # a handler may still run; what was received is not kept for it
+        self._h11 = h11.Connection(h11.SERVER)
         self._listener.closed(self)
 
     def data_received(self, data: bytes) -> None:
@@ -269,7 +310,9 @@ class _HttpConnection(ContainedProtocol):
             self._note_input()
 
     def _note_input(self) -> None:
-        """Count what is held of a request that is not handled yet, and limit the time for its head."""
+        """Count what is held of a request that is not handled yet, and limit the time for its
+        head.
+        """
         if self._busy or self._request is None:
             held_bytes = len(self._h11.trailing_data[0])
             if held_bytes and not self._busy and not self._traffic.partial_input.holds(self):
@@ -279,21 +322,33 @@ class _HttpConnection(ContainedProtocol):
         self._traffic.partial_input.set(self, held_bytes)
 
     def _check_head(self) -> None:
-        """Refuse what h11 takes: a long head that came at once, and lines that end without a carriage return. Raises ``_Refused``."""
+        """Refuse what h11 takes: a long head that came at once, and lines that end without a
+        carriage return. Raises ``_Refused``.
+        """
         received, _ = self._h11.trailing_data
         end = received.find(_END_OF_HEAD)
         head_bytes = end if end >= 0 else len(received)
         if head_bytes > HEAD_BYTES_MAX:
-            raise _Refused(431, f"the first line and the headers are longer than {HEAD_BYTES_MAX} bytes")
+            raise _Refused(
+                431, f"the first line and the headers are longer than {HEAD_BYTES_MAX} bytes"
+            )
         if _BARE_LINE_FEED.search(received, 0, head_bytes):
-            raise _Refused(400, "this is no HTTP/1.1 request: a line ends with a line feed alone; end it with CR LF")
+            raise _Refused(
+                400,
+                "this is no HTTP/1.1 request: a line ends with a line feed alone; end it with CR "
+                "LF",
+            )
 
     def _take_head(self, event: h11.Request) -> None:
         request = _taken(event)
         if "transfer-encoding" in request.headers and "content-length" in request.headers:
-            raise _Refused(400, "the request has both Content-Length and Transfer-Encoding; send one of them")
+            raise _Refused(
+                400, "the request has both Content-Length and Transfer-Encoding; send one of them"
+            )
         limit = self._listener.body_limit
-        self._body_bytes_max = EMPTY_BODY_BYTES_MAX if limit is None else limit(request.method, request.segments)
+        self._body_bytes_max = (
+            EMPTY_BODY_BYTES_MAX if limit is None else limit(request.method, request.segments)
+        )
         if int(request.headers.get("content-length", 0)) > self._body_bytes_max:
             raise _Refused(413, self._too_large())
         self._request, self._chunks_count = request, 0
@@ -302,7 +357,9 @@ class _HttpConnection(ContainedProtocol):
         self._set_deadline(BODY_SECONDS)
 
     def _too_large(self) -> str:
-        return f"the request body is larger than {self._body_bytes_max} bytes, the limit for this path"
+        return (
+            f"the request body is larger than {self._body_bytes_max} bytes, the limit for this path"
+        )
 
     def _take_body(self, event: h11.Data) -> None:
         self._body += event.data
@@ -310,13 +367,24 @@ class _HttpConnection(ContainedProtocol):
         if len(self._body) > self._body_bytes_max:
             raise _Refused(413, self._too_large())
         if self._chunks_count > CHUNKS_MAX:
-            raise _Refused(413, f"the request body comes in more than {CHUNKS_MAX} chunks; send larger ones, or Content-Length")
+            raise _Refused(
+                413,
+                f"the request body comes in more than {CHUNKS_MAX} chunks; send larger ones, or "
+                "Content-Length",
+            )
 
     def _begin(self) -> None:
         request = self._request
         assert request is not None
         if self._body:
-            request = HttpRequest(request.method, request.path, request.query, request.headers, bytes(self._body), request.segments)
+            request = HttpRequest(
+                request.method,
+                request.path,
+                request.query,
+                request.headers,
+                bytes(self._body),
+                request.segments,
+            )
             self._body = bytearray()
         self._cancel_deadline()
         self._busy = True
@@ -332,11 +400,19 @@ class _HttpConnection(ContainedProtocol):
         try:
             answer = await self._listener.handler(request)
         except Exception as error:  # noqa: BLE001  # whatever it is, the client gets an answer and the log a traceback
-            _log.error("http handler failed", exception=error, method=request.method, path=request.path)
+            _log.error(
+                "http handler failed", exception=error, method=request.method, path=request.path
+            )
             answer = _refusal(500, f"{type(error).__name__}: {error}")
         took_seconds = time.perf_counter() - began
         if took_seconds >= SLOW_REQUEST_SECONDS:
-            _log.warning("slow request", method=request.method, path=request.path, status=answer.status, took_ms=round(took_seconds * 1000))
+            _log.warning(
+                "slow request",
+                method=request.method,
+                path=request.path,
+                status=answer.status,
+                took_ms=round(took_seconds * 1000),
+            )
         if self.transport.is_closing():
             return
         self._busy = False
@@ -353,7 +429,10 @@ class _HttpConnection(ContainedProtocol):
         self._body = bytearray()
         self._traffic.partial_input.set(self, 0)
         if self._h11.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            self._answer(_refusal(status, reason), with_body=self._request is None or self._request.method != "HEAD")
+            self._answer(
+                _refusal(status, reason),
+                with_body=self._request is None or self._request.method != "HEAD",
+            )
         if not self._unsent:
             self._go_on()
 
@@ -363,7 +442,9 @@ class _HttpConnection(ContainedProtocol):
             self.transport.abort()
 
     def _go_on(self) -> None:
-        """The answer is sent: wait for the next request, take it if it is here already, or close."""
+        """The answer is sent: wait for the next request, take it if it is here already, or
+        close.
+        """
         if self._busy or self.transport.is_closing():
             return
         if self._discards_bytes:
@@ -373,7 +454,11 @@ class _HttpConnection(ContainedProtocol):
             self._set_deadline(BODY_SECONDS)  # only "100 Continue" was sent
             self._read(wanted=True)
             self._advance()
-        elif self._closing or self._h11.our_state is not h11.DONE or self._h11.their_state is not h11.DONE:
+        elif (
+            self._closing
+            or self._h11.our_state is not h11.DONE
+            or self._h11.their_state is not h11.DONE
+        ):
             self.transport.close()
         else:
             self._h11.start_next_cycle()
@@ -386,7 +471,10 @@ class _HttpConnection(ContainedProtocol):
     def _answer(self, answer: HttpResponse, *, with_body: bool) -> None:
         headers = [("Date", formatdate(usegmt=True)), *answer.headers.items()]  # RFC 9110, 6.6.1
         if answer.status != _NO_CONTENT:
-            headers += [("Content-Type", answer.content_type), ("Content-Length", str(len(answer.body)))]
+            headers += [
+                ("Content-Type", answer.content_type),
+                ("Content-Length", str(len(answer.body))),
+            ]
         if self._closing:
             headers.append(("Connection", "close"))
         events: list[h11.Event] = [h11.Response(status_code=answer.status, headers=headers)]
@@ -395,7 +483,9 @@ class _HttpConnection(ContainedProtocol):
         self._write(*events, h11.EndOfMessage())
 
     def _write(self, *events: h11.Event) -> None:
-        """Send events in one write, so in one packet where they fit; a large body is sent as it is."""
+        """Send events in one write, so in one packet where they fit; a large body is sent as it
+        is.
+        """
         parts = [self._h11.send(event) or b"" for event in events]
         if sum(map(len, parts)) <= _JOINED_BYTES_MAX:
             self.transport.write(b"".join(parts))
@@ -414,7 +504,9 @@ def _taken(request: h11.Request) -> HttpRequest:
         method=request.method.decode("ascii"),
         path="/" + "/".join(segments),
         query=dict(parse_qsl(query, keep_blank_values=True)),
-        headers={name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers},
+        headers={
+            name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers
+        },
         body=b"",
         segments=segments,
     )

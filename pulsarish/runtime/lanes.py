@@ -61,7 +61,9 @@ class Lane:
         self._outside = outside
         self._waiting_count = 0
         self._closed = False
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = (
+            queue.SimpleQueue()
+        )
         self._finished: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
         self._posted = False
         # A daemon: a process that ends abruptly must not wait for a disk that hangs.

@@ -18,7 +18,16 @@ from typing import Any, Final, Literal, TextIO
 
 from pulsarish.model.printable import printable, printable_json
 
-__all__ = ["REPEATS_MAX", "LogForm", "Logger", "RepeatLimit", "configure_logs", "flush_logs", "get_logger", "lines_by_level"]
+__all__ = [
+    "REPEATS_MAX",
+    "LogForm",
+    "Logger",
+    "RepeatLimit",
+    "configure_logs",
+    "flush_logs",
+    "get_logger",
+    "lines_by_level",
+]
 
 LogForm = Literal["text", "json", "logfmt"]
 
@@ -47,18 +56,26 @@ class Logger:
     def info(self, event: str, /, **fields: object) -> None:
         self._log(logging.INFO, event, None, fields)
 
-    def warning(self, event: str, /, *, exception: BaseException | None = None, **fields: object) -> None:
+    def warning(
+        self, event: str, /, *, exception: BaseException | None = None, **fields: object
+    ) -> None:
         self._log(logging.WARNING, event, exception, fields)
 
-    def error(self, event: str, /, *, exception: BaseException | None = None, **fields: object) -> None:
+    def error(
+        self, event: str, /, *, exception: BaseException | None = None, **fields: object
+    ) -> None:
         """Log an error. With ``exception``, its traceback is written too."""
         self._log(logging.ERROR, event, exception, fields)
 
-    def _log(self, level: int, event: str, exception: BaseException | None, fields: dict[str, object]) -> None:
+    def _log(
+        self, level: int, event: str, exception: BaseException | None, fields: dict[str, object]
+    ) -> None:
         if self._logger.isEnabledFor(level):
             # Made here: the standard library would look up the caller's file and line, which no
             # form shows, and take twice the time.
-            raised = None if exception is None else (type(exception), exception, exception.__traceback__)
+            raised = (
+                None if exception is None else (type(exception), exception, exception.__traceback__)
+            )
             self._logger.handle(_Record(self._logger.name, level, event, fields, raised))
 
 
@@ -68,7 +85,9 @@ class _Record(logging.LogRecord):
     Its message has both, for programs with their own handlers.
     """
 
-    def __init__(self, name: str, level: int, event: str, fields: dict[str, object], raised: Any = None) -> None:
+    def __init__(
+        self, name: str, level: int, event: str, fields: dict[str, object], raised: Any = None
+    ) -> None:
         super().__init__(name, level, "", 0, event, (), raised)
         self.fields = fields
 
@@ -81,13 +100,17 @@ _Event = tuple[str, int, str]
 
 
 class RepeatLimit:
-    """Decides which lines are written: the first ``repeats_max`` of an event in each window. 0: all."""
+    """Decides which lines are written: the first ``repeats_max`` of an event in each window.
+
+    0: all.
+    """
 
     __slots__ = ("_repeats_max", "_windows")
 
     def __init__(self, repeats_max: int) -> None:
         self._repeats_max = repeats_max
-        self._windows: dict[_Event, tuple[float, int]] = {}  # in the order of their start: the start, and the lines since
+        # in the order of their start: the start, and the lines since
+        self._windows: dict[_Event, tuple[float, int]] = {}
 
     def admit(self, event: _Event, now: float) -> int | None:
         """Return ``None`` to suppress this line.
@@ -107,7 +130,10 @@ class RepeatLimit:
         return 0 if window is None else max(0, window[1] - self._repeats_max)
 
     def over(self, now: float) -> list[tuple[_Event, int]]:
-        """Forget the windows that have ended. Return the events with suppressed lines, and their counts."""
+        """Forget the windows that have ended.
+
+        Return the events with suppressed lines, and their counts.
+        """
         ended: list[tuple[_Event, int]] = []
         while self._windows:
             event, (began, count) = next(iter(self._windows.items()))
@@ -151,7 +177,14 @@ class _LimitedHandler(logging.StreamHandler[TextIO]):
 
 class _TextForm(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        line = " ".join([_stamp(record), f"{record.levelname:<7}", record.name.removeprefix(_ROOT + "."), record.getMessage()])
+        line = " ".join(
+            [
+                _stamp(record),
+                f"{record.levelname:<7}",
+                record.name.removeprefix(_ROOT + "."),
+                record.getMessage(),
+            ]
+        )
         if record.exc_info:
             line += "\n" + printable(self.formatException(record.exc_info), keep="\n")
         return line
@@ -227,7 +260,9 @@ def configure_logs(
     if number is None:
         raise ValueError(f"unknown log level {level!r}: use debug, info, warning or error")
     handler = _LimitedHandler(stream if stream is not None else sys.stderr, repeats_max)
-    handler.setFormatter(_TextForm() if form == "text" else _MachineForm(identity or {}, as_json=form == "json"))
+    handler.setFormatter(
+        _TextForm() if form == "text" else _MachineForm(identity or {}, as_json=form == "json")
+    )
     root = logging.getLogger(_ROOT)
     root.handlers[:] = [handler]
     root.setLevel(number)

@@ -100,7 +100,9 @@ class LoopCare:
         self.lags.observe(self.lag_seconds)
         self.lag_seconds_max = max(self.lag_seconds_max, self.lag_seconds)
         used_seconds = time.thread_time()
-        self._busy = used_seconds - self._used_seconds > _BUSY_SHARE * (_LAG_EVERY_SECONDS + late_seconds)
+        self._busy = used_seconds - self._used_seconds > _BUSY_SHARE * (
+            _LAG_EVERY_SECONDS + late_seconds
+        )
         self._used_seconds = used_seconds
         if self._busy:
             self._breathe_soon()
@@ -207,5 +209,7 @@ def _calm_collector() -> None:
 
 
 def _log_loop_exception(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log a failed callback, or a task's exception that was never retrieved: a defect that must be seen."""
+    """Log a failed callback, or a task's exception that was never retrieved: a defect that must be
+    seen.
+    """
     _log.error("event loop", exception=context.get("exception"), message=context.get("message"))

@@ -23,12 +23,35 @@ from typing import Final, Literal
 
 from pulsarish.runtime.log import lines_by_level
 
-__all__ = ["LAG_BUCKETS_SECONDS", "LATENCY_BUCKETS_SECONDS", "TEXT_TYPE", "Family", "Histogram", "Metrics", "Operation", "Page"]
+__all__ = [
+    "LAG_BUCKETS_SECONDS",
+    "LATENCY_BUCKETS_SECONDS",
+    "TEXT_TYPE",
+    "Family",
+    "Histogram",
+    "Metrics",
+    "Operation",
+    "Page",
+]
 
 TEXT_TYPE: Final = "text/plain; version=0.0.4"
 """The media type of a scrape."""
 
-LATENCY_BUCKETS_SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 3.0, 10.0)
+LATENCY_BUCKETS_SECONDS: Final = (
+    0.0005,
+    0.001,
+    0.002,
+    0.005,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+    1.0,
+    3.0,
+    10.0,
+)
 """The upper bounds used for latencies, from half a millisecond to ten seconds."""
 LAG_BUCKETS_SECONDS: Final = (0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 10.0)
 """The upper bounds used for the lag of an event loop."""
@@ -58,7 +81,9 @@ class Histogram:
 
 
 class Operation:
-    """How long an operation took, with separate histograms for success and failure, as in BookKeeper."""
+    """How long an operation took, with separate histograms for success and failure, as in
+    BookKeeper.
+    """
 
     __slots__ = ("failed", "succeeded")
 
@@ -101,7 +126,9 @@ class Page:
     def put_histogram(self, name: str, labels: Mapping[str, str], histogram: Histogram) -> None:
         lines = self.lines[name]
         seen_count = 0
-        for bound, count in zip((*map(_number, histogram.bounds), "+Inf"), histogram.counts, strict=True):
+        for bound, count in zip(
+            (*map(_number, histogram.bounds), "+Inf"), histogram.counts, strict=True
+        ):
             seen_count += count
             lines.append(f"{name}_bucket{self.labels({**labels, 'le': bound})} {seen_count}")
         braces = self.labels(labels)
@@ -136,7 +163,9 @@ class Metrics:
         self._under_way: asyncio.Future[bytes] | None = None
         self._process(lag_seconds, lags)
 
-    def read(self, name: str, kind: Literal["counter", "gauge"], meaning: str, value: Callable[[], float]) -> None:
+    def read(
+        self, name: str, kind: Literal["counter", "gauge"], meaning: str, value: Callable[[], float]
+    ) -> None:
         """Register a counter or gauge whose value is computed at the scrape."""
 
         def collect(page: Page) -> Iterator[None]:
@@ -146,7 +175,12 @@ class Metrics:
         self.source([Family(name, kind, meaning)], collect)
 
     def read_each(
-        self, name: str, kind: Literal["counter", "gauge"], meaning: str, label: str, values: Callable[[], Mapping[str, float]]
+        self,
+        name: str,
+        kind: Literal["counter", "gauge"],
+        meaning: str,
+        label: str,
+        values: Callable[[], Mapping[str, float]],
     ) -> None:
         """Register a counter or gauge with one label, whose few values are known beforehand."""
 
@@ -208,7 +242,9 @@ class Metrics:
         text: list[bytes] = []
         for name, lines in page.lines.items():
             family = self.families[name]
-            text.append(f"# HELP {name} {_escaped(family.meaning)}\n# TYPE {name} {family.kind}\n".encode())
+            text.append(
+                f"# HELP {name} {_escaped(family.meaning)}\n# TYPE {name} {family.kind}\n".encode()
+            )
             for first in range(0, len(lines), _JOIN_LINES_MAX):
                 text.append(("\n".join(lines[first : first + _JOIN_LINES_MAX]) + "\n").encode())
                 if first:
@@ -217,21 +253,55 @@ class Metrics:
 
     def _process(self, lag_seconds: Callable[[], float] | None, lags: Histogram | None) -> None:
         started = time.time()
-        self.read("process_start_time_seconds", "gauge", "Start of the process since the epoch.", lambda: started)
-        self.read("process_cpu_seconds_total", "counter", "User and system CPU time.", time.process_time)
+        self.read(
+            "process_start_time_seconds",
+            "gauge",
+            "Start of the process since the epoch.",
+            lambda: started,
+        )
+        self.read(
+            "process_cpu_seconds_total", "counter", "User and system CPU time.", time.process_time
+        )
         self.read("process_resident_memory_bytes", "gauge", "Resident memory.", _resident_bytes)
-        self.read("process_open_fds", "gauge", "Open file descriptors.", lambda: len(os.listdir("/proc/self/fd")))
-        self.read("process_max_fds", "gauge", "Limit of open file descriptors.", lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-        self.read_each(
-            "python_gc_collections_total", "counter", "Runs of the collector of cycles, by generation.", "generation", _collections
+        self.read(
+            "process_open_fds",
+            "gauge",
+            "Open file descriptors.",
+            lambda: len(os.listdir("/proc/self/fd")),
+        )
+        self.read(
+            "process_max_fds",
+            "gauge",
+            "Limit of open file descriptors.",
+            lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         )
         self.read_each(
-            "pulsarish_log_lines_total", "counter", "Events logged, those held back as repetitions included.", "level", lines_by_level
+            "python_gc_collections_total",
+            "counter",
+            "Runs of the collector of cycles, by generation.",
+            "generation",
+            _collections,
+        )
+        self.read_each(
+            "pulsarish_log_lines_total",
+            "counter",
+            "Events logged, those held back as repetitions included.",
+            "level",
+            lines_by_level,
         )
         if lag_seconds is not None:
-            self.read("pulsarish_loop_lag_seconds", "gauge", "How late the event loop was at its last measurement.", lag_seconds)
+            self.read(
+                "pulsarish_loop_lag_seconds",
+                "gauge",
+                "How late the event loop was at its last measurement.",
+                lag_seconds,
+            )
         if lags is not None:
-            self.histogram("pulsarish_loop_lags_seconds", "How late the event loop was, measured five times a second.", lags)
+            self.histogram(
+                "pulsarish_loop_lags_seconds",
+                "How late the event loop was, measured five times a second.",
+                lags,
+            )
 
 
 def _resident_bytes() -> int:
@@ -240,13 +310,19 @@ def _resident_bytes() -> int:
 
 
 def _collections() -> Mapping[str, float]:
-    return {str(generation): stats["collections"] for generation, stats in enumerate(gc.get_stats())}
+    return {
+        str(generation): stats["collections"] for generation, stats in enumerate(gc.get_stats())
+    }
 
 
 def _braces(labels: Mapping[str, str]) -> str:
     if not labels:
         return ""
-    return "{" + ",".join(f'{key}="{_escaped(value, quoted=True)}"' for key, value in labels.items()) + "}"
+    return (
+        "{"
+        + ",".join(f'{key}="{_escaped(value, quoted=True)}"' for key, value in labels.items())
+        + "}"
+    )
 
 
 def _escaped(text: str, *, quoted: bool = False) -> str:

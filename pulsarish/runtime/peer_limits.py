@@ -1,8 +1,10 @@
-"""Limits on what the peers of a process may hold: connections, parts of messages, and answers that they do not read.
+"""Limits on what the peers of a process may hold: connections, parts of messages, and answers that
+they do not read.
 
-Both classes follow one rule: going over the limit ends a connection, never the process. It ends the connection that has held something
-for the longest time without progress. A peer that opens many connections and sends nothing, sends parts of messages, or does not read its
-answers, loses its own oldest connections. A normal client holds little, and for a short time.
+Both classes follow one rule: going over the limit ends a connection, never the process. It ends the
+connection that has held something for the longest time without progress. A peer that opens many
+connections and sends nothing, sends parts of messages, or does not read its answers, loses its own
+oldest connections. A normal client holds little, and for a short time.
 """
 
 from __future__ import annotations
@@ -27,9 +29,10 @@ class PeerConnection(Protocol):
 class ConnectionSlots:
     """Limit the connections that are open at the same time, in all and for each address.
 
-    A connection waits until the peer has shown that it is a client; then call ``mark_active``. When all slots are in use, the connection
-    that has waited the longest is aborted and the new one gets its slot. When an address has its share, that is one from this address.
-    When no connection waits, the new one is refused. Every call is O(1).
+    A connection waits until the peer has shown that it is a client; then call ``mark_active``. When
+    all slots are in use, the connection that has waited the longest is aborted and the new one gets
+    its slot. When an address has its share, that is one from this address. When no connection
+    waits, the new one is refused. Every call is O(1).
 
     Args:
         connections_max: connections at the same time; 0: no limit.
@@ -37,7 +40,9 @@ class ConnectionSlots:
         what: what is counted, for reasons.
     """
 
-    def __init__(self, connections_max: int, per_address_max: int = 0, *, what: str = "connections") -> None:
+    def __init__(
+        self, connections_max: int, per_address_max: int = 0, *, what: str = "connections"
+    ) -> None:
         self.connections_max = connections_max
         self.per_address_max = per_address_max
         self.refused_count = 0
@@ -48,7 +53,8 @@ class ConnectionSlots:
         self._addresses: dict[PeerConnection, str] = {}
         self._waiting: dict[PeerConnection, None] = {}  # in the order in which they began to wait
         self._per_address: dict[str, int] = {}
-        self._waiting_at: dict[str, dict[PeerConnection, None]] = {}  # by address, in the same order
+        # by address, in the same order
+        self._waiting_at: dict[str, dict[PeerConnection, None]] = {}
 
     @property
     def used_count(self) -> int:
@@ -61,10 +67,13 @@ class ConnectionSlots:
             address: the peer's host, without the port.
 
         Returns:
-            Why the connection is refused; empty when it has a slot. Call ``leave`` when a connection with a slot ends.
+            Why the connection is refused; empty when it has a slot. Call ``leave`` when a
+            connection with a slot ends.
         """
         if self.per_address_max and self._per_address.get(address, 0) >= self.per_address_max:
-            limit = f"{address} has {self.per_address_max} {self._what} open, the limit for one address"
+            limit = (
+                f"{address} has {self.per_address_max} {self._what} open, the limit for one address"
+            )
             if not self._end_oldest(self._waiting_at.get(address, {}), limit):
                 return limit
         if self.connections_max and len(self._addresses) >= self.connections_max:
@@ -77,7 +86,10 @@ class ConnectionSlots:
         return ""
 
     def mark_active(self, connection: PeerConnection) -> None:
-        """Note that the peer has shown it is a client, or that the process works for it. The connection is not aborted for a new one."""
+        """Note that the peer has shown it is a client, or that the process works for it.
+
+        The connection is not aborted for a new one.
+        """
         if connection in self._waiting:
             del self._waiting[connection]
             address = self._addresses[connection]
@@ -86,7 +98,10 @@ class ConnectionSlots:
                 del self._waiting_at[address]
 
     def mark_waiting(self, connection: PeerConnection) -> None:
-        """Note that the connection waits for its peer again. All that wait already are aborted before it."""
+        """Note that the connection waits for its peer again.
+
+        All that wait already are aborted before it.
+        """
         address = self._addresses.get(connection)
         if address is not None:
             self.mark_active(connection)
@@ -104,7 +119,9 @@ class ConnectionSlots:
             del self._per_address[address]
 
     def _end_oldest(self, waiting: dict[PeerConnection, None], limit: str) -> bool:
-        """Abort the first of ``waiting``; False when there is none, and the new connection is refused."""
+        """Abort the first of ``waiting``; False when there is none, and the new connection is
+        refused.
+        """
         oldest = next(iter(waiting), None)
         if oldest is None:
             self.refused_count += 1
@@ -134,14 +151,18 @@ class HeldBytes:
         self.ended_count = 0
         """Connections aborted for the limit since the start."""
         self._what = what
-        self._held: dict[PeerConnection, int] = {}  # in the order in which they began to hold something
+        # in the order in which they began to hold something
+        self._held: dict[PeerConnection, int] = {}
 
     def holds(self, connection: PeerConnection) -> bool:
         """Whether the connection holds anything."""
         return connection in self._held
 
     def set(self, connection: PeerConnection, size_bytes: int) -> None:
-        """Set what a connection holds now; 0 when it holds nothing or ends. May abort connections, this one too."""
+        """Set what a connection holds now; 0 when it holds nothing or ends.
+
+        May abort connections, this one too.
+        """
         before_bytes = self._held.get(connection, 0)
         if size_bytes == before_bytes:
             return
@@ -155,7 +176,8 @@ class HeldBytes:
             self.used_bytes -= self._held.pop(oldest)
             self.ended_count += 1
             oldest.abort(
-                f"all connections together hold more than {self.limit_bytes} bytes of {self._what}; this one held some for the longest"
+                f"all connections together hold more than {self.limit_bytes} bytes of "
+                f"{self._what}; this one held some for the longest"
             )
 
 
@@ -171,12 +193,32 @@ class PeerLimits:
         """Add the counters and gauges of these limits to a process's metrics."""
         slots, partial_input, unsent = self.slots, self.partial_input, self.unsent
         read = metrics.read
-        read("pulsarish_connections_refused_total", "counter", "Connections refused, as too many were open.", lambda: slots.refused_count)
+        read(
+            "pulsarish_connections_refused_total",
+            "counter",
+            "Connections refused, as too many were open.",
+            lambda: slots.refused_count,
+        )
         for limit, why, count in (
             ("slots", "before CONNECT, to make room for others", lambda: slots.ended_count),
             ("partial_input", "for incomplete frames", lambda: partial_input.ended_count),
             ("unsent", "because their clients did not receive", lambda: unsent.ended_count),
         ):
-            read(f"pulsarish_connections_ended_for_{limit}_total", "counter", f"Connections ended {why}.", count)
-        read("pulsarish_partial_input_bytes", "gauge", "Bytes of incomplete frames.", lambda: partial_input.used_bytes)
-        read("pulsarish_unsent_bytes", "gauge", "Bytes sent to clients that do not receive them.", lambda: unsent.used_bytes)
+            read(
+                f"pulsarish_connections_ended_for_{limit}_total",
+                "counter",
+                f"Connections ended {why}.",
+                count,
+            )
+        read(
+            "pulsarish_partial_input_bytes",
+            "gauge",
+            "Bytes of incomplete frames.",
+            lambda: partial_input.used_bytes,
+        )
+        read(
+            "pulsarish_unsent_bytes",
+            "gauge",
+            "Bytes sent to clients that do not receive them.",
+            lambda: unsent.used_bytes,
+        )

@@ -30,7 +30,8 @@ def shut_down_connection(peer: str) -> bool:
         try:
             if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
                 continue
-            # A copy: the core's threads may close the descriptor at any time, and its number may be another file's then.
+            # A copy: the core's threads may close the descriptor at any time, and its number may be
+            # another file's then.
             with socket.socket(fileno=os.dup(int(name))) as found:
                 if found.family in (socket.AF_INET, socket.AF_INET6) and _peer(found) == wanted:
                     found.shutdown(socket.SHUT_RDWR)

@@ -78,7 +78,9 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
     def timeout(self, seconds: float | None) -> AbstractAsyncContextManager[object]:
-        """Like ``asyncio.timeout``: raises ``TimeoutError`` in the block once ``seconds`` have passed."""
+        """Like ``asyncio.timeout``: raises ``TimeoutError`` in the block once ``seconds`` have
+        passed.
+        """
         ...
 
 
@@ -93,7 +95,12 @@ class Tasks(Protocol):
     """Failures of tasks that are not critical, by kind of scope."""
 
     def spawn(
-        self, work: Coroutine[object, object, None], *, name: str, critical: Critical | None = None, scope: Scope | None = None
+        self,
+        work: Coroutine[object, object, None],
+        *,
+        name: str,
+        critical: Critical | None = None,
+        scope: Scope | None = None,
     ) -> asyncio.Task[None]:
         """Start ``work``. Without ``critical`` and ``scope``, its failure ends only the task."""
         ...
@@ -136,9 +143,14 @@ class File(Protocol):
 
 
 class Files(Protocol):
-    """A node's directories. Paths are strings. A lane is a thread with its own queue; its user names it."""
+    """A node's directories.
 
-    async def open(self, path: str, *, lane: str, create: bool = False, reserve_bytes: int = 0) -> File:
+    Paths are strings. A lane is a thread with its own queue; its user names it.
+    """
+
+    async def open(
+        self, path: str, *, lane: str, create: bool = False, reserve_bytes: int = 0
+    ) -> File:
         """Open a file for reading and writing.
 
         With ``create``: make missing directories and the file (error when it exists), allocate
@@ -148,7 +160,10 @@ class Files(Protocol):
         ...
 
     async def replace(self, path: str, content: bytes) -> None:
-        """Durably put ``content`` at ``path``: temporary file, fsync, rename, directory fsync. Makes missing directories."""
+        """Durably put ``content`` at ``path``: temporary file, fsync, rename, directory fsync.
+
+        Makes missing directories.
+        """
         ...
 
     async def remove(self, paths: Sequence[str]) -> None:
@@ -189,7 +204,9 @@ class KeyValueIndex(Protocol):
         """
         ...
 
-    async def write(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = (), *, sync: bool) -> None:
+    async def write(
+        self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = (), *, sync: bool
+    ) -> None:
         """Apply all rows or, at a crash, none.
 
         With ``sync``, this write and all earlier ones are durable when it returns.
@@ -200,7 +217,9 @@ class KeyValueIndex(Protocol):
 
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
 
-    async def scan(self, start: bytes, end: bytes, *, limit: int, reverse: bool = False) -> list[tuple[bytes, bytes]]:
+    async def scan(
+        self, start: bytes, end: bytes, *, limit: int, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
         """Return at most ``limit`` rows with ``start <= key < end``, in key order; with ``reverse``
         from the end downwards.
         """
@@ -214,11 +233,16 @@ class StreamBroken(Exception):
 
 
 class Unreachable(StreamBroken):
-    """The peer refused or reset the connection before it took any message: its process does not run."""
+    """The peer refused or reset the connection before it took any message: its process does not
+    run.
+    """
 
 
 class CallFailed(Exception):
-    """A call's handler raised. Carries the text only; handlers answer expected errors in their reply."""
+    """A call's handler raised.
+
+    Carries the text only; handlers answer expected errors in their reply.
+    """
 
 
 class Stream(Protocol):
@@ -243,7 +267,10 @@ class Stream(Protocol):
         ...
 
     async def receive(self) -> bytes | None:
-        """Return the next message; ``None`` after the peer has finished. Raises ``StreamBroken``."""
+        """Return the next message; ``None`` after the peer has finished.
+
+        Raises ``StreamBroken``.
+        """
         ...
 
     async def finish(self) -> None:
@@ -254,7 +281,10 @@ class Stream(Protocol):
         ...
 
     def abort(self, reason: str) -> None:
-        """Break the stream now, for both ends. Pending ``send`` and ``receive`` raise ``StreamBroken``."""
+        """Break the stream now, for both ends.
+
+        Pending ``send`` and ``receive`` raise ``StreamBroken``.
+        """
         ...
 
 
@@ -289,7 +319,9 @@ class HttpResponse:
 
 HttpHandler = Callable[[HttpRequest], Awaitable[HttpResponse]]
 BodyLimit = Callable[[str, Sequence[str]], int]
-"""Returns the limit of a request's body in bytes, from its method and the decoded segments of its path."""
+"""Returns the limit of a request's body in bytes, from its method and the decoded segments of its
+path.
+"""
 
 
 class ClientConnections(Protocol):
@@ -299,10 +331,15 @@ class ClientConnections(Protocol):
     """
 
     async def open(self, address: str, method: str, *, lane: str = "") -> Stream:
-        """Open a stream. Raises ``Unreachable`` when no process listens, ``StreamBroken`` otherwise."""
+        """Open a stream.
+
+        Raises ``Unreachable`` when no process listens, ``StreamBroken`` otherwise.
+        """
         ...
 
-    async def call(self, address: str, method: str, request: bytes, *, timeout_seconds: float) -> bytes:
+    async def call(
+        self, address: str, method: str, request: bytes, *, timeout_seconds: float
+    ) -> bytes:
         """Send one request and return its answer. Calls have their own lane.
 
         Raises ``Unreachable``, ``StreamBroken``, ``TimeoutError``, ``CallFailed``.
@@ -314,7 +351,12 @@ class Connections(ClientConnections, Protocol):
     """The network of a node that also listens."""
 
     async def serve(
-        self, address: str, streams: Mapping[str, StreamHandler], calls: Mapping[str, CallHandler], *, message_bytes_max: int = 0
+        self,
+        address: str,
+        streams: Mapping[str, StreamHandler],
+        calls: Mapping[str, CallHandler],
+        *,
+        message_bytes_max: int = 0,
     ) -> Listener:
         """Listen on ``host:port``. Port 0 picks a free port; a port in use raises ``OSError``.
 
@@ -328,15 +370,22 @@ class Connections(ClientConnections, Protocol):
         """Listen for raw bytes, for Pulsar's binary protocol."""
         ...
 
-    async def open_bytes(self, address: str, factory: Callable[[], asyncio.Protocol]) -> asyncio.Protocol:
+    async def open_bytes(
+        self, address: str, factory: Callable[[], asyncio.Protocol]
+    ) -> asyncio.Protocol:
         """Open a raw byte connection and return its connected protocol.
 
         Raises ``Unreachable`` when no process listens, ``StreamBroken``.
         """
         ...
 
-    async def serve_http(self, address: str, handler: HttpHandler, *, body_limit: BodyLimit | None = None) -> Listener:
-        """Listen for HTTP requests. Without ``body_limit`` no request has a body. Raises ``OSError``."""
+    async def serve_http(
+        self, address: str, handler: HttpHandler, *, body_limit: BodyLimit | None = None
+    ) -> Listener:
+        """Listen for HTTP requests.
+
+        Without ``body_limit`` no request has a body. Raises ``OSError``.
+        """
         ...
 
 
@@ -357,8 +406,9 @@ OpKind = Literal["create", "create_ephemeral", "create_sequential", "put", "dele
 class Op:
     """One operation of a commit.
 
-    ``create*`` needs the parent to exist. ``put``, ``delete`` and ``check`` compare the node's version with ``version`` unless that is
-    -1 (any). ``create_sequential`` makes a persistent node whose name is ``path`` plus ten digits.
+    ``create*`` needs the parent to exist. ``put``, ``delete`` and ``check`` compare the node's
+    version with ``version`` unless that is -1 (any). ``create_sequential`` makes a persistent node
+    whose name is ``path`` plus ten digits.
     """
 
     kind: OpKind
@@ -381,7 +431,10 @@ class ConflictReason(Enum):
 
 
 class Conflict(Exception):
-    """A commit was refused, whole: operation ``index`` failed for ``reason``. Nothing was written."""
+    """A commit was refused, whole: operation ``index`` failed for ``reason``.
+
+    Nothing was written.
+    """
 
     def __init__(self, index: int, reason: ConflictReason, path: str = "") -> None:
         super().__init__(f"operation {index} on {path or '?'}: {reason.value}")
@@ -430,7 +483,9 @@ class MetadataStore(Protocol):
         """Call ``changed`` in the loop at each change of the session's state."""
         ...
 
-    async def get_many(self, paths: Sequence[str], *, watch: Callable[[str], None] | None = None) -> list[Versioned | None]:
+    async def get_many(
+        self, paths: Sequence[str], *, watch: Callable[[str], None] | None = None
+    ) -> list[Versioned | None]:
         """Read nodes; ``None`` for each that does not exist.
 
         ``watch`` fires at most once per path, with the path. It means only "read again": the node
@@ -440,7 +495,10 @@ class MetadataStore(Protocol):
         ...
 
     async def children(self, path: str, *, watch: Callable[[str], None] | None = None) -> list[str]:
-        """Return the sorted names of a node's children. A missing node raises ``Conflict(0, NO_NODE)``."""
+        """Return the sorted names of a node's children.
+
+        A missing node raises ``Conflict(0, NO_NODE)``.
+        """
         ...
 
     async def commit(self, ops: Sequence[Op]) -> list[str | int]:

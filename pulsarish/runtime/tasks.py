@@ -40,7 +40,8 @@ def export_contained(metrics: Metrics, tasks: Tasks) -> None:
     metrics.read_each(
         "pulsarish_contained_failures_total",
         "counter",
-        "Failures that left the process up: each ended a connection, topic, subscription, ledger or task; a background task starts again.",
+        "Failures that left the process up: each ended a connection, topic, subscription, ledger "
+        "or task; a background task starts again.",
         "kind",
         lambda: {kind.value: count for kind, count in tasks.contained_failures.items()},
     )
@@ -67,7 +68,12 @@ class Supervisor:
         return len(self._tasks)
 
     def spawn(
-        self, work: Coroutine[object, object, None], *, name: str, critical: Critical | None = None, scope: Scope | None = None
+        self,
+        work: Coroutine[object, object, None],
+        *,
+        name: str,
+        critical: Critical | None = None,
+        scope: Scope | None = None,
     ) -> asyncio.Task[None]:
         """Start ``work`` under this owner.
 
@@ -81,7 +87,9 @@ class Supervisor:
         task.add_done_callback(lambda done: self._ended(number, done, critical, scope))
         return task
 
-    def _ended(self, number: int, task: asyncio.Task[None], critical: Critical | None, scope: Scope | None) -> None:
+    def _ended(
+        self, number: int, task: asyncio.Task[None], critical: Critical | None, scope: Scope | None
+    ) -> None:
         del self._tasks[number]
         if task.cancelled():
             return
@@ -91,14 +99,21 @@ class Supervisor:
         if critical is None:
             self.contain(task.get_name(), error, scope or Scope(ScopeKind.TASK, task.get_name()))
             return
-        _log.error("a critical task failed, the node ends", exception=error, task=task.get_name(), reason=critical.value)
+        _log.error(
+            "a critical task failed, the node ends",
+            exception=error,
+            task=task.get_name(),
+            reason=critical.value,
+        )
         self._died(task.get_name(), error)
 
     def contain(self, task: str, error: BaseException, scope: Scope) -> None:
         """Count and log a failure, and end its scope."""
         self.contained_failures[scope.kind] += 1
         what = (
-            "a background task failed and starts again" if scope.kind is ScopeKind.BACKGROUND else "a task failed, what it belongs to ends"
+            "a background task failed and starts again"
+            if scope.kind is ScopeKind.BACKGROUND
+            else "a task failed, what it belongs to ends"
         )
         _log.error(what, exception=error, task=task, kind=scope.kind.value, scope=scope.name)
         scope.end(error)

@@ -10,7 +10,9 @@ from pulsarish.runtime.seams import HttpRequest, HttpResponse
 __all__ = ["answer_watcher"]
 
 
-async def answer_watcher(request: HttpRequest, health: Callable[[], HttpResponse], metrics: Metrics) -> HttpResponse:
+async def answer_watcher(
+    request: HttpRequest, health: Callable[[], HttpResponse], metrics: Metrics
+) -> HttpResponse:
     """Answer GET of ``/health`` and ``/metrics``. Refuse every other request with a reason."""
     if request.method != "GET":
         return HttpResponse(405, b'{"reason": "only GET is served here"}')

@@ -22,7 +22,9 @@ _INDEX_LANE = "index"
 
 @dataclass(frozen=True, slots=True)
 class Production:
-    """What a process builds worlds from: one for each of its nodes, each with its own metadata session."""
+    """What a process builds worlds from: one for each of its nodes, each with its own metadata
+    session.
+    """
 
     clock: Clock
     random: random.Random

@@ -11,7 +11,10 @@ _LINES_MAX: Final = 6
 _BEHIND_WORDS: Final = ("JVM stacktrace", "=== Streaming Query", "== SQL", "'", "+-", "\tat ")
 # The last line of a traceback: our own errors have the field's names, others follow Python's
 # convention.
-_PYTHON: Final = re.compile(r"(?:pulsarish\.[\w.]+|(?!org\.|java\.|scala\.|py4j\.|pyspark\.)[A-Za-z_][\w.]*(?:Error|Exception)): .+")
+_PYTHON: Final = re.compile(
+    r"(?:pulsarish\.[\w.]+"
+    r"|(?!org\.|java\.|scala\.|py4j\.|pyspark\.)[A-Za-z_][\w.]*(?:Error|Exception)): .+"
+)
 _CAUSE: Final = re.compile(r"Caused by: [\w.$]+: (.+)")
 
 

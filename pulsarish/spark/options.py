@@ -98,7 +98,12 @@ READ_NAMES: Final = (
     "onDecodeError",
 )
 """All read options."""
-STREAM_NAMES: Final = ("subscription", "maxBytesPerTrigger", "maxMessagesPerTrigger", "maxLedgersPerTrigger")
+STREAM_NAMES: Final = (
+    "subscription",
+    "maxBytesPerTrigger",
+    "maxMessagesPerTrigger",
+    "maxLedgersPerTrigger",
+)
 """Options of streaming queries only."""
 
 
@@ -131,7 +136,9 @@ class Taken:
         try:
             return kind(value.lower())
         except ValueError:
-            raise OptionError(name, value, "allowed are " + ", ".join(each.value for each in kind)) from None
+            raise OptionError(
+                name, value, "allowed are " + ", ".join(each.value for each in kind)
+            ) from None
 
     def flag(self, name: str, *, default: bool) -> bool:
         value = self.text(name)
@@ -171,14 +178,18 @@ def check_names(given: Mapping[str, str], known: tuple[str, ...], what: str) -> 
             continue
         near = difflib.get_close_matches(name.lower(), by_lower, n=1)
         meant = f"; did you mean {by_lower[near[0]]!r}?" if near else ""
-        raise OptionError(name, value, f"{what} has no such option{meant} It has {', '.join(known)}")
+        raise OptionError(
+            name, value, f"{what} has no such option{meant} It has {', '.join(known)}"
+        )
 
 
 def cluster_urls(taken: Taken) -> tuple[str, str]:
     """Return the brokers' service url and the url of their admin API."""
     service_url = taken.text("service.url") or SERVICE_URL
     if not service_url.startswith("pulsarish://"):
-        raise OptionError("service.url", service_url, "it must be pulsarish://host:6660[,host2:6660]")
+        raise OptionError(
+            "service.url", service_url, "it must be pulsarish://host:6660[,host2:6660]"
+        )
     admin_url = taken.text("admin.url") or ADMIN_URL
     if not admin_url.startswith("http://"):
         raise OptionError("admin.url", admin_url, "it must be http://host:8080[,host2:8080]")
@@ -220,21 +231,35 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOpt
     if streaming:
         for name in ("endingOffsets", "endingTime"):
             if taken.text(name) is not None:
-                raise OptionError(name, taken.text(name), "a streaming query has no end; leave it out, or read a batch")
+                raise OptionError(
+                    name,
+                    taken.text(name),
+                    "a streaming query has no end; leave it out, or read a batch",
+                )
         slack = taken.text("publishTimeSlackSeconds")
         if slack is not None:
-            raise OptionError("publishTimeSlackSeconds", slack, "it is for batches only: a stream passes over no ledger; leave it out")
+            raise OptionError(
+                "publishTimeSlackSeconds",
+                slack,
+                "it is for batches only: a stream passes over no ledger; leave it out",
+            )
     elif streaming is False:
         for name in STREAM_NAMES:
             if taken.text(name) is not None:
-                raise OptionError(name, taken.text(name), "it is for streaming queries only; leave it out")
+                raise OptionError(
+                    name, taken.text(name), "it is for streaming queries only; leave it out"
+                )
     for offsets, time in (("startingOffsets", "startingTime"), ("endingOffsets", "endingTime")):
         if taken.text(offsets) is not None and taken.text(time) is not None:
             raise OptionError(time, taken.text(time), f"give it or {offsets}, not both")
         _check_read(taken, offsets, topics)
     value_schema = taken.choice("valueSchema", ValueSchema, ValueSchema.RAW)
     if value_schema is not ValueSchema.TOPIC and taken.text("onDecodeError") is not None:
-        raise OptionError("onDecodeError", taken.text("onDecodeError"), "it needs option 'valueSchema' = 'topic'; bytes are not decoded")
+        raise OptionError(
+            "onDecodeError",
+            taken.text("onDecodeError"),
+            "it needs option 'valueSchema' = 'topic'; bytes are not decoded",
+        )
     return ReadOptions(
         service_url=service_url,
         admin_url=admin_url,
@@ -266,28 +291,44 @@ def _check_read(taken: Taken, name: str, topics: tuple[str, ...]) -> None:
     read = {each for topic in topics for each in (topic, TopicName.parse(topic).partitioned.full)}
     for topic in bound.by_topic if bound is not None and topics else ():
         if not {topic, TopicName.parse(topic).partitioned.full} & read:
-            raise OptionError(name, taken.text(name), f"it names {topic}, which is not read; the topics are {', '.join(topics)}")
+            raise OptionError(
+                name,
+                taken.text(name),
+                f"it names {topic}, which is not read; the topics are {', '.join(topics)}",
+            )
 
 
 def _topics(taken: Taken) -> tuple[tuple[str, ...], str | None]:
-    given = {name: value for name in ("topic", "topics", "topicsPattern") if (value := taken.text(name)) is not None}
+    given = {
+        name: value
+        for name in ("topic", "topics", "topicsPattern")
+        if (value := taken.text(name)) is not None
+    }
     if len(given) != 1:
         found = " and ".join(sorted(given)) if given else "none of them"
         raise OptionError(
-            next(iter(given), "topic"), next(iter(given.values()), ""), f"give one of topic, topics, topicsPattern, not {found}"
+            next(iter(given), "topic"),
+            next(iter(given.values()), ""),
+            f"give one of topic, topics, topicsPattern, not {found}",
         )
     name, value = given.popitem()
     if name == "topicsPattern":
         _pattern(value)
         return (), value
-    names = [value] if name == "topic" else [each.strip() for each in value.split(",") if each.strip()]
+    names = (
+        [value] if name == "topic" else [each.strip() for each in value.split(",") if each.strip()]
+    )
     try:
         parsed = [TopicName.parse(each) for each in names]
     except PulsarishError as error:
         raise OptionError(name, value, str(error)) from None
     for each in parsed:
         if not each.persistent:
-            raise OptionError(name, value, f"{each} keeps nothing that could be read again; a consumer can follow it")
+            raise OptionError(
+                name,
+                value,
+                f"{each} keeps nothing that could be read again; a consumer can follow it",
+            )
     return tuple(dict.fromkeys(each.full for each in parsed)), None
 
 
@@ -298,5 +339,8 @@ def _pattern(value: str) -> None:
     except re.error as error:
         raise OptionError("topicsPattern", value, f"it is no regular expression: {error}") from None
     except PulsarishError:
-        allowed = "it must be tenant/namespace/ and a regular expression for the topic's name, such as public/default/orders-.*"
+        allowed = (
+            "it must be tenant/namespace/ and a regular expression for the topic's name, such "
+            "as public/default/orders-.*"
+        )
         raise OptionError("topicsPattern", value, allowed) from None

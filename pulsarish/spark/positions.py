@@ -16,18 +16,32 @@ from typing import Any, Final, NamedTuple
 
 from pulsarish.model.topic_name import TopicName
 
-__all__ = ["EARLIEST", "LATEST", "NOWHERE", "Bound", "Edge", "Place", "parse_bound", "parse_time_ms"]
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "NOWHERE",
+    "Bound",
+    "Edge",
+    "Place",
+    "parse_bound",
+    "parse_time_ms",
+]
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 
 _ID: Final = re.compile(r"\(?(\d+)[:,]\s*(\d+)(?:[:,]\s*(-?\d+))?(?:[:,]\s*(-?\d+))?\)?")
-_ALLOWED: Final = "earliest, latest, a message id LEDGER:ENTRY or LEDGER:ENTRY:BATCH_INDEX, or JSON such as"
+_ALLOWED: Final = (
+    "earliest, latest, a message id LEDGER:ENTRY or LEDGER:ENTRY:BATCH_INDEX, or JSON such as"
+)
 _EXAMPLE: Final = '{"orders-partition-0": "12:34", "orders-partition-1": "latest"}'
 
 
 class Place(NamedTuple):
-    """A consumed message; all before it are consumed too. Positions of one topic compare by ``key``."""
+    """A consumed message; all before it are consumed too.
+
+    Positions of one topic compare by ``key``.
+    """
 
     ledger: int
     entry: int
@@ -36,7 +50,11 @@ class Place(NamedTuple):
     @property
     def key(self) -> tuple[int, int, float]:
         """A sort key. A whole entry comes after each of its messages."""
-        return (self.ledger, self.entry, self.batch_index if self.batch_index >= 0 else float("inf"))
+        return (
+            self.ledger,
+            self.entry,
+            self.batch_index if self.batch_index >= 0 else float("inf"),
+        )
 
     @property
     def before(self) -> Place:
@@ -46,7 +64,9 @@ class Place(NamedTuple):
         return Place(self.ledger, self.entry - 1)
 
     def __str__(self) -> str:
-        return f"{self.ledger}:{self.entry}" + (f":{self.batch_index}" if self.batch_index >= 0 else "")
+        return f"{self.ledger}:{self.entry}" + (
+            f":{self.batch_index}" if self.batch_index >= 0 else ""
+        )
 
 
 NOWHERE: Final = Place(-1, -1)
@@ -65,7 +85,9 @@ class Bound:
     """By the full names of topics, of partitioned topics for all partitions, or of partitions."""
 
     def of(self, topic: str, default: Edge) -> Edge:
-        named = self.by_topic.get(topic) or self.by_topic.get(TopicName.parse(topic).partitioned.full)
+        named = self.by_topic.get(topic) or self.by_topic.get(
+            TopicName.parse(topic).partitioned.full
+        )
         return named or self.everywhere or default
 
 
@@ -117,5 +139,7 @@ def parse_time_ms(text: str) -> int | None:
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError("it must be milliseconds since the epoch or a time such as 2026-01-31T12:00:00Z") from None
+        raise ValueError(
+            "it must be milliseconds since the epoch or a time such as 2026-01-31T12:00:00Z"
+        ) from None
     return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1_000)

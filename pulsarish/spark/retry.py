@@ -1,4 +1,6 @@
-"""Retry requests to brokers while their errors are retryable, such as during a change of the owner."""
+"""Retry requests to brokers while their errors are retryable, such as during a change of the
+owner.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +32,8 @@ def retry_while_retryable(ask: Callable[[], T], seconds: float | None = None) ->
             return ask()
         except PulsarishError as error:
             patience = _UNREACHED_SECONDS if isinstance(error, ConnectError) else _PATIENCE_SECONDS
-            if not error.retryable or time.perf_counter() - began >= (patience if seconds is None else seconds):
+            if not error.retryable or time.perf_counter() - began >= (
+                patience if seconds is None else seconds
+            ):
                 raise
         time.sleep(_PAUSE_SECONDS)

@@ -53,7 +53,9 @@ class PulsarishDataSource(DataSource):
         from pulsarish.spark.options import read_options
         from pulsarish.spark.reading.batch import BatchReader
 
-        return BatchReader(read_options(self.options, streaming=False), schema, parallelism=self.parallelism)
+        return BatchReader(
+            read_options(self.options, streaming=False), schema, parallelism=self.parallelism
+        )
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
         from pulsarish.spark.writing.writers import BatchWriter
@@ -69,4 +71,6 @@ class PulsarishDataSource(DataSource):
         from pulsarish.spark.options import read_options
         from pulsarish.spark.reading.stream import StreamReader
 
-        return StreamReader(read_options(self.options, streaming=True), schema, parallelism=self.parallelism)
+        return StreamReader(
+            read_options(self.options, streaming=True), schema, parallelism=self.parallelism
+        )

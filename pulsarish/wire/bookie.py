@@ -51,13 +51,17 @@ class AddResult:
     code: int
 
 
-def encode_add(instance_id: str, *, recovery: bool, sizes: Sequence[int], parts: Sequence[Buffer]) -> list[Buffer]:
+def encode_add(
+    instance_id: str, *, recovery: bool, sizes: Sequence[int], parts: Sequence[Buffer]
+) -> list[Buffer]:
     """Encode a batch.
 
     ``sizes`` has one size for each record; ``parts`` are the records' bytes in order, in any number
     of pieces.
     """
-    return join_records(pb.AddRequest(instance_id=instance_id, recovery=recovery, sizes=sizes), parts, sum(sizes))
+    return join_records(
+        pb.AddRequest(instance_id=instance_id, recovery=recovery, sizes=sizes), parts, sum(sizes)
+    )
 
 
 def encode_sizes(sizes: Sequence[int]) -> bytes:
@@ -69,7 +73,12 @@ def encode_sizes(sizes: Sequence[int]) -> bytes:
 
 
 def encode_add_encoded(
-    instance_id: str, *, recovery: bool, size_fields: Sequence[bytes], parts: Sequence[Buffer], size_bytes: int
+    instance_id: str,
+    *,
+    recovery: bool,
+    size_fields: Sequence[bytes],
+    parts: Sequence[Buffer],
+    size_bytes: int,
 ) -> list[Buffer]:
     """Encode like ``encode_add``, for batches that were encoded once and go to several bookies.
 
@@ -80,7 +89,10 @@ def encode_add_encoded(
 
 
 def decode_add(data: bytes) -> AddBatch:
-    """Decode a batch. Raises ``DecodeError`` or ``ChecksumError`` for bytes that are not such a message."""
+    """Decode a batch.
+
+    Raises ``DecodeError`` or ``ChecksumError`` for bytes that are not such a message.
+    """
     head, records = split_records(data)
     message = pb.AddRequest.FromString(head)
     return AddBatch(message.instance_id, message.recovery, slice_records(records, message.sizes))
@@ -104,7 +116,9 @@ def decode_add_response(data: bytes) -> tuple[int, list[AddResult]]:
 
 @dataclass(slots=True)
 class ReadItem:
-    """One read: the entries of ``spans`` (pairs first, last, inclusive) in order, until ``max_bytes``."""
+    """One read: the entries of ``spans`` (pairs first, last, inclusive) in order, until
+    ``max_bytes``.
+    """
 
     request_id: int
     ledger_id: int
@@ -140,7 +154,9 @@ def decode_read(data: bytes) -> tuple[str, list[ReadItem]]:
     """
     message = pb.ReadRequest.FromString(data)
     if len(message.reads) > READS_PER_MESSAGE_MAX:
-        raise ValueError(f"{len(message.reads)} reads in one message, above the limit of {READS_PER_MESSAGE_MAX}")
+        raise ValueError(
+            f"{len(message.reads)} reads in one message, above the limit of {READS_PER_MESSAGE_MAX}"
+        )
     items: list[ReadItem] = []
     for read in message.reads:
         spans = list(zip(read.spans[::2], read.spans[1::2], strict=True))
@@ -154,7 +170,9 @@ def encode_read_response(answered: int, answers: Sequence[ReadAnswer]) -> list[B
     message = pb.ReadResponse(answered=answered)
     parts: list[Buffer] = []
     for answer in answers:
-        message.results.add(request_id=answer.request_id, count=len(answer.records), code=answer.code)
+        message.results.add(
+            request_id=answer.request_id, count=len(answer.records), code=answer.code
+        )
         parts.extend(answer.records)
     sizes = [len(part) for part in parts]
     message.sizes.extend(sizes)
@@ -168,6 +186,8 @@ def decode_read_response(data: bytes) -> tuple[int, list[ReadAnswer]]:
     answers: list[ReadAnswer] = []
     at = 0
     for result in message.results:
-        answers.append(ReadAnswer(result.request_id, result.code, [*records[at : at + result.count]]))
+        answers.append(
+            ReadAnswer(result.request_id, result.code, [*records[at : at + result.count]])
+        )
         at += result.count
     return message.answered, answers

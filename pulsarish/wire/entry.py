@@ -60,7 +60,9 @@ def encode_entry(metadata: MessageMetadata, payload: bytes) -> bytes:
 def verify_entry(entry: Buffer) -> None:
     """Check magic, CRC and that the metadata lies inside. Raises ``ChecksumError``."""
     if len(entry) < ENTRY_HEAD_SIZE:
-        raise ChecksumError(f"an entry of {len(entry)} bytes is shorter than its head of {ENTRY_HEAD_SIZE}")
+        raise ChecksumError(
+            f"an entry of {len(entry)} bytes is shorter than its head of {ENTRY_HEAD_SIZE}"
+        )
     magic, crc, size = _HEAD.unpack_from(entry)
     if magic != MAGIC:
         raise ChecksumError(f"an entry starts with {magic:#06x}, not with the magic {MAGIC:#06x}")

@@ -22,7 +22,10 @@ def encode_record(record: msgspec.Struct) -> bytes:
 
 
 def decode_record(data: bytes, kind: type[T], path: str) -> T:
-    """Decode a record. Raises ``CorruptData`` naming the path when the bytes are not such a record."""
+    """Decode a record.
+
+    Raises ``CorruptData`` naming the path when the bytes are not such a record.
+    """
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -47,7 +47,9 @@ def compress(kind: int, payload: bytes) -> bytes:
         import cramjam
 
         return bytes(cramjam.snappy.compress_raw(payload))
-    raise UnsupportedFeature(f"compression of kind {kind} cannot be written here (LZ4, ZLIB, ZSTD and SNAPPY can)")
+    raise UnsupportedFeature(
+        f"compression of kind {kind} cannot be written here (LZ4, ZLIB, ZSTD and SNAPPY can)"
+    )
 
 
 def decompress(kind: int, payload: bytes, uncompressed_size: int, *, bytes_max: int) -> bytes:
@@ -61,7 +63,10 @@ def decompress(kind: int, payload: bytes, uncompressed_size: int, *, bytes_max: 
     if kind == pb.NONE:
         return payload
     if uncompressed_size > bytes_max:
-        raise UnsupportedFeature(f"a payload announces {uncompressed_size} bytes when unpacked; at most {bytes_max} are unpacked here")
+        raise UnsupportedFeature(
+            f"a payload announces {uncompressed_size} bytes when unpacked; at most {bytes_max} "
+            "are unpacked here"
+        )
     restored: bytes
     try:
         if kind == pb.LZ4:
@@ -79,7 +84,8 @@ def decompress(kind: int, payload: bytes, uncompressed_size: int, *, bytes_max: 
             restored = _decompress_snappy(payload, uncompressed_size)
         else:
             raise UnsupportedFeature(
-                f"a payload is compressed with kind {kind}, which cannot be undone here (LZ4, ZLIB, ZSTD and SNAPPY can)"
+                f"a payload is compressed with kind {kind}, which cannot be undone here (LZ4, "
+                "ZLIB, ZSTD and SNAPPY can)"
             )
     except (UnsupportedFeature, ChecksumError):
         raise
@@ -88,7 +94,9 @@ def decompress(kind: int, payload: bytes, uncompressed_size: int, *, bytes_max: 
         # producer made.
         raise ChecksumError(f"a compressed payload cannot be restored: {error}") from error
     if len(restored) != uncompressed_size:
-        raise ChecksumError(f"a compressed payload announced {uncompressed_size} bytes and holds other than that")
+        raise ChecksumError(
+            f"a compressed payload announced {uncompressed_size} bytes and holds other than that"
+        )
     return restored
 
 
@@ -99,7 +107,9 @@ def _decompress_snappy(payload: bytes, uncompressed_size: int) -> bytes:
     # The block announces its own size, and the library would allocate that much memory for it.
     found = cramjam.snappy.decompress_raw_len(payload)
     if found != uncompressed_size:
-        raise ChecksumError(f"a compressed payload announced {uncompressed_size} bytes and holds {found}")
+        raise ChecksumError(
+            f"a compressed payload announced {uncompressed_size} bytes and holds {found}"
+        )
     return bytes(cramjam.snappy.decompress_raw(payload))
 
 
@@ -142,5 +152,7 @@ def split_batch(payload: bytes, count: int, made: Callable[[int, int, int, int],
     except (IndexError, struct.error, DecodeError) as error:
         raise ChecksumError(f"a batch is cut or damaged: {error}") from None
     if at != len(payload):
-        raise ChecksumError(f"a batch is cut or damaged: {len(payload)} bytes hold {count} messages of {at} bytes")
+        raise ChecksumError(
+            f"a batch is cut or damaged: {len(payload)} bytes hold {count} messages of {at} bytes"
+        )
     return messages

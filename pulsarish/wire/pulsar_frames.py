@@ -41,7 +41,9 @@ Apache Pulsar's number.
 """
 
 _PIECES_MAX: Final = 256
-"""This many pieces of an incomplete frame are joined into one: a piece of 2 bytes takes 35 in memory."""
+"""This many pieces of an incomplete frame are joined into one: a piece of 2 bytes takes 35 in
+memory.
+"""
 _BROKER_METADATA_MAGIC: Final = 0x0E02
 _SIZES: Final = struct.Struct(">II")
 _SIZE: Final = struct.Struct(">I")
@@ -63,7 +65,9 @@ class FrameReader:
 
     def __init__(self, frame_bytes_max: int) -> None:
         self.broken: Malformed | None = None
-        """Why nothing more can be read: the bytes after the last returned frames are not a frame."""
+        """Why nothing more can be read: the bytes after the last returned frames are not a
+        frame.
+        """
         self.frame_bytes_max = frame_bytes_max
         """The largest frame, without its size field. May be changed between two calls."""
         self.held_bytes = 0
@@ -99,7 +103,8 @@ class FrameReader:
             total, size = _SIZES.unpack_from(data, at)
             if not _SIZE.size + size <= total <= self.frame_bytes_max:
                 self.broken = Malformed(
-                    f"a frame of {total} bytes with a command of {size}; frames are {_SIZE.size} to {self.frame_bytes_max} bytes"
+                    f"a frame of {total} bytes with a command of {size}; frames are "
+                    f"{_SIZE.size} to {self.frame_bytes_max} bytes"
                     " and hold their command"
                 )
                 return frames
@@ -118,7 +123,10 @@ class FrameReader:
 
 
 def carried_entry(payload: memoryview) -> memoryview | bytes:
-    """Return the entry of a SEND, from its magic on. Adds a missing checksum. Raises ``Malformed``."""
+    """Return the entry of a SEND, from its magic on.
+
+    Adds a missing checksum. Raises ``Malformed``.
+    """
     try:
         (magic,) = struct.unpack_from(">H", payload)
         if magic == _BROKER_METADATA_MAGIC:
@@ -168,7 +176,11 @@ def command_body(command: Command) -> Any:
     A relay needs it to forward requests and answers.
     """
     field = Command.DESCRIPTOR.fields_by_number.get(command.type)
-    if field is None or field.message_type is None or "request_id" not in field.message_type.fields_by_name:
+    if (
+        field is None
+        or field.message_type is None
+        or "request_id" not in field.message_type.fields_by_name
+    ):
         return None
     return getattr(command, field.name)
 
@@ -183,7 +195,9 @@ def command_frame(command: Command) -> bytes:
 # compares them.
 
 
-def receipt_frames(producer_id: int, sends: Iterable[tuple[int, int]], ledger_id: int, first_entry: int) -> list[bytes]:
+def receipt_frames(
+    producer_id: int, sends: Iterable[tuple[int, int]], ledger_id: int, first_entry: int
+) -> list[bytes]:
     """Return SEND_RECEIPT frames for consecutive entries.
 
     ``sends``: the sequence id and highest sequence id of each. A negative ledger id means that
@@ -206,7 +220,14 @@ def receipt_frames(producer_id: int, sends: Iterable[tuple[int, int]], ledger_id
 
 
 def delivery_frame_head(
-    consumer_id: int, position: Position, partition: int, payload_bytes: int, *, redelivery_count: int, ack_set: Sequence[int], epoch: int
+    consumer_id: int,
+    position: Position,
+    partition: int,
+    payload_bytes: int,
+    *,
+    redelivery_count: int,
+    ack_set: Sequence[int],
+    epoch: int,
 ) -> bytes:
     """Return what precedes the entry in a MESSAGE.
 

@@ -42,7 +42,9 @@ class Record(NamedTuple):
     payload: memoryview
 
 
-def encode_record_head(ledger_id: int, entry_id: int, lac: int, length_bytes: int, payload: bytes) -> bytes:
+def encode_record_head(
+    ledger_id: int, entry_id: int, lac: int, length_bytes: int, payload: bytes
+) -> bytes:
     """Return the 36 bytes before a payload.
 
     The record is these bytes and the payload, which is not copied.
@@ -62,7 +64,10 @@ def verify_record(record: bytes | memoryview) -> None:
 
 def matches_crc(record: bytes | memoryview) -> bool:
     """Whether these bytes are a whole record. ``peek_ids`` of other bytes is meaningless."""
-    return len(record) >= RECORD_HEAD_SIZE and extend(0, bytes(record[4:])) == _CRC.unpack_from(record)[0]
+    return (
+        len(record) >= RECORD_HEAD_SIZE
+        and extend(0, bytes(record[4:])) == _CRC.unpack_from(record)[0]
+    )
 
 
 def peek_ids(record: bytes | memoryview) -> tuple[int, int, int, int, int]:
@@ -78,7 +83,9 @@ def decode_entry_record(record: bytes | memoryview, ledger_id: int, entry_id: in
     verify_record(record)
     _, found_ledger, found_entry, lac, length = RECORD_HEAD.unpack_from(record)
     if (found_ledger, found_entry) != (ledger_id, entry_id):
-        raise ChecksumError(f"asked for entry {entry_id} of ledger {ledger_id}, got {found_entry} of {found_ledger}")
+        raise ChecksumError(
+            f"asked for entry {entry_id} of ledger {ledger_id}, got {found_entry} of {found_ledger}"
+        )
     return Record(found_ledger, found_entry, lac, length, memoryview(record)[RECORD_HEAD_SIZE:])
 
 
@@ -87,4 +94,7 @@ def restamp_lac(record: Record, lac: int) -> bytes:
     its start (rule 6).
     """
     payload = bytes(record.payload)
-    return encode_record_head(record.ledger_id, record.entry_id, lac, record.length_bytes, payload) + payload
+    return (
+        encode_record_head(record.ledger_id, record.entry_id, lac, record.length_bytes, payload)
+        + payload
+    )

@@ -39,7 +39,12 @@ class _Drawing:
         self._open: set[str] = set()
 
     def type(self, depth: int) -> Any:
-        kind = self._chance.choice(["primitive"] * 4 + ["record"] * 3 + ["union"] * 3 + ["enum", "fixed", "array", "map", "named"])
+        kind = self._chance.choice(
+            ["primitive"] * 4
+            + ["record"] * 3
+            + ["union"] * 3
+            + ["enum", "fixed", "array", "map", "named"]
+        )
         if kind == "named" and self._named:
             return self._chance.choice(sorted(self._named))
         if depth >= _DEPTH_MAX and kind in ("record", "union", "array", "map"):
@@ -69,7 +74,10 @@ class _Drawing:
         if kind == "record":
             if self._chance.random() < 0.3:
                 self._named[full] = made  # its fields may name it
-            made["fields"] = [self._field(name, depth) for name in self._chance.sample(_FIELDS, self._chance.randint(0, 3))]
+            made["fields"] = [
+                self._field(name, depth)
+                for name in self._chance.sample(_FIELDS, self._chance.randint(0, 3))
+            ]
         elif kind == "enum":
             made["symbols"] = self._chance.sample(_SYMBOLS, self._chance.randint(1, 3))
         else:
@@ -89,7 +97,9 @@ class _Drawing:
         return made
 
     def default(self, kind: Any) -> tuple[bool, Any]:
-        """A default of a type's own, as Avro for Java asks for it where it copies a writer's fields."""
+        """A default of a type's own, as Avro for Java asks for it where it copies a writer's
+        fields.
+        """
         if isinstance(kind, list):
             return self.default(kind[0]) if kind else (False, None)
         name = kind if isinstance(kind, str) else kind["type"]
@@ -109,7 +119,11 @@ class _Drawing:
                 continue
             key = branch if isinstance(branch, str) else branch["type"]
             if key in ("record", "enum", "fixed"):
-                key = f"{branch['namespace']}.{branch['name']}" if branch["namespace"] else branch["name"]
+                key = (
+                    f"{branch['namespace']}.{branch['name']}"
+                    if branch["namespace"]
+                    else branch["name"]
+                )
             if key not in seen:
                 seen.add(key)
                 branches.append(branch)
@@ -118,7 +132,13 @@ class _Drawing:
 
 def _nodes(definition: Any) -> list[Any]:
     found = [definition]
-    below = definition if isinstance(definition, list) else list(definition.values()) if isinstance(definition, dict) else []
+    below = (
+        definition
+        if isinstance(definition, list)
+        else list(definition.values())
+        if isinstance(definition, dict)
+        else []
+    )
     for each in below:
         if isinstance(each, dict | list):
             found.extend(_nodes(each))
@@ -126,7 +146,9 @@ def _nodes(definition: Any) -> list[Any]:
 
 
 def _changed(chance: random.Random, definition: Any) -> Any:
-    """The same with one change that people make: a name, a type, a field, a symbol, a default, an alias, an order."""
+    """The same with one change that people make: a name, a type, a field, a symbol, a default, an
+    alias, an order.
+    """
     made = deepcopy(definition)
     nodes = [each for each in _nodes(made) if isinstance(each, list) or "type" in each]
     if not nodes:
@@ -135,13 +157,19 @@ def _changed(chance: random.Random, definition: Any) -> Any:
     if isinstance(node, list):
         chance.shuffle(node)
         return made
-    match chance.choice(["name", "namespace", "type", "drop", "add", "default", "alias", "symbols", "size", "order"]):
+    match chance.choice(
+        ["name", "namespace", "type", "drop", "add", "default", "alias", "symbols", "size", "order"]
+    ):
         case "name" if "name" in node:
-            node["name"] = chance.choice(_NAMES if "fields" in node or "symbols" in node or "size" in node else _FIELDS)
+            node["name"] = chance.choice(
+                _NAMES if "fields" in node or "symbols" in node or "size" in node else _FIELDS
+            )
         case "namespace" if "namespace" in node:
             node["namespace"] = chance.choice(_NAMESPACES)
         case "type" if isinstance(node["type"], str) and node["type"] in _PRIMITIVES:
-            node["type"] = chance.choice([*_PRIMITIVES, ["null", node["type"]], [node["type"], "null"], [*_PRIMITIVES]])
+            node["type"] = chance.choice(
+                [*_PRIMITIVES, ["null", node["type"]], [node["type"], "null"], [*_PRIMITIVES]]
+            )
             node.pop("default", None)
         case "drop" if node.get("fields"):
             node["fields"].pop(chance.randrange(len(node["fields"])))

@@ -1,4 +1,6 @@
-"""The commands of Apache Pulsar's pulsar-admin with what they are answered, there and here: ``admin_battery.txt``."""
+"""The commands of Apache Pulsar's pulsar-admin with what they are answered, there and here:
+``admin_battery.txt``.
+"""
 
 from __future__ import annotations
 
@@ -33,5 +35,7 @@ def battery() -> list[Row]:
         if line and not line.startswith("#"):
             outcomes, command, *reason = line.split(" | ")
             there, here = outcomes.split()
-            found.append(Row(_OUTCOMES[there], _OUTCOMES[here], command.strip(), " | ".join(reason).strip()))
+            found.append(
+                Row(_OUTCOMES[there], _OUTCOMES[here], command.strip(), " | ".join(reason).strip())
+            )
     return found

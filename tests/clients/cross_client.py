@@ -1,7 +1,9 @@
-"""What one client published the others consume: cross_client.py MODULE cross_publish|cross_consume SERVICE_URL ADMIN_URL NAME.
+"""What one client published the others consume: cross_client.py MODULE cross_publish|cross_consume
+SERVICE_URL ADMIN_URL NAME.
 
-``MODULE`` is ``pulsar``, Apache Pulsar's official Python client, or ``pulsarish``, ours, which has its names. The cases are the same in
-the programs of the other clients; ``NAME`` ends with the publisher's name.
+``MODULE`` is ``pulsar``, Apache Pulsar's official Python client, or ``pulsarish``, ours, which has
+its names. The cases are the same in the programs of the other clients; ``NAME`` ends with the
+publisher's name.
 """
 
 from __future__ import annotations
@@ -29,7 +31,12 @@ def cases() -> list[str]:
     # The client in Go has no Snappy.
     snappy = not NAME.endswith("-go")
     kinds = [kind for kind in COMPRESSIONS if kind != "snappy" or snappy]
-    return [f"{kind}-{way}" for kind in kinds for way in ("single", "batched")] + ["keyed", "chunked", "json", "avro"]
+    return [f"{kind}-{way}" for kind in kinds for way in ("single", "batched")] + [
+        "keyed",
+        "chunked",
+        "json",
+        "avro",
+    ]
 
 
 def schema_of(case: str) -> dict[str, Any]:
@@ -57,9 +64,16 @@ def content(case: str, number: int) -> Any:
 
 
 def publish(client: Any, case: str) -> None:
-    producer = client.create_producer(f"persistent://public/default/{NAME}-{case}", **producer_options(case))
+    producer = client.create_producer(
+        f"persistent://public/default/{NAME}-{case}", **producer_options(case)
+    )
     for number in range(1 if case == "chunked" else COUNT):
-        producer.send_async(content(case, number), None, properties={"n": str(number)}, partition_key=f"k{number % 3}")
+        producer.send_async(
+            content(case, number),
+            None,
+            properties={"n": str(number)},
+            partition_key=f"k{number % 3}",
+        )
     producer.flush()
     producer.close()
 
@@ -76,7 +90,9 @@ def consume(client: Any, case: str) -> None:
         value, wanted = message.value(), content(case, number)
         if case in {"json", "avro"}:
             value, wanted = (value.age, value.name), (wanted.age, wanted.name)
-        assert value == wanted, f"{case} {number}: found {str(value)[:100]}, wanted {str(wanted)[:100]}"
+        assert value == wanted, (
+            f"{case} {number}: found {str(value)[:100]}, wanted {str(wanted)[:100]}"
+        )
         found.append(number)
         consumer.acknowledge(message)
     assert (sorted(found) if case == "keyed" else found) == list(range(len(found))), (case, found)

@@ -1,10 +1,12 @@
-"""The programs that speak for the official clients, as the harness runs them: PROGRAM SCENARIO SERVICE_URL ADMIN_URL NAME.
+"""The programs that speak for the official clients, as the harness runs them: PROGRAM SCENARIO
+SERVICE_URL ADMIN_URL NAME.
 
-A program ends with status 0 when the scenario holds, and says on standard error what does not. In the scenario ``owner_killed`` it prints
-``KILL`` once it has published enough, and goes on. ``NAME`` is the scenario's own: topics are ``persistent://public/default/NAME...``.
+A program ends with status 0 when the scenario holds, and says on standard error what does not. In
+the scenario ``owner_killed`` it prints ``KILL`` once it has published enough, and goes on. ``NAME``
+is the scenario's own: topics are ``persistent://public/default/NAME...``.
 
-A program that is slow to start can stand: with ``-`` in place of the scenario and no name it reads lines ``SCENARIO NAME`` and answers
-each with ``PASSED`` or ``FAILED``.
+A program that is slow to start can stand: with ``-`` in place of the scenario and no name it reads
+lines ``SCENARIO NAME`` and answers each with ``PASSED`` or ``FAILED``.
 """
 
 from __future__ import annotations
@@ -44,7 +46,10 @@ class Site:
         self.admin = Admin(cluster.admin_url())
 
     def kill_owner(self, topic: str) -> None:
-        """The broker that serves a topic dies, and is started again a moment later. Returns when it serves again, for what follows."""
+        """The broker that serves a topic dies, and is started again a moment later.
+
+        Returns when it serves again, for what follows.
+        """
         owner = self.cluster.node(str(self.admin.topics.lookup(topic)["brokerId"]))
         self.cluster.kill(owner.name)
         self.cluster.start(owner)
@@ -53,14 +58,31 @@ class Site:
     def relayed_bytes(self) -> int:
         with urllib.request.urlopen(f"{self.proxy_http_url}/metrics", timeout=10) as response:
             text = response.read().decode()
-        return int(sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith("pulsar_proxy_binary_bytes")))
+        return int(
+            sum(
+                float(line.rpartition(" ")[2])
+                for line in text.splitlines()
+                if line.startswith("pulsar_proxy_binary_bytes")
+            )
+        )
 
     @contextmanager
     def through_a_proxy(self) -> Iterator[Site]:
         """The same brokers behind a proxy of their own."""
         metadata_url = self.cluster.service_urls()["metadata"]
-        settings = [f"metadata_url={metadata_url}", "pulsar_address=127.0.0.1:0", "connect_address=127.0.0.1:0", "http_address=127.0.0.1:0"]
-        command = [sys.executable, "-m", "pulsarish", "proxy", *[word for setting in settings for word in ("--set", setting)]]
+        settings = [
+            f"metadata_url={metadata_url}",
+            "pulsar_address=127.0.0.1:0",
+            "connect_address=127.0.0.1:0",
+            "http_address=127.0.0.1:0",
+        ]
+        command = [
+            sys.executable,
+            "-m",
+            "pulsarish",
+            "proxy",
+            *[word for setting in settings for word in ("--set", setting)],
+        ]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout is not None
@@ -93,10 +115,12 @@ _STANDS_STILL = re.compile(r"the owner \S+ has not answered for [0-9.]+ s; try a
 
 @dataclass(frozen=True)
 class Complaints:
-    """What a client logs when a frame was not what it expected, whatever else it then does about it.
+    """What a client logs when a frame was not what it expected, whatever else it then does about
+    it.
 
-    ``allowed``: by scenario, what is provoked there. Where the broker dies a client says what it likes. That an owner has not answered for
-    a moment is true where the machine stands still, and is asked again.
+    ``allowed``: by scenario, what is provoked there. Where the broker dies a client says what it
+    likes. That an owner has not answered for a moment is true where the machine stands still, and
+    is asked again.
     """
 
     pattern: re.Pattern[str]
@@ -106,7 +130,11 @@ class Complaints:
         if scenario == "owner_killed":
             return
         allowed = [_STANDS_STILL, *([self.allowed[scenario]] if scenario in self.allowed else [])]
-        found = [line for line in log.splitlines() if self.pattern.search(line) and not any(each.search(line) for each in allowed)]
+        found = [
+            line
+            for line in log.splitlines()
+            if self.pattern.search(line) and not any(each.search(line) for each in allowed)
+        ]
         assert not found, "\n".join(found[:20])
 
 
@@ -177,7 +205,9 @@ class StandingProgram:
             self.stop()
             with self._log.open("ab") as log:
                 command = [*self.command, "-", site.service_url, site.admin_url]
-                self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+                )
         return self._process
 
     def stop(self) -> None:

@@ -1,4 +1,6 @@
-"""Apache Pulsar's official Python client, by its own words only: python_client.py SCENARIO SERVICE_URL ADMIN_URL NAME."""
+"""Apache Pulsar's official Python client, by its own words only: python_client.py SCENARIO
+SERVICE_URL ADMIN_URL NAME.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class World:
         data = None if body is None else json.dumps(body).encode()
         url = f"{self.admin_url}{path}"
         while True:
-            request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
+            request = urllib.request.Request(
+                url, data, {"Content-Type": "application/json"}, method=method
+            )
             try:
                 with urllib.request.urlopen(request, timeout=30) as response:
                     text = response.read()
@@ -70,7 +74,9 @@ def take(consumer: Any, count: int, *, ack: bool = True) -> list[Any]:
 
 
 def take_from(consumers: Sequence[Any], count: int) -> Iterator[tuple[int, Any]]:
-    """So many messages, whichever consumer gets them, and no more; each with the index of its consumer."""
+    """So many messages, whichever consumer gets them, and no more; each with the index of its
+    consumer.
+    """
     came = 0
     deadline = time.monotonic() + 90
     while came < count:
@@ -110,16 +116,25 @@ def same(found: object, wanted: object) -> None:
 
 @scenario
 def produce_consume(world: World) -> None:
-    producer = world.client.create_producer(world.topic, batching_enabled=False, properties={"of": "producer"})
+    producer = world.client.create_producer(
+        world.topic, batching_enabled=False, properties={"of": "producer"}
+    )
     ids = [
-        producer.send(b"m%d" % number, properties={"n": str(number)}, partition_key=f"k{number}", event_timestamp=number + 1)
+        producer.send(
+            b"m%d" % number,
+            properties={"n": str(number)},
+            partition_key=f"k{number}",
+            event_timestamp=number + 1,
+        )
         for number in range(100)
     ]
     same(len({str(each) for each in ids}), 100)
     consumer = world.subscribe()
     messages = take(consumer, 100)
     same([message.data() for message in messages], [b"m%d" % number for number in range(100)])
-    same([message.properties()["n"] for message in messages], [str(number) for number in range(100)])
+    same(
+        [message.properties()["n"] for message in messages], [str(number) for number in range(100)]
+    )
     same([message.partition_key() for message in messages], [f"k{number}" for number in range(100)])
     same([message.event_timestamp() for message in messages], [number + 1 for number in range(100)])
     same([str(message.message_id()) for message in messages], [str(each) for each in ids])
@@ -133,7 +148,11 @@ def produce_consume(world: World) -> None:
 @scenario
 def batches(world: World) -> None:
     producer = world.client.create_producer(
-        world.topic, batching_enabled=True, batching_max_publish_delay_ms=10, batching_max_messages=50, block_if_queue_full=True
+        world.topic,
+        batching_enabled=True,
+        batching_max_publish_delay_ms=10,
+        batching_max_messages=50,
+        block_if_queue_full=True,
     )
     done = threading.Event()
     results: Counter[object] = Counter()
@@ -157,7 +176,10 @@ def batches(world: World) -> None:
         consumer.acknowledge(message)
     consumer.close()
     consumer = world.subscribe(batch_index_ack_enabled=True)
-    same([int(message.data()) for message in take(consumer, 1_875, ack=False)], list(range(125, 2_000)))
+    same(
+        [int(message.data()) for message in take(consumer, 1_875, ack=False)],
+        list(range(125, 2_000)),
+    )
     consumer.acknowledge_cumulative(messages[-1])
     consumer.close()
     nothing_more(world.subscribe())
@@ -175,7 +197,9 @@ def compression(world: World) -> None:
     consumer = world.subscribe()
     for kind in kinds:
         for batching in (False, True):
-            producer = world.client.create_producer(world.topic, compression_type=kind, batching_enabled=batching)
+            producer = world.client.create_producer(
+                world.topic, compression_type=kind, batching_enabled=batching
+            )
             for _ in range(5):
                 producer.send_async(b"abc" * 5_000, None)
             producer.flush()
@@ -189,7 +213,9 @@ def partitioned(world: World) -> None:
     world.admin("PUT", f"/admin/v2/{path}/partitions", 4)
     same(len(world.client.get_topic_partitions(world.topic)), 4)
     producer = (
-        world.client.create_producer(world.topic, hashing_scheme=pulsar.ProducerHashingScheme.Murmur3_32Hash)
+        world.client.create_producer(
+            world.topic, hashing_scheme=pulsar.ProducerHashingScheme.Murmur3_32Hash
+        )
         if hasattr(pulsar, "ProducerHashingScheme")
         else world.client.create_producer(world.topic)
     )
@@ -241,7 +267,9 @@ def failover(world: World) -> None:
 
 @scenario
 def negative_ack(world: World) -> None:
-    consumer = world.subscribe(consumer_type=pulsar.ConsumerType.Shared, negative_ack_redelivery_delay_ms=300)
+    consumer = world.subscribe(
+        consumer_type=pulsar.ConsumerType.Shared, negative_ack_redelivery_delay_ms=300
+    )
     producer = world.client.create_producer(world.topic, batching_enabled=False)
     for number in range(10):
         producer.send(b"%d" % number)
@@ -255,7 +283,9 @@ def negative_ack(world: World) -> None:
 
 @scenario
 def ack_timeout(world: World) -> None:
-    consumer = world.subscribe(consumer_type=pulsar.ConsumerType.Shared, unacked_messages_timeout_ms=10_000)
+    consumer = world.subscribe(
+        consumer_type=pulsar.ConsumerType.Shared, unacked_messages_timeout_ms=10_000
+    )
     producer = world.client.create_producer(world.topic, batching_enabled=False)
     for number in range(3):
         producer.send(b"%d" % number)
@@ -267,7 +297,10 @@ def ack_timeout(world: World) -> None:
 def dead_letters(world: World) -> None:
     policy = pulsar.ConsumerDeadLetterPolicy(2, world.topic + "-dead", "initial")
     consumer = world.subscribe(
-        consumer_type=pulsar.ConsumerType.Shared, negative_ack_redelivery_delay_ms=100, dead_letter_policy=policy, name="work"
+        consumer_type=pulsar.ConsumerType.Shared,
+        negative_ack_redelivery_delay_ms=100,
+        dead_letter_policy=policy,
+        name="work",
     )
     producer = world.client.create_producer(world.topic, batching_enabled=False)
     producer.send(b"poison", properties={"why": "bad"})
@@ -275,7 +308,9 @@ def dead_letters(world: World) -> None:
     attempts = 0
     deadline = time.monotonic() + 60
     dead = None
-    graves = world.client.subscribe(world.topic + "-dead", "graves", initial_position=pulsar.InitialPosition.Earliest)
+    graves = world.client.subscribe(
+        world.topic + "-dead", "graves", initial_position=pulsar.InitialPosition.Earliest
+    )
     while dead is None and time.monotonic() < deadline:
         try:
             message = consumer.receive(300)
@@ -298,7 +333,12 @@ def dead_letters(world: World) -> None:
 
 @scenario
 def reader(world: World) -> None:
-    producer = world.client.create_producer(world.topic, batching_enabled=True, batching_max_messages=10, batching_max_publish_delay_ms=50)
+    producer = world.client.create_producer(
+        world.topic,
+        batching_enabled=True,
+        batching_max_messages=10,
+        batching_max_publish_delay_ms=50,
+    )
     ids: list[Any] = []
     for number in range(100):
         producer.send_async(b"%d" % number, lambda _, message_id: ids.append(message_id))
@@ -346,14 +386,26 @@ def seek(world: World) -> None:
 @scenario
 def non_persistent(world: World) -> None:
     topic = world.topic.replace("persistent://", "non-persistent://")
-    kinds = [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover, pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared]
-    consumers = [world.subscribe(topic, f"s{number}", consumer_type=kind) for number, kind in enumerate(kinds)]
+    kinds = [
+        pulsar.ConsumerType.Exclusive,
+        pulsar.ConsumerType.Failover,
+        pulsar.ConsumerType.Shared,
+        pulsar.ConsumerType.KeyShared,
+    ]
+    consumers = [
+        world.subscribe(topic, f"s{number}", consumer_type=kind)
+        for number, kind in enumerate(kinds)
+    ]
     producer = world.client.create_producer(topic, batching_enabled=False)
-    batching = world.client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=20)
+    batching = world.client.create_producer(
+        topic, batching_enabled=True, batching_max_publish_delay_ms=20
+    )
     for number in range(100):
         producer.send(b"%d" % number, partition_key=f"k{number % 7}")
     for number in range(100, 200):
-        batching.send_async(b"%d" % number, lambda result, _message_id: same(result, pulsar.Result.Ok))
+        batching.send_async(
+            b"%d" % number, lambda result, _message_id: same(result, pulsar.Result.Ok)
+        )
     batching.flush()
     for consumer in consumers:
         same([int(message.data()) for message in take(consumer, 200)], list(range(200)))
@@ -387,8 +439,11 @@ def non_persistent(world: World) -> None:
 
 @scenario
 def pattern(world: World) -> None:
-    producers = {name: world.client.create_producer(f"{world.topic}-{name}") for name in ("a", "b", "other")}
-    # What appears later is found after a minute, which this client does not let its users change: the others test that.
+    producers = {
+        name: world.client.create_producer(f"{world.topic}-{name}") for name in ("a", "b", "other")
+    }
+    # What appears later is found after a minute, which this client does not let its users change:
+    # the others test that.
     consumer = world.subscribe(re.compile(world.topic + "-[a-c]"))
     for name, producer in producers.items():
         producer.send(name.encode())
@@ -419,7 +474,9 @@ def compacted(world: World) -> None:
     def compact() -> None:
         world.admin("PUT", f"{path}/compaction")
         deadline = time.monotonic() + 60
-        while (status := world.admin("GET", f"{path}/compaction"))["status"] == "RUNNING" and time.monotonic() < deadline:
+        while (status := world.admin("GET", f"{path}/compaction"))[
+            "status"
+        ] == "RUNNING" and time.monotonic() < deadline:
             time.sleep(0.05)
         same(status, {"status": "SUCCESS", "lastError": ""})
 
@@ -449,7 +506,9 @@ def compacted(world: World) -> None:
     world.admin("POST", f"{path}/trim")
     same(world.admin("GET", f"{path}/internalStats")["numberOfEntries"], 0)
     values = [("k0", b"15"), ("k3", b"18"), ("k4", b"19"), ("k2", b"new")]
-    reader = world.client.create_reader(world.topic, pulsar.MessageId.earliest, is_read_compacted=True)
+    reader = world.client.create_reader(
+        world.topic, pulsar.MessageId.earliest, is_read_compacted=True
+    )
     same(read(reader), values)
     single.send(b"late", partition_key="k0")
     same(read(reader), [("k0", b"late")])
@@ -457,13 +516,17 @@ def compacted(world: World) -> None:
     same(read(reader), [*values, ("k0", b"late")])
     reader.close()
     consumer = world.subscribe(is_read_compacted=True)
-    # Of a batch this client hands out also what was taken out of it, empty and without a key, as it does with Apache Pulsar's brokers.
+    # Of a batch this client hands out also what was taken out of it, empty and without a key, as it
+    # does with Apache Pulsar's brokers.
     found = [(message.partition_key(), message.data()) for message in take(consumer, 22)]
     same([each for each in found if each[0]], [*values, ("k0", b"late")])
     nothing_more(consumer)
     consumer.close()
     view = world.client.create_table_view(world.topic)
-    same({key: view.get(key) for key in ("k0", "k1", "k2", "k3", "k4")}, {**dict(values), "k0": b"late", "k1": None})
+    same(
+        {key: view.get(key) for key in ("k0", "k1", "k2", "k3", "k4")},
+        {**dict(values), "k0": b"late", "k1": None},
+    )
     view.close()
 
 
@@ -472,8 +535,14 @@ class _Keys:
 
     def __init__(self, directory: str) -> None:
         self._private, self._public = f"{directory}/private.pem", f"{directory}/public.pem"
-        subprocess.run(["openssl", "genrsa", "-out", self._private, "2048"], check=True, capture_output=True)
-        subprocess.run(["openssl", "rsa", "-in", self._private, "-pubout", "-out", self._public], check=True, capture_output=True)
+        subprocess.run(
+            ["openssl", "genrsa", "-out", self._private, "2048"], check=True, capture_output=True
+        )
+        subprocess.run(
+            ["openssl", "rsa", "-in", self._private, "-pubout", "-out", self._public],
+            check=True,
+            capture_output=True,
+        )
 
     def reader(self) -> pulsar.CryptoKeyReader:
         return pulsar.CryptoKeyReader(self._public, self._private)
@@ -489,7 +558,9 @@ def encrypted(world: World) -> None:
                 topic,
                 batching_enabled=way == "batched",
                 batching_max_publish_delay_ms=60_000,  # one batch, which the flush ends
-                compression_type=pulsar.CompressionType.LZ4 if way == "batched" else pulsar.CompressionType.NONE,
+                compression_type=pulsar.CompressionType.LZ4
+                if way == "batched"
+                else pulsar.CompressionType.NONE,
                 encryption_key="own",
                 crypto_key_reader=keys.reader(),
             )
@@ -504,14 +575,21 @@ def encrypted(world: World) -> None:
             consumer.close()
         # Who has no key gets what the brokers had, which is not the content.
         action = pulsar.ConsumerCryptoFailureAction.CONSUME
-        blind = world.subscribe(f"{world.topic}-single", "blind", crypto_key_reader=others.reader(), crypto_failure_action=action)
+        blind = world.subscribe(
+            f"{world.topic}-single",
+            "blind",
+            crypto_key_reader=others.reader(),
+            crypto_failure_action=action,
+        )
         for number, message in enumerate(take(blind, 20)):
             assert message.data() != b"%d" % number, "the content is readable"
 
 
 @scenario
 def chunked(world: World) -> None:
-    producer = world.client.create_producer(world.topic, chunking_enabled=True, batching_enabled=False)
+    producer = world.client.create_producer(
+        world.topic, chunking_enabled=True, batching_enabled=False
+    )
     big = os.urandom(1 << 20) * 20
     message_id = producer.send(big)
     producer.send(b"small")
@@ -525,7 +603,10 @@ def chunked(world: World) -> None:
 def chunked_and_shared(world: World) -> None:
     options = {"consumer_type": pulsar.ConsumerType.Shared, "receiver_queue_size": 20}
     consumers = [world.subscribe(**options), world.subscribe(**options)]
-    producers = [world.client.create_producer(world.topic, chunking_enabled=True, batching_enabled=False) for _ in range(3)]
+    producers = [
+        world.client.create_producer(world.topic, chunking_enabled=True, batching_enabled=False)
+        for _ in range(3)
+    ]
     wanted = {}
     for number in range(15):
         # Between the chunks of one producer come those of the others.
@@ -558,12 +639,16 @@ def deduplication(world: World) -> None:
         if world.admin("GET", f"/admin/v2/{path}/stats").get("deduplicationStatus") == "Enabled":
             break
         time.sleep(0.1)
-    producer = world.client.create_producer(world.topic, producer_name="exact", batching_enabled=False, initial_sequence_id=-1)
+    producer = world.client.create_producer(
+        world.topic, producer_name="exact", batching_enabled=False, initial_sequence_id=-1
+    )
     for number in (0, 1, 2, 1, 2, 3):
         producer.send(b"%d" % number, sequence_id=number)
     same(producer.last_sequence_id(), 3)
     producer.close()
-    producer = world.client.create_producer(world.topic, producer_name="exact", batching_enabled=False)
+    producer = world.client.create_producer(
+        world.topic, producer_name="exact", batching_enabled=False
+    )
     same(producer.last_sequence_id(), 3)
     consumer = world.subscribe()
     same([int(message.data()) for message in take(consumer, 4)], [0, 1, 2, 3])
@@ -573,7 +658,11 @@ def deduplication(world: World) -> None:
 @scenario
 def owner_killed(world: World) -> None:
     producer = world.client.create_producer(
-        world.topic, batching_enabled=True, batching_max_messages=10, block_if_queue_full=True, send_timeout_millis=0
+        world.topic,
+        batching_enabled=True,
+        batching_max_messages=10,
+        block_if_queue_full=True,
+        send_timeout_millis=0,
     )
     consumer = world.subscribe()
     failed: list[object] = []
@@ -605,16 +694,28 @@ def key_shared(world: World) -> None:
     options = {"consumer_type": pulsar.ConsumerType.KeyShared, "receiver_queue_size": 10}
     first = world.subscribe(consumer_name="first", **options)
     producer = world.client.create_producer(
-        world.topic, batching_enabled=True, batching_type=pulsar.BatchingType.KeyBased, batching_max_publish_delay_ms=5
+        world.topic,
+        batching_enabled=True,
+        batching_type=pulsar.BatchingType.KeyBased,
+        batching_max_publish_delay_ms=5,
     )
     keys = [f"key-{index}" for index in range(20)]
     for number in range(100):
         producer.send_async(b"%d" % number, None, partition_key=keys[number % 20])
     producer.flush()
     held = take(first, 10, ack=False)
-    consumers = [first, world.subscribe(consumer_name="second", **options), world.subscribe(consumer_name="third", **options)]
+    consumers = [
+        first,
+        world.subscribe(consumer_name="second", **options),
+        world.subscribe(consumer_name="third", **options),
+    ]
     for number in range(100, 200):
-        producer.send_async(b"%d" % number, None, partition_key=keys[number % 20], ordering_key="o" if number % 40 == 5 else None)
+        producer.send_async(
+            b"%d" % number,
+            None,
+            partition_key=keys[number % 20],
+            ordering_key="o" if number % 40 == 5 else None,
+        )
     producer.flush()
     for message in held:
         first.acknowledge(message)
@@ -636,8 +737,12 @@ def key_shared(world: World) -> None:
 @scenario
 def sticky_ranges(world: World) -> None:
     def consumer(*ranges: tuple[int, int]) -> Any:
-        policy = pulsar.ConsumerKeySharedPolicy(pulsar.KeySharedMode.Sticky, sticky_ranges=list(ranges))
-        return world.subscribe(consumer_type=pulsar.ConsumerType.KeyShared, key_shared_policy=policy)
+        policy = pulsar.ConsumerKeySharedPolicy(
+            pulsar.KeySharedMode.Sticky, sticky_ranges=list(ranges)
+        )
+        return world.subscribe(
+            consumer_type=pulsar.ConsumerType.KeyShared, key_shared_policy=policy
+        )
 
     low = consumer((0, 20_000), (40_000, 50_000))
     refused(lambda: consumer((20_000, 30_000)), pulsar.ConsumerAssignError)
@@ -656,10 +761,17 @@ def sticky_ranges(world: World) -> None:
 def access_modes(world: World) -> None:
     modes = pulsar.ProducerAccessMode
     alone = world.client.create_producer(world.topic, access_mode=modes.Exclusive)
-    for mode, kind in ((modes.Exclusive, pulsar.ProducerFenced), (modes.Shared, pulsar.ProducerBusy)):
+    for mode, kind in (
+        (modes.Exclusive, pulsar.ProducerFenced),
+        (modes.Shared, pulsar.ProducerBusy),
+    ):
         refused(partial(world.client.create_producer, world.topic, access_mode=mode), kind)
     waiting: list[Any] = []
-    waiter = threading.Thread(target=lambda: waiting.append(world.client.create_producer(world.topic, access_mode=modes.WaitForExclusive)))
+    waiter = threading.Thread(
+        target=lambda: waiting.append(
+            world.client.create_producer(world.topic, access_mode=modes.WaitForExclusive)
+        )
+    )
     waiter.start()
     alone.send(b"alone")
     assert not waiting
@@ -669,7 +781,10 @@ def access_modes(world: World) -> None:
     fencing = world.client.create_producer(world.topic, access_mode=modes.ExclusiveWithFencing)
     fencing.send(b"fencing")
     refused(lambda: waiting[0].send(b"late"), pulsar.ProducerFenced, pulsar.AlreadyClosed)
-    same([message.data() for message in take(world.subscribe(), 3)], [b"alone", b"waited", b"fencing"])
+    same(
+        [message.data() for message in take(world.subscribe(), 3)],
+        [b"alone", b"waited", b"fencing"],
+    )
 
 
 @scenario
@@ -688,7 +803,9 @@ def delayed(world: World) -> None:
         message = consumer.receive(RECEIVE_MS)
         same(message.data(), content)
         # In whole milliseconds, as clients say when it is due.
-        assert int(time.time() * 1000) - int(began * 1000) >= seconds * 1000, f"{content!r} came early"
+        assert int(time.time() * 1000) - int(began * 1000) >= seconds * 1000, (
+            f"{content!r} came early"
+        )
 
 
 class First:
@@ -721,8 +838,14 @@ def structs(world: World, schema: Callable[[type], Any]) -> None:
     newer.send(WithMail.Person(age=1, name="Bea", mail="bea@example.org"))
     same(take(consumer, 1)[0].value().name, "Bea")
     # Another type of a field is not.
-    refused(lambda: world.client.create_producer(world.topic, schema=schema(NameIsNumber.Person)), pulsar.IncompatibleSchema)
-    refused(lambda: world.subscribe(name="other", schema=schema(NameIsNumber.Person)), pulsar.IncompatibleSchema)
+    refused(
+        lambda: world.client.create_producer(world.topic, schema=schema(NameIsNumber.Person)),
+        pulsar.IncompatibleSchema,
+    )
+    refused(
+        lambda: world.subscribe(name="other", schema=schema(NameIsNumber.Person)),
+        pulsar.IncompatibleSchema,
+    )
 
 
 @scenario
@@ -743,7 +866,9 @@ def awaitable(world: World) -> None:
         for number in range(20):
             await producer.send(b"%d" % number)
         if hasattr(client, "subscribe"):
-            consumer = await client.subscribe(world.topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+            consumer = await client.subscribe(
+                world.topic, "s", initial_position=pulsar.InitialPosition.Earliest
+            )
             for number in range(20):
                 message = await consumer.receive()
                 same(int(message.data()), number)

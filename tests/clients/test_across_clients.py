@@ -1,4 +1,6 @@
-"""An entry that one client wrote is read by each other: batched or not, compressed, keyed, in chunks, with schemas."""
+"""An entry that one client wrote is read by each other: batched or not, compressed, keyed, in
+chunks, with schemas.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Clients:
             found: StandingProgram = self._request.getfixturevalue("java_program")
             return found
         if name == "go":
-            return ClientProgram(self._request.getfixturevalue("go_command"), self._directory, GO_COMPLAINTS)
+            return ClientProgram(
+                self._request.getfixturevalue("go_command"), self._directory, GO_COMPLAINTS
+            )
         module = "pulsarish" if name == "ours" else "pulsar"
         return ClientProgram([sys.executable, PROGRAM, module], self._directory, COMPLAINTS)
 
@@ -52,12 +56,16 @@ class Clients:
 
 
 @pytest.fixture(scope="module")
-def clients(site: Site, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Clients:
+def clients(
+    site: Site, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Clients:
     return Clients(site, tmp_path_factory.mktemp("across"), request)
 
 
 @pytest.mark.parametrize("consumer", NAMES)
 @pytest.mark.parametrize("publisher", NAMES)
-def test_what_one_client_published_another_consumes(publisher: str, consumer: str, clients: Clients) -> None:
+def test_what_one_client_published_another_consumes(
+    publisher: str, consumer: str, clients: Clients
+) -> None:
     clients.publish(publisher)
     clients.consume(consumer, publisher)

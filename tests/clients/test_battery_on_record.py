@@ -11,7 +11,9 @@ DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "compatibility.md"
 
 
 def section(title: str) -> str:
-    found = re.search(rf"^### {title}\n(.*?)(?=^##)", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
+    found = re.search(
+        rf"^### {title}\n(.*?)(?=^##)", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL
+    )
     assert found is not None
     return found[1]
 
@@ -24,8 +26,15 @@ def test_every_difference_is_in_the_tables_and_nothing_else() -> None:
     rows = battery()
     refused = {name(row) for row in rows if row.there and not row.here}
     carried_out = {name(row) for row in rows if row.here and not row.there}
-    for title, expected in (("Refused here", refused), ("Carried out here, refused there", carried_out)):
-        assert set(re.findall(r"`([a-zA-Z-]+ [a-z-]+)[^`]*`", section(title))) - {"pulsarish standalone"} == expected
+    for title, expected in (
+        ("Refused here", refused),
+        ("Carried out here, refused there", carried_out),
+    ):
+        assert (
+            set(re.findall(r"`([a-zA-Z-]+ [a-z-]+)[^`]*`", section(title)))
+            - {"pulsarish standalone"}
+            == expected
+        )
 
 
 def test_the_numbers_are_those_of_the_battery() -> None:

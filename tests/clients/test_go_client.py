@@ -17,13 +17,19 @@ LACKS = {
 }
 
 
-@pytest.mark.parametrize("scenario", [*(each for each in SCENARIOS if each not in LACKS), "compacted", "bytes_schema"])
+@pytest.mark.parametrize(
+    "scenario", [*(each for each in SCENARIOS if each not in LACKS), "compacted", "bytes_schema"]
+)
 def test_the_go_client(scenario: str, site: Site, go_command: list[str], tmp_path: Path) -> None:
     ClientProgram(go_command, tmp_path, GO_COMPLAINTS).run(scenario, site, f"go-{scenario}")
 
 
 @pytest.mark.parametrize("scenario", PROXIED)
-def test_the_go_client_through_a_proxy(scenario: str, site: Site, go_command: list[str], tmp_path: Path) -> None:
+def test_the_go_client_through_a_proxy(
+    scenario: str, site: Site, go_command: list[str], tmp_path: Path
+) -> None:
     with site.through_a_proxy() as behind:
-        ClientProgram(go_command, tmp_path, GO_COMPLAINTS).run(scenario, behind, f"go-proxy-{scenario}")
+        ClientProgram(go_command, tmp_path, GO_COMPLAINTS).run(
+            scenario, behind, f"go-proxy-{scenario}"
+        )
         assert behind.relayed_bytes() > 0

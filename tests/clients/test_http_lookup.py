@@ -1,4 +1,6 @@
-"""Official clients that are given an HTTP address ask for topics, partitions and schemas there, and publish and consume as ever."""
+"""Official clients that are given an HTTP address ask for topics, partitions and schemas there, and
+publish and consume as ever.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,25 @@ def http_site(site: Site) -> Site:
 
 @pytest.mark.parametrize("scenario", ["partitioned", "pattern", "json_schema"])
 def test_the_python_client_over_http(scenario: str, http_site: Site, tmp_path: Path) -> None:
-    ClientProgram([sys.executable, str(PROGRAM)], tmp_path, COMPLAINTS).run(scenario, http_site, f"python-http-{scenario}")
+    ClientProgram([sys.executable, str(PROGRAM)], tmp_path, COMPLAINTS).run(
+        scenario, http_site, f"python-http-{scenario}"
+    )
 
 
-@pytest.mark.parametrize("scenario", ["partitioned", "pattern"])  # it cannot ask for schemas over HTTP
-def test_the_go_client_over_http(scenario: str, http_site: Site, go_command: list[str], tmp_path: Path) -> None:
-    ClientProgram(go_command, tmp_path, GO_COMPLAINTS).run(scenario, http_site, f"go-http-{scenario}")
+# it cannot ask for schemas over HTTP
+@pytest.mark.parametrize("scenario", ["partitioned", "pattern"])
+def test_the_go_client_over_http(
+    scenario: str, http_site: Site, go_command: list[str], tmp_path: Path
+) -> None:
+    ClientProgram(go_command, tmp_path, GO_COMPLAINTS).run(
+        scenario, http_site, f"go-http-{scenario}"
+    )
 
 
 @pytest.mark.parametrize("scenario", ["partitioned", "pattern", "json_schema"])
-def test_the_java_client_over_http(scenario: str, http_site: Site, java_program: StandingProgram, tmp_path: Path) -> None:
-    ClientProgram(java_program.command, tmp_path, JAVA_COMPLAINTS).run(scenario, http_site, f"java-http-{scenario}")
+def test_the_java_client_over_http(
+    scenario: str, http_site: Site, java_program: StandingProgram, tmp_path: Path
+) -> None:
+    ClientProgram(java_program.command, tmp_path, JAVA_COMPLAINTS).run(
+        scenario, http_site, f"java-http-{scenario}"
+    )

@@ -1,4 +1,6 @@
-"""Apache Pulsar's official Java clients go through the scenarios unchanged: its client, and its admin client against the HTTP side."""
+"""Apache Pulsar's official Java clients go through the scenarios unchanged: its client, and its
+admin client against the HTTP side.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,19 @@ def test_the_java_admin_client(scenario: str, site: Site, java_program: Standing
     java_program.run(scenario, site, f"java-{scenario}")
 
 
-@pytest.mark.parametrize("scenario", [*SCENARIOS, "compacted", "primitive_schemas", *JAVA_SCENARIOS])
+@pytest.mark.parametrize(
+    "scenario", [*SCENARIOS, "compacted", "primitive_schemas", *JAVA_SCENARIOS]
+)
 def test_the_java_client(scenario: str, site: Site, java_program: StandingProgram) -> None:
     java_program.run(scenario, site, f"java-{scenario}")
 
 
 @pytest.mark.parametrize("scenario", PROXIED)
-def test_the_java_client_through_a_proxy(scenario: str, site: Site, java_program: StandingProgram, tmp_path: Path) -> None:
+def test_the_java_client_through_a_proxy(
+    scenario: str, site: Site, java_program: StandingProgram, tmp_path: Path
+) -> None:
     with site.through_a_proxy() as behind:
-        ClientProgram(java_program.command, tmp_path, JAVA_COMPLAINTS).run(scenario, behind, f"java-proxy-{scenario}")
+        ClientProgram(java_program.command, tmp_path, JAVA_COMPLAINTS).run(
+            scenario, behind, f"java-proxy-{scenario}"
+        )
         assert behind.relayed_bytes() > 0

@@ -1,4 +1,6 @@
-"""What is refused for good reaches Apache Pulsar's Python client under the name that it has there, and not as a timeout after retries."""
+"""What is refused for good reaches Apache Pulsar's Python client under the name that it has there,
+and not as a timeout after retries.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ import pytest
 
 from tests.clients.programs import Site
 
-pulsar = pytest.importorskip("pulsar", reason="left out: Apache Pulsar's Python client (pulsar-client) is not installed")
+pulsar = pytest.importorskip(
+    "pulsar", reason="left out: Apache Pulsar's Python client (pulsar-client) is not installed"
+)
 
 NAMESPACE = "public/limited"
 TIMEOUT_SECONDS = 20
@@ -67,7 +71,9 @@ def third_subscription(client: Any) -> list[Any]:
         (third_subscription, pulsar.NotAllowedError),
     ],
 )
-def test_a_limit_has_its_own_name(limited: Any, work: Callable[[Any], list[Any]], error: type[Exception]) -> None:
+def test_a_limit_has_its_own_name(
+    limited: Any, work: Callable[[Any], list[Any]], error: type[Exception]
+) -> None:
     with pytest.raises(error):
         work(limited)
 

@@ -1,4 +1,6 @@
-"""Apache Pulsar's official Python client goes through the scenarios unchanged, blocking and awaitable."""
+"""Apache Pulsar's official Python client goes through the scenarios unchanged, blocking and
+awaitable.
+"""
 
 from __future__ import annotations
 
@@ -14,34 +16,49 @@ import pulsarish
 from tests.clients.programs import ClientProgram, Complaints, Site
 from tests.clients.scenarios import PROXIED, SCENARIOS
 
-pytest.importorskip("pulsar", reason="left out: Apache Pulsar's Python client (pulsar-client) is not installed")
+pytest.importorskip(
+    "pulsar", reason="left out: Apache Pulsar's Python client (pulsar-client) is not installed"
+)
 
 PROGRAM = Path(__file__).with_name("python_client.py")
 
 COMPLAINTS = Complaints(
     re.compile(
-        r"unexpected|unknown command|invalid (command|message|consumer id|producer id)|checksum mismatch|corrupt"
-        r"|Received (unknown|invalid|error from server)|failed to parse|out of order|NotImplemented|not handled|unhandled",
+        r"unexpected|unknown command|invalid (command|message|consumer id|producer "
+        r"id)|checksum mismatch|corrupt"
+        r"|Received (unknown|invalid|error from server)|failed to parse|out of "
+        r"order|NotImplemented|not handled|unhandled",
         re.IGNORECASE,
     ),
-    allowed=dict.fromkeys(("access_modes", "json_schema", "avro_schema"), re.compile("Received error from server", re.IGNORECASE)),
+    allowed=dict.fromkeys(
+        ("access_modes", "json_schema", "avro_schema"),
+        re.compile("Received error from server", re.IGNORECASE),
+    ),
 )
 
 
 @pytest.mark.parametrize("scenario", PROXIED)
 def test_the_python_client_through_a_proxy(scenario: str, site: Site, tmp_path: Path) -> None:
     with site.through_a_proxy() as behind:
-        ClientProgram([sys.executable, str(PROGRAM)], tmp_path, COMPLAINTS).run(scenario, behind, f"python-proxy-{scenario}")
+        ClientProgram([sys.executable, str(PROGRAM)], tmp_path, COMPLAINTS).run(
+            scenario, behind, f"python-proxy-{scenario}"
+        )
         assert behind.relayed_bytes() > 0
 
 
-@pytest.mark.parametrize("scenario", [*SCENARIOS, "chunked_and_shared", "sticky_ranges", "compacted", "awaitable"])
+@pytest.mark.parametrize(
+    "scenario", [*SCENARIOS, "chunked_and_shared", "sticky_ranges", "compacted", "awaitable"]
+)
 def test_the_python_client(scenario: str, site: Site, tmp_path: Path) -> None:
-    ClientProgram([sys.executable, str(PROGRAM)], tmp_path, COMPLAINTS).run(scenario, site, f"python-{scenario}")
+    ClientProgram([sys.executable, str(PROGRAM)], tmp_path, COMPLAINTS).run(
+        scenario, site, f"python-{scenario}"
+    )
 
 
 def test_our_own_client_through_a_proxy(site: Site) -> None:
-    """gRPC passes a proxy by CONNECT of HTTP, which the environment names, to brokers by their own addresses."""
+    """gRPC passes a proxy by CONNECT of HTTP, which the environment names, to brokers by their own
+    addresses.
+    """
     program = """if True:
         import sys, pulsarish
         client = pulsarish.Client(sys.argv[1])
@@ -49,25 +66,39 @@ def test_our_own_client_through_a_proxy(site: Site) -> None:
         for number in range(100):
             producer.send_async(b"%d" % number, None)
         producer.flush()
-        consumer = client.subscribe("through-a-proxy", "s", initial_position=pulsarish.InitialPosition.Earliest)
+        earliest = pulsarish.InitialPosition.Earliest
+        consumer = client.subscribe("through-a-proxy", "s", initial_position=earliest)
         assert [int(consumer.receive(20_000).data()) for _ in range(100)] == list(range(100))
         client.close()
     """
     url = site.cluster.service_urls()["pulsarish"]
     with site.through_a_proxy() as behind:
         environ = {**os.environ, "grpc_proxy": behind.connect_url}
-        done = subprocess.run([sys.executable, "-c", program, url], env=environ, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", program, url],
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         assert behind.relayed_bytes() > 10_000
 
 
 def test_our_own_client_leaves_what_is_encrypted_to_others(site: Site, tmp_path: Path) -> None:
-    """It has no keys, raises for each encrypted message, and leaves it unacknowledged; or does as ``crypto_failure_action`` says."""
-    ClientProgram([sys.executable, str(PROGRAM)], tmp_path, COMPLAINTS).run("encrypted", site, "left")
+    """It has no keys, raises for each encrypted message, and leaves it unacknowledged; or does as
+    ``crypto_failure_action`` says.
+    """
+    ClientProgram([sys.executable, str(PROGRAM)], tmp_path, COMPLAINTS).run(
+        "encrypted", site, "left"
+    )
     with pulsarish.Client(site.cluster.service_urls()["pulsarish"]) as client:
         for topic, entries in (("left-single", 20), ("left-batched", 1)):
             client.create_producer(topic).send(b"plain")
-            consumer = client.subscribe(topic, "ours", initial_position=pulsarish.InitialPosition.Earliest)
+            consumer = client.subscribe(
+                topic, "ours", initial_position=pulsarish.InitialPosition.Earliest
+            )
             for _ in range(entries):
                 with pytest.raises(pulsarish.CryptoError, match="is encrypted"):
                     consumer.receive(20_000)
@@ -78,7 +109,9 @@ def test_our_own_client_leaves_what_is_encrypted_to_others(site: Site, tmp_path:
                 consumer.receive(100)
             consumer.close()
             assert site.admin.topics.stats(topic)["subscriptions"]["ours"]["msgBacklog"] == entries
-            discard = client.subscribe(topic, "ours", crypto_failure_action=pulsarish.ConsumerCryptoFailureAction.DISCARD)
+            discard = client.subscribe(
+                topic, "ours", crypto_failure_action=pulsarish.ConsumerCryptoFailureAction.DISCARD
+            )
             with pytest.raises(pulsarish.Timeout):
                 discard.receive(2_000)
             discard.close()

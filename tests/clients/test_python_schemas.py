@@ -1,4 +1,6 @@
-"""Records of ours and of Apache Pulsar's Python client, declared alike: one definition, the same bytes, each reads the other's."""
+"""Records of ours and of Apache Pulsar's Python client, declared alike: one definition, the same
+bytes, each reads the other's.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,13 @@ import pulsarish
 import pulsarish.schema as ours
 from tests.clients.programs import Site
 
-pulsar = pytest.importorskip("pulsar", reason="left out: Apache Pulsar's Python client (pulsar-client) is not installed")
-theirs = pytest.importorskip("pulsar.schema", reason="left out: Apache Pulsar's Python client (pulsar-client) is not installed")
+pulsar = pytest.importorskip(
+    "pulsar", reason="left out: Apache Pulsar's Python client (pulsar-client) is not installed"
+)
+theirs = pytest.importorskip(
+    "pulsar.schema",
+    reason="left out: Apache Pulsar's Python client (pulsar-client) is not installed",
+)
 
 
 class Colour(Enum):
@@ -34,7 +41,15 @@ def plain(s: ModuleType) -> tuple[Any, list[dict[str, Any]]]:
         flag = s.Boolean()
         raw = s.Bytes()
 
-    whole = {"text": "tëxt", "small": -5, "great": 1 << 40, "near": 0.5, "exact": 1e300, "flag": True, "raw": b"raw"}
+    whole = {
+        "text": "tëxt",
+        "small": -5,
+        "great": 1 << 40,
+        "near": 0.5,
+        "exact": 1e300,
+        "flag": True,
+        "raw": b"raw",
+    }
     return Plain, [whole, {}, {"text": "", "small": 0}, {"flag": False, "near": 2}]
 
 
@@ -81,7 +96,12 @@ def nested(s: ModuleType) -> tuple[Any, list[dict[str, Any]]]:
 
     many, by_name = [Inner(number=2, text="b"), Inner(number=3)], {"k": Inner(number=4)}
     return Nested, [
-        {"first": Inner(number=1, text="a"), "second": Inner(number=9), "many": many, "by_name": by_name},
+        {
+            "first": Inner(number=1, text="a"),
+            "second": Inner(number=9),
+            "many": many,
+            "by_name": by_name,
+        },
         {"second": Inner(number=9), "many": []},
         {"first": None, "second": Inner(number=9), "many": []},
     ]
@@ -96,29 +116,51 @@ def collections(s: ModuleType) -> tuple[Any, list[dict[str, Any]]]:
         maps = s.Map(s.Map(s.String()))
 
     return Collections, [
-        {"texts": ["a", "b"], "numbers": [1 << 50], "table": {"pi": 3.14}, "matrix": [[1], [], [2, 3]], "maps": {"a": {"b": "c"}}},
+        {
+            "texts": ["a", "b"],
+            "numbers": [1 << 50],
+            "table": {"pi": 3.14},
+            "matrix": [[1], [], [2, 3]],
+            "maps": {"a": {"b": "c"}},
+        },
         {"texts": []},
         {},
     ]
 
 
-SHAPES: list[Callable[[ModuleType], tuple[Any, list[dict[str, Any]]]]] = [plain, required, named, enums, nested, collections]
+SHAPES: list[Callable[[ModuleType], tuple[Any, list[dict[str, Any]]]]] = [
+    plain,
+    required,
+    named,
+    enums,
+    nested,
+    collections,
+]
 ROWS = [(shape, row) for shape in SHAPES for row in range(len(shape(ours)[1]))]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
-def test_the_definition_is_the_same(shape: Callable[[ModuleType], tuple[Any, list[dict[str, Any]]]]) -> None:
+def test_the_definition_is_the_same(
+    shape: Callable[[ModuleType], tuple[Any, list[dict[str, Any]]]],
+) -> None:
     mine, other = shape(ours)[0], shape(theirs)[0]
     assert mine.schema() == other.schema()
     for kind in ("AvroSchema", "JsonSchema"):
         told = getattr(ours, kind)(mine).schema_info()
         known = getattr(theirs, kind)(other).schema_info()
         assert json.loads(told.data) == json.loads(known.schema())
-        assert (told.name, told.type.name.lower()) == (known.name(), kind.removesuffix("Schema").lower())
+        assert (told.name, told.type.name.lower()) == (
+            known.name(),
+            kind.removesuffix("Schema").lower(),
+        )
 
 
-@pytest.mark.parametrize(("shape", "row"), ROWS, ids=[f"{shape.__name__}-{row}" for shape, row in ROWS])
-def test_the_content_is_the_same(shape: Callable[[ModuleType], tuple[Any, list[dict[str, Any]]]], row: int) -> None:
+@pytest.mark.parametrize(
+    ("shape", "row"), ROWS, ids=[f"{shape.__name__}-{row}" for shape, row in ROWS]
+)
+def test_the_content_is_the_same(
+    shape: Callable[[ModuleType], tuple[Any, list[dict[str, Any]]]], row: int
+) -> None:
     (mine, my_rows), (other, other_rows) = shape(ours), shape(theirs)
     value, known = mine(**my_rows[row]), other(**other_rows[row])
     avro, known_avro = ours.AvroSchema(mine), theirs.AvroSchema(other)
@@ -126,7 +168,9 @@ def test_the_content_is_the_same(shape: Callable[[ModuleType], tuple[Any, list[d
     assert data == known_avro.encode(known)
     assert avro.decode(data) == value
     assert ours.JsonSchema(mine).decode(theirs.JsonSchema(other).encode(known)) == value
-    assert json.loads(ours.JsonSchema(mine).encode(value)) == json.loads(theirs.JsonSchema(other).encode(known))
+    assert json.loads(ours.JsonSchema(mine).encode(value)) == json.loads(
+        theirs.JsonSchema(other).encode(known)
+    )
 
 
 class Order(ours.Record):
@@ -167,17 +211,27 @@ def test_each_reads_what_the_other_has_written(site: Site, kind: str) -> None:
             with client.create_producer(topic, schema=wider) as producer:
                 producer.send(WiderOrder(number=4, notes=["wider"], price=0.5))
             assert [each["version"] for each in site.admin.schemas.list(topic)] == [0, 1]
-            with client.subscribe(topic, "ours", schema=wider, initial_position=pulsarish.InitialPosition.Earliest) as consumer:
+            with client.subscribe(
+                topic, "ours", schema=wider, initial_position=pulsarish.InitialPosition.Earliest
+            ) as consumer:
                 found = [consumer.receive(20_000) for _ in range(4)]
                 assert [
-                    (each.value().number, each.value().notes, each.value().price, int.from_bytes(each.schema_version())) for each in found
+                    (
+                        each.value().number,
+                        each.value().notes,
+                        each.value().price,
+                        int.from_bytes(each.schema_version()),
+                    )
+                    for each in found
                 ] == [
                     (1, ["theirs"], None, 0),
                     (2, ["ours"], None, 0),
                     (3, ["ours"], None, 0),
                     (4, ["wider"], 0.5, 1),
                 ]
-            receiving = official.subscribe(topic, "theirs", schema=other, initial_position=pulsar.InitialPosition.Earliest)
+            receiving = official.subscribe(
+                topic, "theirs", schema=other, initial_position=pulsar.InitialPosition.Earliest
+            )
             values = [receiving.receive(20_000) for _ in range(4)]
             read = [(each.value().number, each.value().notes) for each in values]
             assert read == [(1, ["theirs"]), (2, ["ours"]), (3, ["ours"]), (4, ["wider"])]
@@ -217,8 +271,15 @@ def test_texts_are_one_schema_to_both(site: Site) -> None:
         try:
             official.create_producer(topic, schema=theirs.StringSchema()).send("theirs")
             client.create_producer(topic, schema=ours.StringSchema()).send("ours")
-            assert [(each["version"], each["type"]) for each in site.admin.schemas.list(topic)] == [(0, "STRING")]
-            receiving = official.subscribe(topic, "theirs", schema=theirs.StringSchema(), initial_position=pulsar.InitialPosition.Earliest)
+            assert [(each["version"], each["type"]) for each in site.admin.schemas.list(topic)] == [
+                (0, "STRING")
+            ]
+            receiving = official.subscribe(
+                topic,
+                "theirs",
+                schema=theirs.StringSchema(),
+                initial_position=pulsar.InitialPosition.Earliest,
+            )
             assert [receiving.receive(20_000).value() for _ in range(2)] == ["theirs", "ours"]
             for schema in (ours.StringSchema(), ours.AutoConsumeSchema()):
                 reader = client.create_reader(topic, pulsarish.MessageId.earliest, schema=schema)
@@ -237,8 +298,12 @@ def test_protobuf_is_one_schema_to_both(site: Site) -> None:
         try:
             official.create_producer(topic, schema=other).send(first)
             client.create_producer(topic, schema=mine).send(second)
-            assert [(each["version"], each["type"]) for each in site.admin.schemas.list(topic)] == [(0, "PROTOBUF_NATIVE")]
-            receiving = official.subscribe(topic, "theirs", schema=other, initial_position=pulsar.InitialPosition.Earliest)
+            assert [(each["version"], each["type"]) for each in site.admin.schemas.list(topic)] == [
+                (0, "PROTOBUF_NATIVE")
+            ]
+            receiving = official.subscribe(
+                topic, "theirs", schema=other, initial_position=pulsar.InitialPosition.Earliest
+            )
             assert [receiving.receive(20_000).value() for _ in range(2)] == [first, second]
             reader = client.create_reader(topic, pulsarish.MessageId.earliest, schema=mine)
             assert [reader.read_next(20_000).value() for _ in range(2)] == [first, second]

@@ -1,4 +1,6 @@
-"""What may follow a schema is judged as Apache Pulsar judges it: by every strategy, over definitions drawn from seeds."""
+"""What may follow a schema is judged as Apache Pulsar judges it: by every strategy, over
+definitions drawn from seeds.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ SECONDS_MAX = 300.0
 def our_verdict(strategy: Strategy, kind: SchemaType, versions: list[str]) -> str:
     *before, new = [Schema(kind, each.encode()) for each in versions]
     try:
-        check_new(strategy, [VersionedSchema(number, each) for number, each in enumerate(before)], new)
+        check_new(
+            strategy, [VersionedSchema(number, each) for number, each in enumerate(before)], new
+        )
     except IncompatibleSchema as error:
         return str(error)
     return "compatible"
@@ -48,8 +52,18 @@ def test_every_strategy_judges_as_apache_pulsar_does() -> None:
         if (versions := valid_versions(seed))
         for strategy in get_args(Strategy)
     ]
-    asked = "".join("\t".join([strategy, kind.name, versions[-1], *versions[:-1]]) + "\n" for _, strategy, kind, versions in cases)
-    done = subprocess.run(built_tool("SchemaVerdicts"), input=asked, capture_output=True, text=True, timeout=SECONDS_MAX, check=True)
+    asked = "".join(
+        "\t".join([strategy, kind.name, versions[-1], *versions[:-1]]) + "\n"
+        for _, strategy, kind, versions in cases
+    )
+    done = subprocess.run(
+        built_tool("SchemaVerdicts"),
+        input=asked,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=True,
+    )
     theirs = [line[1:] for line in done.stdout.split("\n") if line.startswith("=")]
     assert len(theirs) == len(cases), done.stderr[-2_000:]
     agreed = {True: 0, False: 0}
@@ -61,6 +75,15 @@ def test_every_strategy_judges_as_apache_pulsar_does() -> None:
         if (our == "compatible") == (their == "compatible"):
             agreed[our == "compatible"] += 1
         else:
-            different.append("\n  ".join([f"seed {seed}, {strategy}, {kind.name}:", f"there: {their}", f"here: {our}", *versions]))
+            different.append(
+                "\n  ".join(
+                    [
+                        f"seed {seed}, {strategy}, {kind.name}:",
+                        f"there: {their}",
+                        f"here: {our}",
+                        *versions,
+                    ]
+                )
+            )
     assert not different, f"{len(different)} verdicts differ:\n" + "\n".join(different[:5])
     assert min(agreed.values()) > len(cases) // 4, agreed

@@ -21,7 +21,11 @@ async def written_parts_are_read_back(env: Env) -> None:
         file = await world.files.open(env.path("a", "deep/er/journal"), lane="journal", create=True)
         await file.write(0, parts, sync=True)
         assert await file.size_bytes() == len(content)
-        assert await file.read([(0, len(content)), (5, 10), (len(content) - 3, 3)]) == [content, content[5:15], content[-3:]]
+        assert await file.read([(0, len(content)), (5, 10), (len(content) - 3, 3)]) == [
+            content,
+            content[5:15],
+            content[-3:],
+        ]
         await file.write(4, [b"XY"], sync=False)
         assert await file.read([(0, 8)]) == [content[:4] + b"XY" + content[6:8]]
         await file.close()
@@ -76,7 +80,9 @@ async def reserved_space_reads_as_zeroes(env: Env) -> None:
     size_bytes = 3 * 1024 * 1024 + 17
 
     async def work(world: World) -> None:
-        file = await world.files.open(env.path("a", "journal"), lane="x", create=True, reserve_bytes=size_bytes)
+        file = await world.files.open(
+            env.path("a", "journal"), lane="x", create=True, reserve_bytes=size_bytes
+        )
         assert await file.size_bytes() == size_bytes
         assert await file.read([(0, 4), (size_bytes - 4, 10)]) == [bytes(4), bytes(4)]
         await file.write(0, [b"head"], sync=True)
@@ -104,8 +110,11 @@ async def writes_of_one_file_keep_their_order(env: Env) -> None:
         file = await world.files.open(env.path("a", "f"), lane="x", create=True)
         writes = []
         for number in range(50):
-            writes.append(asyncio.ensure_future(file.write(0, [b"%04d" % number], sync=number % 5 == 0)))
-            await asyncio.sleep(0)  # a task's call happens when it starts, and tasks that are ready start in any order
+            writes.append(
+                asyncio.ensure_future(file.write(0, [b"%04d" % number], sync=number % 5 == 0))
+            )
+            # a task's call happens when it starts, and tasks that are ready start in any order
+            await asyncio.sleep(0)
         await asyncio.gather(*writes)
         assert await file.read([(0, 4)]) == [b"0049"]
         await file.close()

@@ -74,7 +74,9 @@ async def scans_skip_deleted_rows(env: Env) -> None:
         await index.write([], [_key(number) for number in range(5, 1_995)], sync=False)
         expected = [_key(number) for number in (0, 1, 2, 3, 4, 1995, 1996, 1997, 1998, 1999)]
         assert [key for key, _ in await index.scan(_key(0), _key(5_000), limit=100)] == expected
-        assert [key for key, _ in await index.scan(_key(0), _key(5_000), limit=100, reverse=True)] == expected[::-1]
+        assert [
+            key for key, _ in await index.scan(_key(0), _key(5_000), limit=100, reverse=True)
+        ] == expected[::-1]
 
     await env.on("a", _with_index(env, work))
 
@@ -84,7 +86,10 @@ async def agrees_with_a_dictionary(env: Env) -> None:
         chance = random.Random(4)
         oracle: dict[bytes, bytes] = {}
         for step in range(60):
-            puts = [(_key(chance.randrange(300)), b"%d.%d" % (step, number)) for number in range(chance.randrange(40))]
+            puts = [
+                (_key(chance.randrange(300)), b"%d.%d" % (step, number))
+                for number in range(chance.randrange(40))
+            ]
             deletes = [_key(chance.randrange(300)) for _ in range(chance.randrange(10))]
             await index.write(puts, deletes, sync=step % 7 == 0)
             oracle.update(puts)
@@ -92,8 +97,14 @@ async def agrees_with_a_dictionary(env: Env) -> None:
                 oracle.pop(key, None)
             start, end = sorted((chance.randrange(310), chance.randrange(310)))
             limit, reverse = chance.randrange(1, 100), chance.random() < 0.5
-            rows = sorted((row for row in oracle.items() if _key(start) <= row[0] < _key(end)), reverse=reverse)
-            assert await index.scan(_key(start), _key(end), limit=limit, reverse=reverse) == rows[:limit]
+            rows = sorted(
+                (row for row in oracle.items() if _key(start) <= row[0] < _key(end)),
+                reverse=reverse,
+            )
+            assert (
+                await index.scan(_key(start), _key(end), limit=limit, reverse=reverse)
+                == rows[:limit]
+            )
             asked = [_key(chance.randrange(310)) for _ in range(20)]
             assert await index.get_many(asked) == [oracle.get(key) for key in asked]
 
@@ -217,7 +228,11 @@ async def a_closed_index_answers_with_an_error(env: Env) -> None:
     async def work(world: World) -> None:
         index = await world.open_index(env.path("a", "index"))
         await index.close()
-        for call in (index.get_many([b"a"]), index.scan(b"a", b"b", limit=1), index.write([(b"a", b"1")], sync=False)):
+        for call in (
+            index.get_many([b"a"]),
+            index.scan(b"a", b"b", limit=1),
+            index.write([(b"a", b"1")], sync=False),
+        ):
             with pytest.raises(OSError, match="index"):
                 await call
 

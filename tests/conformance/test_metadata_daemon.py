@@ -1,4 +1,6 @@
-"""What only the daemon does: its limits, four-letter words, refusals, and sessions at its restart."""
+"""What only the daemon does: its limits, four-letter words, refusals, and sessions at its
+restart.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,17 @@ def test_four_letter_words_and_health() -> None:
         assert "Mode: standalone\n" in await word(address, b"srvr")
         assert "zookeeper.version=3.9." in await word(address, b"envi")
         numbers = dict(line.split("\t") for line in (await word(address, b"mntr")).splitlines())
-        assert (numbers["zk_znode_count"], numbers["zk_ephemerals_count"], numbers["zk_watch_count"]) == ("2", "1", "1")
+        assert (
+            numbers["zk_znode_count"],
+            numbers["zk_ephemerals_count"],
+            numbers["zk_watch_count"],
+        ) == ("2", "1", "1")
         health = await daemon._http(HttpRequest("GET", "/health", {}, {}, b""))
         assert (health.status, health.body) == (200, b'{"ready":true}')
-        assert b"\nzk_znode_count 2" in (await daemon._http(HttpRequest("GET", "/metrics", {}, {}, b""))).body
+        assert (
+            b"\nzk_znode_count 2"
+            in (await daemon._http(HttpRequest("GET", "/metrics", {}, {}, b""))).body
+        )
         client.abort()
 
     with_daemon(scenario)
@@ -83,11 +92,23 @@ def test_what_is_not_done_is_refused_clearly() -> None:
     async def scenario(daemon: MetadataDaemon, address: str) -> None:
         client = RawClient(address)
         assert await client.connect()
-        for kind, body in [(19, create("/c")), (21, create("/t") + bytes(8)), (16, b""), (106, text("/") + bytes(4)), (22, b"")]:
+        for kind, body in [
+            (19, create("/c")),
+            (21, create("/t") + bytes(8)),
+            (16, b""),
+            (106, text("/") + bytes(4)),
+            (22, b""),
+        ]:
             assert (await client.request(kind, body)).error == -6
-        assert (await client.request(CREATE, text("/a") + text(b"") + acl(1) + bytes(4))).error == -114
-        assert (await client.request(AUTH, bytes(4) + text("digest") + text(b"u:p"), xid=-4)).error == 0
-        assert (await client.request(AUTH, bytes(4) + text("x509") + text(b""), xid=-4)).error == -115
+        assert (
+            await client.request(CREATE, text("/a") + text(b"") + acl(1) + bytes(4))
+        ).error == -114
+        assert (
+            await client.request(AUTH, bytes(4) + text("digest") + text(b"u:p"), xid=-4)
+        ).error == 0
+        assert (
+            await client.request(AUTH, bytes(4) + text("x509") + text(b""), xid=-4)
+        ).error == -115
         assert await client.at_end()
         client.abort()
 
@@ -138,7 +159,8 @@ def test_timeouts_are_negotiated_and_silence_expires() -> None:
         for client in (short, long, watcher):
             client.abort()
 
-    # So long that the session does not end before it is watched, whatever the disk or the machine waits for.
+    # So long that the session does not end before it is watched, whatever the disk or the machine
+    # waits for.
     with_daemon(scenario, session_timeout_min_ms=6_000)
 
 
@@ -185,7 +207,13 @@ def test_a_restart_keeps_everything_but_watches() -> None:
 def test_errors_of_connecting_say_what_to_do() -> None:
     async def run() -> None:
         node = production()
-        parts = {"clock": node.clock, "tasks": node.tasks, "rng": node.random, "files": node.files, "open_index": node.open_index}
+        parts = {
+            "clock": node.clock,
+            "tasks": node.tasks,
+            "rng": node.random,
+            "files": node.files,
+            "open_index": node.open_index,
+        }
         with pytest.raises(MetadataUnavailable, match="is it running there"):
             await connect(f"zk://127.0.0.1:{free_port()}/x", connect_timeout_seconds=0.3, **parts)
         with pytest.raises(ConfigError, match="embedded:"):

@@ -1,6 +1,8 @@
-"""The daemon and the real ZooKeeper answer the same scripts of requests, sessions and watches in the same way.
+"""The daemon and the real ZooKeeper answer the same scripts of requests, sessions and watches in
+the same way.
 
-By hand, many more: ``PULSARISH_DIFFERENTIAL_SEEDS=500 pytest tests/conformance/test_metadata_differential.py``.
+By hand, many more: ``PULSARISH_DIFFERENTIAL_SEEDS=500 pytest
+tests/conformance/test_metadata_differential.py``.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ def test_the_daemon_answers_as_zookeeper_does() -> None:
                 await node.close()
             for step, (mine, real) in enumerate(zip(ours, theirs, strict=True)):
                 assert mine == real, (
-                    f"seed {seed}, line {step}: the daemon {mine}, ZooKeeper {real}; before: {ours[max(0, step - 6) : step]}"
+                    f"seed {seed}, line {step}: the daemon {mine}, ZooKeeper {real}; before: "
+                    f"{ours[max(0, step - 6) : step]}"
                 )
 
         for seed in range(SEEDS):

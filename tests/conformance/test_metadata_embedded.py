@@ -20,12 +20,20 @@ from tests.support.worlds import run_in_production_loop
 
 async def opened(node: Production, directory: str) -> MetadataStore:
     parts: dict[str, Any] = {
-        "clock": node.clock, "tasks": node.tasks, "rng": node.random, "files": node.files, "open_index": node.open_index,
-    }  # fmt: skip
+        "clock": node.clock,
+        "tasks": node.tasks,
+        "rng": node.random,
+        "files": node.files,
+        "open_index": node.open_index,
+    }
     return await connect(f"embedded:{directory}/m", **parts)
 
 
-FIRST_LIFE = [Op("create", "/kept", b"1"), Op("create_ephemeral", "/kept/mine"), Op("create_sequential", "/kept/n-")]
+FIRST_LIFE = [
+    Op("create", "/kept", b"1"),
+    Op("create_ephemeral", "/kept/mine"),
+    Op("create_sequential", "/kept/n-"),
+]
 
 
 async def first_life(directory: str) -> tuple[Production, MetadataStore]:
@@ -60,11 +68,21 @@ def test_nodes_stay_and_sessions_end(clean: bool) -> None:
             kept, mine = await again.get_many(["/kept", "/kept/mine"])
             assert kept is not None
             assert (kept.data, mine) == (b"1", None)
-            assert await again.commit([Op("create_sequential", "/kept/n-")]) == ["/kept/n-0000000002"]
+            assert await again.commit([Op("create_sequential", "/kept/n-")]) == [
+                "/kept/n-0000000002"
+            ]
             await again.close()
             await node.close()
 
         if not clean:
-            code = f"import asyncio; from {__name__} import die_in_the_middle; asyncio.run(die_in_the_middle({directory!r}))"
-            assert subprocess.run([sys.executable, "-c", code], check=False, cwd=Path(__file__).parents[2]).returncode == 9
+            code = (
+                f"import asyncio; from {__name__} import die_in_the_middle; "
+                f"asyncio.run(die_in_the_middle({directory!r}))"
+            )
+            assert (
+                subprocess.run(
+                    [sys.executable, "-c", code], check=False, cwd=Path(__file__).parents[2]
+                ).returncode
+                == 9
+            )
         run_in_production_loop(run)

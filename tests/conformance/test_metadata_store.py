@@ -7,8 +7,21 @@ import asyncio
 import pytest
 
 from pulsarish.model.errors import InvalidArgument
-from pulsarish.runtime.seams import Conflict, ConflictReason, Op, OutcomeUnknown, SessionLost, SessionState
-from tests.support.metadata_stores import CAN_LOSE_SESSIONS, SHORT_SESSION_MS, STORES, Scenario, StoreEnv
+from pulsarish.runtime.seams import (
+    Conflict,
+    ConflictReason,
+    Op,
+    OutcomeUnknown,
+    SessionLost,
+    SessionState,
+)
+from tests.support.metadata_stores import (
+    CAN_LOSE_SESSIONS,
+    SHORT_SESSION_MS,
+    STORES,
+    Scenario,
+    StoreEnv,
+)
 
 
 class Told:
@@ -71,14 +84,18 @@ _CONFLICTS: list[tuple[Op, ConflictReason]] = [
 
 async def conflicts_name_their_reason_and_change_nothing(env: StoreEnv) -> None:
     store = await env.store("a")
-    await store.commit([Op("create", "/full"), Op("create", "/full/child"), Op("put", "/full", b"x")])
+    await store.commit(
+        [Op("create", "/full"), Op("create", "/full/child"), Op("put", "/full", b"x")]
+    )
     before = await store.get_many(["/full", "/full/child"])
     for op, reason in _CONFLICTS:
         with pytest.raises(Conflict) as alone:
             await store.commit([op])
         assert (alone.value.index, alone.value.reason, alone.value.path) == (0, reason, op.path), op
         with pytest.raises(Conflict) as third:
-            await store.commit([Op("create", "/new"), Op("put", "/full", b"lost"), op, Op("create", "/newer")])
+            await store.commit(
+                [Op("create", "/new"), Op("put", "/full", b"lost"), op, Op("create", "/newer")]
+            )
         assert (third.value.index, third.value.reason, third.value.path) == (2, reason, op.path), op
     assert await store.get_many(["/full", "/full/child"]) == before
     assert await store.children("/") == ["full"]
@@ -115,7 +132,13 @@ async def sequence_numbers_never_come_twice(env: StoreEnv) -> None:
 
 async def ephemeral_nodes_end_with_their_session(env: StoreEnv) -> None:
     mine, other = await env.store("a"), await env.store("b")
-    await mine.commit([Op("create", "/live"), Op("create_ephemeral", "/live/a", b"me"), Op("create_ephemeral", "/live/a2")])
+    await mine.commit(
+        [
+            Op("create", "/live"),
+            Op("create_ephemeral", "/live/a", b"me"),
+            Op("create_ephemeral", "/live/a2"),
+        ]
+    )
     await other.commit([Op("create_ephemeral", "/live/b")])
     (seen,) = await other.get_many(["/live/a"])
     assert seen is not None
@@ -150,7 +173,12 @@ async def a_watch_fires_once_and_names_its_path(env: StoreEnv) -> None:
     # A round trip of the reader: what was to be told has been told.
     await reader.sync("/")
     await reader.get_many(["/w"])
-    assert (on_put.paths, on_delete.paths, on_create.paths, never.paths) == (["/w"], ["/w"], ["/w"], [])
+    assert (on_put.paths, on_delete.paths, on_create.paths, never.paths) == (
+        ["/w"],
+        ["/w"],
+        ["/w"],
+        [],
+    )
 
 
 async def a_watch_on_many_paths_fires_once_each(env: StoreEnv) -> None:
@@ -171,7 +199,9 @@ async def children_watches_fire_for_children_only(env: StoreEnv) -> None:
     await writer.commit([Op("create", "/c"), Op("create", "/c/x")])
     told, gone = Told(), Told()
     assert await reader.children("/c", watch=told) == ["x"]
-    await writer.commit([Op("put", "/c", b"1"), Op("put", "/c/x", b"1"), Op("create", "/c/x/deeper")])
+    await writer.commit(
+        [Op("put", "/c", b"1"), Op("put", "/c/x", b"1"), Op("create", "/c/x/deeper")]
+    )
     await reader.sync("/")
     assert await reader.children("/c") == ["x"]
     assert told.paths == []
@@ -211,7 +241,9 @@ async def a_reader_sees_the_event_before_the_change(env: StoreEnv) -> None:
 async def many_requests_at_once_are_answered(env: StoreEnv) -> None:
     store = await env.store("a")
     await store.commit([Op("create", "/m")])
-    made = await asyncio.gather(*[store.commit([Op("create_sequential", "/m/n")]) for _ in range(500)])
+    made = await asyncio.gather(
+        *[store.commit([Op("create_sequential", "/m/n")]) for _ in range(500)]
+    )
     # In no order among themselves: they are tasks.
     assert sorted(made) == [[f"/m/n{number:010d}"] for number in range(500)]
     paths = [f"/m/n{number:010d}" for number in range(1000)]
@@ -224,7 +256,10 @@ async def exactly_one_of_many_writers_wins(env: StoreEnv) -> None:
     stores = [await env.store(name) for name in "abc"]
     await stores[0].commit([Op("create", "/race")])
     for version in range(5):
-        outcomes = await asyncio.gather(*[store.commit([Op("put", "/race", b"", version)]) for store in stores], return_exceptions=True)
+        outcomes = await asyncio.gather(
+            *[store.commit([Op("put", "/race", b"", version)]) for store in stores],
+            return_exceptions=True,
+        )
         assert outcomes.count([version + 1]) == 1, outcomes
         assert sum(isinstance(outcome, Conflict) for outcome in outcomes) == 2, outcomes
 
@@ -239,7 +274,19 @@ async def sync_shows_what_others_committed(env: StoreEnv) -> None:
 
 async def bad_arguments_are_refused(env: StoreEnv) -> None:
     store = await env.store("a")
-    for path in ["", "a", "/a/", "//a", "/a//b", "/a/./b", "/../a", "/a\0b", "/a\x01", "/\ud7ff\ue000", "/\U0001f600"]:
+    for path in [
+        "",
+        "a",
+        "/a/",
+        "//a",
+        "/a//b",
+        "/a/./b",
+        "/../a",
+        "/a\0b",
+        "/a\x01",
+        "/\ud7ff\ue000",
+        "/\U0001f600",
+    ]:
         with pytest.raises(InvalidArgument):
             await store.commit([Op("create", path)])
     with pytest.raises(InvalidArgument, match="1000000"):
@@ -259,7 +306,12 @@ async def a_closed_store_refuses(env: StoreEnv) -> None:
     await store.close()
     assert store.state is SessionState.LOST
     assert states == [SessionState.LOST]
-    for request in (store.get_many(["/"]), store.children("/"), store.commit([Op("create", "/x")]), store.sync("/")):
+    for request in (
+        store.get_many(["/"]),
+        store.children("/"),
+        store.commit([Op("create", "/x")]),
+        store.sync("/"),
+    ):
         with pytest.raises(SessionLost):
             await request
     await store.close()
@@ -282,7 +334,10 @@ async def an_expired_session_is_followed_by_a_new_one(env: StoreEnv) -> None:
     await env.expire("a")
     await again.wait()
     assert store.session_id not in (0, old)
-    assert [state for state in states if state is not SessionState.SUSPENDED] == [SessionState.LOST, SessionState.CONNECTED]
+    assert [state for state in states if state is not SessionState.SUSPENDED] == [
+        SessionState.LOST,
+        SessionState.CONNECTED,
+    ]
     assert sorted(told.paths) == ["/", "/kept", "/none"]
     await store.sync("/")
     assert await store.get_many(["/mine"]) == [None]

@@ -22,7 +22,11 @@ from tests.support.worlds import Env, Scenario
 
 
 async def _serve(
-    env: Env, streams: Mapping[str, StreamHandler], calls: Mapping[str, CallHandler] | None = None, *, name: str = "server"
+    env: Env,
+    streams: Mapping[str, StreamHandler],
+    calls: Mapping[str, CallHandler] | None = None,
+    *,
+    name: str = "server",
 ) -> Listener:
     async def work(world: World) -> Listener:
         return await world.connections.serve(env.listen_on(name), streams, calls or {})
@@ -44,7 +48,9 @@ async def _drain(stream: Stream) -> list[bytes]:
 
 async def messages_are_whole_and_in_order(env: Env) -> None:
     listener = await _serve(env, {"t.echo": _echo})
-    sent = [b"", b"x", b"\0" * 5, b"last"] + [b"%d" % number * (number % 50) for number in range(500)]
+    sent = [b"", b"x", b"\0" * 5, b"last"] + [
+        b"%d" % number * (number % 50) for number in range(500)
+    ]
 
     async def client(world: World) -> None:
         stream = await world.connections.open(listener.address, "t.echo")
@@ -218,7 +224,9 @@ async def abort_ends_a_send_that_flow_control_holds(env: Env) -> None:
 
     async def serve(world: World) -> Listener:
         worlds.append(world)
-        return await world.connections.serve(env.listen_on("server"), {"t.deaf": deaf, "t.flood": flood_and_abort}, {})
+        return await world.connections.serve(
+            env.listen_on("server"), {"t.deaf": deaf, "t.flood": flood_and_abort}, {}
+        )
 
     listener = await env.on("server", serve)
 
@@ -279,7 +287,10 @@ async def a_peers_death_breaks_its_streams(env: Env) -> None:
     listener = await _serve(env, {"t.echo": _echo})
 
     async def client(world: World) -> None:
-        streams = [await world.connections.open(listener.address, "t.echo", lane=lane) for lane in ("", "", "other")]
+        streams = [
+            await world.connections.open(listener.address, "t.echo", lane=lane)
+            for lane in ("", "", "other")
+        ]
         for stream in streams:
             await stream.send([b"x"])
             assert await stream.receive() == b"x"
@@ -334,7 +345,8 @@ async def nobody_listens(env: Env) -> None:
     address = await env.unused_address()
 
     async def client(world: World) -> None:
-        # Again and again at the same speed: no back-off of the transport stands between the caller and the truth.
+        # Again and again at the same speed: no back-off of the transport stands between the caller
+        # and the truth.
         for _ in range(3):
             with pytest.raises(Unreachable):
                 await world.connections.open(address, "t.echo")
@@ -428,7 +440,9 @@ async def lanes_do_not_wait_for_each_other(env: Env) -> None:
             for number in range(100):
                 await stream.send([b"%d" % number])
                 assert await stream.receive() == b"%d" % number
-                answered = await world.connections.call(listener.address, "t.answer", b"%d" % number, timeout_seconds=30)
+                answered = await world.connections.call(
+                    listener.address, "t.answer", b"%d" % number, timeout_seconds=30
+                )
                 assert answered == b"%d" % number
             stream.abort("done")
             bulk.abort("done")
@@ -451,7 +465,12 @@ async def calls_are_answered(env: Env) -> None:
         big = b"0123456789" * 300_000
         assert await call(listener.address, "t.double", big, timeout_seconds=30) == big * 2
         requests = [b"%d" % number for number in range(300)]
-        answers = await asyncio.gather(*(call(listener.address, "t.double", request, timeout_seconds=30) for request in requests))
+        answers = await asyncio.gather(
+            *(
+                call(listener.address, "t.double", request, timeout_seconds=30)
+                for request in requests
+            )
+        )
         assert answers == [request * 2 for request in requests]
 
     await env.on("client", client)
@@ -473,7 +492,10 @@ async def a_call_that_takes_too_long_times_out(env: Env) -> None:
         # The handler is not cut off in the middle because its caller has left.
         may_finish.set()
         await finished.wait()
-        assert await world.connections.call(listener.address, "t.slow", b"y", timeout_seconds=30) == b"y"
+        assert (
+            await world.connections.call(listener.address, "t.slow", b"y", timeout_seconds=30)
+            == b"y"
+        )
 
     await env.on("client", client)
 
@@ -492,7 +514,10 @@ async def a_failing_call_carries_its_text(env: Env) -> None:
     async def client(world: World) -> None:
         with pytest.raises(CallFailed, match="50% of it: ünknown"):
             await world.connections.call(listener.address, "t.fail", b"it", timeout_seconds=30)
-        assert await world.connections.call(listener.address, "t.work", b"x", timeout_seconds=30) == b"x"
+        assert (
+            await world.connections.call(listener.address, "t.work", b"x", timeout_seconds=30)
+            == b"x"
+        )
 
     await env.on("client", client)
 

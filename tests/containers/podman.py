@@ -1,8 +1,10 @@
-"""Podman for the tests: images, networks and volumes of its own under one directory, so that nothing of the machine's own is touched.
+"""Podman for the tests: images, networks and volumes of its own under one directory, so that
+nothing of the machine's own is touched.
 
-The official base images come from a registry that tests cannot count on. Stand-ins with the same names are made of what the machine can
-have: Debian by debootstrap for ``python:3.11-slim``, and the ZooKeeper whose jars PySpark brings, with the machine's Java, for
-``zookeeper:3.9``. Everything after that is what a user does.
+The official base images come from a registry that tests cannot count on. Stand-ins with the same
+names are made of what the machine can have: Debian by debootstrap for ``python:3.11-slim``, and the
+ZooKeeper whose jars PySpark brings, with the machine's Java, for ``zookeeper:3.9``. Everything
+after that is what a user does.
 """
 
 from __future__ import annotations
@@ -64,7 +66,11 @@ def why_no_containers() -> str | None:
     """What is missing for containers here, or None."""
     if os.geteuid() != 0:
         return "containers with published ports and addresses of their own need root"
-    for program, package in (("podman", "podman runc"), ("debootstrap", "debootstrap"), ("make", "make")):
+    for program, package in (
+        ("podman", "podman runc"),
+        ("debootstrap", "debootstrap"),
+        ("make", "make"),
+    ):
         if shutil.which(program) is None:
             return f"there is no program {program!r}; on Debian: apt-get install {package}"
     if not _podman_compose().exists():
@@ -86,16 +92,20 @@ class Podman:
     def __init__(self, home: Path, environ: dict[str, str]) -> None:
         self._home = home
         (home / "networks").mkdir(parents=True, exist_ok=True)
-        # What only holds until the machine starts again: by a name of its own for each start, since /run outlives it on some machines.
-        # Short, because podman restarts no container when this is longer than 50 characters.
+        # What only holds until the machine starts again: by a name of its own for each start, since
+        # /run outlives it on some machines. Short, because podman restarts no container when this
+        # is longer than 50 characters.
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()
         run = f"/run/pulsarish-tests-{hashlib.sha256(f'{home} {boot}'.encode()).hexdigest()[:16]}"
         for name, text in (("containers.conf", _CONTAINERS_CONF), ("storage.conf", _STORAGE_CONF)):
             (home / name).write_text(text.format(home=home, run=run))
-        configuration = {"CONTAINERS_CONF": f"{home}/containers.conf", "CONTAINERS_STORAGE_CONF": f"{home}/storage.conf"}
+        configuration = {
+            "CONTAINERS_CONF": f"{home}/containers.conf",
+            "CONTAINERS_STORAGE_CONF": f"{home}/storage.conf",
+        }
         self.environ = {**os.environ, **configuration, **environ}
-        # The plugin that resolves names keeps files and a process by a network's name outside of home: what a killed run left there would
-        # be taken for ours.
+        # The plugin that resolves names keeps files and a process by a network's name outside of
+        # home: what a killed run left there would be taken for ours.
         self.project = f"pulsarish-{os.getpid()}"
 
     # -- commands
@@ -106,13 +116,32 @@ class Podman:
 
     def compose(self, *arguments: str) -> str:
         """The same for ``podman-compose`` with the file that users run."""
-        return self._run([str(_podman_compose()), "-p", self.project, "-f", "deploy/docker-compose.yml", *arguments])
+        return self._run(
+            [
+                str(_podman_compose()),
+                "-p",
+                self.project,
+                "-f",
+                "deploy/docker-compose.yml",
+                *arguments,
+            ]
+        )
 
     def _run(self, command: Sequence[str], stdin: Any = None) -> str:
         done = subprocess.run(
-            command, cwd=ROOT, env=self.environ, stdin=stdin, capture_output=True, text=True, timeout=_COMMAND_SECONDS_MAX, check=False
+            command,
+            cwd=ROOT,
+            env=self.environ,
+            stdin=stdin,
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_SECONDS_MAX,
+            check=False,
         )
-        assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2_000:]}\n{done.stderr[-4_000:]}"
+        assert done.returncode == 0, (
+            f"{' '.join(command)} ended with "
+            f"{done.returncode}:\n{done.stdout[-2_000:]}\n{done.stderr[-4_000:]}"
+        )
         return done.stdout.strip()
 
     def container(self, replica: str) -> str:
@@ -128,13 +157,22 @@ class Podman:
         return sorted(self("ps", "--all", "--format", "{{.Names}}").split())
 
     def show(self) -> None:
-        """Print what became of the containers and what they said last, for whoever reads a failed test."""
+        """Print what became of the containers and what they said last, for whoever reads a failed
+        test.
+        """
         print(self("ps", "--all", "--format", "{{.Names}} {{.Status}} {{.Networks}} {{.Ports}}"))
         for container in self.containers():
             state = self.inspect(container)
-            print(f"-- {container}: {state['RestartCount']} restarts, {json.dumps(state['State'], default=str)[:600]}")
+            print(
+                f"-- {container}: {state['RestartCount']} restarts, "
+                f"{json.dumps(state['State'], default=str)[:600]}"
+            )
             said = subprocess.run(
-                ["podman", "logs", "--tail", "25", container], env=self.environ, capture_output=True, text=True, check=False
+                ["podman", "logs", "--tail", "25", container],
+                env=self.environ,
+                capture_output=True,
+                text=True,
+                check=False,
             )
             print(said.stdout[-4_000:], said.stderr[-4_000:], sep="\n")
 
@@ -154,19 +192,54 @@ class Podman:
         if not self._has(_ZOOKEEPER_IMAGE):
             self._make_zookeeper(directory / "zookeeper")
         options = "--network host " + _pip_secrets(directory)
-        self._run(["make", "--silent", "images", "CONTAINER_ENGINE=podman", f"IMAGE={IMAGE}", f"IMAGE_OPTIONS={options}"])
+        self._run(
+            [
+                "make",
+                "--silent",
+                "images",
+                "CONTAINER_ENGINE=podman",
+                f"IMAGE={IMAGE}",
+                f"IMAGE_OPTIONS={options}",
+            ]
+        )
 
     def _has(self, image: str) -> bool:
         return image in self("images", "--format", "{{.Repository}}:{{.Tag}}").split()
 
     def _make_python(self, directory: Path) -> None:
-        sources = self._run(["apt-get", "indextargets", "--format", "$(CODENAME) $(REPO_URI)", "Created-By: Packages"]).splitlines()
+        sources = self._run(
+            [
+                "apt-get",
+                "indextargets",
+                "--format",
+                "$(CODENAME) $(REPO_URI)",
+                "Created-By: Packages",
+            ]
+        ).splitlines()
         mirrors = [line.split()[1] for line in sources if line.startswith(f"{_DEBIAN} ")]
         self._run(
-            ["debootstrap", "--variant=minbase", "--include=python3,python3-venv,ca-certificates", _DEBIAN, str(directory), *mirrors[:1]]
+            [
+                "debootstrap",
+                "--variant=minbase",
+                "--include=python3,python3-venv,ca-certificates",
+                _DEBIAN,
+                str(directory),
+                *mirrors[:1],
+            ]
         )
         archive = directory.with_suffix(".tar")
-        self._run(["tar", "-C", str(directory), "--exclude=./var/cache/apt", "--exclude=./var/lib/apt/lists", "-cf", str(archive), "."])
+        self._run(
+            [
+                "tar",
+                "-C",
+                str(directory),
+                "--exclude=./var/cache/apt",
+                "--exclude=./var/lib/apt/lists",
+                "-cf",
+                str(archive),
+                ".",
+            ]
+        )
         shutil.rmtree(directory)
         self("import", "--quiet", str(archive), _PYTHON_IMAGE)
         archive.unlink()
@@ -179,7 +252,9 @@ class Podman:
         (directory / "jars").mkdir()
         for jar in find_jars():
             shutil.copy(jar, directory / "jars")
-        shutil.copy(Path(__file__).with_name("zookeeper-entrypoint.sh"), directory / "entrypoint.sh")
+        shutil.copy(
+            Path(__file__).with_name("zookeeper-entrypoint.sh"), directory / "entrypoint.sh"
+        )
         (directory / "Dockerfile").write_text(_ZOOKEEPER_DOCKERFILE)
         self("build", "--quiet", "--tag", _ZOOKEEPER_IMAGE, str(directory))
         shutil.rmtree(directory)
@@ -187,9 +262,15 @@ class Podman:
 
 def _pip_secrets(directory: Path) -> str:
     """This machine's way to PyPI as secrets of the build: they leave no trace in the image."""
-    listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
+    ).stdout
     settings = dict(re.findall(r"^[\w:]+\.\.?([\w-]+)='(.*)'$", listed, re.MULTILINE))
-    lines = [f"{name} = {settings[name]}" for name in ("index-url", "extra-index-url", "trusted-host", "proxy") if name in settings]
+    lines = [
+        f"{name} = {settings[name]}"
+        for name in ("index-url", "extra-index-url", "trusted-host", "proxy")
+        if name in settings
+    ]
     secrets = f"--secret id=pip.conf,src={directory}/pip.conf"
     if "cert" in settings:
         lines.append("cert = /run/secrets/pip-ca")

@@ -1,4 +1,6 @@
-"""The compose file that users run, run: a host program's messages outlive killed containers, a restart of everything and scaling."""
+"""The compose file that users run, run: a host program's messages outlive killed containers, a
+restart of everything and scaling.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,11 @@ pytestmark = pytest.mark.timeout(1_500)  # images from nothing on a slow machine
 
 TOPICS = [f"t{number}" for number in range(6)]  # over the four bundles of public/default
 WAIT_SECONDS_MAX = 120.0
-PORTS = tuple(f"PULSARISH_BROKER_{number}_{face}" for number in (1, 2) for face in ("PORT", "HTTP_PORT", "PULSAR_PORT"))
+PORTS = tuple(
+    f"PULSARISH_BROKER_{number}_{face}"
+    for number in (1, 2)
+    for face in ("PORT", "HTTP_PORT", "PULSAR_PORT")
+)
 
 
 def until(what: str, holds: Callable[[], object]) -> None:
@@ -46,12 +52,16 @@ class ComposeCluster:
     def __init__(self, podman: Podman, ports: list[int]) -> None:
         self.podman = podman
         self.url = f"pulsarish://127.0.0.1:{ports[0]},127.0.0.1:{ports[3]}"
-        self.admin = Admin(f"http://127.0.0.1:{ports[1]},127.0.0.1:{ports[4]}", timeout_seconds=10.0)
+        self.admin = Admin(
+            f"http://127.0.0.1:{ports[1]},127.0.0.1:{ports[4]}", timeout_seconds=10.0
+        )
         self.published = {f"pulsarish://127.0.0.1:{ports[0]}", f"pulsarish://127.0.0.1:{ports[3]}"}
 
     def up(self, *arguments: str, bookies: int, brokers: int) -> None:
         self.podman.compose("up", "--detach", *arguments)
-        until(f"{bookies} bookies and {brokers} brokers", lambda: self.counts() == (bookies, brokers))
+        until(
+            f"{bookies} bookies and {brokers} brokers", lambda: self.counts() == (bookies, brokers)
+        )
 
     def counts(self) -> tuple[int, int]:
         return len(self.admin.bookies.list()), len(self.admin.brokers.list())
@@ -60,14 +70,19 @@ class ComposeCluster:
         """Its server dies as by a defect or the kernel; the restart policy brings it back."""
         before = self.podman.inspect(container)["State"]["Pid"]
         os.kill(before, signal.SIGKILL)
-        until(f"{container} runs again", lambda: self.podman.inspect(container)["State"]["Pid"] not in (0, before))
+        until(
+            f"{container} runs again",
+            lambda: self.podman.inspect(container)["State"]["Pid"] not in (0, before),
+        )
 
 
 @pytest.fixture
 def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ComposeCluster]:
     reason = why_no_containers()
     if reason is not None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"left out: the compose file is not run, because {reason}")
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(
+            f"left out: the compose file is not run, because {reason}"
+        )
     ports = list(islice(free_ports("127.0.0.1"), len(PORTS)))
     podman = Podman(ROOT / "build" / "containers", dict(zip(PORTS, map(str, ports), strict=True)))
     podman.remove_all()
@@ -81,11 +96,15 @@ def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ComposeC
 def test_a_host_program_loses_nothing(cluster: ComposeCluster) -> None:
     podman, admin = cluster.podman, cluster.admin
     cluster.up(bookies=3, brokers=2)
-    # Topics are read from the start long after they were written, and no subscription keeps them until then.
-    admin.namespaces.set_policy("public/default", "retention", {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1})
+    # Topics are read from the start long after they were written, and no subscription keeps them
+    # until then.
+    admin.namespaces.set_policy(
+        "public/default", "retention", {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+    )
     _check_containers(podman)
 
-    # A bookie and a broker die under load: nothing fails, nothing acknowledged is missing, the order holds.
+    # A bookie and a broker die under load: nothing fails, nothing acknowledged is missing, the
+    # order holds.
     with Traffic(cluster.url, TOPICS) as traffic:
         until("messages flow", partial(traffic.has_acknowledged, 1_000))
         for container in map(podman.container, ("bookie_2", "broker-1_1")):
@@ -109,7 +128,10 @@ def test_a_host_program_loses_nothing(cluster: ComposeCluster) -> None:
     with pulsarish.Client(cluster.url) as client:
         for topic in TOPICS:
             assert admin.topics.stats(topic)["subscriptions"]["s"]["msgBacklog"] == 0
-            assert set(receive(client, topic, "from the start", acknowledged[topic])) >= acknowledged[topic]
+            assert (
+                set(receive(client, topic, "from the start", acknowledged[topic]))
+                >= acknowledged[topic]
+            )
 
     _check_inner_clients(podman)
     acknowledged |= _scale(cluster)
@@ -141,7 +163,11 @@ def _check_containers(podman: Podman) -> None:
     assert podman.inspect(stopped)["State"]["ExitCode"] == 0
     podman("start", stopped)
     # Three directories for three bookies, however often they were started.
-    assert podman("exec", podman.container("bookie_1"), "sh", "-c", "ls -d bookie-*/").split() == ["bookie-1/", "bookie-2/", "bookie-3/"]
+    assert podman("exec", podman.container("bookie_1"), "sh", "-c", "ls -d bookie-*/").split() == [
+        "bookie-1/",
+        "bookie-2/",
+        "bookie-3/",
+    ]
 
 
 def _is_healthy(podman: Podman, container: str) -> bool:
@@ -153,7 +179,9 @@ def _is_healthy(podman: Podman, container: str) -> bool:
 
 
 def _check_inner_clients(podman: Podman) -> None:
-    """A program in a container of the network is told the inner addresses of the very same topics."""
+    """A program in a container of the network is told the inner addresses of the very same
+    topics.
+    """
     inside = ["exec", podman.container("bookie_1"), "pulsarish"]
     for number, broker in enumerate(("broker-1", "broker-2")):
         topic, url = f"inside-{number}", f"pulsarish://{broker}:6660"
@@ -165,11 +193,15 @@ def _check_inner_clients(podman: Podman) -> None:
 
 
 def _scale(cluster: ComposeCluster) -> dict[str, set[int]]:
-    """More bookies and brokers beside the running ones; the host program reaches topics on each of them. What it published there."""
+    """More bookies and brokers beside the running ones; the host program reaches topics on each of
+    them. What it published there.
+    """
     admin = cluster.admin
     cluster.podman.compose("up", "--detach", "--scale", "bookie=5")
     until("5 bookies", lambda: cluster.counts()[0] == 5)
-    assert sorted(bookie["bookie_id"] for bookie in admin.bookies.list()) == [f"bookie-{number}" for number in range(1, 6)]
+    assert sorted(bookie["bookie_id"] for bookie in admin.bookies.list()) == [
+        f"bookie-{number}" for number in range(1, 6)
+    ]
     cluster.podman.compose("up", "--detach", "--scale", "broker=3")
     until("5 brokers", lambda: cluster.counts() == (5, 5))
     scaled: list[str] = []

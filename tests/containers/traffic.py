@@ -1,4 +1,6 @@
-"""A host program's traffic: numbered messages to several topics, and the account of what was acknowledged and what was received."""
+"""A host program's traffic: numbered messages to several topics, and the account of what was
+acknowledged and what was received.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,10 @@ class Traffic:
 
     def _run(self) -> None:
         with pulsarish.Client(self._url) as client:
-            producers = {topic: client.create_producer(topic, block_if_queue_full=True) for topic in self.accounts}
+            producers = {
+                topic: client.create_producer(topic, block_if_queue_full=True)
+                for topic in self.accounts
+            }
             while not self._stop.wait(_PAUSE_SECONDS):
                 for topic, account in self.accounts.items():
                     number = account.sent_count
@@ -59,7 +64,9 @@ class Traffic:
                 producer.flush()
 
 
-def _outcome(account: Account, number: int) -> Callable[[pulsarish.Result, pulsarish.MessageId], None]:
+def _outcome(
+    account: Account, number: int
+) -> Callable[[pulsarish.Result, pulsarish.MessageId], None]:
     def called(result: pulsarish.Result, _message_id: pulsarish.MessageId) -> None:
         if result is pulsarish.Result.Ok:
             account.acknowledged.append(number)
@@ -70,9 +77,13 @@ def _outcome(account: Account, number: int) -> Callable[[pulsarish.Result, pulsa
 
 
 def receive(client: pulsarish.Client, topic: str, subscription: str, wanted: set[int]) -> list[int]:
-    """Numbers in the order of their first arrival, until all that are wanted came; on return they are acknowledged, durably."""
+    """Numbers in the order of their first arrival, until all that are wanted came; on return they
+    are acknowledged, durably.
+    """
     earliest = pulsarish.InitialPosition.Earliest
-    consumer = client.subscribe(topic, subscription, initial_position=earliest, ack_receipt_enabled=True)
+    consumer = client.subscribe(
+        topic, subscription, initial_position=earliest, ack_receipt_enabled=True
+    )
     first: dict[int, None] = {}
     missing = set(wanted)
     while True:

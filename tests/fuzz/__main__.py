@@ -20,16 +20,29 @@ from tests.fuzz.fuzzer import TARGETS, Fuzzer, LoopStood, fuzzed_cluster, load_i
 @click.argument("target", type=click.Choice([*TARGETS, "files", "all"]))
 @click.option("--seconds", default=60.0, show_default=True, help="How long each target is fuzzed.")
 @click.option("--seed", default=1, show_default=True, help="The same seed sends the same inputs.")
-@click.option("--replay", type=click.Path(path_type=Path, exists=True), help="Send the inputs of this file again.")
+@click.option(
+    "--replay",
+    type=click.Path(path_type=Path, exists=True),
+    help="Send the inputs of this file again.",
+)
 @click.option(
     "--busy-machine",
     is_flag=True,
-    help="Other programs use the CPU: when an event loop stands, save the inputs and go on. Replay them when the machine is idle.",
+    help=(
+        "Other programs use the CPU: when an event loop stands, save the inputs and go on. "
+        "Replay them when the machine is idle."
+    ),
 )
 def main(target: str, seconds: float, seed: int, replay: Path | None, busy_machine: bool) -> None:
-    """Send hostile input to a cluster of real processes, or damage its files. Exit status 1 when something does not hold."""
+    """Send hostile input to a cluster of real processes, or damage its files.
+
+    Exit status 1 when something does not hold.
+    """
     if replay is not None and target in ("files", "all"):
-        raise click.UsageError(f"--replay sends the inputs of one target again; {target} has none: name the target, or give --seed")
+        raise click.UsageError(
+            f"--replay sends the inputs of one target again; {target} has none: name the target, "
+            "or give --seed"
+        )
     failed = False
     for each in (*TARGETS, "files") if target == "all" else (target,):
         directory = Path(tempfile.mkdtemp(prefix="pulsarish-fuzz-"))
@@ -39,18 +52,25 @@ def main(target: str, seconds: float, seed: int, replay: Path | None, busy_machi
             else:
                 _fuzz(directory, each, seconds, seed, replay, busy_machine)
         except (Defect, PulsarishError, OSError) as error:
-            click.echo(f"{each}, seed {seed}: {error or repr(error)}\nlogs and data are in {directory}", err=True)
+            click.echo(
+                f"{each}, seed {seed}: {error or repr(error)}\nlogs and data are in {directory}",
+                err=True,
+            )
             failed = True
     sys.exit(failed)
 
 
-def _fuzz(directory: Path, target: str, seconds: float, seed: int, replay: Path | None, busy_machine: bool) -> None:
+def _fuzz(
+    directory: Path, target: str, seconds: float, seed: int, replay: Path | None, busy_machine: bool
+) -> None:
     """Fuzz one target, and print what was sent and how much memory it took. Raises ``Defect``."""
     with fuzzed_cluster(directory) as cluster, closing(Fuzzer(cluster, target, seed)) as fuzzer:
         if replay is not None:
             recorded_target, inputs = load_inputs(replay)
             if recorded_target != target:
-                raise click.UsageError(f"{replay} has inputs for {recorded_target}, not for {target}")
+                raise click.UsageError(
+                    f"{replay} has inputs for {recorded_target}, not for {target}"
+                )
             fuzzer.replay(inputs)
             fuzzer.restart()
         else:
@@ -60,7 +80,10 @@ def _fuzz(directory: Path, target: str, seconds: float, seed: int, replay: Path 
             except Defect as defect:
                 _save(fuzzer, f"fuzz-{target}-{seed}.json", defect)
                 raise
-        click.echo(f"{target}: {fuzzer.count} inputs, nothing found; memory in MiB before, at most and after a restart: {fuzzer.growth()}")
+        click.echo(
+            f"{target}: {fuzzer.count} inputs, nothing found; memory in MiB before, at most and "
+            f"after a restart: {fuzzer.growth()}"
+        )
 
 
 def _run(fuzzer: Fuzzer, seconds: float, busy_machine: bool) -> None:

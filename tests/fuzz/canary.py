@@ -1,4 +1,6 @@
-"""A normal client of a cluster under a fuzzer: it publishes all the time, and everything that was acknowledged to it must stay readable."""
+"""A normal client of a cluster under a fuzzer: it publishes all the time, and everything that was
+acknowledged to it must stay readable.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class Defect(Exception):
 
 
 class Canary:
-    """Publish to one topic and read it. ``sent`` has the content of every message that was acknowledged, in order.
+    """Publish to one topic and read it.
+
+    ``sent`` has the content of every message that was acknowledged, in order.
 
     Args:
         url: service URL of the broker's gRPC port.
@@ -33,7 +37,9 @@ class Canary:
         self._topic = topic
         self._client = pulsarish.Client(url)
         # The subscription keeps all messages: without one a closed ledger is trimmed.
-        self._client.subscribe(topic, "keeps", initial_position=pulsarish.InitialPosition.Earliest).close()
+        self._client.subscribe(
+            topic, "keeps", initial_position=pulsarish.InitialPosition.Earliest
+        ).close()
         self._producer = self._client.create_producer(topic)
         self._read_to: pulsarish.MessageId = pulsarish.MessageId.earliest
         self._read_count = 0
@@ -43,7 +49,10 @@ class Canary:
 
     @contextmanager
     def publishing(self) -> Iterator[None]:
-        """Publish in a thread while the block runs. Raises ``Defect`` when a message was not acknowledged."""
+        """Publish in a thread while the block runs.
+
+        Raises ``Defect`` when a message was not acknowledged.
+        """
         ended, failures = threading.Event(), list[PulsarishError]()
 
         def publish() -> None:
@@ -61,16 +70,24 @@ class Canary:
             ended.set()
             thread.join()
         if failures:
-            raise Defect(f"a normal client cannot publish while others send hostile input: {failures[0]!r}") from failures[0]
+            raise Defect(
+                f"a normal client cannot publish while others send hostile input: {failures[0]!r}"
+            ) from failures[0]
 
     def check(self, *, all_messages: bool = False) -> None:
-        """Publish a few messages and read from where the last check ended, or everything. Raises ``Defect``."""
+        """Publish a few messages and read from where the last check ended, or everything.
+
+        Raises ``Defect``.
+        """
         try:
             for _ in range(5):
                 self._publish()
             self._read(all_messages=all_messages)
         except pulsarish.Timeout as error:
-            raise Defect(f"a normal client cannot publish, or cannot read what was acknowledged, within 20 s: {error}") from error
+            raise Defect(
+                "a normal client cannot publish, or cannot read what was acknowledged, within 20 "
+                f"s: {error}"
+            ) from error
         except PulsarishError as error:
             raise Defect(f"a normal client is not served: {error!r}") from error
 
@@ -89,7 +106,11 @@ class Canary:
         finally:
             reader.close()
         found = [message.data() for message in messages]
-        for number, (read, acknowledged) in enumerate(zip(found, expected, strict=True), self._read_count):
+        for number, (read, acknowledged) in enumerate(
+            zip(found, expected, strict=True), self._read_count
+        ):
             if read != acknowledged:
-                raise Defect(f"message {number} was acknowledged as {acknowledged!r} and is read as {read!r}")
+                raise Defect(
+                    f"message {number} was acknowledged as {acknowledged!r} and is read as {read!r}"
+                )
         self._read_to, self._read_count = messages[-1].message_id(), len(self.sent)

@@ -1,4 +1,6 @@
-"""Damage to the files of a node that is down: it starts and serves what it has, or refuses and says why; what was acknowledged stays."""
+"""Damage to the files of a node that is down: it starts and serves what it has, or refuses and says
+why; what was acknowledged stays.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ _LOCK_NAMES: Final = ("LOCK", "lock")
 
 
 def fuzz_files(directory: Path, seed: int, seconds: float) -> str:
-    """Damage a file of a bookie or of the metadata and start the node; if it refuses, put the file back. Raises ``Defect``.
+    """Damage a file of a bookie or of the metadata and start the node; if it refuses, put the file
+    back. Raises ``Defect``.
 
     Returns:
         What was tried, and how often a node started or refused.
@@ -45,7 +48,8 @@ def fuzz_files(directory: Path, seed: int, seconds: float) -> str:
             if _starts(cluster, name, what):
                 started += 1
                 _check_readable(cluster, sent, what)
-                shutil.rmtree(kept)  # the node has written since: its older files are not its own any more
+                # the node has written since: its older files are not its own any more
+                shutil.rmtree(kept)
                 continue
             refused += 1
             cluster.kill(name)
@@ -58,7 +62,10 @@ def fuzz_files(directory: Path, seed: int, seconds: float) -> str:
         for node in cluster.nodes():
             if cluster.pid(node.name) is not None:
                 cluster.kill(node.name)
-    return f"{started + refused} damaged files: {started} times the node started, {refused} times it refused and said why"
+    return (
+        f"{started + refused} damaged files: {started} times the node started, {refused} "
+        "times it refused and said why"
+    )
 
 
 def _publish(cluster: Cluster) -> list[bytes]:
@@ -92,7 +99,11 @@ def _check_readable(cluster: Cluster, sent: list[bytes], what: str) -> None:
 
 def _damage(rng: random.Random, data: Path) -> str:
     """Change one file that has something in it; returns what was done."""
-    files = sorted(path for path in data.rglob("*") if path.is_file() and path.stat().st_size and path.name not in _LOCK_NAMES)
+    files = sorted(
+        path
+        for path in data.rglob("*")
+        if path.is_file() and path.stat().st_size and path.name not in _LOCK_NAMES
+    )
     path = rng.choice(files)
     content = bytearray(path.read_bytes())
     name, change = rng.choice(_CHANGES)
@@ -128,7 +139,10 @@ _CHANGES: Final[list[tuple[str, Callable[[random.Random, bytearray], None]]]] = 
 
 
 def _starts(cluster: Cluster, name: str, what: str) -> bool:
-    """Whether the node serves; False when it ended and said why. Raises ``Defect`` when it does neither in time, or with a traceback."""
+    """Whether the node serves; False when it ended and said why.
+
+    Raises ``Defect`` when it does neither in time, or with a traceback.
+    """
     before = cluster.log_path(name).stat().st_size
     cluster.start(cluster.node(name))
     ends = time.monotonic() + _START_SECONDS

@@ -1,9 +1,11 @@
-"""A cluster of real processes under a fuzzer: what is sent, what must hold after each round, and how a failure is sent again.
+"""A cluster of real processes under a fuzzer: what is sent, what must hold after each round, and
+how a failure is sent again.
 
-What must hold: every process lives and contained no failure of its own code, no event loop stood for ``LAG_SECONDS_MAX``, memory stays
-below what it was before plus the budgets for peers and ``GROWTH_BYTES``, and a client publishes and reads as before. At the end all
-processes are killed and started again, as what a peer made a node store may end only the next process. Everything that was acknowledged
-must then still be there.
+What must hold: every process lives and contained no failure of its own code, no event loop stood
+for ``LAG_SECONDS_MAX``, memory stays below what it was before plus the budgets for peers and
+``GROWTH_BYTES``, and a client publishes and reads as before. At the end all processes are killed
+and started again, as what a peer made a node store may end only the next process. Everything that
+was acknowledged must then still be there.
 """
 
 from __future__ import annotations
@@ -32,7 +34,16 @@ from pulsarish.runtime.grpc.endpoints import method_path
 from pulsarish.runtime.metrics import LAG_BUCKETS_SECONDS
 from pulsarish.wire._pb import bookie_pb2
 from tests.fuzz.canary import Canary, Defect
-from tests.fuzz.inputs import INSTANCE_ID, Step, binary_input, bookie_input, broker_input, connect_input, http_input, zookeeper_input
+from tests.fuzz.inputs import (
+    INSTANCE_ID,
+    Step,
+    binary_input,
+    bookie_input,
+    broker_input,
+    connect_input,
+    http_input,
+    zookeeper_input,
+)
 
 __all__ = ["TARGETS", "Fuzzer", "LoopStood", "fuzzed_cluster", "load_inputs"]
 
@@ -40,19 +51,29 @@ LAG_SECONDS_MAX: Final = 2.0
 assert LAG_SECONDS_MAX in LAG_BUCKETS_SECONDS, "a longer stand would go unseen up to the next bound"
 GROWTH_BYTES: Final = 100 << 20
 BUDGET_BYTES: Final = 512 << 20
-"""At most what a node may hold for its peers: incomplete input and unread answers of all its ports."""
+"""At most what a node may hold for its peers: incomplete input and unread answers of all its
+ports.
+"""
 ROUND_INPUTS: Final = 200
 _AT_ONCE: Final = 8
 _ANSWER_SECONDS: Final = 0.05
 _CALL_SECONDS: Final = 5.0
 _KEPT_INPUTS: Final = 2 * ROUND_INPUTS
-_LAGS: Final = re.compile(r'^pulsarish_loop_lags_seconds_bucket\{(?:.*,)?le="([0-9.]+|\+Inf)"(?:,.*)?\} ([0-9.e+]+)$', re.MULTILINE)
-_CONTAINED: Final = re.compile(r"^pulsarish_contained_failures_total\{.*\} ([0-9.e+]+)$", re.MULTILINE)
+_LAGS: Final = re.compile(
+    r'^pulsarish_loop_lags_seconds_bucket\{(?:.*,)?le="([0-9.]+|\+Inf)"(?:,.*)?\} ([0-9.e+]+)$',
+    re.MULTILINE,
+)
+_CONTAINED: Final = re.compile(
+    r"^pulsarish_contained_failures_total\{.*\} ([0-9.e+]+)$", re.MULTILINE
+)
 TARGETS: Final = ("binary", "broker", "bookie", "http", "zookeeper", "proxy", "connect")
 
 
 class LoopStood(Defect):
-    """An event loop stood for longer than ``LAG_SECONDS_MAX``. On a busy machine it may only have waited for a CPU."""
+    """An event loop stood for longer than ``LAG_SECONDS_MAX``.
+
+    On a busy machine it may only have waited for a CPU.
+    """
 
 
 @dataclass
@@ -62,7 +83,8 @@ class Fuzzer:
     Args:
         target: one of ``TARGETS``.
         seed: the same seed sends the same inputs in the same order.
-        checks_lag: whether an event loop that stood is a defect. Not on machines that other programs keep busy.
+        checks_lag: whether an event loop that stood is a defect. Not on machines that other
+            programs keep busy.
     """
 
     cluster: Cluster
@@ -80,16 +102,22 @@ class Fuzzer:
         self._broker = next(node for node in self._nodes if node.role == "broker")
         self._bookie = next(node for node in self._nodes if node.role == "bookie")
         self._stands = {node.name: self._stands_count(node) for node in self._nodes}
-        self._log_ends = {node.name: self.cluster.log_path(node.name).stat().st_size for node in self._nodes}
+        self._log_ends = {
+            node.name: self.cluster.log_path(node.name).stat().st_size for node in self._nodes
+        }
         self._canary = Canary(
-            f"pulsarish://127.0.0.1:{self._broker.ports['grpc']}", f"persistent://public/default/canary-{self.target}-{self.seed}"
+            f"pulsarish://127.0.0.1:{self._broker.ports['grpc']}",
+            f"persistent://public/default/canary-{self.target}-{self.seed}",
         )
         self._paths: dict[str, Any] = {}
         self._instance_id = b""
         self._canary.check()
 
     def run(self, seconds: float) -> None:
-        """Send inputs for so long, and check after each round. Raises ``Defect``; ``inputs`` has then what was sent last."""
+        """Send inputs for so long, and check after each round.
+
+        Raises ``Defect``; ``inputs`` has then what was sent last.
+        """
         ends = time.monotonic() + seconds
         with _failures_as_defects():
             if self.target == "http":
@@ -99,7 +127,9 @@ class Fuzzer:
                 self.check()
 
     def replay(self, inputs: list[list[Step]]) -> None:
-        """Send recorded inputs again: one after another with a check after each, and then as a run does. Raises ``Defect``."""
+        """Send recorded inputs again: one after another with a check after each, and then as a run
+        does. Raises ``Defect``.
+        """
         with _failures_as_defects():
             for steps in inputs:
                 self._send([steps])
@@ -108,7 +138,10 @@ class Fuzzer:
             self.check()
 
     def restart(self) -> None:
-        """Kill all processes at once, start them, and read everything that was ever acknowledged. Raises ``Defect``."""
+        """Kill all processes at once, start them, and read everything that was ever acknowledged.
+
+        Raises ``Defect``.
+        """
         for node in self._nodes:
             self.cluster.kill(node.name)
         with _failures_as_defects():
@@ -138,9 +171,21 @@ class Fuzzer:
                 return binary_input(rng)
 
     def _port(self, role: str) -> int:
-        """Return the port that an input goes to. ``role``: of the node whose HTTP port is meant; empty: the port of the target."""
-        kinds = {"zookeeper": ("metadata", "client"), "bookie": ("bookie", "grpc"), "broker": ("broker", "grpc")}
-        kinds |= {"proxy": ("proxy", "pulsar"), "connect": ("proxy", "connect"), "binary": ("broker", "pulsar"), "http": ("broker", "http")}
+        """Return the port that an input goes to.
+
+        ``role``: of the node whose HTTP port is meant; empty: the port of the target.
+        """
+        kinds = {
+            "zookeeper": ("metadata", "client"),
+            "bookie": ("bookie", "grpc"),
+            "broker": ("broker", "grpc"),
+        }
+        kinds |= {
+            "proxy": ("proxy", "pulsar"),
+            "connect": ("proxy", "connect"),
+            "binary": ("broker", "pulsar"),
+            "http": ("broker", "http"),
+        }
         of, kind = (role, "http") if role else kinds[self.target]
         return next(node for node in self._nodes if node.role == of).ports[kind]
 
@@ -152,7 +197,11 @@ class Fuzzer:
 
     async def _send_all(self, inputs: list[list[Step]], ends: float) -> None:
         gate = asyncio.Semaphore(_AT_ONCE)
-        channel = grpc.aio.insecure_channel(f"127.0.0.1:{self._port('')}") if self.target in ("broker", "bookie") else None
+        channel = (
+            grpc.aio.insecure_channel(f"127.0.0.1:{self._port('')}")
+            if self.target in ("broker", "bookie")
+            else None
+        )
 
         async def send(steps: list[Step]) -> None:
             async with gate:
@@ -163,9 +212,17 @@ class Fuzzer:
                 del self.inputs[:-_KEPT_INPUTS]
                 where, messages = steps[0]
                 if channel is None or "." not in where:
-                    await _write(self._port(where), messages, hangs_up=zlib.crc32(messages[0]) % 3 > 0)
+                    await _write(
+                        self._port(where), messages, hangs_up=zlib.crc32(messages[0]) % 3 > 0
+                    )
                 else:
-                    await _call(channel, [(method, [self._addressed(each) for each in data]) for method, data in steps])
+                    await _call(
+                        channel,
+                        [
+                            (method, [self._addressed(each) for each in data])
+                            for method, data in steps
+                        ],
+                    )
 
         try:
             await asyncio.gather(*(send(steps) for steps in inputs))
@@ -174,7 +231,9 @@ class Fuzzer:
                 await channel.close()
 
     def _addressed(self, message: bytes) -> bytes:
-        """Inputs name no bookie of one cluster, so that another cluster can get them again; both ids are of the same length."""
+        """Inputs name no bookie of one cluster, so that another cluster can get them again; both
+        ids are of the same length.
+        """
         return message.replace(INSTANCE_ID, self._instance_id) if self._instance_id else message
 
     # What must hold.
@@ -183,7 +242,10 @@ class Fuzzer:
         """Raise ``Defect`` for the first thing that does not hold."""
         for node in self._nodes:
             if self.cluster.pid(node.name) is None:
-                raise Defect(f"{node.name} died: {self.cluster.log_path(node.name).read_text(errors='replace')[-3_000:]}")
+                raise Defect(
+                    f"{node.name} died: "
+                    f"{self.cluster.log_path(node.name).read_text(errors='replace')[-3_000:]}"
+                )
         for node in self._nodes:
             began = time.monotonic()
             metrics = self._get(node, "/metrics").decode()
@@ -193,16 +255,27 @@ class Fuzzer:
             stands = _stands_in(metrics)
             if self.checks_lag and stands > self._stands[node.name]:
                 self._stands[node.name] = stands
-                raise LoopStood(f"the event loop of {node.name} stood for more than {LAG_SECONDS_MAX} s")
+                raise LoopStood(
+                    f"the event loop of {node.name} stood for more than {LAG_SECONDS_MAX} s"
+                )
             contained = sum(map(float, _CONTAINED.findall(metrics)))
             if contained:
-                raise Defect(f"{node.name} contained {contained:.0f} failures of its own code: see {self.cluster.log_path(node.name)}")
+                raise Defect(
+                    f"{node.name} contained {contained:.0f} failures of its own code: see "
+                    f"{self.cluster.log_path(node.name)}"
+                )
             log = self._new_log(node)
             if "Traceback" in log:
-                raise Defect(f"{node.name} logged an error that it does not foresee: {log[log.index('Traceback') :][:3_000]}")
+                raise Defect(
+                    f"{node.name} logged an error that it does not foresee: "
+                    f"{log[log.index('Traceback') :][:3_000]}"
+                )
             rss_bytes = self._rss_bytes(node, "VmHWM")
             if rss_bytes > self._rss[node.name] + BUDGET_BYTES + GROWTH_BYTES:
-                raise Defect(f"{node.name} had up to {rss_bytes >> 20} MiB in memory, and {self._rss[node.name] >> 20} before")
+                raise Defect(
+                    f"{node.name} had up to {rss_bytes >> 20} MiB in memory, and "
+                    f"{self._rss[node.name] >> 20} before"
+                )
         self._canary.check(all_messages=all_messages)
 
     def _stands_count(self, node: NodePlan) -> float:
@@ -219,7 +292,10 @@ class Fuzzer:
     def growth(self) -> str:
         """Return the memory of the nodes before, at most and now, in MiB."""
         return ", ".join(
-            f"{node.name} {self._rss[node.name] >> 20} -> {self._rss_bytes(node, 'VmHWM') >> 20} -> {self._rss_bytes(node) >> 20}"
+            (
+                f"{node.name} {self._rss[node.name] >> 20} -> "
+                f"{self._rss_bytes(node, 'VmHWM') >> 20} -> {self._rss_bytes(node) >> 20}"
+            )
             for node in self._nodes
         )
 
@@ -244,20 +320,31 @@ class Fuzzer:
 
     def save(self, path: Path) -> None:
         """Write what was sent last, for ``load_inputs``."""
-        kept = [[(method, [base64.b64encode(data).decode() for data in messages]) for method, messages in steps] for steps in self.inputs]
+        kept = [
+            [
+                (method, [base64.b64encode(data).decode() for data in messages])
+                for method, messages in steps
+            ]
+            for steps in self.inputs
+        ]
         path.write_text(json.dumps({"target": self.target, "seed": self.seed, "inputs": kept}))
 
 
 def load_inputs(path: Path) -> tuple[str, list[list[Step]]]:
     """The target and the inputs of a file that ``Fuzzer.save`` wrote."""
     kept = json.loads(path.read_text())
-    inputs = [[(method, [base64.b64decode(data) for data in messages]) for method, messages in steps] for steps in kept["inputs"]]
+    inputs = [
+        [(method, [base64.b64decode(data) for data in messages]) for method, messages in steps]
+        for steps in kept["inputs"]
+    ]
     return kept["target"], inputs
 
 
 @contextmanager
 def _failures_as_defects() -> Iterator[None]:
-    """A failure of a call to the cluster is a defect as well: with its seed and inputs, it can be looked into."""
+    """A failure of a call to the cluster is a defect as well: with its seed and inputs, it can be
+    looked into.
+    """
     try:
         yield
     except (PulsarishError, OSError, http.client.HTTPException, grpc.RpcError) as error:
@@ -265,7 +352,9 @@ def _failures_as_defects() -> Iterator[None]:
 
 
 def _stands_in(metrics: str) -> float:
-    """Return how often an event loop stood for more than ``LAG_SECONDS_MAX``, from a page of metrics; 0 without that metric."""
+    """Return how often an event loop stood for more than ``LAG_SECONDS_MAX``, from a page of
+    metrics; 0 without that metric.
+    """
     lags = {float(bound): float(count) for bound, count in _LAGS.findall(metrics)}
     return max(lags.values()) - lags[LAG_SECONDS_MAX] if lags else 0.0
 
@@ -314,7 +403,10 @@ async def _bookie_instance(port: int) -> bytes:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         answer = await channel.unary_unary(method_path("bookie.status"))(b"", timeout=_CALL_SECONDS)
     found = bookie_pb2.StatusResponse.FromString(answer).instance_id.encode()
-    assert len(found) == len(INSTANCE_ID), f"{found!r} cannot take the place of {INSTANCE_ID!r}: the messages would change their length"
+    assert len(found) == len(INSTANCE_ID), (
+        f"{found!r} cannot take the place of {INSTANCE_ID!r}: the messages would change their "
+        "length"
+    )
     return found
 
 
@@ -323,11 +415,18 @@ def fuzzed_cluster(directory: Path) -> Iterator[Cluster]:
     """Metadata, a bookie, a broker and a proxy, as processes on free ports."""
     nodes = plan_cluster(bookies=1, brokers=1, metadata="embedded", base_port=0)
     ports = dict(zip(("pulsar", "connect", "http"), free_ports("127.0.0.1"), strict=False))
-    settings = [f"metadata_url={metadata_url(nodes)}", *(f"{kind}_address=127.0.0.1:{port}" for kind, port in ports.items())]
+    settings = [
+        f"metadata_url={metadata_url(nodes)}",
+        *(f"{kind}_address=127.0.0.1:{port}" for kind, port in ports.items()),
+    ]
     for node in nodes:
         if node.role == "bookie":
             # Ids that a peer made it store must meet the collection of garbage.
-            node.settings += ["gc_interval_seconds=1", "gc_second_look_seconds=0.2", "trash_grace_seconds=1"]
+            node.settings += [
+                "gc_interval_seconds=1",
+                "gc_second_look_seconds=0.2",
+                "trash_grace_seconds=1",
+            ]
     cluster = Cluster(directory)
     cluster.create([*nodes, NodePlan("proxy", "proxy", ports, settings)])
     try:

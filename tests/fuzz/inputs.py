@@ -1,8 +1,10 @@
-"""What the fuzzers send: conversations as clients have them, with fields, sizes and order changed. The same seed gives the same input.
+"""What the fuzzers send: conversations as clients have them, with fields, sizes and order changed.
 
-An input is made of steps. A step of a byte port is what is written at once; a step of a gRPC port is one call, or one stream with its
-messages, or bytes to the port. Nothing here names a topic or a ledger of others: what a peer may do before there is a login must not be
-taken for a defect.
+The same seed gives the same input.
+
+An input is made of steps. A step of a byte port is what is written at once; a step of a gRPC port
+is one call, or one stream with its messages, or bytes to the port. Nothing here names a topic or a
+ledger of others: what a peer may do before there is a login must not be taken for a defect.
 """
 
 from __future__ import annotations
@@ -16,7 +18,16 @@ from urllib.parse import quote
 from google.protobuf.message import Message
 
 from pulsarish.runtime.grpc.endpoints import method_path
-from pulsarish.sim.programs.hostile_frames import SUBSCRIPTION, TOPICS, WILD_IDS, changed, entry, frame, garbage, send_frame
+from pulsarish.sim.programs.hostile_frames import (
+    SUBSCRIPTION,
+    TOPICS,
+    WILD_IDS,
+    changed,
+    entry,
+    frame,
+    garbage,
+    send_frame,
+)
 from pulsarish.sim.programs.hostile_peers import _LEDGERS, _bookie_calls, _conversation, _producer
 from pulsarish.wire._pb import bookie_pb2, broker_pb2
 from pulsarish.wire._pb import pulsar_pb2 as pb
@@ -24,18 +35,47 @@ from pulsarish.wire.pulsar_frames import command_frame
 from tests.fuzz.http2 import http2_bytes
 from tests.support.hostile_zookeeper import hostile_bytes
 
-__all__ = ["INSTANCE_ID", "Step", "binary_input", "bookie_input", "broker_input", "connect_input", "http_input", "zookeeper_input"]
+__all__ = [
+    "INSTANCE_ID",
+    "Step",
+    "binary_input",
+    "bookie_input",
+    "broker_input",
+    "connect_input",
+    "http_input",
+    "zookeeper_input",
+]
 
 Step = tuple[str, list[bytes]]
-"""``("", writes)`` for bytes to the port of the target, or ``(role, writes)`` to the HTTP port of a node; else a method and messages."""
+"""``("", writes)`` for bytes to the port of the target, or ``(role, writes)`` to the HTTP port of a
+node; else a method and messages.
+"""
 INSTANCE_ID: Final = b"bookie-1~instance"
 """Stands for the id of the bookie's data, which differs in each cluster."""
 _ROLES: Final = ("bookie", "metadata", "proxy")
 _BYTES_SHARE: Final = 0.15
 """Of the inputs to gRPC ports, those that are no calls."""
 
-_HELLO: Final = command_frame(pb.Command(type=2, connect=pb.Connect(client_version="fuzz", protocol_version=19)))
-_WORDS: Final = (*TOPICS, SUBSCRIPTION, "", "..", "%2F", "a" * 3_000, "\x00", "\u202e", "-1", "1e999", "[", '"', "*", "persistent://x")
+_HELLO: Final = command_frame(
+    pb.Command(type=2, connect=pb.Connect(client_version="fuzz", protocol_version=19))
+)
+_PARAMETERS: Final = ("limit", "after", "force", "authoritative", "x")
+_WORDS: Final = (
+    *TOPICS,
+    SUBSCRIPTION,
+    "",
+    "..",
+    "%2F",
+    "a" * 3_000,
+    "\x00",
+    "\u202e",
+    "-1",
+    "1e999",
+    "[",
+    '"',
+    "*",
+    "persistent://x",
+)
 
 
 def binary_input(rng: random.Random) -> list[Step]:
@@ -46,7 +86,13 @@ def binary_input(rng: random.Random) -> list[Step]:
     for command in [*commands[:3], *rng.choices(commands, k=rng.randint(1, 30))]:
         writes.append(frame(changed(rng, command, most=0 if rng.random() < 0.4 else 3)))
         if rng.random() < 0.4:
-            writes.append(send_frame(rng.choice((1, 1, 2)), rng.choice((1, 2, *WILD_IDS)), rng.choice((None, b"", rng.randbytes(30)))))
+            writes.append(
+                send_frame(
+                    rng.choice((1, 1, 2)),
+                    rng.choice((1, 2, *WILD_IDS)),
+                    rng.choice((None, b"", rng.randbytes(30))),
+                )
+            )
         if rng.random() < 0.1:
             writes.append(_producer(topic, 1, rng.randrange(100), epoch=rng.choice(WILD_IDS)))
         if rng.random() < 0.05:
@@ -58,9 +104,22 @@ def binary_input(rng: random.Random) -> list[Step]:
 
 def connect_input(rng: random.Random) -> list[Step]:
     """CONNECT of HTTP to a proxy."""
-    target = rng.choice(("bookie:3181", "169.254.169.254:80", "[::1]:1", ":", "a" * 5_000 + ":1", "127.0.0.1:99999", "127.0.0.1:1"))
+    target = rng.choice(
+        (
+            "bookie:3181",
+            "169.254.169.254:80",
+            "[::1]:1",
+            ":",
+            "a" * 5_000 + ":1",
+            "127.0.0.1:99999",
+            "127.0.0.1:1",
+        )
+    )
     method = rng.choice(("CONNECT", "CONNECT", "GET", "connect", "CONNECT  "))
-    head = f"{method} {target} HTTP/{rng.choice(('1.1', '1.0', '2', '9' * 50))}\r\nHost: {rng.choice(_WORDS)}\r\n".encode(errors="replace")
+    head = (
+        f"{method} {target} HTTP/{rng.choice(('1.1', '1.0', '2', '9' * 50))}\r\nHost: "
+        f"{rng.choice(_WORDS)}\r\n"
+    ).encode(errors="replace")
     return [("", [_damaged(rng, head + rng.choice((b"\r\n", b"", b"\n\n", b"x: y\r\n" * 5_000)))])]
 
 
@@ -70,7 +129,9 @@ def zookeeper_input(rng: random.Random) -> list[Step]:
 
 
 def http_input(rng: random.Random, paths: Mapping[str, Mapping[str, Any]]) -> list[Step]:
-    """Requests about topics, a tenant and a namespace of the fuzzer, by the routes that the broker describes; some to other nodes."""
+    """Requests about topics, a tenant and a namespace of the fuzzer, by the routes that the broker
+    describes; some to other nodes.
+    """
     role = rng.choice(_ROLES) if rng.random() < 0.2 else ""
     requests = [_request(rng, paths, plain=bool(role)) for _ in range(rng.choice((1, 1, 2, 20)))]
     return [(role, [b"".join(requests)] if rng.random() < 0.7 else requests)]
@@ -79,18 +140,40 @@ def http_input(rng: random.Random, paths: Mapping[str, Mapping[str, Any]]) -> li
 def _request(rng: random.Random, paths: Mapping[str, Mapping[str, Any]], *, plain: bool) -> bytes:
     """``plain``: only the paths that every node has."""
     common = ("/health", "/metrics")
-    path = rng.choice([path for path in paths if path in common or (not plain and ("{topic}" in path or "{namespace}" in path))])
+    path = rng.choice(
+        [
+            path
+            for path in paths
+            if path in common or (not plain and ("{topic}" in path or "{namespace}" in path))
+        ]
+    )
     method = rng.choice((*(each.upper() for each in paths[path]), "GET", "PUT"))
     topic = "{topic}" in path
-    path = path.replace("{tenant}", "public" if topic else "fuzz").replace("{namespace}", "default" if topic else "fuzz")
-    for name in ("topic", "subscription", "ledger", "entry", "timestamp", "key", "policy", "bundle", "version", "partition", "position"):
+    path = path.replace("{tenant}", "public" if topic else "fuzz").replace(
+        "{namespace}", "default" if topic else "fuzz"
+    )
+    for name in (
+        "topic",
+        "subscription",
+        "ledger",
+        "entry",
+        "timestamp",
+        "key",
+        "policy",
+        "bundle",
+        "version",
+        "partition",
+        "position",
+    ):
         value = (
-            f"hostile{rng.randrange(2)}" if name == "topic" else rng.choice((SUBSCRIPTION, str(rng.choice(WILD_IDS)), rng.choice(_WORDS)))
+            f"hostile{rng.randrange(2)}"
+            if name == "topic"
+            else rng.choice((SUBSCRIPTION, str(rng.choice(WILD_IDS)), rng.choice(_WORDS)))
         )
         path = path.replace(f"{{{name}}}", quote(value, safe=""))
     if rng.random() < 0.3:
         path += "?" + "&".join(
-            f"{quote(rng.choice(('limit', 'after', 'force', 'authoritative', 'x')))}={quote(rng.choice(_WORDS))}" for _ in "12"
+            f"{rng.choice(_PARAMETERS)}={quote(rng.choice(_WORDS))}" for _ in range(2)
         )
     body = rng.choice((b"", b"", _json(rng, 0), b"[" * 50_000, rng.randbytes(50), b"{" * 200))
     headers = ["Host: localhost"] if rng.random() < 0.95 else []
@@ -103,10 +186,19 @@ def _request(rng: random.Random, paths: Mapping[str, Mapping[str, Any]], *, plai
         body = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
         headers.append("Transfer-Encoding: chunked")
     if body and (not chunked or rng.random() < 0.1):
-        headers.append(f"Content-Length: {len(body) if rng.random() < 0.9 else rng.choice(WILD_IDS)}")
+        headers.append(
+            f"Content-Length: {len(body) if rng.random() < 0.9 else rng.choice(WILD_IDS)}"
+        )
     if rng.random() < 0.1:
         headers += rng.choices(
-            ("Expect: 100-continue", "Connection: close", "Upgrade: websocket", "Origin: null", "X: " + "y" * 9_000), k=2
+            (
+                "Expect: 100-continue",
+                "Connection: close",
+                "Upgrade: websocket",
+                "Origin: null",
+                "X: " + "y" * 9_000,
+            ),
+            k=2,
         )
     head = f"{method} {path} HTTP/1.1\r\n" + "".join(f"{line}\r\n" for line in headers) + "\r\n"
     return _damaged(rng, head.encode(errors="replace") + body)
@@ -164,22 +256,43 @@ def _damaged(rng: random.Random, data: bytes) -> bytes:
 def broker_input(rng: random.Random) -> list[Step]:
     """Calls and streams of a broker's gRPC port, or bytes beneath them."""
     if rng.random() < _BYTES_SHARE:
-        return [("", [http2_bytes(rng, method_path(rng.choice(("broker.lookup", "broker.publish"))))])]
+        return [
+            ("", [http2_bytes(rng, method_path(rng.choice(("broker.lookup", "broker.publish"))))])
+        ]
     topic = rng.choice(TOPICS)
     calls: list[tuple[str, Message]] = [
-        ("broker.lookup", broker_pb2.LookupsRequest(lookups=[broker_pb2.LookupRequest(topic=topic)])),
+        (
+            "broker.lookup",
+            broker_pb2.LookupsRequest(lookups=[broker_pb2.LookupRequest(topic=topic)]),
+        ),
         ("broker.topics", broker_pb2.TopicsRequest(namespace="public/default", limit=3)),
         ("broker.schema", broker_pb2.SchemaRequest(topic=topic)),
-        ("broker.admin", broker_pb2.AdminRequest(method="PUT", segments=["admin", "v2", "tenants", "fuzz"], body=b"{}")),
+        (
+            "broker.admin",
+            broker_pb2.AdminRequest(
+                method="PUT", segments=["admin", "v2", "tenants", "fuzz"], body=b"{}"
+            ),
+        ),
     ]
     entries = entry(1)
     opening = broker_pb2.OpenProducer(producer_id=1, topic=topic, producer_name="h")
-    sending = broker_pb2.PublishRequest(producer_ids=[1], sizes=[len(entries)], counted=True, entries=entries)
-    publishing: list[Message] = [broker_pb2.PublishRequest(open=[opening]), sending, sending, broker_pb2.PublishRequest(heartbeat=True)]
+    sending = broker_pb2.PublishRequest(
+        producer_ids=[1], sizes=[len(entries)], counted=True, entries=entries
+    )
+    publishing: list[Message] = [
+        broker_pb2.PublishRequest(open=[opening]),
+        sending,
+        sending,
+        broker_pb2.PublishRequest(heartbeat=True),
+    ]
     consuming: list[Message] = [
-        broker_pb2.ConsumeRequest(subscribe=[broker_pb2.Subscribe(consumer_id=1, topic=topic, subscription=SUBSCRIPTION)]),
+        broker_pb2.ConsumeRequest(
+            subscribe=[broker_pb2.Subscribe(consumer_id=1, topic=topic, subscription=SUBSCRIPTION)]
+        ),
         broker_pb2.ConsumeRequest(flow_consumers=[1], flow_permits=[2**32 - 1]),
-        broker_pb2.ConsumeRequest(acks=[broker_pb2.Ack(consumer_id=1, request_id=9, ledgers=[2**40], entries=[7])]),
+        broker_pb2.ConsumeRequest(
+            acks=[broker_pb2.Ack(consumer_id=1, request_id=9, ledgers=[2**40], entries=[7])]
+        ),
         broker_pb2.ConsumeRequest(taken=rng.choice((0, 1, 2**64 - 1))),
     ]
     streams = [("broker.publish", publishing), ("broker.consume", consuming)]
@@ -187,43 +300,76 @@ def broker_input(rng: random.Random) -> list[Step]:
 
 
 def bookie_input(rng: random.Random) -> list[Step]:
-    """Calls and streams of a bookie's gRPC port, about ledgers that no client has made, or bytes beneath them."""
+    """Calls and streams of a bookie's gRPC port, about ledgers that no client has made, or bytes
+    beneath them.
+    """
     if rng.random() < _BYTES_SHARE:
-        return [("", [http2_bytes(rng, method_path(rng.choice(("bookie.status", "bookie.read", "bookie.add"))))])]
+        return [
+            (
+                "",
+                [
+                    http2_bytes(
+                        rng, method_path(rng.choice(("bookie.status", "bookie.read", "bookie.add")))
+                    )
+                ],
+            )
+        ]
     instance_id = INSTANCE_ID.decode()
     calls = _bookie_calls(instance_id, rng.choice(_LEDGERS), rng.choice(_LEDGERS))
     # A changed ledger id may be one of a topic; these change what is stored.
-    calls = [call for call in calls if call[0] not in ("bookie.fence", "bookie.change_trash", "bookie.clear_limbo") or rng.random() < 0.5]
+    calls = [
+        call
+        for call in calls
+        if call[0] not in ("bookie.fence", "bookie.change_trash", "bookie.clear_limbo")
+        or rng.random() < 0.5
+    ]
     keep = ("bookie.fence", "bookie.change_trash", "bookie.clear_limbo")
     wild = rng.choice(_LEDGERS)
     reads: list[Message] = [
         bookie_pb2.ReadRequest(
-            instance_id=instance_id, reads=[bookie_pb2.Read(request_id=1, ledger=wild, spans=[0, wild], max_bytes=2**32 - 1)] * many
+            instance_id=instance_id,
+            reads=[bookie_pb2.Read(request_id=1, ledger=wild, spans=[0, wild], max_bytes=2**32 - 1)]
+            * many,
         )
         for many in (1, 30)
     ]
     record = rng.randbytes(rng.choice((0, 8, 60)))
-    adds: list[Message] = [bookie_pb2.AddRequest(instance_id=instance_id, sizes=[len(record)], records=record) for _ in range(3)]
-    return _calls_and_streams(rng, calls, [("bookie.read", reads), ("bookie.add", adds)], unchanged=keep)
+    adds: list[Message] = [
+        bookie_pb2.AddRequest(instance_id=instance_id, sizes=[len(record)], records=record)
+        for _ in range(3)
+    ]
+    return _calls_and_streams(
+        rng, calls, [("bookie.read", reads), ("bookie.add", adds)], unchanged=keep
+    )
 
 
 Calls = list[tuple[str, Message]]
 Streams = list[tuple[str, list[Message]]]
 
 
-def _calls_and_streams(rng: random.Random, calls: Calls, streams: Streams, *, unchanged: tuple[str, ...] = ()) -> list[Step]:
+def _calls_and_streams(
+    rng: random.Random, calls: Calls, streams: Streams, *, unchanged: tuple[str, ...] = ()
+) -> list[Step]:
     steps: list[Step] = []
     for _ in range(rng.randint(1, 5)):
         method, message = rng.choice(calls)
         keeps = method in unchanged or rng.random() < 0.3
-        steps.append((method, [message.SerializeToString() if keeps else changed(rng, message, most=4)]))
+        steps.append(
+            (method, [message.SerializeToString() if keeps else changed(rng, message, most=4)])
+        )
     method, messages = rng.choice(streams)
 
     def made(each: Message) -> bytes:
         return each.SerializeToString() if rng.random() < 0.4 else changed(rng, each, most=3)
 
     steps.append(
-        (f"{method}*", [*(made(each) for each in rng.choices(messages, k=rng.randint(1, 8))), rng.randbytes(rng.choice((1, 200)))])
+        (
+            f"{method}*",
+            [
+                *(made(each) for each in rng.choices(messages, k=rng.randint(1, 8))),
+                rng.randbytes(rng.choice((1, 200))),
+            ],
+        )
     )
     rng.shuffle(steps)
     return steps

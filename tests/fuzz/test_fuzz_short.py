@@ -1,4 +1,7 @@
-"""A short run of each fuzzer, always with the same inputs. ``make fuzz`` runs them for longer, with others."""
+"""A short run of each fuzzer, always with the same inputs.
+
+``make fuzz`` runs them for longer, with others.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def fuzz(cluster: Cluster, target: str, kept: Path) -> Fuzzer:
-    """Run one fuzzer; keep its inputs when it finds something. How long loops stood is not judged: other tests run at the same time."""
+    """Run one fuzzer; keep its inputs when it finds something.
+
+    How long loops stood is not judged: other tests run at the same time.
+    """
     fuzzer = Fuzzer(cluster, target, seed=1, checks_lag=False)
     try:
         fuzzer.run(seconds=3.0)
     except Defect as defect:
         fuzzer.save(kept)
-        raise AssertionError(f"{defect}\nagain: python -m tests.fuzz {target} --replay {kept}") from defect
+        raise AssertionError(
+            f"{defect}\nagain: python -m tests.fuzz {target} --replay {kept}"
+        ) from defect
     finally:
         fuzzer.close()
     return fuzzer

@@ -1,4 +1,6 @@
-"""Clusters of real processes for the tests: on loopback, on free ports, under a temporary directory, stopped at the end."""
+"""Clusters of real processes for the tests: on loopback, on free ports, under a temporary
+directory, stopped at the end.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,14 @@ StartCluster = Callable[..., Cluster]
 
 @pytest.fixture
 def start_cluster(tmp_path: Path) -> Iterator[StartCluster]:
-    """``start_cluster(bookies=3, brokers=2, settings={"broker": [...]})``; every process of it is gone when the test ends."""
+    """``start_cluster(bookies=3, brokers=2, settings={"broker": [...]})``; every process of it is
+    gone when the test ends.
+    """
     started: list[Cluster] = []
 
-    def start(*, bookies: int = 3, brokers: int = 2, settings: dict[str, list[str]] | None = None) -> Cluster:
+    def start(
+        *, bookies: int = 3, brokers: int = 2, settings: dict[str, list[str]] | None = None
+    ) -> Cluster:
         cluster = Cluster(tmp_path / f"cluster-{len(started)}")
         started.append(cluster)
         nodes = plan_cluster(bookies=bookies, brokers=brokers, metadata="embedded", base_port=0)

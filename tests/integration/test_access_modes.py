@@ -39,9 +39,13 @@ def test_who_waits_comes_in_turn() -> None:
     async def scenario(brokered: Brokered) -> None:
         client, other = brokered.client(), brokered.client()
         first = await client.create_producer(TOPIC)
-        second = asyncio.ensure_future(other.create_producer(TOPIC, access_mode=WAITING, producer_name="second"))
+        second = asyncio.ensure_future(
+            other.create_producer(TOPIC, access_mode=WAITING, producer_name="second")
+        )
         await brokered.until(lambda: len(brokered.topic(TOPIC).waiting_producers) == 1)
-        third = asyncio.ensure_future(client.create_producer(TOPIC, access_mode=WAITING, producer_name="third"))
+        third = asyncio.ensure_future(
+            client.create_producer(TOPIC, access_mode=WAITING, producer_name="third")
+        )
         await brokered.until(lambda: len(brokered.topic(TOPIC).waiting_producers) == 2)
         with pytest.raises(ProducerBusy, match="'second' waits"):
             await client.create_producer(TOPIC)
@@ -93,13 +97,17 @@ def test_fencing_ends_all_others_and_they_do_not_come_back() -> None:
     play_with_brokers(scenario)
 
 
-def test_an_exclusive_producer_comes_back_after_the_owner_died_and_one_that_was_replaced_does_not() -> None:
+def test_an_exclusive_producer_returns_after_its_owner_died_unless_it_was_replaced() -> None:
     async def scenario(brokered: Brokered) -> None:
         client = brokered.client()
         consumer = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.Earliest)
         producer = await client.create_producer(TOPIC, access_mode=EXCLUSIVE, producer_name="one")
         await producer.send(b"1")
-        owner = next(name for name, broker in brokered.cluster.brokers.items() if TOPIC in broker._topics.loaded)
+        owner = next(
+            name
+            for name, broker in brokered.cluster.brokers.items()
+            if TOPIC in broker._topics.loaded
+        )
         brokered.node(owner).crash()
         await producer.send(b"2")
         assert brokered.topic(TOPIC).log.producer_epoch == 0, "the same producer has the same epoch"
@@ -131,7 +139,9 @@ def test_a_connection_that_breaks_takes_nobody_out_of_turn() -> None:
     async def scenario(brokered: Brokered) -> None:
         client, other = brokered.client(), brokered.client()
         first = await client.create_producer(TOPIC, access_mode=EXCLUSIVE, producer_name="first")
-        second = asyncio.ensure_future(other.create_producer(TOPIC, access_mode=WAITING, producer_name="second"))
+        second = asyncio.ensure_future(
+            other.create_producer(TOPIC, access_mode=WAITING, producer_name="second")
+        )
         await brokered.until(lambda: len(brokered.topic(TOPIC).waiting_producers) == 1)
         # The client returns with a newer epoch before the broker has noticed that its former
         # connection is gone.

@@ -1,4 +1,6 @@
-"""Every group of administrative commands against a cluster of real processes: what is set is read again, what is moved has moved."""
+"""Every group of administrative commands against a cluster of real processes: what is set is read
+again, what is moved has moved.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,12 @@ def client(cluster: Cluster) -> Iterator[pulsarish.Client]:
 
 def publish(client: pulsarish.Client, topic: str, count: int) -> list[pulsarish.MessageId]:
     producer = client.create_producer(topic, batching_enabled=False)
-    found = [producer.send(b"message %d" % number, partition_key=f"k{number}", properties={"n": str(number)}) for number in range(count)]
+    found = [
+        producer.send(
+            b"message %d" % number, partition_key=f"k{number}", properties={"n": str(number)}
+        )
+        for number in range(count)
+    ]
     producer.close()
     return found
 
@@ -99,7 +106,10 @@ def test_tenants(run: Run, read: Read, refused: Callable[..., str]) -> None:
 def test_namespaces(run: Run, read: Read, refused: Callable[..., str]) -> None:
     run("namespaces", "create", "public/spaces", "--bundles", "2")
     assert {"namespace": "public/spaces"} in read("namespaces", "list", "public")
-    assert read("namespaces", "bundles", "public/spaces") == [{"bundle": "0x00000000_0x80000000"}, {"bundle": "0x80000000_0xffffffff"}]
+    assert read("namespaces", "bundles", "public/spaces") == [
+        {"bundle": "0x00000000_0x80000000"},
+        {"bundle": "0x80000000_0xffffffff"},
+    ]
     assert read("namespaces", "get-policies", "public/spaces")["bundles"]["numBundles"] == 2
     run("namespaces", "update", "public/spaces", "--property", "owner=me", "--property", "x=1")
     run("namespaces", "update", "public/spaces", "--remove-property", "x")
@@ -127,11 +137,28 @@ def test_backlogs_of_a_namespace(run: Run, read: Read, client: pulsarish.Client)
             for subscription in ("a", "b")
         ]
 
-    run("subscriptions", "update", "public/backlogs/one", "a", "-p", "owner=billing", "-p", "tier=2")
-    run("subscriptions", "update", "public/backlogs/one", "a", "-p", "tier=3", "--remove-property", "owner")
-    assert read("subscriptions", "get", "public/backlogs/one", "a")["subscriptionProperties"] == {"tier": "3"}
-    assert read("subscriptions", "list", "public/backlogs/one", "-n", "1") == [{"subscription": "a"}]
-    assert read("subscriptions", "list", "public/backlogs/one", "--after", "a") == [{"subscription": "b"}]
+    run(
+        "subscriptions", "update", "public/backlogs/one", "a", "-p", "owner=billing", "-p", "tier=2"
+    )
+    run(
+        "subscriptions",
+        "update",
+        "public/backlogs/one",
+        "a",
+        "-p",
+        "tier=3",
+        "--remove-property",
+        "owner",
+    )
+    assert read("subscriptions", "get", "public/backlogs/one", "a")["subscriptionProperties"] == {
+        "tier": "3"
+    }
+    assert read("subscriptions", "list", "public/backlogs/one", "-n", "1") == [
+        {"subscription": "a"}
+    ]
+    assert read("subscriptions", "list", "public/backlogs/one", "--after", "a") == [
+        {"subscription": "b"}
+    ]
     assert backlogs() == [3, 3, 3, 3]
     run("namespaces", "clear-backlog", "public/backlogs", "-s", "a")
     assert backlogs() == [0, 3, 0, 3]
@@ -146,7 +173,11 @@ def example(field: Field) -> list[str]:
 
 
 # What Apache Pulsar answers where nothing is set, if it is not nothing.
-UNSET = {"schema-compatibility-strategy": "UNDEFINED", "is-allow-auto-update-schema": True, "schema-validation-enforced": False}
+UNSET = {
+    "schema-compatibility-strategy": "UNDEFINED",
+    "is-allow-auto-update-schema": True,
+    "schema-validation-enforced": False,
+}
 
 
 @pytest.mark.parametrize(
@@ -154,7 +185,9 @@ UNSET = {"schema-compatibility-strategy": "UNDEFINED", "is-allow-auto-update-sch
     [(level, policy) for level in (NAMESPACE, TOPIC) for policy in policies_of(level)],
     ids=lambda each: getattr(each, "name", each),
 )
-def test_a_policy_is_set_shown_and_removed(level: Level, policy: Policy, run: Run, read: Read, admin: Admin) -> None:
+def test_a_policy_is_set_shown_and_removed(
+    level: Level, policy: Policy, run: Run, read: Read, admin: Admin
+) -> None:
     resource = "public/policies" if level == NAMESPACE else "public/policies/t"
     if "public/policies" not in admin.namespaces.list("public"):
         admin.namespaces.create("public/policies")
@@ -184,32 +217,77 @@ def test_a_policy_is_set_shown_and_removed(level: Level, policy: Policy, run: Ru
     assert read(group, f"get-{policy.name}", resource) == unset
 
 
-def test_policies_that_contradict_each_other_are_refused_with_both_named(run: Run, refused: Callable[..., str]) -> None:
+def test_policies_that_contradict_each_other_are_refused_with_both_named(
+    run: Run, refused: Callable[..., str]
+) -> None:
     run("namespaces", "create", "public/conflicts")
     run("namespaces", "set-retention", "public/conflicts", "--time", "1d", "--size", "1GB")
-    said = refused("namespaces", "set-backlog-quota", "public/conflicts", "--limit", "2GB", "--policy", "producer_exception")
+    said = refused(
+        "namespaces",
+        "set-backlog-quota",
+        "public/conflicts",
+        "--limit",
+        "2GB",
+        "--policy",
+        "producer_exception",
+    )
     assert "retention" in said
     assert "limitSize" in said
     assert "bookkeeperWriteQuorum" in refused(
-        "namespaces", "set-persistence", "public/conflicts", "--ensemble", "2", "--write-quorum", "3", "--ack-quorum", "2"
+        "namespaces",
+        "set-persistence",
+        "public/conflicts",
+        "--ensemble",
+        "2",
+        "--write-quorum",
+        "3",
+        "--ack-quorum",
+        "2",
     )
 
 
-def test_topics(run: Run, read: Read, refused: Callable[..., str], client: pulsarish.Client) -> None:
+def test_topics(
+    run: Run, read: Read, refused: Callable[..., str], client: pulsarish.Client
+) -> None:
     run("namespaces", "create", "public/topics")
     run("topics", "create", "public/topics/plain", "--property", "owner=me")
     run("topics", "create", "public/topics/parts", "--partitions", "3")
     full = "persistent://public/topics/"
     names = [f"{full}parts-partition-{number}" for number in range(3)] + [f"{full}plain"]
     assert [row["topic"] for row in read("topics", "list", "public/topics")] == names
-    assert [row["topic"] for row in read("topics", "list", "public/topics", "--after", names[0], "-n", "2")] == names[1:3]
+    assert [
+        row["topic"]
+        for row in read("topics", "list", "public/topics", "--after", names[0], "-n", "2")
+    ] == names[1:3]
     assert read("topics", "list", "public/topics", "--partitioned") == [{"topic": f"{full}parts"}]
     bundles = [row["bundle"] for row in read("namespaces", "bundles", "public/topics")]
-    assert sorted(row["topic"] for bundle in bundles for row in read("topics", "list", "public/topics", "--bundle", bundle)) == names
-    assert read("topics", "get", "public/topics/plain") == {"topic": f"{full}plain", "partitions": 0, "properties": {"owner": "me"}}
-    run("topics", "update", "public/topics/plain", "--property", "tier=1", "--remove-property", "owner")
+    assert (
+        sorted(
+            row["topic"]
+            for bundle in bundles
+            for row in read("topics", "list", "public/topics", "--bundle", bundle)
+        )
+        == names
+    )
+    assert read("topics", "get", "public/topics/plain") == {
+        "topic": f"{full}plain",
+        "partitions": 0,
+        "properties": {"owner": "me"},
+    }
+    run(
+        "topics",
+        "update",
+        "public/topics/plain",
+        "--property",
+        "tier=1",
+        "--remove-property",
+        "owner",
+    )
     assert read("topics", "get", "public/topics/plain")["properties"] == {"tier": "1"}
-    assert read("topics", "partitions", "get", "public/topics/parts") == {"topic": "public/topics/parts", "partitions": 3}
+    assert read("topics", "partitions", "get", "public/topics/parts") == {
+        "topic": "public/topics/parts",
+        "partitions": 3,
+    }
     run("topics", "partitions", "grow", "public/topics/parts", "5")
     run("topics", "partitions", "create", "public/topics/parts")
     assert read("topics", "get", "public/topics/parts")["partitions"] == 5
@@ -232,15 +310,26 @@ def test_topics(run: Run, read: Read, refused: Callable[..., str], client: pulsa
     assert read("topics", "list", "public/topics") == []
 
 
-def test_a_topics_log(run: Run, read: Read, refused: Callable[..., str], client: pulsarish.Client) -> None:
+def test_a_topics_log(
+    run: Run, read: Read, refused: Callable[..., str], client: pulsarish.Client
+) -> None:
     ids = publish(client, "logged", 5)
     last = {"ledgerId": ids[-1].ledger_id(), "entryId": ids[-1].entry_id(), "partitionIndex": -1}
     assert read("topics", "last-message-id", "logged") == last
-    assert read("topics", "message-id", "logged", "--time", "2001-01-01")["entryId"] == ids[0].entry_id()
+    assert (
+        read("topics", "message-id", "logged", "--time", "2001-01-01")["entryId"]
+        == ids[0].entry_id()
+    )
     assert read("topics", "message-id", "logged", "--time", "1h")["entryId"] == ids[0].entry_id()
     (message,) = read("topics", "message", "logged", f"{ids[2].ledger_id()}:{ids[2].entry_id()}")
-    assert (message["key"], message["value"], message["properties"]) == ("k2", "message 2", {"n": "2"})
-    assert run("topics", "examine", "logged", "--from", "earliest", "-n", "2").stdout == "message 1\n"
+    assert (message["key"], message["value"], message["properties"]) == (
+        "k2",
+        "message 2",
+        {"n": "2"},
+    )
+    assert (
+        run("topics", "examine", "logged", "--from", "earliest", "-n", "2").stdout == "message 1\n"
+    )
     assert run("topics", "examine", "logged").stdout == "message 4\n"
     assert "9999" in refused("topics", "message", "logged", "9999:0")
     assert read("topics", "internal-stats", "logged")["numberOfEntries"] == 5
@@ -253,17 +342,33 @@ def test_a_topics_log(run: Run, read: Read, refused: Callable[..., str], client:
         publish(client, "logged", 1)
 
 
-def test_subscriptions(run: Run, read: Read, refused: Callable[..., str], client: pulsarish.Client) -> None:
+def test_subscriptions(
+    run: Run, read: Read, refused: Callable[..., str], client: pulsarish.Client
+) -> None:
     ids = publish(client, "subscribed", 10)
     run("subscriptions", "create", "subscribed", "s", "--from", "earliest")
     run("subscriptions", "create", "subscribed", "other")
-    assert read("subscriptions", "list", "subscribed") == [{"subscription": "other"}, {"subscription": "s"}]
+    assert read("subscriptions", "list", "subscribed") == [
+        {"subscription": "other"},
+        {"subscription": "s"},
+    ]
     assert read("subscriptions", "get", "subscribed", "s")["msgBacklog"] == 10
-    assert [row["value"] for row in read("subscriptions", "peek", "subscribed", "s", "-n", "2")] == ["message 0", "message 1"]
+    assert [
+        row["value"] for row in read("subscriptions", "peek", "subscribed", "s", "-n", "2")
+    ] == ["message 0", "message 1"]
     run("subscriptions", "skip", "subscribed", "s", "-n", "3")
     assert run("subscriptions", "peek", "subscribed", "s").stdout == "message 3\n"
-    run("subscriptions", "seek", "subscribed", "s", "--to", f"{ids[7].ledger_id()}:{ids[7].entry_id()}")
-    assert [row["value"] for row in read("subscriptions", "peek", "subscribed", "s", "-n", "9")] == [f"message {n}" for n in (7, 8, 9)]
+    run(
+        "subscriptions",
+        "seek",
+        "subscribed",
+        "s",
+        "--to",
+        f"{ids[7].ledger_id()}:{ids[7].entry_id()}",
+    )
+    assert [
+        row["value"] for row in read("subscriptions", "peek", "subscribed", "s", "-n", "9")
+    ] == [f"message {n}" for n in (7, 8, 9)]
     run("subscriptions", "seek", "subscribed", "s", "--time", "1h")
     assert read("subscriptions", "analyze-backlog", "subscribed", "s")["messages"] == 10
     run("subscriptions", "expire", "subscribed", "s", "--older-than", "1h")
@@ -280,7 +385,9 @@ def test_subscriptions(run: Run, read: Read, refused: Callable[..., str], client
     assert "did you mean other?" in refused("subscriptions", "get", "subscribed", "othre")
 
 
-def test_the_cluster(cluster: Cluster, run: Run, read: Read, refused: Callable[..., str], client: pulsarish.Client) -> None:
+def test_the_cluster(
+    cluster: Cluster, run: Run, read: Read, refused: Callable[..., str], client: pulsarish.Client
+) -> None:
     publish(client, "clustered", 1)
     info = read("cluster-info")
     assert info["brokers"] == ["broker-1", "broker-2"]
@@ -294,7 +401,9 @@ def test_the_cluster(cluster: Cluster, run: Run, read: Read, refused: Callable[.
     assert [row["bookie_id"] for row in read("bookies", "list")] == info["bookies"]
     assert read("brokers", "health") == {"health": "ok", "version": info["version"]}
     owner = read("topics", "lookup", "clustered")
-    assert any(owner["bundle"] in row["bundle"] for row in read("brokers", "bundles", owner["node"]))
+    assert any(
+        owner["bundle"] in row["bundle"] for row in read("brokers", "bundles", owner["node"])
+    )
     assert "broker-9" in refused("brokers", "bundles", "broker-9")
     assert read("brokers", "stats")["numBundles"] >= 0
     assert read("brokers", "config", "--name", "ack_quorum")["managed_ledger.ack_quorum"] == "2"
@@ -311,10 +420,15 @@ def test_compaction(run: Run, read: Read, client: pulsarish.Client) -> None:
     for number in range(10):
         producer.send(b"%d" % number, partition_key=f"k{number % 2}")
     producer.close()
-    assert read("topics", "compaction-status", "compacted") == {"status": "NOT_RUN", "lastError": ""}
+    assert read("topics", "compaction-status", "compacted") == {
+        "status": "NOT_RUN",
+        "lastError": "",
+    }
     assert "compaction of compacted started" in run("topics", "compact", "compacted").stderr
     deadline = time.monotonic() + 60
-    while (status := read("topics", "compaction-status", "compacted"))["status"] == "RUNNING" and time.monotonic() < deadline:
+    while (status := read("topics", "compaction-status", "compacted"))[
+        "status"
+    ] == "RUNNING" and time.monotonic() < deadline:
         time.sleep(0.05)
     assert status == {"status": "SUCCESS", "lastError": ""}
     assert read("topics", "internal-stats", "compacted")["compactedLedger"]["entries"] == 2

@@ -1,5 +1,6 @@
-"""The admin client against the document that brokers give of their routes: every request it makes is one of them, and every route that
-people need has a method."""
+"""The admin client against the document that brokers give of their routes: every request it makes
+is one of them, and every route that people need has a method.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,17 @@ from pulsarish.admin.transport import Transport
 from tests.support.admin_server import AdminServer, admin_server
 from tests.support.clusters import running_cluster
 
-RESOURCES = ("tenants", "namespaces", "topics", "subscriptions", "schemas", "brokers", "bookies", "ledgers", "clusters")
+RESOURCES = (
+    "tenants",
+    "namespaces",
+    "topics",
+    "subscriptions",
+    "schemas",
+    "brokers",
+    "bookies",
+    "ledgers",
+    "clusters",
+)
 
 SAMPLES: dict[str, Any] = {
     "ledgers": [4711],
@@ -53,7 +64,9 @@ SAMPLES: dict[str, Any] = {
 
 WITHOUT_METHOD = {
     "GET /status.html": "for load balancers",
-    "POST /admin/v2/namespaces/{tenant}/{namespace}/{bundle}/lookAfter": "the leader's sweeper says it to owners",
+    (
+        "POST /admin/v2/namespaces/{tenant}/{namespace}/{bundle}/lookAfter"
+    ): "the leader's sweeper says it to owners",
     "GET /admin/v2/bookies/all": "bookies.list says more",
     "GET /admin/v2/bookies/racks-info": "bookies.list says more",
     "GET /admin/v2/bookies/racks-info/{bookie}": "bookies.list says more",
@@ -71,18 +84,31 @@ WITHOUT_METHOD = {
     "GET /admin/v2/clusters/{cluster}/namespaceIsolationPolicies": "there are none",
     "GET /admin/v2/clusters/{cluster}/namespaceIsolationPolicies/{policy}": "there are none",
     "GET /admin/v2/clusters/{cluster}/peers": "there are none",
-    "GET /admin/v2/namespaces/{tenant}/{namespace}/schemaAutoUpdateCompatibilityStrategy": "schemaCompatibilityStrategy says it",
-    "PUT /admin/v2/namespaces/{tenant}/{namespace}/schemaAutoUpdateCompatibilityStrategy": "schemaCompatibilityStrategy says it",
+    (
+        "GET /admin/v2/namespaces/{tenant}/{namespace}/schemaAutoUpdateCompatibilityStrategy"
+    ): "schemaCompatibilityStrategy says it",
+    (
+        "PUT /admin/v2/namespaces/{tenant}/{namespace}/schemaAutoUpdateCompatibilityStrategy"
+    ): "schemaCompatibilityStrategy says it",
     "GET /admin/v2/namespaces/{tenant}/{namespace}/property/{key}": "all of them come at once",
-    "PUT /admin/v2/namespaces/{tenant}/{namespace}/property/{key}/{value}": "several are set at once",
+    (
+        "PUT /admin/v2/namespaces/{tenant}/{namespace}/property/{key}/{value}"
+    ): "several are set at once",
     "DELETE /admin/v2/namespaces/{tenant}/{namespace}/properties": "they are removed by name",
     "GET /admin/v2/namespaces/{tenant}/{namespace}/topics": "topics.list",
     "GET /admin/v2/openapi.json": "for programs",
     "GET /health": "brokers.health",
-    "GET /lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}/bundle": "topics.lookup says it, too",
+    (
+        "GET /lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}/bundle"
+    ): "topics.lookup says it, too",
     "GET /metrics": "for programs",
-    "POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/expireMessages": "subscriptions.reset_cursor",
-    "PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/backlogSize": "topics.stats has it for every subscription",
+    (
+        "POST "
+        "/admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/expireMessages"
+    ): "subscriptions.reset_cursor",
+    (
+        "PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/backlogSize"
+    ): "topics.stats has it for every subscription",
 }
 
 
@@ -114,16 +140,22 @@ class Routes:
         self._counts = itertools.cycle([0, 3])  # a topic is deleted one way or the other
         # Fixed words before names in braces, as the broker does it.
         self._patterns = sorted(
-            ((name, re.compile(re.sub(r"{\w+}", "[^/]+", name))) for name in self.operations), key=lambda found: found[0].count("{")
+            ((name, re.compile(re.sub(r"{\w+}", "[^/]+", name))) for name in self.operations),
+            key=lambda found: found[0].count("{"),
         )
 
     def find(self, method: str, path: str) -> str | None:
-        return next((name for name, pattern in self._patterns if pattern.fullmatch(f"{method} {path}")), None)
+        return next(
+            (name for name, pattern in self._patterns if pattern.fullmatch(f"{method} {path}")),
+            None,
+        )
 
     def is_refused(self, name: str) -> bool:
         """Whether it is there only to say that this version does not have it."""
         operation = self.operations[name]
-        return "501" in operation["responses"] and operation["summary"].startswith(("Not there", "Not here"))
+        return "501" in operation["responses"] and operation["summary"].startswith(
+            ("Not there", "Not here")
+        )
 
     def answer(self, name: str) -> Any:
         """Something of the form that the operation answers with."""
@@ -133,14 +165,18 @@ class Routes:
         ((kind, content),) = found["content"].items()
         if kind != "application/json":
             return b"x"
-        kind = content["schema"].get("$ref", "").rpartition("/")[2] or content["schema"].get("type", "")
+        kind = content["schema"].get("$ref", "").rpartition("/")[2] or content["schema"].get(
+            "type", ""
+        )
         if kind in _ANSWERS:
             return _ANSWERS[kind]
         return {"partitions": next(self._counts)}
 
 
 def calls(admin: Admin) -> Iterator[Callable[[], Any]]:
-    """Every method of every resource: with what it must be given, with each thing that it can be given, and with all of them."""
+    """Every method of every resource: with what it must be given, with each thing that it can be
+    given, and with all of them.
+    """
     for resource in RESOURCES:
         part = getattr(admin, resource)
         for name, method in inspect.getmembers(part, inspect.ismethod):
@@ -148,24 +184,43 @@ def calls(admin: Admin) -> Iterator[Callable[[], Any]]:
                 continue
             parameters = inspect.signature(method).parameters.values()
             optional = [each.name for each in parameters if each.default is not each.empty]
-            needed = {each.name: SAMPLES[each.name] for each in parameters if each.default is each.empty}
+            needed = {
+                each.name: SAMPLES[each.name] for each in parameters if each.default is each.empty
+            }
             if name == "reset_cursor":  # one of two
                 yield lambda method=method, needed=needed: method(**needed, position="earliest")
                 yield lambda method=method, needed=needed: method(**needed, timestamp_ms=5)
                 continue
             full = {key: SAMPLES.get(key, True) for key in optional}
-            full["after"] = 1 if resource in ("ledgers", "bookies") else "persistent://t/n/p" if resource == "topics" else "t"
+            full["after"] = (
+                1
+                if resource in ("ledgers", "bookies")
+                else "persistent://t/n/p"
+                if resource == "topics"
+                else "t"
+            )
             full = {key: value for key, value in full.items() if key in optional}
             yield lambda method=method, needed=needed: method(**needed)
             yield lambda method=method, needed=needed, full=full: method(**needed, **full)
             for key, value in full.items():
-                yield lambda method=method, needed=needed, key=key, value=value: method(**needed, **{key: value})
-    for level, part, resource in ((NAMESPACE, admin.namespaces, "t/n"), (TOPIC, admin.topics, "t/n/p")):
+                yield lambda method=method, needed=needed, key=key, value=value: method(
+                    **needed, **{key: value}
+                )
+    for level, part, resource in (
+        (NAMESPACE, admin.namespaces, "t/n"),
+        (TOPIC, admin.topics, "t/n/p"),
+    ):
         for policy in policies_of(level):
             value: Any = {field.key: 1 for field in policy.fields if field.key} or 1
-            yield lambda part=part, policy=policy, resource=resource: part.get_policy(resource, policy.name)
-            yield lambda part=part, policy=policy, resource=resource, value=value: part.set_policy(resource, policy.name, value)
-            yield lambda part=part, policy=policy, resource=resource: part.remove_policy(resource, policy.name)
+            yield lambda part=part, policy=policy, resource=resource: part.get_policy(
+                resource, policy.name
+            )
+            yield lambda part=part, policy=policy, resource=resource, value=value: part.set_policy(
+                resource, policy.name, value
+            )
+            yield lambda part=part, policy=policy, resource=resource: part.remove_policy(
+                resource, policy.name
+            )
 
 
 def test_the_client_and_the_routes_are_made_for_each_other(document: dict[str, Any]) -> None:
@@ -176,10 +231,18 @@ def test_the_client_and_the_routes_are_made_for_each_other(document: dict[str, A
         for method, target, body in server.requests:
             path, _, query = target.partition("?")
             name = routes.find(method, path)
-            assert name is not None, f"the client asks for {method} {path}, which brokers do not have"
+            assert name is not None, (
+                f"the client asks for {method} {path}, which brokers do not have"
+            )
             operation = routes.operations[name]
-            known = {parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"}
-            assert set(urllib.parse.parse_qs(query)) <= known, f"{method} {target}: {name} takes only {known}"
+            known = {
+                parameter["name"]
+                for parameter in operation.get("parameters", ())
+                if parameter["in"] == "query"
+            }
+            assert set(urllib.parse.parse_qs(query)) <= known, (
+                f"{method} {target}: {name} takes only {known}"
+            )
             sent = operation.get("requestBody")
             assert sent is not None or body is None, f"{name} takes no body"
             assert body is not None or not (sent or {}).get("required"), f"{name} needs a body"
@@ -187,12 +250,20 @@ def test_the_client_and_the_routes_are_made_for_each_other(document: dict[str, A
         server.requests.clear()
 
     with admin_server() as server:
-        server.otherwise = lambda method, path: (200, routes.answer(routes.find(method, path) or ""), {})
+        server.otherwise = lambda method, path: (
+            200,
+            routes.answer(routes.find(method, path) or ""),
+            {},
+        )
         for call in calls(Admin(server.url)):
             call()
             check(server)
     # What is asked of non-persistent topics goes through the same methods, with their names.
     alike = {name for name in routes.operations if " /admin/v2/non-persistent/" in name}
-    unused = {name for name in routes.operations if name not in used | alike and not routes.is_refused(name)}
+    unused = {
+        name
+        for name in routes.operations
+        if name not in used | alike and not routes.is_refused(name)
+    }
     assert sorted(unused - set(WITHOUT_METHOD)) == []
     assert sorted(set(WITHOUT_METHOD) - unused) == []

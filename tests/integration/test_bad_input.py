@@ -1,4 +1,6 @@
-"""Bad input at every face of one standalone server: a typed error that says what to do, an exit status, never a traceback."""
+"""Bad input at every face of one standalone server: a typed error that says what to do, an exit
+status, never a traceback.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,20 @@ class Server:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.log = directory / "log"
-        ports = ["listen_address=127.0.0.1:0", "http_address=127.0.0.1:0", "pulsar_address=127.0.0.1:0", "allow_auto_topic_creation=false"]
-        command = [sys.executable, "-m", "pulsarish", "standalone", "--data", str(directory / "data")]
+        ports = [
+            "listen_address=127.0.0.1:0",
+            "http_address=127.0.0.1:0",
+            "pulsar_address=127.0.0.1:0",
+            "allow_auto_topic_creation=false",
+        ]
+        command = [
+            sys.executable,
+            "-m",
+            "pulsarish",
+            "standalone",
+            "--data",
+            str(directory / "data"),
+        ]
         command += ["--bookie-set", "listen_address=127.0.0.1:0"]
         for setting in ports:
             command += ["--broker-set", setting]
@@ -43,9 +57,15 @@ class Server:
 
     def run(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
         """A command's exit status, stdout and stderr."""
-        environment = {**os.environ, "PULSARISH_URL": self.url, "PULSARISH_ADMIN_URL": self.admin_url}
+        environment = {
+            **os.environ,
+            "PULSARISH_URL": self.url,
+            "PULSARISH_ADMIN_URL": self.admin_url,
+        }
         command = [sys.executable, "-m", "pulsarish", *arguments]
-        done = subprocess.run(command, input=stdin, capture_output=True, env=environment, timeout=60, check=False)
+        done = subprocess.run(
+            command, input=stdin, capture_output=True, env=environment, timeout=60, check=False
+        )
         return done.returncode, done.stdout.decode(), done.stderr.decode()
 
     def http(self, method: str, path: str, body: str | None = None) -> tuple[int, str]:
@@ -55,7 +75,9 @@ class Server:
             connection.request(method, path, body)
             answer = connection.getresponse()
             payload = answer.read()
-            return answer.status, json.loads(payload)["reason"] if answer.status >= 400 and payload else ""
+            return answer.status, json.loads(payload)[
+                "reason"
+            ] if answer.status >= 400 and payload else ""
         finally:
             connection.close()
 
@@ -100,7 +122,9 @@ def client(server: Server) -> Iterator[pulsarish.Client]:
         ("absent", pulsarish.TopicNotFound, "absent"),
     ],
 )
-def test_topic_names(client: pulsarish.Client, topic: str, error: type[PulsarishError], text: str) -> None:
+def test_topic_names(
+    client: pulsarish.Client, topic: str, error: type[PulsarishError], text: str
+) -> None:
     for create in (client.create_producer, lambda name: client.subscribe(name, "s")):
         with pytest.raises(error, match=text) as raised:
             create(topic)
@@ -220,7 +244,9 @@ _T = "/admin/v2/persistent/public/default/t"
         ("GET", "/admin/v2/ledgers?limit=-1", None, 412, "1 to 10000"),
     ],
 )
-def test_http(server: Server, method: str, path: str, body: str | None, status: int, text: str) -> None:
+def test_http(
+    server: Server, method: str, path: str, body: str | None, status: int, text: str
+) -> None:
     found, reason = server.http(method, path, body)
     assert (found, text in reason) == (status, True), reason
 
@@ -260,22 +286,45 @@ def test_second_server_on_the_same_data_or_port(server: Server, tmp_path: Path) 
     status, _, talk = server.run("standalone", "--data", str(server.directory / "data"))
     assert (status, f"in use by process {server.process.pid}" in talk) == (1, True), talk
     port = server.admin_url.rpartition(":")[2]
-    settings = ["--bookie-set", "listen_address=127.0.0.1:0", "--broker-set", "listen_address=127.0.0.1:0"]
+    settings = [
+        "--bookie-set",
+        "listen_address=127.0.0.1:0",
+        "--broker-set",
+        "listen_address=127.0.0.1:0",
+    ]
     settings += ["--broker-set", "pulsar_address=127.0.0.1:0"]
-    status, _, talk = server.run("standalone", "--data", str(tmp_path), *settings, "--broker-set", f"http_address=127.0.0.1:{port}")
-    assert (status, "in use by another process" in talk, "Traceback" in talk) == (1, True, False), talk
+    status, _, talk = server.run(
+        "standalone",
+        "--data",
+        str(tmp_path),
+        *settings,
+        "--broker-set",
+        f"http_address=127.0.0.1:{port}",
+    )
+    assert (status, "in use by another process" in talk, "Traceback" in talk) == (1, True, False), (
+        talk
+    )
 
 
-def test_an_option_of_the_environment_that_is_none(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_option_of_the_environment_that_is_none(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PULSARISH_BROKER__ACK_QUORUM", "2")
     status, _, talk = server.run("broker")
     assert (status, "did you mean managed_ledger.ack_quorum" in talk) == (1, True), talk
 
 
 def test_clients_that_send_without_end_take_nothing_and_break_off(server: Server) -> None:
-    """What is still to be said to them when they go is said to nobody: the server goes on, quietly."""
-    hello = command_frame(pb.Command(type=2, connect=pb.Connect(client_version="x", protocol_version=19)))
-    lookups = [command_frame(pb.Command(type=23, lookup=pb.LookupTopic(topic=f"never-{n}", request_id=n))) for n in range(900)]
+    """What is still to be said to them when they go is said to nobody: the server goes on,
+    quietly.
+    """
+    hello = command_frame(
+        pb.Command(type=2, connect=pb.Connect(client_version="x", protocol_version=19))
+    )
+    lookups = [
+        command_frame(pb.Command(type=23, lookup=pb.LookupTopic(topic=f"never-{n}", request_id=n)))
+        for n in range(900)
+    ]
     flood = b"".join(lookups) + command_frame(pb.Command(type=18, ping=pb.Ping())) * 20_000
     for _ in range(4):
         with socket.socket() as client:

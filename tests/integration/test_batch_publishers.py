@@ -34,7 +34,9 @@ def send(publishing: PartitionedProducer, first: int, last: int) -> None:
 
 
 async def open_with(brokered: Brokered, epoch: int, **options: Any) -> PartitionedProducer:
-    return await brokered.client().open_publishing(ProducerOptions(TOPIC, producer_name="w", **options), first_epoch=epoch)
+    return await brokered.client().open_publishing(
+        ProducerOptions(TOPIC, producer_name="w", **options), first_epoch=epoch
+    )
 
 
 class Here:
@@ -78,7 +80,9 @@ def test_the_newest_holder_of_a_name_ends_the_older_ones_and_knows_what_they_lef
         send(new, 20, 29)
         await new.flush()
         reader = await brokered.client().create_reader(TOPIC, MessageId.earliest)
-        assert [(await reader.read_next()).data() for _ in range(30)] == [b"%d" % number for number in range(30)]
+        assert [(await reader.read_next()).data() for _ in range(30)] == [
+            b"%d" % number for number in range(30)
+        ]
         assert not await reader.has_message_available()
 
     play_with_brokers(scenario, broker_deduplication_enabled=True)

@@ -1,4 +1,6 @@
-"""The index of a real bookie process is damaged: it refuses to start, or answers errors, and is rebuilt from the entry logs."""
+"""The index of a real bookie process is damaged: it refuses to start, or answers errors, and is
+rebuilt from the entry logs.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ PER_ADD = 20
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The home of a bookie that was killed when its entries were in the entry logs and, of the index, in RocksDB's log."""
+    """The home of a bookie that was killed when its entries were in the entry logs and, of the
+    index, in RocksDB's log.
+    """
     bookie = Process(tmp_path_factory.mktemp("bookie"))
     bookie.up()
 
@@ -36,7 +40,9 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     async def fill(client: BookieClient) -> None:
         for first in range(0, ENTRIES, PER_ADD):
             records = [
-                make_record(ledger, entry, b"%d/%d" % (ledger, entry)) for entry in range(first, first + PER_ADD) for ledger in (1, 2)
+                make_record(ledger, entry, b"%d/%d" % (ledger, entry))
+                for entry in range(first, first + PER_ADD)
+                for ledger in (1, 2)
             ]
             assert set((await client.add(records)).values()) == {0}
         assert (await client.fence(2))[0] == 0
@@ -69,8 +75,21 @@ def newest_log(bookie: Process) -> Path:
 
 
 def rebuild(bookie: Process) -> subprocess.CompletedProcess[str]:
-    settings = ["bookie_id=b1", f"metadata_url=embedded:{bookie.home}/metadata", f"data_directory={bookie.home}/data"]
-    command = [sys.executable, "-m", "pulsarish", "storage", "rebuild-index", "-o", "json", *(f"--set={each}" for each in settings)]
+    settings = [
+        "bookie_id=b1",
+        f"metadata_url=embedded:{bookie.home}/metadata",
+        f"data_directory={bookie.home}/data",
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "pulsarish",
+        "storage",
+        "rebuild-index",
+        "-o",
+        "json",
+        *(f"--set={each}" for each in settings),
+    ]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
@@ -87,7 +106,9 @@ def test_a_flipped_bit_in_the_log_of_the_index_is_refused(filled: Path, tmp_path
         assert "pulsarish storage rebuild-index" in text
 
 
-def test_an_older_index_with_its_file_is_refused_because_of_the_mark(filled: Path, tmp_path: Path) -> None:
+def test_an_older_index_with_its_file_is_refused_because_of_the_mark(
+    filled: Path, tmp_path: Path
+) -> None:
     bookie = copied(filled, tmp_path / "bookie")
     index = bookie.home / "data/index"
     shutil.copytree(index, tmp_path / "older")
@@ -124,7 +145,8 @@ def test_a_rebuilt_index_gives_every_entry_and_no_negative(filled: Path, tmp_pat
             assert (code, len(found)) == (0, ENTRIES)
             assert found[7] == b"%d/7" % ledger
             assert (await client.read(ledger, ENTRIES, ENTRIES))[0] == EntryUnknown.code
-        # The fence of ledger 2 was in the index alone; whether ledger 1 was fenced is not known either.
+        # The fence of ledger 2 was in the index alone; whether ledger 1 was fenced is not known
+        # either.
         for ledger in (1, 2):
             codes = await client.add([make_record(ledger, ENTRIES, b"late")])
             assert set(codes.values()) <= {EntryUnknown.code, LedgerFenced.code}
@@ -148,7 +170,9 @@ def test_a_flipped_bit_in_a_table_is_never_an_absence(filled: Path, tmp_path: Pa
     refused = unreadable = 0
     for share in (0.02, 0.3, 0.6):
         other = copied(whole, tmp_path / "other")
-        table = max((other.home / "data/index/rows").glob("*.sst"), key=lambda path: path.stat().st_size)
+        table = max(
+            (other.home / "data/index/rows").glob("*.sst"), key=lambda path: path.stat().st_size
+        )
         flip(table, int(table.stat().st_size * share))
         process = other.start()
         assert process.stdout is not None
@@ -171,7 +195,13 @@ def read_codes(bookie: Process) -> list[int]:
     codes: list[int] = []
 
     async def read(client: BookieClient) -> None:
-        codes.extend([(await client.read(ledger, entry, entry))[0] for ledger in (1, 2) for entry in range(0, ENTRIES, 40)])
+        codes.extend(
+            [
+                (await client.read(ledger, entry, entry))[0]
+                for ledger in (1, 2)
+                for entry in range(0, ENTRIES, 40)
+            ]
+        )
 
     talk(bookie, read)
     return codes

@@ -1,4 +1,6 @@
-"""A bookie as a real process: SIGKILL and restart, a second process on the same directory, health."""
+"""A bookie as a real process: SIGKILL and restart, a second process on the same directory,
+health.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,13 @@ class Process:
             "write_cache_size_bytes=1048576",
             "checkpoint_interval_seconds=0.2",
         ]
-        command = [sys.executable, "-m", "pulsarish", "bookie", *(word for setting in settings for word in ("--set", setting))]
+        command = [
+            sys.executable,
+            "-m",
+            "pulsarish",
+            "bookie",
+            *(word for setting in settings for word in ("--set", setting)),
+        ]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def up(self) -> None:
@@ -72,7 +80,11 @@ def talk(bookie: Process, work: Callable[[BookieClient], Awaitable[None]]) -> No
         parts = production(outside=OutsideWork())
         world = parts.world(cast("MetadataStore", None))
         try:
-            status = pb.StatusResponse.FromString(await world.connections.call(bookie.address, "bookie.status", b"", timeout_seconds=30))
+            status = pb.StatusResponse.FromString(
+                await world.connections.call(
+                    bookie.address, "bookie.status", b"", timeout_seconds=30
+                )
+            )
             await work(BookieClient(world, bookie.address, status.instance_id))
         finally:
             await parts.close()
@@ -90,7 +102,9 @@ def test_acknowledged_entries_and_fences_survive_sigkill_at_any_time(bookie: Pro
         try:
             for batch in range(400):
                 entries = range(first + batch * 50, first + batch * 50 + 50)
-                codes = await client.add([make_record(1, entry, b"%d" % entry * 20) for entry in entries])
+                codes = await client.add(
+                    [make_record(1, entry, b"%d" % entry * 20) for entry in entries]
+                )
                 assert set(codes.values()) == {0}
                 promised.extend(entries)
                 if batch == 150:
@@ -133,7 +147,11 @@ def test_health_and_metrics_and_a_graceful_end(bookie: Process) -> None:
     talk(bookie, work)
     with urllib.request.urlopen(f"http://{bookie.http_address}/health", timeout=30) as answer:
         health = json.load(answer)
-    assert (health["status"], health["registered"], health["address"]) == ("ok", True, bookie.address)
+    assert (health["status"], health["registered"], health["address"]) == (
+        "ok",
+        True,
+        bookie.address,
+    )
     with urllib.request.urlopen(f"http://{bookie.http_address}/metrics", timeout=30) as answer:
         text = answer.read().decode()
     assert 'bookkeeper_server_ADD_ENTRY_REQUEST_count{bookie="b1",success="true"} 1\n' in text

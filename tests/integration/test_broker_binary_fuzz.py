@@ -1,4 +1,6 @@
-"""Conversations in the binary protocol with bytes flipped, removed, doubled and drawn at random: the broker and other clients go on."""
+"""Conversations in the binary protocol with bytes flipped, removed, doubled and drawn at random:
+the broker and other clients go on.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +27,39 @@ def frames(draw: random.Random) -> list[bytes]:
 
     def sends() -> Iterator[bytes]:
         for sequence_id in range(draw.randrange(4)):
-            command = pb.Command(type=6, send=pb.Send(producer_id=draw.choice((1, 2)), sequence_id=sequence_id)).SerializeToString()
-            body = entry("fuzz", sequence_id, draw.randbytes(draw.randrange(300)), batch=draw.choice((0, 0, 1, 5, 1 << 20, -1)))
+            command = pb.Command(
+                type=6, send=pb.Send(producer_id=draw.choice((1, 2)), sequence_id=sequence_id)
+            ).SerializeToString()
+            body = entry(
+                "fuzz",
+                sequence_id,
+                draw.randbytes(draw.randrange(300)),
+                batch=draw.choice((0, 0, 1, 5, 1 << 20, -1)),
+            )
             body = body[draw.choice((0, 0, 0, 6)) :]
             yield struct.pack(">II", 4 + len(command) + len(body), len(command)) + command + body
 
-    place = pb.MessageIdData(ledger_id=draw.choice((0, 1, 2**64 - 1)), entry_id=draw.choice((0, 3, 2**64 - 1, 2**63 - 1)))
+    place = pb.MessageIdData(
+        ledger_id=draw.choice((0, 1, 2**64 - 1)), entry_id=draw.choice((0, 3, 2**64 - 1, 2**63 - 1))
+    )
     if draw.random() < 0.3:
         place.ack_set.extend([draw.randrange(-(2**63), 2**63) for _ in range(draw.randrange(3))])
-    topic = draw.choice((TOPIC, TOPIC, "t", "", "persistent://no/where/t", "\x00/\x00", "a" * 5_000))
+    topic = draw.choice(
+        (TOPIC, TOPIC, "t", "", "persistent://no/where/t", "\x00/\x00", "a" * 5_000)
+    )
     kinds = [
-        pb.Command(type=2, connect=pb.Connect(client_version="again", protocol_version=draw.randrange(-1, 100))),
         pb.Command(
-            type=5, producer=pb.Producer(topic=topic, producer_id=draw.choice((1, 2)), request_id=next(numbers), producer_name="fuzz")
+            type=2,
+            connect=pb.Connect(client_version="again", protocol_version=draw.randrange(-1, 100)),
+        ),
+        pb.Command(
+            type=5,
+            producer=pb.Producer(
+                topic=topic,
+                producer_id=draw.choice((1, 2)),
+                request_id=next(numbers),
+                producer_name="fuzz",
+            ),
         ),
         pb.Command(
             type=4,
@@ -52,31 +74,83 @@ def frames(draw: random.Random) -> list[bytes]:
                 initial_position=pb.EARLIEST,
             ),
         ),
-        pb.Command(type=11, flow=pb.Flow(consumer_id=draw.choice((1, 9)), message_permits=draw.choice((0, 10, 2**32 - 1)))),
-        pb.Command(type=10, ack=pb.Ack(consumer_id=1, ack_type=draw.randrange(2), message_id=[place], request_id=next(numbers))),
-        pb.Command(type=20, redeliver=pb.RedeliverUnacknowledgedMessages(consumer_id=1, message_ids=[place])),
-        pb.Command(type=28, seek=pb.Seek(consumer_id=1, request_id=next(numbers), message_id=place)),
-        pb.Command(type=29, get_last_message_id=pb.GetLastMessageId(consumer_id=draw.choice((1, 7)), request_id=next(numbers))),
-        pb.Command(type=12, unsubscribe=pb.Unsubscribe(consumer_id=1, request_id=next(numbers))),
-        pb.Command(type=15, close_producer=pb.CloseProducer(producer_id=draw.choice((1, 5)), request_id=next(numbers))),
-        pb.Command(type=16, close_consumer=pb.CloseConsumer(consumer_id=draw.choice((1, 5)), request_id=next(numbers))),
-        pb.Command(type=21, partitioned_metadata=pb.PartitionedMetadata(topic=topic, request_id=next(numbers))),
-        pb.Command(type=23, lookup=pb.LookupTopic(topic=topic, request_id=next(numbers))),
-        pb.Command(type=25, consumer_stats=pb.ConsumerStats(consumer_id=1, request_id=next(numbers))),
         pb.Command(
-            type=32,
-            get_topics_of_namespace=pb.GetTopicsOfNamespace(namespace="public/default", request_id=next(numbers), topics_pattern="("),
+            type=11,
+            flow=pb.Flow(
+                consumer_id=draw.choice((1, 9)), message_permits=draw.choice((0, 10, 2**32 - 1))
+            ),
         ),
         pb.Command(
-            type=34, get_schema=pb.GetSchema(topic=topic, request_id=next(numbers), schema_version=draw.randbytes(draw.randrange(10)))
+            type=10,
+            ack=pb.Ack(
+                consumer_id=1,
+                ack_type=draw.randrange(2),
+                message_id=[place],
+                request_id=next(numbers),
+            ),
+        ),
+        pb.Command(
+            type=20,
+            redeliver=pb.RedeliverUnacknowledgedMessages(consumer_id=1, message_ids=[place]),
+        ),
+        pb.Command(
+            type=28, seek=pb.Seek(consumer_id=1, request_id=next(numbers), message_id=place)
+        ),
+        pb.Command(
+            type=29,
+            get_last_message_id=pb.GetLastMessageId(
+                consumer_id=draw.choice((1, 7)), request_id=next(numbers)
+            ),
+        ),
+        pb.Command(type=12, unsubscribe=pb.Unsubscribe(consumer_id=1, request_id=next(numbers))),
+        pb.Command(
+            type=15,
+            close_producer=pb.CloseProducer(
+                producer_id=draw.choice((1, 5)), request_id=next(numbers)
+            ),
+        ),
+        pb.Command(
+            type=16,
+            close_consumer=pb.CloseConsumer(
+                consumer_id=draw.choice((1, 5)), request_id=next(numbers)
+            ),
+        ),
+        pb.Command(
+            type=21,
+            partitioned_metadata=pb.PartitionedMetadata(topic=topic, request_id=next(numbers)),
+        ),
+        pb.Command(type=23, lookup=pb.LookupTopic(topic=topic, request_id=next(numbers))),
+        pb.Command(
+            type=25, consumer_stats=pb.ConsumerStats(consumer_id=1, request_id=next(numbers))
+        ),
+        pb.Command(
+            type=32,
+            get_topics_of_namespace=pb.GetTopicsOfNamespace(
+                namespace="public/default", request_id=next(numbers), topics_pattern="("
+            ),
+        ),
+        pb.Command(
+            type=34,
+            get_schema=pb.GetSchema(
+                topic=topic,
+                request_id=next(numbers),
+                schema_version=draw.randbytes(draw.randrange(10)),
+            ),
         ),
         pb.Command(
             type=39,
             get_or_create_schema=pb.GetOrCreateSchema(
-                topic=topic, request_id=next(numbers), schema=pb.Schema(name="", schema_data=b"{", type=draw.choice((1, 2, 4, 99)))
+                topic=topic,
+                request_id=next(numbers),
+                schema=pb.Schema(name="", schema_data=b"{", type=draw.choice((1, 2, 4, 99))),
             ),
         ),
-        pb.Command(type=64, watch_topic_list=pb.WatchTopicList(request_id=next(numbers), watcher_id=1, namespace="x", topics_pattern=".*")),
+        pb.Command(
+            type=64,
+            watch_topic_list=pb.WatchTopicList(
+                request_id=next(numbers), watcher_id=1, namespace="x", topics_pattern=".*"
+            ),
+        ),
         pb.Command(type=draw.randrange(80)),
     ]
     draw.shuffle(kinds)

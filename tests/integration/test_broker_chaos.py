@@ -1,4 +1,5 @@
-"""Producers and consumers that behave like the SDK, while brokers and bookies die, restart and are cut off, in virtual time.
+"""Producers and consumers that behave like the SDK, while brokers and bookies die, restart and are
+cut off, in virtual time.
 
 The oracle is the promise. With deduplication on, everything acknowledged is in the log once and in
 each producer's order. A durable subscription gets all of it. A message acknowledged with a receipt
@@ -46,11 +47,15 @@ class Chaos:
                 publish = await PublishClient.connect(world, await find(world, BROKERS, TOPIC))
                 opened = await publish.open(1, TOPIC, name, epoch=epoch)
                 # Entries without a receipt may be in the log too.
-                assert opened.last_sequence_id >= self.sent[name] - 1, "an acknowledged message is not in the log"
+                assert opened.last_sequence_id >= self.sent[name] - 1, (
+                    "an acknowledged message is not in the log"
+                )
                 for _ in range(20):
                     first, count = self.sent[name], self.rng.randint(1, 30)
                     before = len(publish.receipts[1])
-                    await publish.send([(1, entry(name, number)) for number in range(first, first + count)])
+                    await publish.send(
+                        [(1, entry(name, number)) for number in range(first, first + count)]
+                    )
                     if self.rng.random() < 0.2:
                         await world.clock.sleep(self.rng.random() * 0.01)
                         break  # away in the middle, and back at once
@@ -70,7 +75,9 @@ class Chaos:
         while not self.over:
             try:
                 consume = await ConsumeClient.connect(world, await find(world, BROKERS, TOPIC))
-                await consume.subscribe(1, TOPIC, "shared", type=pb.SUB_SHARED, permits=100, consumer_name=f"c{number}")
+                await consume.subscribe(
+                    1, TOPIC, "shared", type=pb.SUB_SHARED, permits=100, consumer_name=f"c{number}"
+                )
                 while not self.over:
                     while not consume.got:
                         if 1 in consume.closed:
@@ -84,13 +91,21 @@ class Chaos:
                             self.came_back.append((each.ledger, each.entry))
                     kept = [each for each in got if self.rng.random() < 0.9]
                     # Before the answer: an acknowledgement without one may count too.
-                    self.seen.update(dict.fromkeys((str(parse_metadata(each.payload).producer_name), each.sequence_id) for each in kept))
+                    self.seen.update(
+                        dict.fromkeys(
+                            (str(parse_metadata(each.payload).producer_name), each.sequence_id)
+                            for each in kept
+                        )
+                    )
                     if kept:
                         await consume.ack(1, [(each.ledger, each.entry) for each in kept])
                         self.acked.update(dict.fromkeys((each.ledger, each.entry) for each in kept))
                     lost = [each for each in got if each not in kept]
                     if lost:
-                        ids = {"ledgers": [each.ledger for each in lost], "entries": [each.entry for each in lost]}
+                        ids = {
+                            "ledgers": [each.ledger for each in lost],
+                            "entries": [each.entry for each in lost],
+                        }
                         await consume.say(redeliver=[pb.Redeliver(consumer_id=1, **ids)])
                     await consume.flow(1, len(got))
             except (PulsarishError, StreamBroken) as error:
@@ -99,7 +114,9 @@ class Chaos:
 
     def check(self, error: Exception, also: type[PulsarishError]) -> None:
         """Check that an error is of a type after which a client retries."""
-        assert not isinstance(error, PulsarishError) or error.retryable or isinstance(error, also), error
+        assert (
+            not isinstance(error, PulsarishError) or error.retryable or isinstance(error, also)
+        ), error
 
     async def break_things(self, world: World) -> None:
         """Cause one fault after another, and heal each before the next."""
@@ -147,17 +164,23 @@ class Chaos:
                 while any(len(found[name]) < count for name, count in target.items()):
                     await consume.receive()
                     for each in consume.got:
-                        found[str(parse_metadata(each.payload).producer_name)].append(each.sequence_id)
+                        found[str(parse_metadata(each.payload).producer_name)].append(
+                            each.sequence_id
+                        )
                     consume.got.clear()
             except (PulsarishError, StreamBroken):
                 await world.clock.sleep(0.1)
         for name, ids in found.items():
-            assert ids == list(range(len(ids))), f"{name}: a duplicate, a gap or a wrong order in the log"
+            assert ids == list(range(len(ids))), (
+                f"{name}: a duplicate, a gap or a wrong order in the log"
+            )
 
 
 def run(seed: int) -> Chaos:
     sim = Simulation(seed)
-    cluster = BrokerCluster(sim, brokers=3, broker_deduplication_enabled=True, broker_deduplication_entries_interval=100)
+    cluster = BrokerCluster(
+        sim, brokers=3, broker_deduplication_enabled=True, broker_deduplication_entries_interval=100
+    )
     chaos = Chaos(cluster, sim.workload)
 
     async def main() -> None:
@@ -181,8 +204,14 @@ def run(seed: int) -> Chaos:
                 assert world.clock.monotonic() < deadline, "nothing is published any more"
                 await world.clock.sleep(0.1)
             target = dict(chaos.sent)
-            while any((name, number) not in chaos.seen for name, count in target.items() for number in range(count)):
-                assert world.clock.monotonic() < deadline + 60, "the subscription does not get everything"
+            while any(
+                (name, number) not in chaos.seen
+                for name, count in target.items()
+                for number in range(count)
+            ):
+                assert world.clock.monotonic() < deadline + 60, (
+                    "the subscription does not get everything"
+                )
                 await world.clock.sleep(0.5)
             for name in BROKERS:
                 cluster.nodes[name].crash()

@@ -1,4 +1,6 @@
-"""The HTTP port of a cluster of brokers: typical use, status codes, and redirection to the owner."""
+"""The HTTP port of a cluster of brokers: typical use, status codes, and redirection to the
+owner.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,22 @@ class Web:
         self.cluster = cluster
         self.redirected = 0
 
-    async def __call__(self, method: str, target: str, body: object = None, *, broker: str = "broker0") -> tuple[int, Any]:
+    async def __call__(
+        self, method: str, target: str, body: object = None, *, broker: str = "broker0"
+    ) -> tuple[int, Any]:
         """Return the status and the decoded answer, redirects followed."""
         for _ in range(4):
             parts = urlsplit(target)
             segments = tuple(unquote(part) for part in parts.path.strip("/").split("/"))
             query = dict(pair.split("=") for pair in parts.query.split("&") if pair)
-            request = HttpRequest(method, "/" + "/".join(segments), query, {}, b"" if body is None else json.dumps(body).encode(), segments)
+            request = HttpRequest(
+                method,
+                "/" + "/".join(segments),
+                query,
+                {},
+                b"" if body is None else json.dumps(body).encode(),
+                segments,
+            )
             node = self.cluster.brokers[broker]
 
             async def ask(world: World, node: Any = node, request: HttpRequest = request) -> Any:
@@ -41,7 +52,9 @@ class Web:
             answer = await self.cluster.nodes[broker].run(ask)
             if answer.status != 307:
                 is_json = answer.content_type == "application/json"
-                return answer.status, json.loads(answer.body) if is_json and answer.body else answer.body or None
+                return answer.status, json.loads(
+                    answer.body
+                ) if is_json and answer.body else answer.body or None
             self.redirected += 1
             location = urlsplit(answer.headers["Location"])
             broker = location.netloc.split(":")[0]
@@ -49,7 +62,9 @@ class Web:
         raise AssertionError("redirected too often")
 
 
-def run(scenario: Callable[[BrokerCluster, World, Web], Awaitable[None]], *, brokers: int = 2) -> None:
+def run(
+    scenario: Callable[[BrokerCluster, World, Web], Awaitable[None]], *, brokers: int = 2
+) -> None:
     sim = Simulation(5)
     cluster = BrokerCluster(sim, brokers=brokers)
 
@@ -74,10 +89,25 @@ def test_tenants_namespaces_and_topics_come_and_go() -> None:
             ("PUT", "/admin/v2/namespaces/acme/n", {"bundles": {"numBundles": 1025}}, 412),
             ("PUT", "/admin/v2/namespaces/acme/n", {"bundles": {"numBundles": 8}}, 204),
             ("PUT", "/admin/v2/namespaces/acme/n", None, 409),
-            ("POST", "/admin/v2/namespaces/acme/n/retention", {"retentionTimeInMinutes": 5, "retentionSizeInMB": 0}, 412),
+            (
+                "POST",
+                "/admin/v2/namespaces/acme/n/retention",
+                {"retentionTimeInMinutes": 5, "retentionSizeInMB": 0},
+                412,
+            ),
             ("POST", "/admin/v2/namespaces/acme/n/retention", {"retentionTimeInMinutes": 5}, 400),
-            ("POST", "/admin/v2/namespaces/acme/none/retention", {"retentionTimeInMinutes": 5, "retentionSizeInMB": -1}, 404),
-            ("POST", "/admin/v2/namespaces/acme/n/retention", {"retentionTimeInMinutes": 5, "retentionSizeInMB": -1}, 204),
+            (
+                "POST",
+                "/admin/v2/namespaces/acme/none/retention",
+                {"retentionTimeInMinutes": 5, "retentionSizeInMB": -1},
+                404,
+            ),
+            (
+                "POST",
+                "/admin/v2/namespaces/acme/n/retention",
+                {"retentionTimeInMinutes": 5, "retentionSizeInMB": -1},
+                204,
+            ),
             ("PUT", "/admin/v2/persistent/acme/n/plain", None, 204),
             ("PUT", "/admin/v2/persistent/acme/n/plain", None, 409),
             ("PUT", "/admin/v2/persistent/acme/n/parts/partitions", 3, 204),
@@ -96,10 +126,18 @@ def test_tenants_namespaces_and_topics_come_and_go() -> None:
         assert await web("GET", "/admin/v2/namespaces/acme/n/retention") == (200, retention)
         assert (await web("DELETE", "/admin/v2/namespaces/acme/n/retention"))[0] == 204
         assert await web("GET", "/admin/v2/namespaces/acme/n/retention") == (204, None)
-        assert (await web("GET", "/admin/v2/persistent/acme/n/parts/partitions")) == (200, {"partitions": 4})
-        names = [f"persistent://acme/n/parts-partition-{index}" for index in range(4)] + ["persistent://acme/n/plain"]
+        assert (await web("GET", "/admin/v2/persistent/acme/n/parts/partitions")) == (
+            200,
+            {"partitions": 4},
+        )
+        names = [f"persistent://acme/n/parts-partition-{index}" for index in range(4)] + [
+            "persistent://acme/n/plain"
+        ]
         assert await web("GET", "/admin/v2/persistent/acme/n", broker="broker1") == (200, names)
-        assert await web("GET", "/admin/v2/persistent/acme/n/partitioned") == (200, ["persistent://acme/n/parts"])
+        assert await web("GET", "/admin/v2/persistent/acme/n/partitioned") == (
+            200,
+            ["persistent://acme/n/parts"],
+        )
         for method, target, status in [
             ("DELETE", "/admin/v2/persistent/acme/n/parts/partitions", 204),
             ("DELETE", "/admin/v2/persistent/acme/n/parts/partitions", 404),
@@ -128,7 +166,11 @@ def test_skip_counts_messages_also_within_a_batch() -> None:
         consume = await ConsumeClient.connect(world, address)
         await consume.subscribe(1, TOPIC, "s")
         got = await consume.take(3)
-        assert [(each.entry, each.ack_set) for each in got] == [(1, bytes([0b11100])), (2, None), (3, None)]
+        assert [(each.entry, each.ack_set) for each in got] == [
+            (1, bytes([0b11100])),
+            (2, None),
+            (3, None),
+        ]
 
     run(scenario)
 
@@ -138,7 +180,11 @@ def test_a_deletion_that_was_interrupted_is_finished_by_another() -> None:
         assert (await web("PUT", f"{BASE}/half"))[0] == 204
         path = paths.topic(TopicName.parse("persistent://public/default/half"))
         records = Records(world.metadata, world.clock, world.random)
-        await records.update(path, TopicRecord, lambda record: msgspec.structs.replace(record or TopicRecord(), deleted=True))
+        await records.update(
+            path,
+            TopicRecord,
+            lambda record: msgspec.structs.replace(record or TopicRecord(), deleted=True),
+        )
         assert (await web("GET", f"{BASE}/half/stats"))[0] == 404
         assert await web("GET", BASE) == (200, ["persistent://public/default/half"])
         assert (await web("DELETE", f"{BASE}/half"))[0] == 204
@@ -155,7 +201,12 @@ def test_the_owner_acts_whoever_is_asked() -> None:
         other = "broker1" if owner == "broker0" else "broker0"
         publish = await PublishClient.connect(world, address)
         await publish.open(1, TOPIC)
-        await publish.send([(1, entry("p", number, b"payload %d" % number, time_ms=number)) for number in range(10)])
+        await publish.send(
+            [
+                (1, entry("p", number, b"payload %d" % number, time_ms=number))
+                for number in range(10)
+            ]
+        )
         await publish.wait(1, 10)
         assert await web("GET", f"{BASE}/none/stats", broker=other) == (
             404,
@@ -188,7 +239,9 @@ def test_the_owner_acts_whoever_is_asked() -> None:
         ):
             assert (await web("POST", f"{sub}/resetcursor", body))[0] == 204
             assert await web("GET", f"{sub}/position/1") == (200, payload)
-        status, refused = await web("POST", f"{sub}/resetcursor", {"ledgerId": 999999, "entryId": 0})
+        status, refused = await web(
+            "POST", f"{sub}/resetcursor", {"ledgerId": 999999, "entryId": 0}
+        )
         assert status in (400, 412)
         assert "names ledger id 999999, which is no ledger of topic" in refused["reason"]
         assert await web("GET", f"{sub}/position/1") == (200, b"payload 0"), "nothing has moved"
@@ -226,7 +279,9 @@ def test_lists_of_the_cluster() -> None:
         _, bookies = await web("GET", "/admin/v2/bookies", broker="broker1")
         assert [each["bookie_id"] for each in bookies] == ["bookie0", "bookie1", "bookie2"]
         assert await web("GET", "/health") == (200, {"status": "ok"})
-        status, found = await web("GET", "/lookup/v2/topic/persistent/public/default/t", broker="broker1")
+        status, found = await web(
+            "GET", "/lookup/v2/topic/persistent/public/default/t", broker="broker1"
+        )
         assert status == 200
         assert found["nativeUrl"] in ("pulsarish://broker0:6660", "pulsarish://broker1:6660")
         address = await find(world, ["broker0"], TOPIC)

@@ -1,4 +1,6 @@
-"""What a client of the binary protocol may hold of a broker, whatever it sends: only its own connection ends, and others are served."""
+"""What a client of the binary protocol may hold of a broker, whatever it sends: only its own
+connection ends, and others are served.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def incomplete_frame(size_bytes: int, sent_bytes: int) -> bytes:
 
 
 def producer_frame(number: int) -> bytes:
-    return command_frame(pb.Command(type=5, producer=pb.Producer(topic=TOPIC, producer_id=number, request_id=number)))
+    return command_frame(
+        pb.Command(type=5, producer=pb.Producer(topic=TOPIC, producer_id=number, request_id=number))
+    )
 
 
 def test_a_connection_without_connect_is_ended() -> None:
@@ -56,7 +60,9 @@ def test_a_connection_without_connect_is_ended() -> None:
     run(scenario, connect_timeout_seconds=3.0)
 
 
-def test_lookups_of_one_piece_are_taken_some_at_a_time_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lookups_of_one_piece_are_taken_some_at_a_time_and_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """All at once, those of 50 clients took 900 MB and stopped the broker's loop for 15 s."""
 
     async def scenario(cluster: BrokerCluster, world: World) -> None:
@@ -70,7 +76,12 @@ def test_lookups_of_one_piece_are_taken_some_at_a_time_and_in_order(monkeypatch:
 
         monkeypatch.setattr(connection._questions, "answer", answer_later)
         asked = [
-            command_frame(pb.Command(type=23, lookup=pb.LookupTopic(topic=TOPIC, request_id=number, authoritative=True)))
+            command_frame(
+                pb.Command(
+                    type=23,
+                    lookup=pb.LookupTopic(topic=TOPIC, request_id=number, authoritative=True),
+                )
+            )
             for number in range(2_000)
         ]
         client.write(b"".join(asked) + producer_frame(7))
@@ -79,7 +90,11 @@ def test_lookups_of_one_piece_are_taken_some_at_a_time_and_in_order(monkeypatch:
             open_max = max(open_max, connection._questions_open)
             await world.clock.sleep(0.0005)
         assert 0 < open_max <= 100
-        assert sorted(each.command.lookup_response.request_id for each in client.heard if each.command.type == 24) == list(range(2_000))
+        assert sorted(
+            each.command.lookup_response.request_id
+            for each in client.heard
+            if each.command.type == 24
+        ) == list(range(2_000))
         assert client.heard[-1].command.type == 17, "what came last is handled last"
         assert connection._behind == []
 
@@ -91,12 +106,17 @@ def test_connections_that_ended_leave_no_task_behind() -> None:
 
     async def scenario(_cluster: BrokerCluster, world: World) -> None:
         for shake_hands in (False, True):
-            clients = [await BinaryClient.connect(world, BINARY, shake_hands=shake_hands) for _ in range(20)]
+            clients = [
+                await BinaryClient.connect(world, BINARY, shake_hands=shake_hands)
+                for _ in range(20)
+            ]
             for client in clients:
                 assert client.transport is not None
                 client.transport.abort()
         await world.clock.sleep(1)
-        assert [task.get_name() for task in asyncio.all_tasks() if "client:" in task.get_name()] == []
+        assert [
+            task.get_name() for task in asyncio.all_tasks() if "client:" in task.get_name()
+        ] == []
 
     run(scenario)
 
@@ -148,7 +168,9 @@ def test_producers_of_one_connection_are_limited() -> None:
         assert "max_producers_per_connection" in refused.message
         opened = {(await client.next(17)).command.producer_success.request_id for _ in range(3)}
         assert opened == {1, 2, 3}
-        client.say(pb.Command(type=15, close_producer=pb.CloseProducer(producer_id=1, request_id=9)))
+        client.say(
+            pb.Command(type=15, close_producer=pb.CloseProducer(producer_id=1, request_id=9))
+        )
         client.write(producer_frame(6))
         assert (await client.next(17)).command.producer_success.request_id == 6
 
@@ -159,7 +181,9 @@ def test_consumers_of_one_connection_are_limited() -> None:
     async def scenario(_cluster: BrokerCluster, world: World) -> None:
         client = await BinaryClient.connect(world, BINARY)
         for number in (1, 2):
-            subscribe = pb.Subscribe(topic=TOPIC, subscription="s", sub_type=1, consumer_id=number, request_id=number)
+            subscribe = pb.Subscribe(
+                topic=TOPIC, subscription="s", sub_type=1, consumer_id=number, request_id=number
+            )
             client.say(pb.Command(type=4, subscribe=subscribe))
         refused = (await client.next(14)).command.error
         assert (refused.request_id, refused.error) == (2, pb.CONSUMER_BUSY)

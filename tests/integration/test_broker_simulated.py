@@ -1,4 +1,6 @@
-"""Whole brokers over whole bookies, in virtual time: the promises to clients, end to end through the broker's own protocol."""
+"""Whole brokers over whole bookies, in virtual time: the promises to clients, end to end through
+the broker's own protocol.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,13 @@ from tests.support.brokers import BrokerCluster, ConsumeClient, PublishClient, e
 TOPIC = "persistent://public/default/t"
 
 
-def run(scenario: Callable[[BrokerCluster, World], Awaitable[None]], *, brokers: int = 1, seed: int = 1, **settings: object) -> None:
+def run(
+    scenario: Callable[[BrokerCluster, World], Awaitable[None]],
+    *,
+    brokers: int = 1,
+    seed: int = 1,
+    **settings: object,
+) -> None:
     sim = Simulation(seed)
     cluster = BrokerCluster(sim, brokers=brokers, **settings)
 
@@ -75,13 +83,17 @@ def test_published_entries_come_back_verbatim_and_in_order() -> None:
 def test_a_topic_without_room_stops_the_streams_that_publish_to_it_and_no_other() -> None:
     """Two bookies do not answer.
 
-    The broker reads from a client that keeps sending up to the topic's limit, then stops reading its stream.
+    The broker reads from a client that keeps sending up to the topic's limit, then stops reading
+    its stream.
     """
     log = ManagedLedgerOptions(pending_entries_max=100)
 
     async def scenario(cluster: BrokerCluster, world: World) -> None:
         address = await find(world, ["broker0"], TOPIC)
-        publish, other = await PublishClient.connect(world, address), await PublishClient.connect(world, address)
+        publish, other = (
+            await PublishClient.connect(world, address),
+            await PublishClient.connect(world, address),
+        )
         await publish.open(1, TOPIC)
         await find(world, ["broker0"], TOPIC + "2")
         await other.open(1, TOPIC + "2")
@@ -91,7 +103,9 @@ def test_a_topic_without_room_stops_the_streams_that_publish_to_it_and_no_other(
         for first in range(0, 1_000, 20):
             await publish.send([(1, entry("p", first + number)) for number in range(20)])
         await world.clock.sleep(1.0)
-        logs = {name: topic.log for name, topic in cluster.brokers["broker0"]._topics.loaded.items()}
+        logs = {
+            name: topic.log for name, topic in cluster.brokers["broker0"]._topics.loaded.items()
+        }
         assert logs[TOPIC].pending_entries == 100, "more was received than may wait"
         await other.send([(1, entry("p", number)) for number in range(20)])
         await world.clock.sleep(0.5)
@@ -115,16 +129,26 @@ def test_each_refusal_is_its_own_error() -> None:
         await publish.open(2, TOPIC, "same", epoch=1)
         while 1 not in publish.closed:
             await publish.receive()
-        assert isinstance(publish.closed[1], ProducerBusy), "a newer epoch of the name replaces the older"
+        assert isinstance(publish.closed[1], ProducerBusy), (
+            "a newer epoch of the name replaces the older"
+        )
         with pytest.raises(ProducerFenced):
             await publish.open(3, TOPIC, "z", access_mode=pb.EXCLUSIVE)
         good = entry("same", 1)
-        late = encode_entry(MessageMetadata(producer_name="same", sequence_id=2, publish_time=1, deliver_at_time=1 << 60), b"x")
+        late = encode_entry(
+            MessageMetadata(
+                producer_name="same", sequence_id=2, publish_time=1, deliver_at_time=1 << 60
+            ),
+            b"x",
+        )
         big = entry("same", 2, b"x" * 12_000)
         await publish.send([(2, each) for each in (good, big, late, entry("same", 3))])
         outcomes = await publish.wait(2, 4)
         assert [type(each) for each in outcomes] == [tuple, MessageTooBig, NotAllowed, tuple]
-        assert [each for each in outcomes if isinstance(each, tuple)] == [(outcomes[0][0], 0), (outcomes[0][0], 1)]  # type: ignore[index]
+        assert [each for each in outcomes if isinstance(each, tuple)] == [
+            (outcomes[0][0], 0),
+            (outcomes[0][0], 1),
+        ]  # type: ignore[index]
         while publish.answered < publish.counted:
             await publish.receive()
 
@@ -135,7 +159,13 @@ def test_each_refusal_is_its_own_error() -> None:
         with pytest.raises(ConsumerBusy):
             await consume.subscribe(2, TOPIC, "exclusive", type=pb.SUB_SHARED)
         with pytest.raises(ConsumerAssign):
-            await consume.subscribe(2, TOPIC, "keys", type=pb.SUB_KEY_SHARED, key_shared=pb.KeySharedPolicy(mode=pb.STICKY))
+            await consume.subscribe(
+                2,
+                TOPIC,
+                "keys",
+                type=pb.SUB_KEY_SHARED,
+                key_shared=pb.KeySharedPolicy(mode=pb.STICKY),
+            )
         await consume.subscribe(3, TOPIC, "shared", type=pb.SUB_SHARED)
         (got, *_) = await consume.take(1)
         with pytest.raises(NotAllowed):
@@ -174,7 +204,10 @@ def test_acknowledgements_with_receipts_survive_the_owner() -> None:
 
 @pytest.mark.parametrize("seed", range(10, 16))
 def test_a_producer_that_resends_over_failover_leaves_no_duplicate(seed: int) -> None:
-    """The owner is killed while entries are in flight. The producer sends everything without a receipt to the next owner."""
+    """The owner is killed while entries are in flight.
+
+    The producer sends everything without a receipt to the next owner.
+    """
 
     async def scenario(cluster: BrokerCluster, world: World) -> None:
         acked = 0
@@ -192,7 +225,9 @@ def test_a_producer_that_resends_over_failover_leaves_no_duplicate(seed: int) ->
             cluster.sim.at(world.random.random() * 0.02, cluster.nodes[owner].crash)
             try:
                 for first in range(acked, acked + 60, 10):
-                    await publish.send([(1, entry("p", number)) for number in range(first, first + 10)])
+                    await publish.send(
+                        [(1, entry("p", number)) for number in range(first, first + 10)]
+                    )
                 await publish.wait(1, 60)
                 await world.clock.sleep(0.1)
             except (PulsarishError, StreamBroken):
@@ -216,12 +251,20 @@ def test_a_producer_that_resends_over_failover_leaves_no_duplicate(seed: int) ->
         assert seen == list(range(len(seen))), "a duplicate, a gap or a wrong order"
         assert len(seen) >= acked
 
-    run(scenario, brokers=2, seed=seed, broker_deduplication_enabled=True, broker_deduplication_entries_interval=25)
+    run(
+        scenario,
+        brokers=2,
+        seed=seed,
+        broker_deduplication_enabled=True,
+        broker_deduplication_entries_interval=25,
+    )
 
 
 @pytest.mark.parametrize("deduplication", [True, False])
 def test_nothing_is_stored_before_a_damaged_entry_that_was_sent_first(deduplication: bool) -> None:
-    """If it were refused alone, its retry would be stored out of order (seed 870001593), or dropped as a duplicate (seed 3000091)."""
+    """If it were refused alone, its retry would be stored out of order (seed 870001593), or dropped
+    as a duplicate (seed 3000091).
+    """
 
     async def scenario(cluster: BrokerCluster, world: World) -> None:
         address = await find(world, ["broker0"], TOPIC)
@@ -232,7 +275,9 @@ def test_nothing_is_stored_before_a_damaged_entry_that_was_sent_first(deduplicat
         await publish.send([(1, entries[0]), (1, damaged), (1, entries[2]), (1, entries[3])])
         while 1 not in publish.closed:
             await publish.receive()
-        assert isinstance(publish.closed[1], ServiceNotReady), "the client opens again and sends what has no receipt"
+        assert isinstance(publish.closed[1], ServiceNotReady), (
+            "the client opens again and sends what has no receipt"
+        )
         opened = await publish.open(1, TOPIC, epoch=1)
         assert opened.last_sequence_id == (0 if deduplication else -1)
         publish.receipts[1].clear()
@@ -250,14 +295,24 @@ def test_duplicates_are_answered_and_not_stored() -> None:
         opened = await publish.open(1, TOPIC)
         assert (opened.last_sequence_id, opened.deduplication) == (-1, True)
         batch = entry("p", 3, batch=3, highest=5)
-        await publish.send([(1, entry("p", n)) for n in range(3)] + [(1, batch), (1, entry("p", 1)), (1, entry("p", 6))])
+        await publish.send(
+            [(1, entry("p", n)) for n in range(3)]
+            + [(1, batch), (1, entry("p", 1)), (1, entry("p", 6))]
+        )
         first = await publish.wait(1, 6)
         ledger = first[0][0]  # type: ignore[index]
         # The fifth came while all before it were in flight: it is neither new nor a duplicate yet.
         assert [each if isinstance(each, tuple) else type(each) for each in first] == [
             (ledger, 0), (ledger, 1), (ledger, 2), (ledger, 3), DeduplicationUncertain, (ledger, 4),
         ]  # fmt: skip
-        await publish.send([(1, entry("p", 1)), (1, batch), (1, entry("p", 5, batch=3, highest=7)), (1, entry("p", 7))])
+        await publish.send(
+            [
+                (1, entry("p", 1)),
+                (1, batch),
+                (1, entry("p", 5, batch=3, highest=7)),
+                (1, entry("p", 7)),
+            ]
+        )
         with pytest.raises(InvalidArgument, match="make a new producer and send again"):
             await publish.wait(1, 10)
         assert publish.receipts[1][6:] == [(-1, -1), (-1, -1)]
@@ -274,7 +329,10 @@ def test_duplicates_are_answered_and_not_stored() -> None:
 def test_shared_consumers_take_turns_and_redeliver() -> None:
     async def scenario(cluster: BrokerCluster, world: World) -> None:
         address = await find(world, ["broker0"], TOPIC)
-        first, second = await ConsumeClient.connect(world, address), await ConsumeClient.connect(world, address)
+        first, second = (
+            await ConsumeClient.connect(world, address),
+            await ConsumeClient.connect(world, address),
+        )
         await first.subscribe(1, TOPIC, type=pb.SUB_SHARED)
         await second.subscribe(1, TOPIC, type=pb.SUB_SHARED)
         publish = await PublishClient.connect(world, address)
@@ -284,12 +342,18 @@ def test_shared_consumers_take_turns_and_redeliver() -> None:
         assert sorted(each.sequence_id for each in ours + theirs) == list(range(100))
         assert [each.sequence_id for each in ours[:20]] == list(range(20))
         await first.ack(1, [(each.ledger, each.entry) for each in ours[1:]])
-        await first.say(redeliver=[pb.Redeliver(consumer_id=1, ledgers=[ours[0].ledger], entries=[ours[0].entry])])
+        await first.say(
+            redeliver=[
+                pb.Redeliver(consumer_id=1, ledgers=[ours[0].ledger], entries=[ours[0].entry])
+            ]
+        )
         (again,) = await second.take(1)
         assert (again.sequence_id, again.redelivery_count) == (0, 1)
         second.stream.abort("the client goes away")
         got = await first.take(41)
-        assert sorted(each.sequence_id for each in got) == sorted(each.sequence_id for each in [again, *theirs])
+        assert sorted(each.sequence_id for each in got) == sorted(
+            each.sequence_id for each in [again, *theirs]
+        )
         assert [each.redelivery_count for each in got] == [2] + [1] * 40
 
     run(scenario, seed=5)
@@ -300,7 +364,10 @@ def test_failover_hands_over_in_order_of_names() -> None:
         address = await find(world, ["broker0"], TOPIC)
         publish = await PublishClient.connect(world, address)
         await publish.open(1, TOPIC)
-        b, a = await ConsumeClient.connect(world, address), await ConsumeClient.connect(world, address)
+        b, a = (
+            await ConsumeClient.connect(world, address),
+            await ConsumeClient.connect(world, address),
+        )
         await b.subscribe(1, TOPIC, type=pb.SUB_FAILOVER, consumer_name="b")
         while not b.active.get(1):
             await b.receive()
@@ -331,36 +398,55 @@ def test_seek_readers_batches_and_ends() -> None:
         await consume.subscribe(1, TOPIC)
         await consume.ack(1, [ids[-1]], cumulative=True)
         consume.got.clear()
-        await consume.ask("seek", consumer_id=1, position=pb.MessageId(ledger=ids[7][0], entry=ids[7][1]))
+        await consume.ask(
+            "seek", consumer_id=1, position=pb.MessageId(ledger=ids[7][0], entry=ids[7][1])
+        )
         assert [each.sequence_id for each in (await consume.take(3))] == [7, 8, 9]
         await consume.ask("seek", consumer_id=1, publish_time_ms=1004)
         assert [each.sequence_id for each in (await consume.take(6))] == [4, 5, 6, 7, 8, 9]
 
         # Rule 18: refused, and the cursor has not moved.
-        with pytest.raises(InvalidPosition, match="names ledger id 999999, which is no ledger of topic"):
+        with pytest.raises(
+            InvalidPosition, match="names ledger id 999999, which is no ledger of topic"
+        ):
             await consume.ask("seek", consumer_id=1, position=pb.MessageId(ledger=999999, entry=0))
         with pytest.raises(InvalidPosition, match="no ledger of topic"):
-            await consume.subscribe(2, TOPIC, "astray", durable=False, start=pb.MessageId(ledger=999999, entry=0))
+            await consume.subscribe(
+                2, TOPIC, "astray", durable=False, start=pb.MessageId(ledger=999999, entry=0)
+            )
         consume.got.clear()
-        await consume.ask("seek", consumer_id=1, position=pb.MessageId(ledger=ids[7][0], entry=1_000_000))
-        await consume.ask("seek", consumer_id=1, position=pb.MessageId(ledger=ids[9][0], entry=ids[9][1]))
-        assert [each.sequence_id for each in (await consume.take(1))] == [9], "beyond the end was the end"
+        await consume.ask(
+            "seek", consumer_id=1, position=pb.MessageId(ledger=ids[7][0], entry=1_000_000)
+        )
+        await consume.ask(
+            "seek", consumer_id=1, position=pb.MessageId(ledger=ids[9][0], entry=ids[9][1])
+        )
+        assert [each.sequence_id for each in (await consume.take(1))] == [9], (
+            "beyond the end was the end"
+        )
 
         number = consume.next_id()
         await consume.say(last_message_id=[pb.GetLastMessageId(request_id=number, consumer_id=1)])
         found: list[pb.LastMessageId] = []
         while not found:
             found = list((await consume.receive()).last_message_id)
-        assert (found[0].last.ledger, found[0].last.entry, found[0].last.batch_index) == (*ids[-1], -1)
+        assert (found[0].last.ledger, found[0].last.entry, found[0].last.batch_index) == (
+            *ids[-1],
+            -1,
+        )
 
-        await consume.subscribe(2, TOPIC, "reader", durable=False, start=pb.MessageId(ledger=ids[8][0], entry=ids[8][1]))
+        await consume.subscribe(
+            2, TOPIC, "reader", durable=False, start=pb.MessageId(ledger=ids[8][0], entry=ids[8][1])
+        )
         assert [each.sequence_id for each in (await consume.take(2))] == [8, 9]
 
         await publish.send([(1, entry("p", 20, batch=10, highest=29))])
         await publish.wait(1, 11)
         (_, batch) = await consume.take(2)
         await consume.ack(1, [(batch.ledger, batch.entry)] * 3, batch_indexes=[0, 3, 9])
-        await consume.say(redeliver=[pb.Redeliver(consumer_id=1, ledgers=[batch.ledger], entries=[batch.entry])])
+        await consume.say(
+            redeliver=[pb.Redeliver(consumer_id=1, ledgers=[batch.ledger], entries=[batch.entry])]
+        )
         (again,) = await consume.take(1)
         assert again.ack_set is not None
         assert int.from_bytes(again.ack_set, "little") == 0b01_1111_0110
@@ -377,7 +463,10 @@ def test_an_acknowledged_index_that_no_batch_has_costs_nothing() -> None:
 
     async def scenario(cluster: BrokerCluster, world: World) -> None:
         address = await find(world, ["broker0"], TOPIC)
-        publish, consume = await PublishClient.connect(world, address), await ConsumeClient.connect(world, address)
+        publish, consume = (
+            await PublishClient.connect(world, address),
+            await ConsumeClient.connect(world, address),
+        )
         await consume.subscribe(1, TOPIC)
         await publish.open(1, TOPIC)
         await publish.send([(1, entry("p", 0, batch=10, highest=9))])
@@ -387,7 +476,12 @@ def test_an_acknowledged_index_that_no_batch_has_costs_nothing() -> None:
         try:
             for cumulative in (False, True):
                 with pytest.raises(InvalidArgument, match="which holds 10 messages"):
-                    await consume.ack(1, [(batch.ledger, batch.entry)], batch_indexes=[2_000_000], cumulative=cumulative)
+                    await consume.ack(
+                        1,
+                        [(batch.ledger, batch.entry)],
+                        batch_indexes=[2_000_000],
+                        cumulative=cumulative,
+                    )
             assert tracemalloc.get_traced_memory()[1] < 8 << 20
         finally:
             tracemalloc.stop()
@@ -517,13 +611,18 @@ def test_a_broker_cut_off_from_metadata_stops_in_time() -> None:
         stopping = world.clock.monotonic()
         await cluster.stop_broker("broker0")
         config = cluster.config("broker0")
-        assert world.clock.monotonic() - stopping < config.broker_shutdown_timeout_seconds + 2 * config.metadata_session_timeout_ms / 1000
+        assert (
+            world.clock.monotonic() - stopping
+            < config.broker_shutdown_timeout_seconds + 2 * config.metadata_session_timeout_ms / 1000
+        )
 
     run(scenario, brokers=1, seed=9)
 
 
 def test_an_acknowledgement_beyond_what_the_broker_knows_is_undecided_and_ends_nothing() -> None:
-    """The client may have the message from a later owner. This owner has not learned yet that it is fenced.
+    """The client may have the message from a later owner.
+
+    This owner has not learned yet that it is fenced.
 
     A final refusal would end the consumer, and its program, for a message that exists (rule 20).
     """

@@ -1,4 +1,6 @@
-"""A broker on real sockets, files and RocksDB: the same paths as in simulation, through gRPC and aiohttp."""
+"""A broker on real sockets, files and RocksDB: the same paths as in simulation, through gRPC and
+aiohttp.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,11 @@ def test_publish_consume_and_restart_on_real_sockets(tmp_path: Path) -> None:
         bookie = Bookie(
             parts.world(await tree.new_store()),
             BookieConfig(
-                bookie_id="b1", listen_address="127.0.0.1:0", http_address="", data_directory=str(tmp_path), read_only_free_bytes=600 << 20
+                bookie_id="b1",
+                listen_address="127.0.0.1:0",
+                http_address="",
+                data_directory=str(tmp_path),
+                read_only_free_bytes=600 << 20,
             ),
         )
         await bookie.start()
@@ -51,8 +57,12 @@ def test_publish_consume_and_restart_on_real_sockets(tmp_path: Path) -> None:
         await broker.start()
         world = parts.world(await tree.new_store())
 
-        data = await world.connections.call(broker.address, "broker.lookup", LOOKUP, timeout_seconds=30)
-        assert [answer.address for answer in pb.LookupsResponse.FromString(data).answers] == [broker.address]
+        data = await world.connections.call(
+            broker.address, "broker.lookup", LOOKUP, timeout_seconds=30
+        )
+        assert [answer.address for answer in pb.LookupsResponse.FromString(data).answers] == [
+            broker.address
+        ]
         publish = await PublishClient.connect(world, broker.address)
         await publish.open(1, TOPIC)
         big = [entry("p", number, bytes([number]) * 200_000) for number in range(30)]
@@ -66,7 +76,9 @@ def test_publish_consume_and_restart_on_real_sockets(tmp_path: Path) -> None:
         await consume.ack(1, [(got[19].ledger, got[19].entry)], cumulative=True)
 
         def health() -> object:
-            with urllib.request.urlopen(f"http://{broker.http_address}/health", timeout=30) as answer:
+            with urllib.request.urlopen(
+                f"http://{broker.http_address}/health", timeout=30
+            ) as answer:
                 return json.loads(answer.read())
 
         assert await asyncio.to_thread(health) == {"status": "ok"}

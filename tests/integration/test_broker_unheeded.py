@@ -1,4 +1,6 @@
-"""The log and statistics report unsupported requests, and no topic is created against a client's request."""
+"""The log and statistics report unsupported requests, and no topic is created against a client's
+request.
+"""
 
 from __future__ import annotations
 
@@ -47,31 +49,49 @@ def test_a_consumer_that_is_not_to_make_its_topic_does_not_revive_a_deleted_one(
         assert (refused.error, "does not exist" in refused.message) == (pb.TOPIC_NOT_FOUND, True)
         assert await web("GET", "/admin/v2/persistent/public/default") == (200, [])
         assert (await client.subscribe(1, TOPIC)).command.type == 13
-        assert (await client.subscribe(2, TOPIC, subscription="other", force_topic_creation=False)).command.type == 13
+        assert (
+            await client.subscribe(2, TOPIC, subscription="other", force_topic_creation=False)
+        ).command.type == 13
 
     run(scenario)
 
 
 def test_partitions_are_there_for_a_consumer_that_is_not_to_make_its_topic() -> None:
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
-        assert (await web("PUT", "/admin/v2/persistent/public/default/parts/partitions", 2))[0] == 204
+        assert (await web("PUT", "/admin/v2/persistent/public/default/parts/partitions", 2))[
+            0
+        ] == 204
         client = await BinaryClient.connect(world, BINARY)
         for index, kind in ((1, 13), (2, 14)):
             name = f"persistent://public/default/parts-partition-{index}"
             await find(world, ["broker0"], name)
-            assert (await client.subscribe(index, name, force_topic_creation=False)).command.type == kind
+            assert (
+                await client.subscribe(index, name, force_topic_creation=False)
+            ).command.type == kind
 
     run(scenario)
 
 
-def test_credentials_that_nobody_checks_are_in_the_log_once_for_each_connection(caplog: pytest.LogCaptureFixture) -> None:
+def test_credentials_that_nobody_checks_are_in_the_log_once_for_each_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
-        for connect in (pb.Connect(client_version="x"), pb.Connect(client_version="x", auth_method_name="token", auth_data=b"secret")):
+        for connect in (
+            pb.Connect(client_version="x"),
+            pb.Connect(client_version="x", auth_method_name="token", auth_data=b"secret"),
+        ):
             client = await BinaryClient.connect(world, BINARY, shake_hands=False)
             client.say(pb.Command(type=2, connect=connect))
             await client.next(3)
         assert told(caplog, "its credentials are not checked") == 1
-        request = HttpRequest("GET", "/admin/v2/clusters", {}, {"authorization": "Bearer secret"}, b"", ("admin", "v2", "clusters"))
+        request = HttpRequest(
+            "GET",
+            "/admin/v2/clusters",
+            {},
+            {"authorization": "Bearer secret"},
+            b"",
+            ("admin", "v2", "clusters"),
+        )
         for _ in range(2):
             assert (await cluster.brokers["broker0"].http.handle(request)).status == 200
         assert told(caplog, "carry an Authorization header") == 1
@@ -90,7 +110,9 @@ def test_admin_roles_that_nobody_checks_are_in_the_log(caplog: pytest.LogCapture
     run(scenario)
 
 
-def test_replication_that_is_asked_for_is_said_to_be_without_an_effect(caplog: pytest.LogCaptureFixture) -> None:
+def test_replication_that_is_asked_for_is_said_to_be_without_an_effect(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
         client = await BinaryClient.connect(world, BINARY)
         await client.subscribe(1, TOPIC, replicate_subscription_state=True)
@@ -99,12 +121,18 @@ def test_replication_that_is_asked_for_is_said_to_be_without_an_effect(caplog: p
             name = f"p{producer_id}"
             await client.open_producer(producer_id, TOPIC, name=name)
             for number in range(2):
-                metadata = MessageMetadata(producer_name=name, sequence_id=number, publish_time=1, replicate_to=clusters)
+                metadata = MessageMetadata(
+                    producer_name=name, sequence_id=number, publish_time=1, replicate_to=clusters
+                )
                 client.send(producer_id, number, encode_entry(metadata, b"x"))
                 await client.next(7)
         assert told(caplog, "name other clusters and are not replicated") == 1
         _, stats = await web("GET", "/admin/v2/persistent/public/default/t/stats")
-        assert {each["producerName"]: each["replicationIgnored"] for each in stats["publishers"]} == {"p1": False, "p2": True}
-        assert [each["replicationIgnored"] for each in stats["subscriptions"]["s"]["consumers"]] == [True]
+        assert {
+            each["producerName"]: each["replicationIgnored"] for each in stats["publishers"]
+        } == {"p1": False, "p2": True}
+        assert [
+            each["replicationIgnored"] for each in stats["subscriptions"]["s"]["consumers"]
+        ] == [True]
 
     run(scenario)

@@ -1,4 +1,6 @@
-"""Short forms of the chaos scenarios: real processes are broken, the fault is seen from outside, and the counters say what they must."""
+"""Short forms of the chaos scenarios: real processes are broken, the fault is seen from outside,
+and the counters say what they must.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,41 @@ from pulsarish.chaos.stage import Stage
 from pulsarish.cli.main import pulsarish
 from tests.support.metadata_stores import why_no_zookeeper
 
-# Sessions end sooner than by default, so that the tests need not wait for that; but not as soon as a machine may stand still for.
-SHORT_SESSIONS = ("--set", "broker.metadata_session_timeout_ms=8000", "--set", "bookie.metadata_session_timeout_ms=8000")
+# Sessions end sooner than by default, so that the tests need not wait for that; but not as soon as
+# a machine may stand still for.
+SHORT_SESSIONS = (
+    "--set",
+    "broker.metadata_session_timeout_ms=8000",
+    "--set",
+    "bookie.metadata_session_timeout_ms=8000",
+)
 
-# Where no session may end and nobody be suspected, a machine that stands still must not be the reason.
+# Where no session may end and nobody be suspected, a machine that stands still must not be the
+# reason.
 PATIENT = (
-    *("--set", "broker.metadata_session_timeout_ms=30000", "--set", "bookie.metadata_session_timeout_ms=30000"),
+    *(
+        "--set",
+        "broker.metadata_session_timeout_ms=30000",
+        "--set",
+        "bookie.metadata_session_timeout_ms=30000",
+    ),
     *("--set", "broker.broker_silence_before_eviction_ms=30000"),
 )
 
 
 def chaos(results: Path, scenario: str, *options: str) -> dict[str, object]:
     """Run a scenario; its record."""
-    words = ["chaos", "run", scenario, "--messages", "4000", *SHORT_SESSIONS, "--results", str(results), *options]
+    words = [
+        "chaos",
+        "run",
+        scenario,
+        "--messages",
+        "4000",
+        *SHORT_SESSIONS,
+        "--results",
+        str(results),
+        *options,
+    ]
     done = CliRunner().invoke(pulsarish, words)
     record = json.loads((results / f"{scenario}-1.json").read_text())
     assert done.exit_code == (0 if record["verdict"] == "ok" else 1), done.output
@@ -36,7 +60,10 @@ def chaos(results: Path, scenario: str, *options: str) -> dict[str, object]:
     return record
 
 
-@pytest.mark.parametrize("scenario", ["kill-broker", "kill-bookie", "isolate-broker-from-zk", "isolate-broker-from-zk-dedup"])
+@pytest.mark.parametrize(
+    "scenario",
+    ["kill-broker", "kill-bookie", "isolate-broker-from-zk", "isolate-broker-from-zk-dedup"],
+)
 def test_nothing_is_lost_or_displaced_and_no_send_fails(tmp_path: Path, scenario: str) -> None:
     record = chaos(tmp_path, scenario)
     assert record["verdict"] == "ok", record["reasons"]
@@ -61,7 +88,9 @@ def test_a_run_that_cannot_bite_is_void(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_run_whose_fault_is_mistaken_is_void(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_fault_is_mistaken_is_void(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def divide(stage: Stage) -> None:
         stage.mark("fault", f"{1 / 0}")
 
@@ -74,7 +103,14 @@ def test_a_run_whose_fault_is_mistaken_is_void(tmp_path: Path, monkeypatch: pyte
 def test_wall_clocks_that_jump_move_nothing(tmp_path: Path) -> None:
     record = chaos(tmp_path, "clocks-jump", "--rate", "1000", "--window", "1000", *PATIENT)
     assert record["verdict"] == "ok", record["reasons"]
-    assert [mark["what"] for mark in record["marks"]] == ["fault", "bite", "fault", "bite", "fault", "heal"]
+    assert [mark["what"] for mark in record["marks"]] == [
+        "fault",
+        "bite",
+        "fault",
+        "bite",
+        "fault",
+        "heal",
+    ]
     assert (record["owner_changed"], record["duplicates"]) == (False, 0)
 
 
@@ -96,9 +132,15 @@ def test_partitions_and_keys(tmp_path: Path) -> None:
 
 def test_an_ensemble_of_zookeepers_loses_servers_and_nothing_else_moves(tmp_path: Path) -> None:
     if (reason := why_no_zookeeper()) is not None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"left out: the ensemble of real ZooKeepers, because {reason}")
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(
+            f"left out: the ensemble of real ZooKeepers, because {reason}"
+        )
     record = chaos(tmp_path, "zookeeper-ensemble", "--rate", "1000", "--window", "1000", *PATIENT)
     assert record["verdict"] == "ok", record["reasons"]
     filled = 0 if any("no disk is filled" in note for note in record["notes"]) else 1
     assert [mark["what"] for mark in record["marks"]] == ["fault", "bite", "heal"] * (2 + filled)
-    assert (record["owner_changed"], record["duplicates"], record["acked_negative"]) == (False, 0, 0)
+    assert (record["owner_changed"], record["duplicates"], record["acked_negative"]) == (
+        False,
+        0,
+        0,
+    )

@@ -1,4 +1,6 @@
-"""The blocking face on real gRPC: threads, callbacks, forks and the end of the process, against the fake broker in another process."""
+"""The blocking face on real gRPC: threads, callbacks, forks and the end of the process, against the
+fake broker in another process.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def start_broker(*words: str) -> tuple[subprocess.Popen[str], str]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.fake_broker_process", *words], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "tests.support.fake_broker_process", *words],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     return process, process.stdout.readline().strip()
@@ -30,7 +35,14 @@ def start_broker(*words: str) -> tuple[subprocess.Popen[str], str]:
 
 def run(program: str) -> tuple[int, str, str]:
     """Run a program in a process of its own: its status, output and errors."""
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     return done.returncode, done.stdout, done.stderr
 
 
@@ -49,23 +61,40 @@ def client(url: str) -> Iterator[pulsarish.Client]:
 
 
 def test_ten_lines(client: pulsarish.Client) -> None:
-    consumer = client.subscribe("greetings", "me", initial_position=pulsarish.InitialPosition.Earliest)
+    consumer = client.subscribe(
+        "greetings", "me", initial_position=pulsarish.InitialPosition.Earliest
+    )
     producer = client.create_producer("greetings")
     sent = producer.send(b"hello", properties={"a": "b"}, partition_key="k")
     message = consumer.receive(timeout_millis=30_000)
-    assert (message.data(), message.message_id(), message.properties(), message.partition_key()) == (b"hello", sent, {"a": "b"}, "k")
+    assert (
+        message.data(),
+        message.message_id(),
+        message.properties(),
+        message.partition_key(),
+    ) == (b"hello", sent, {"a": "b"}, "k")
     consumer.acknowledge(message)
     assert producer.topic() == consumer.topic() == "persistent://public/default/greetings"
-    assert (consumer.subscription_name(), producer.last_sequence_id(), producer.is_connected()) == ("me", 0, True)
+    assert (consumer.subscription_name(), producer.last_sequence_id(), producer.is_connected()) == (
+        "me",
+        0,
+        True,
+    )
 
 
 def test_bad_arguments(url: str) -> None:
     """The same table as for the asyncio face in ``tests/unit/client/test_bad_calls.py``."""
-    with pytest.raises(pulsarish.InvalidArgument, match=r"Client\(\) has no argument 'operation_timeout'.*operation_timeout_seconds"):
+    with pytest.raises(
+        pulsarish.InvalidArgument,
+        match=r"Client\(\) has no argument 'operation_timeout'.*operation_timeout_seconds",
+    ):
         pulsarish.Client(url, operation_timeout=5)  # type: ignore[call-arg]
     with pulsarish.Client(url) as client:
         producer, consumer = client.create_producer("bad"), client.subscribe("bad", "s")
-        reader, view = client.create_reader("bad", pulsarish.MessageId.earliest), client.create_table_view("bad")
+        reader, view = (
+            client.create_reader("bad", pulsarish.MessageId.earliest),
+            client.create_table_view("bad"),
+        )
         things = Things(client, producer, consumer, reader, view)
         calls = [call for call in BAD_CALLS if call.method != "producer.send_soon"]
         assert methods_with_arguments(things) == {call.method for call in calls}
@@ -78,7 +107,10 @@ def test_bad_arguments(url: str) -> None:
 
 
 def test_closed_objects_say_so_at_every_call(client: pulsarish.Client) -> None:
-    consumer, reader = client.subscribe("closed", "s"), client.create_reader("closed", pulsarish.MessageId.earliest)
+    consumer, reader = (
+        client.subscribe("closed", "s"),
+        client.create_reader("closed", pulsarish.MessageId.earliest),
+    )
     producer = client.create_producer("closed")
     producer.send(b"x")
     message = reader.read_next(30_000)
@@ -96,13 +128,23 @@ def test_closed_objects_say_so_at_every_call(client: pulsarish.Client) -> None:
         lambda: consumer.seek(0),
     ]
     for call in calls:
-        with pytest.raises(pulsarish.AlreadyClosed, match=r"consumer on .* was closed: subscribe again"):
+        with pytest.raises(
+            pulsarish.AlreadyClosed, match=r"consumer on .* was closed: subscribe again"
+        ):
             call()
     for call in (reader.read_next, reader.has_message_available, lambda: reader.seek(0)):
-        with pytest.raises(pulsarish.AlreadyClosed, match=r"reader on .* was closed: create another one"):
+        with pytest.raises(
+            pulsarish.AlreadyClosed, match=r"reader on .* was closed: create another one"
+        ):
             call()
-    for call in (producer.flush, lambda: producer.send(b""), lambda: producer.send_async(b"", None)):
-        with pytest.raises(pulsarish.AlreadyClosed, match=r"producer on .* was closed: create another one"):
+    for call in (
+        producer.flush,
+        lambda: producer.send(b""),
+        lambda: producer.send_async(b"", None),
+    ):
+        with pytest.raises(
+            pulsarish.AlreadyClosed, match=r"producer on .* was closed: create another one"
+        ):
             call()
     # One error serves all calls: it must not carry the places of all that came before.
     depths = []
@@ -114,13 +156,18 @@ def test_closed_objects_say_so_at_every_call(client: pulsarish.Client) -> None:
 
 
 def test_callbacks_in_order_from_many_threads(client: pulsarish.Client) -> None:
-    producer = client.create_producer("threads", batching_enabled=True, max_pending_messages=500, block_if_queue_full=True)
+    producer = client.create_producer(
+        "threads", batching_enabled=True, max_pending_messages=500, block_if_queue_full=True
+    )
     results: list[tuple[pulsarish.Result, pulsarish.MessageId]] = []
     sent: dict[int, list[int]] = {number: [] for number in range(4)}
 
     def publish(number: int) -> None:
         for index in range(5_000):
-            producer.send_async(b"%d.%d" % (number, index), lambda result, message_id: results.append((result, message_id)))
+            producer.send_async(
+                b"%d.%d" % (number, index),
+                lambda result, message_id: results.append((result, message_id)),
+            )
 
     threads = [threading.Thread(target=publish, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -141,7 +188,9 @@ def test_callbacks_in_order_from_many_threads(client: pulsarish.Client) -> None:
 
 def test_queue_full_goes_to_the_callback_or_waits(client: pulsarish.Client) -> None:
     results: list[pulsarish.Result] = []
-    refusing = client.create_producer("full", batching_enabled=True, max_pending_messages=10, batching_max_publish_delay_ms=1_000)
+    refusing = client.create_producer(
+        "full", batching_enabled=True, max_pending_messages=10, batching_max_publish_delay_ms=1_000
+    )
     for _ in range(5_000):
         refusing.send_async(b"x", lambda result, _message_id: results.append(result))
     refusing.flush()
@@ -208,7 +257,10 @@ def test_receive_times_out_and_wakes(client: pulsarish.Client) -> None:
     with pytest.raises(pulsarish.Timeout, match="50 ms"):
         consumer.receive(timeout_millis=50)
     got: list[bytes] = []
-    threads = [threading.Thread(target=lambda: got.append(consumer.receive(timeout_millis=30_000).data())) for _ in range(3)]
+    threads = [
+        threading.Thread(target=lambda: got.append(consumer.receive(timeout_millis=30_000).data()))
+        for _ in range(3)
+    ]
     for thread in threads:
         thread.start()
     producer = client.create_producer("wake")
@@ -220,8 +272,12 @@ def test_receive_times_out_and_wakes(client: pulsarish.Client) -> None:
 
 
 def test_batch_receive(client: pulsarish.Client) -> None:
-    policy = pulsarish.ConsumerBatchReceivePolicy(max_num_message=30, max_num_bytes=-1, timeout_ms=300)
-    consumer = client.subscribe("batches", "me", batch_receive_policy=policy, receiver_queue_size=10)
+    policy = pulsarish.ConsumerBatchReceivePolicy(
+        max_num_message=30, max_num_bytes=-1, timeout_ms=300
+    )
+    consumer = client.subscribe(
+        "batches", "me", batch_receive_policy=policy, receiver_queue_size=10
+    )
     producer = client.create_producer("batches", batching_enabled=True, batching_max_messages=7)
     for number in range(100):
         producer.send_async(b"%d" % number, None)
@@ -237,9 +293,15 @@ def test_batch_receive(client: pulsarish.Client) -> None:
 
 
 def test_batch_receive_waits_until_it_is_full(client: pulsarish.Client) -> None:
-    policy = pulsarish.ConsumerBatchReceivePolicy(max_num_message=30, max_num_bytes=-1, timeout_ms=60_000)
-    consumer = client.subscribe("full-batches", "me", batch_receive_policy=policy, receiver_queue_size=10)
-    producer = client.create_producer("full-batches", batching_enabled=True, batching_max_messages=7)
+    policy = pulsarish.ConsumerBatchReceivePolicy(
+        max_num_message=30, max_num_bytes=-1, timeout_ms=60_000
+    )
+    consumer = client.subscribe(
+        "full-batches", "me", batch_receive_policy=policy, receiver_queue_size=10
+    )
+    producer = client.create_producer(
+        "full-batches", batching_enabled=True, batching_max_messages=7
+    )
     for number in range(90):
         producer.send_async(b"%d" % number, None)
     for _ in range(3):
@@ -249,7 +311,9 @@ def test_batch_receive_waits_until_it_is_full(client: pulsarish.Client) -> None:
 
 
 def test_batch_receive_by_bytes(client: pulsarish.Client) -> None:
-    policy = pulsarish.ConsumerBatchReceivePolicy(max_num_message=-1, max_num_bytes=1_000, timeout_ms=60_000)
+    policy = pulsarish.ConsumerBatchReceivePolicy(
+        max_num_message=-1, max_num_bytes=1_000, timeout_ms=60_000
+    )
     consumer = client.subscribe("bytes", "me", batch_receive_policy=policy)
     producer = client.create_producer("bytes")
     for _ in range(10):
@@ -291,8 +355,12 @@ def test_listener(client: pulsarish.Client) -> None:
 
 def test_partitioned_and_several_topics(client: pulsarish.Client) -> None:
     assert len(client.get_topic_partitions("wide")) == 3
-    consumer = client.subscribe(["wide", "narrow"], "me", consumer_type=pulsarish.ConsumerType.Shared)
-    wide = client.create_producer("wide", message_router=lambda message, count: len(message.data()) % count)
+    consumer = client.subscribe(
+        ["wide", "narrow"], "me", consumer_type=pulsarish.ConsumerType.Shared
+    )
+    wide = client.create_producer(
+        "wide", message_router=lambda message, count: len(message.data()) % count
+    )
     assert [wide.send(b"x" * number).partition() for number in range(1, 6)] == [1, 2, 0, 1, 2]
     client.create_producer("narrow").send(b"n")
     messages = [consumer.receive(timeout_millis=30_000) for _ in range(6)]
@@ -311,8 +379,13 @@ def test_seek_and_reader(client: pulsarish.Client) -> None:
     consumer.seek(pulsarish.MessageId.earliest)
     assert consumer.receive(timeout_millis=30_000).data() == b"0"
     assert consumer.get_last_message_id() == ids[9]
-    with client.create_reader("sought", pulsarish.MessageId.deserialize(ids[7].serialize())) as reader:
-        assert [message.data() for _, message in zip(range(2), reader, strict=False)] == [b"8", b"9"]
+    with client.create_reader(
+        "sought", pulsarish.MessageId.deserialize(ids[7].serialize())
+    ) as reader:
+        assert [message.data() for _, message in zip(range(2), reader, strict=False)] == [
+            b"8",
+            b"9",
+        ]
         assert not reader.has_message_available()
     for position in (-1, "0", None, True):
         with pytest.raises(pulsarish.InvalidArgument, match="messageid is "):
@@ -413,7 +486,9 @@ def test_failover_to_a_restarted_broker() -> None:
     port = next(free_ports("127.0.0.1"))
     process, address = start_broker(f"port={port}")
     client = pulsarish.Client(f"pulsarish://{address}")
-    producer = client.create_producer("t", batching_enabled=True, max_pending_messages=2_000, block_if_queue_full=True)
+    producer = client.create_producer(
+        "t", batching_enabled=True, max_pending_messages=2_000, block_if_queue_full=True
+    )
     results: list[pulsarish.Result] = []
     producer.send(b"before")
     process.kill()
@@ -429,7 +504,9 @@ def test_failover_to_a_restarted_broker() -> None:
 
 
 def test_fork(url: str) -> None:
-    """Every call of the child on what its parent made raises, and the child's end is quiet; the parent goes on."""
+    """Every call of the child on what its parent made raises, and the child's end is quiet; the
+    parent goes on.
+    """
     program = f"""
 import os, sys, pulsarish
 client = pulsarish.Client({url!r})
@@ -439,8 +516,10 @@ message = consumer.receive(timeout_millis=30000)
 producer.send(b"y")
 child = os.fork()
 if child == 0:
-    calls = [lambda: producer.send(b"x"), lambda: producer.send_async(b"x", None), lambda: producer.flush(), lambda: producer.close(),
-             lambda: consumer.receive(), lambda: consumer.batch_receive(), lambda: consumer.acknowledge(message), lambda: consumer.close(),
+    calls = [lambda: producer.send(b"x"), lambda: producer.send_async(b"x", None),
+             lambda: producer.flush(), lambda: producer.close(),
+             lambda: consumer.receive(), lambda: consumer.batch_receive(),
+             lambda: consumer.acknowledge(message), lambda: consumer.close(),
              lambda: client.create_producer("t"), lambda: client.close()]
     for call in calls:
         try:
@@ -459,13 +538,16 @@ client.close()
     assert run(program) == (0, "", "")
 
 
-@pytest.mark.parametrize("ending", ["", "client.close()", "client.shutdown()", "raise SystemExit(0)"])
+@pytest.mark.parametrize(
+    "ending", ["", "client.close()", "client.shutdown()", "raise SystemExit(0)"]
+)
 def test_end_of_the_process_is_quiet(url: str, ending: str) -> None:
     program = f"""
 import pulsarish
 client = pulsarish.Client({url!r})
 producer = client.create_producer("ending", batching_enabled=True)
-consumer = client.subscribe("ending", "me", consumer_type=pulsarish.ConsumerType.Shared, message_listener=lambda *_: None)
+shared = pulsarish.ConsumerType.Shared
+consumer = client.subscribe("ending", "me", consumer_type=shared, message_listener=lambda *_: None)
 for _ in range(1000):
     producer.send_async(b"x", lambda *_: None)
 {ending}
@@ -477,7 +559,7 @@ def test_interrupted_wait(url: str) -> None:
     """Ctrl-C ends a waiting receive."""
     program = f"""
 import pulsarish, signal, sys, threading, time
-# A shell that runs the tests in the background has it ignored, and programs go on with what they were started with.
+# A shell that runs the tests in the background ignores SIGINT, and programs inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 client = pulsarish.Client({url!r})
 consumer = client.subscribe("interrupted", "me", consumer_type=pulsarish.ConsumerType.Shared)
@@ -496,7 +578,13 @@ except KeyboardInterrupt:
     client.close()
     print("interrupted")
 """
-    with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         os.kill(process.pid, signal.SIGINT)
@@ -505,7 +593,9 @@ except KeyboardInterrupt:
 
 
 def test_asyncio_twin(url: str) -> None:
-    """Asyncio clients in several loops and blocking ones live side by side, and one after the other, without a word on standard error."""
+    """Asyncio clients in several loops and blocking ones live side by side, and one after the
+    other, without a word on standard error.
+    """
     program = f"""
 import asyncio, threading, pulsarish, pulsarish.asyncio
 async def main(topic, count):
@@ -522,7 +612,8 @@ finished = []
 asyncio.run(main("twin", 100))
 with pulsarish.Client({url!r}) as client:
     producer = client.create_producer("twin-blocking")
-    threads = [threading.Thread(target=asyncio.run, args=[main(f"twin-{{number}}", 100)]) for number in range(3)]
+    programs = [main(f"twin-{{number}}", 100) for number in range(3)]
+    threads = [threading.Thread(target=asyncio.run, args=[program]) for program in programs]
     for thread in threads:
         thread.start()
     for _ in range(200):
@@ -555,7 +646,8 @@ assert os.waitstatus_to_exitcode(status) == 0, status
 
 def test_import_is_quick_and_touches_nothing() -> None:
     program = (
-        "import pulsarish, sys; print([name for name in sys.modules if name.partition('.')[0] in ('grpc', 'uvloop', 'google', 'kazoo')])"
+        "import pulsarish, sys; print([name for name in sys.modules if name.partition('.')[0] "
+        "in ('grpc', 'uvloop', 'google', 'kazoo')])"
     )
     assert run(program) == (0, "[]\n", "")
 

@@ -1,4 +1,6 @@
-"""Clients in forked children of a process that has used a client, against real brokers and the fake one."""
+"""Clients in forked children of a process that has used a client, against real brokers and the fake
+one.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ def exchange(url, topic, count):
 
 async def exchange_async(url, topic, count):
     async with pulsarish.asyncio.Client(url) as client:
-        consumer = await client.subscribe(topic, "s", initial_position=pulsarish.InitialPosition.Earliest)
+        earliest = pulsarish.InitialPosition.Earliest
+        consumer = await client.subscribe(topic, "s", initial_position=earliest)
         producer = await client.create_producer(topic)
         await asyncio.gather(*(producer.send(b"%d" % number) for number in range(count)))
         for number in range(count):
@@ -100,12 +103,15 @@ with pulsarish.Client({url!r}) as client:
         names = pool.map(publish, range(8), chunksize=1)
     assert len(set(names)) == 8, names
     received = sorted(consumer.receive(timeout_millis=60000).data() for _ in range(400))
-    assert received == sorted(b"%d-%d" % (number, part) for number in range(8) for part in range(50))
+    sent = [b"%d-%d" % (number, part) for number in range(8) for part in range(50)]
+    assert received == sorted(sent)
 """
     assert run(program) == (0, "", "")
 
 
-@pytest.mark.parametrize("ending", ["pass", "client.close()", "client.shutdown()", "os._exit(0)", "fork_again()"])
+@pytest.mark.parametrize(
+    "ending", ["pass", "client.close()", "client.shutdown()", "os._exit(0)", "fork_again()"]
+)
 @pytest.mark.parametrize("parent", ["blocking", "asyncio"])
 def test_the_child_ends_quietly(url: str, ending: str, parent: str) -> None:
     """Whatever the parent had open, and in whatever state the child leaves its own client."""
@@ -134,7 +140,8 @@ def work():
     gc.collect()
     client = pulsarish.Client({url!r})
     producer = client.create_producer("quiet", batching_enabled=True)
-    client.subscribe("quiet", "s", consumer_type=pulsarish.ConsumerType.Shared, message_listener=lambda *_: None)
+    shared = pulsarish.ConsumerType.Shared
+    client.subscribe("quiet", "s", consumer_type=shared, message_listener=lambda *_: None)
     for _ in range(1000):
         producer.send_async(b"x", lambda *_: None)
     {ending}
@@ -147,7 +154,9 @@ os._exit(0)
 
 
 def test_garbage_of_the_parent_does_not_crash_children(url: str) -> None:
-    """Objects of gRPC that the parent had not freed at the moment of the fork; the children collect garbage at their end."""
+    """Objects of gRPC that the parent had not freed at the moment of the fork; the children collect
+    garbage at their end.
+    """
     program = f"""{_TOOLS}
 async def use():
     while True:
@@ -210,7 +219,9 @@ url = "pulsarish://{address}"
 def work():
     results = []
     client = pulsarish.Client(url)
-    producer = client.create_producer("t", batching_enabled=True, max_pending_messages=2000, block_if_queue_full=True)
+    producer = client.create_producer(
+        "t", batching_enabled=True, max_pending_messages=2000, block_if_queue_full=True
+    )
     producer.send(b"before")
     print("ready", flush=True)
     sys.stdin.readline()
@@ -225,7 +236,12 @@ with pulsarish.Client(url):
 os._exit(0)
 """
     with subprocess.Popen(
-        [sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout is not None
         assert process.stdin is not None

@@ -24,7 +24,12 @@ class Sender:
         self.failed: list[object] = []
         self.sent = 0
         self._producer = client.create_producer(
-            topic, producer_name="sender", block_if_queue_full=True, batching_enabled=True, send_timeout_millis=60_000, **options
+            topic,
+            producer_name="sender",
+            block_if_queue_full=True,
+            batching_enabled=True,
+            send_timeout_millis=60_000,
+            **options,
         )
 
     def send(self, count: int) -> None:
@@ -65,7 +70,9 @@ def _live_admin(cluster: Cluster) -> str:
     raise AssertionError("no broker is alive")
 
 
-def test_killed_owner_and_bookie_lose_nothing_and_deduplication_leaves_no_duplicate(start_cluster: StartCluster) -> None:
+def test_killed_owner_and_bookie_lose_nothing_and_deduplication_leaves_no_duplicate(
+    start_cluster: StartCluster,
+) -> None:
     cluster = start_cluster(settings={"broker": ["broker_deduplication_enabled=true"]})
     client = pulsarish.Client(cluster.service_urls()["pulsarish"])
     sender = Sender(client)
@@ -81,8 +88,12 @@ def test_killed_owner_and_bookie_lose_nothing_and_deduplication_leaves_no_duplic
     client.close()
 
 
-def test_after_a_failover_a_full_queue_drains_and_nothing_fails_before_its_time(start_cluster: StartCluster) -> None:
-    """Who waits for room waits for the failover; who does not is told so at once, and what was taken is stored."""
+def test_after_a_failover_a_full_queue_drains_and_nothing_fails_before_its_time(
+    start_cluster: StartCluster,
+) -> None:
+    """Who waits for room waits for the failover; who does not is told so at once, and what was
+    taken is stored.
+    """
     cluster = start_cluster(settings={"broker": ["broker_deduplication_enabled=true"]})
     with pulsarish.Client(cluster.service_urls()["pulsarish"]) as client:
         waiting = Sender(client, max_pending_messages=200)
@@ -101,13 +112,19 @@ def test_after_a_failover_a_full_queue_drains_and_nothing_fails_before_its_time(
         assert set(outcomes) == {pulsarish.Result.Ok, pulsarish.Result.ProducerQueueIsFull}
         stored = read_all(client)
         assert [number for number in stored if number >= 0] == list(range(5_001))
-        assert stored.count(-1) == outcomes.count(pulsarish.Result.Ok), "what was taken is stored, what was refused is not"
+        assert stored.count(-1) == outcomes.count(pulsarish.Result.Ok), (
+            "what was taken is stored, what was refused is not"
+        )
 
 
-def test_all_processes_killed_at_once_lose_nothing_acknowledged(start_cluster: StartCluster) -> None:
+def test_all_processes_killed_at_once_lose_nothing_acknowledged(
+    start_cluster: StartCluster,
+) -> None:
     cluster = start_cluster(brokers=1)
     client = pulsarish.Client(cluster.service_urls()["pulsarish"])
-    consumer = client.subscribe(TOPIC, "keeper", initial_position=pulsarish.InitialPosition.Earliest)
+    consumer = client.subscribe(
+        TOPIC, "keeper", initial_position=pulsarish.InitialPosition.Earliest
+    )
     sender = Sender(client)
     sender.send(2000)
     sender.flush()
@@ -125,14 +142,23 @@ def test_all_processes_killed_at_once_lose_nothing_acknowledged(start_cluster: S
     assert sender.failed == []
     found = read_all(client)
     assert set(found) == set(range(3000))
-    assert [number for index, number in enumerate(found) if number not in found[:index]] == list(range(3000))
+    assert [number for index, number in enumerate(found) if number not in found[:index]] == list(
+        range(3000)
+    )
     client.close()
 
 
 def test_one_of_three_bookies_dead_for_good(start_cluster: StartCluster) -> None:
-    """Publishing, roll-over, the owner's death, a new subscription and a new reader all work with two of three."""
+    """Publishing, roll-over, the owner's death, a new subscription and a new reader all work with
+    two of three.
+    """
     cluster = start_cluster(
-        settings={"broker": ["managed_ledger.max_entries_per_ledger=50", "managed_ledger.min_ledger_rollover_time_minutes=0"]}
+        settings={
+            "broker": [
+                "managed_ledger.max_entries_per_ledger=50",
+                "managed_ledger.min_ledger_rollover_time_minutes=0",
+            ]
+        }
     )
     client = pulsarish.Client(cluster.service_urls()["pulsarish"])
     # Without a subscription and without retention, ledgers that are full are nobody's and go.
@@ -159,11 +185,15 @@ def test_one_of_three_bookies_dead_for_good(start_cluster: StartCluster) -> None
 
 
 def test_paused_owner_that_was_replaced_confirms_nothing(start_cluster: StartCluster) -> None:
-    """SIGSTOP the owner, let another take over, go on: the old owner neither confirms an add nor persists an acknowledgement."""
+    """SIGSTOP the owner, let another take over, go on: the old owner neither confirms an add nor
+    persists an acknowledgement.
+    """
     cluster = start_cluster()
     old_owner_client = pulsarish.Client(cluster.service_urls()["pulsarish"])
     sender = Sender(old_owner_client)
-    consumer = old_owner_client.subscribe(TOPIC, "held", initial_position=pulsarish.InitialPosition.Earliest)
+    consumer = old_owner_client.subscribe(
+        TOPIC, "held", initial_position=pulsarish.InitialPosition.Earliest
+    )
     sender.send(1000)
     sender.flush()
     first = consumer.receive(timeout_millis=30_000)
@@ -173,17 +203,22 @@ def test_paused_owner_that_was_replaced_confirms_nothing(start_cluster: StartClu
     other = next(node for node in cluster.nodes() if node.role == "broker" and node.name != owner)
     new_client = pulsarish.Client(f"pulsarish://127.0.0.1:{other.ports['grpc']}")
     new_sender = new_client.create_producer(TOPIC, producer_name="successor")
-    new_sender.send(b"-1")  # the topic is served by the other broker now: the old one's ledger is fenced
+    # the topic is served by the other broker now: the old one's ledger is fenced
+    new_sender.send(b"-1")
     cluster.send_signal(owner, signal.SIGCONT)
     sender.flush()
     consumer.acknowledge(first)
     # The old owner itself may say otherwise for the moment that it needs to notice.
-    assert Admin(f"http://127.0.0.1:{other.ports['http']}").topics.lookup(TOPIC)["brokerId"] == other.name
+    assert (
+        Admin(f"http://127.0.0.1:{other.ports['http']}").topics.lookup(TOPIC)["brokerId"]
+        == other.name
+    )
     found = read_all(new_client)
     acknowledged = set(sender.acknowledged)
     assert acknowledged <= set(found)
     marker = found.index(-1)
-    # What the old owner had in its socket was either refused or went through the new owner: nothing landed behind its back.
+    # What the old owner had in its socket was either refused or went through the new owner: nothing
+    # landed behind its back.
     assert [number for number in found[:marker] if number >= 0][:1000] == list(range(1000))
     old_owner_client.close()
     new_client.close()
@@ -198,7 +233,9 @@ def test_restart_of_a_stopped_cluster_needs_no_manual_step(start_cluster: StartC
     with_client.close()
     started = time.monotonic()
     cluster.down(print)
-    assert [cluster.state(node).health for node in cluster.nodes()] == ["down"] * 6, time.monotonic() - started
+    assert [cluster.state(node).health for node in cluster.nodes()] == ["down"] * 6, (
+        time.monotonic() - started
+    )
     cluster.up()
     client = pulsarish.Client(cluster.service_urls()["pulsarish"])
     assert read_all(client) == list(range(1000))

@@ -21,7 +21,12 @@ async def publish(world: World, topic: str, count: int, *, size: int = 10) -> No
     client = await PublishClient.connect(world, await find(world, ["broker0"], topic))
     await client.open(1, topic)
     for number in range(count):
-        metadata = MessageMetadata(producer_name="p", sequence_id=number, publish_time=10**15, partition_key=f"k{number % 3}")
+        metadata = MessageMetadata(
+            producer_name="p",
+            sequence_id=number,
+            publish_time=10**15,
+            partition_key=f"k{number % 3}",
+        )
         await client.send([(1, encode_entry(metadata, b"x" * size))])
     await client.wait(1, count)
     await client.close(1)
@@ -40,7 +45,10 @@ def test_a_topic_is_compacted_on_demand_and_says_what_came_of_it() -> None:
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
         topic, path = "persistent://public/default/t", f"{BASE}/t"
         await publish(world, topic, 10)
-        assert await web("GET", f"{path}/compaction") == (200, {"status": "NOT_RUN", "lastError": ""})
+        assert await web("GET", f"{path}/compaction") == (
+            200,
+            {"status": "NOT_RUN", "lastError": ""},
+        )
         assert (await web("GET", f"{BASE}/none/compaction"))[0] == 404
         assert (await web("PUT", f"{path}/compaction", broker="broker1"))[0] == 204
         status, refused = await web("PUT", f"{path}/compaction")
@@ -57,7 +65,11 @@ def test_a_topic_is_compacted_on_demand_and_says_what_came_of_it() -> None:
         assert (await web("PUT", f"{path}/compaction"))[0] == 204
         await settled(world, web, path)
         assert (await web("DELETE", path, broker="broker1"))[0] == 204
-        left = [name for name in cluster.sim.metadata.tree.nodes if name.startswith(f"{paths.LEDGERS}/") and name.count("/") == 4]
+        left = [
+            name
+            for name in cluster.sim.metadata.tree.nodes
+            if name.startswith(f"{paths.LEDGERS}/") and name.count("/") == 4
+        ]
         assert left == [], "the topic takes its view with it"
 
     run(scenario, brokers=2)
@@ -71,7 +83,9 @@ def test_each_partition_is_compacted() -> None:
         assert (await web("GET", f"{path}/compaction"))[1]["status"] == "NOT_RUN"
         assert (await web("PUT", f"{path}/compaction"))[0] == 204
         assert (await settled(world, web, path))["status"] == "SUCCESS"
-        assert (await web("GET", f"{path}-partition-0/internalStats"))[1]["compactedLedger"]["entries"] == 3
+        assert (await web("GET", f"{path}-partition-0/internalStats"))[1]["compactedLedger"][
+            "entries"
+        ] == 3
 
     run(scenario, brokers=2)
 
@@ -106,7 +120,9 @@ def test_a_topic_that_nobody_opens_is_compacted_and_closed_again() -> None:
         async def is_compacted() -> bool:
             found = await records.get(paths.topic(name), TopicRecord)
             assert found is not None
-            return found[0].compacted is not None and not any(broker._topics.loaded for broker in cluster.brokers.values())
+            return found[0].compacted is not None and not any(
+                broker._topics.loaded for broker in cluster.brokers.values()
+            )
 
         for _ in range(100):
             if await is_compacted():
@@ -114,4 +130,8 @@ def test_a_topic_that_nobody_opens_is_compacted_and_closed_again() -> None:
             await world.clock.sleep(10.0)
         raise AssertionError("the sweeper did not come to it")
 
-    run_with(scenario, sweeper_interval_seconds=100.0, managed_ledger=ManagedLedgerOptions(cursor_idle_seconds=5))
+    run_with(
+        scenario,
+        sweeper_interval_seconds=100.0,
+        managed_ledger=ManagedLedgerOptions(cursor_idle_seconds=5),
+    )

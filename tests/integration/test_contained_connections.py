@@ -1,4 +1,6 @@
-"""An error that nobody has thought of, met while working for one connection, ends that connection: others go on, and it is counted."""
+"""An error that nobody has thought of, met while working for one connection, ends that connection:
+others go on, and it is counted.
+"""
 
 from __future__ import annotations
 
@@ -106,17 +108,24 @@ def test_a_client_of_the_binary_protocol_ends_alone(method: str) -> None:
 
 
 @pytest.mark.parametrize(("topic", "kind"), [(TOPIC, Topic), (FLEETING, NonPersistentTopic)])
-def test_a_topic_that_fails_when_a_client_leaves_does_not_keep_the_clients_other_producers(topic: str, kind: type) -> None:
+def test_a_topic_that_fails_when_a_client_leaves_does_not_keep_the_clients_other_producers(
+    topic: str, kind: type
+) -> None:
     async def scenario(brokered: Brokered) -> None:
         node = brokered.node("broker0")
         node.expect(Defect)
-        leaving, next_one = await _opened(brokered, topic, OTHER, producer_access_mode=pb.EXCLUSIVE), await _opened(brokered)
+        leaving, next_one = (
+            await _opened(brokered, topic, OTHER, producer_access_mode=pb.EXCLUSIVE),
+            await _opened(brokered),
+        )
         assert leaving.transport is not None
         with failing_once(kind, "remove_producer") as raised:
             leaving.transport.abort()
             await brokered.until(lambda: bool(raised))
         for number, name in enumerate((OTHER, topic)):
-            while (await next_one.open_producer(number, name, producer_access_mode=pb.EXCLUSIVE)).command.type != 17:
+            while (
+                await next_one.open_producer(number, name, producer_access_mode=pb.EXCLUSIVE)
+            ).command.type != 17:
                 await brokered.world.clock.sleep(0.1)
         assert node.world is not None
         assert failures(node.world.tasks) == {ScopeKind.TOPIC: 1}
@@ -200,8 +209,12 @@ def test_a_watcher_that_fails_does_not_keep_the_event_from_the_others() -> None:
         bad, watcher, writer = clients
         for client in (bad, watcher):
             assert (await client.request(EXISTS, text("/node") + b"\1")).error != 0
-        # The first call is that of the event for the first watcher, because answers are not counted here.
-        with replaced(RequestJob, "_add", lambda _was: _uncounted), failing_once(MetadataConnection, "expect"):
+        # The first call is that of the event for the first watcher, because answers are not counted
+        # here.
+        with (
+            replaced(RequestJob, "_add", lambda _was: _uncounted),
+            failing_once(MetadataConnection, "expect"),
+        ):
             assert (await writer.request(CREATE, create("/node"))).error == 0
         assert (await watcher.request(EXISTS, text("/node") + b"\0")).error == 0
         assert watcher.events == [(1, "/node")]
@@ -263,7 +276,8 @@ def test_clients_of_the_proxy_end_alone() -> None:
                 await world.clock.sleep(0.01)
         await _one_more(relayed, 0)
         with failing_once(BrokerLink, "_answered") as raised:
-            # The proxy's own connection to a broker ends, and the question is answered with an error that says to try again.
+            # The proxy's own connection to a broker ends, and the question is answered with an
+            # error that says to try again.
             assert (await look_up(good, TOPIC)).broker_service_url == owner
         assert raised
         await _one_more(relayed, 1)
@@ -309,8 +323,13 @@ def test_a_handler_of_grpc_that_fails_ends_its_stream_and_is_counted() -> None:
                 raise Defect
             return request
 
-        listener = await node.connections.serve("127.0.0.1:0", {"test.echo": echo}, {"test.call": call})
-        good, bad = await node.connections.open(listener.address, "test.echo"), await node.connections.open(listener.address, "test.echo")
+        listener = await node.connections.serve(
+            "127.0.0.1:0", {"test.echo": echo}, {"test.call": call}
+        )
+        good, bad = (
+            await node.connections.open(listener.address, "test.echo"),
+            await node.connections.open(listener.address, "test.echo"),
+        )
         await bad.send([b"bad"])
         with pytest.raises(StreamBroken):
             await bad.receive()
@@ -319,7 +338,10 @@ def test_a_handler_of_grpc_that_fails_ends_its_stream_and_is_counted() -> None:
         assert await good.receive() == b"good"
         with pytest.raises(Exception, match="Defect"):
             await node.connections.call(listener.address, "test.call", b"bad", timeout_seconds=30)
-        assert await node.connections.call(listener.address, "test.call", b"good", timeout_seconds=30) == b"good"
+        assert (
+            await node.connections.call(listener.address, "test.call", b"good", timeout_seconds=30)
+            == b"good"
+        )
         assert failures(node.tasks) == {ScopeKind.CONNECTION: 1, ScopeKind.TASK: 1}
         await good.finish()
         await listener.stop(0)

@@ -1,4 +1,6 @@
-"""What running processes export is what the dashboard, the alerts and the documentation name: a metric that is renamed fails here."""
+"""What running processes export is what the dashboard, the alerts and the documentation name: a
+metric that is renamed fails here.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Fam
         client.subscribe(TOPIC.replace("persistent://", "non-persistent://"), "s")
         found: dict[str, Families] = {}
         for node in cluster.nodes():
-            with urllib.request.urlopen(f"http://127.0.0.1:{node.ports['http']}/metrics", timeout=30) as answer:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{node.ports['http']}/metrics", timeout=30
+            ) as answer:
                 found.setdefault(node.role, _families(answer.read().decode()))
         client.close()
         yield found
@@ -91,12 +95,18 @@ def _families(text: str) -> Families:
 
 
 def queries() -> Iterator[tuple[str, str, list[str]]]:
-    """Every expression: what it belongs to, the expression itself, and the labels that a text beside it shows."""
+    """Every expression: what it belongs to, the expression itself, and the labels that a text
+    beside it shows.
+    """
     dashboard = json.loads(DASHBOARD.read_text())
     for panel in dashboard["panels"]:
         for target in panel.get("targets", []):
             shown = re.findall(r"{{\s*(\w+)\s*}}", target["legendFormat"])
-            yield f"panel {panel['title']!r}", target["expr"].replace("$__rate_interval", "5m"), shown
+            yield (
+                f"panel {panel['title']!r}",
+                target["expr"].replace("$__rate_interval", "5m"),
+                shown,
+            )
     for variable in dashboard["templating"]["list"]:
         if variable["type"] == "query":
             match = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["definition"])
@@ -109,7 +119,9 @@ def queries() -> Iterator[tuple[str, str, list[str]]]:
 
 
 def labels_after(node: Any, exported: Families, what: str) -> frozenset[str]:
-    """The labels that the result of an expression can have; every name in it is checked on the way."""
+    """The labels that the result of an expression can have; every name in it is checked on the
+    way.
+    """
     match node:
         case promql.VectorSelector():
             return _selected(node, exported, what)
@@ -120,10 +132,15 @@ def labels_after(node: Any, exported: Families, what: str) -> frozenset[str]:
             if node.modifier is None:
                 return inner if "topk" in str(node.op) else frozenset()
             named = frozenset(node.modifier.labels)
-            assert named <= inner, f"{what}: {node.op} by {sorted(named - inner)}, which its metrics do not have"
+            assert named <= inner, (
+                f"{what}: {node.op} by {sorted(named - inner)}, which its metrics do not have"
+            )
             return named
         case promql.BinaryExpr():
-            left, right = labels_after(node.lhs, exported, what), labels_after(node.rhs, exported, what)
+            left, right = (
+                labels_after(node.lhs, exported, what),
+                labels_after(node.rhs, exported, what),
+            )
             return left or right
         case promql.Call():
             found = [labels_after(each, exported, what) for each in node.args]
@@ -141,14 +158,20 @@ def _selected(selector: Any, exported: Families, what: str) -> frozenset[str]:
     base = name if name in exported else _SERIES_SUFFIX.sub("", name)
     assert base in exported, f"{what} asks for {name}, which nobody exports"
     family = exported[base]
-    assert (base == name) == (family.kind != "histogram"), f"{what} asks for {name}, which is a {family.kind}"
+    assert (base == name) == (family.kind != "histogram"), (
+        f"{what} asks for {name}, which is a {family.kind}"
+    )
     labels = family.labels | ATTACHED
     for matcher in selector.matchers.matchers:
-        assert matcher.name in labels, f"{what}: {name} has no label {matcher.name!r}, only {sorted(labels)}"
+        assert matcher.name in labels, (
+            f"{what}: {name} has no label {matcher.name!r}, only {sorted(labels)}"
+        )
     return labels
 
 
-def test_every_query_names_metrics_and_labels_that_are_exported(exported: dict[str, Families]) -> None:
+def test_every_query_names_metrics_and_labels_that_are_exported(
+    exported: dict[str, Families],
+) -> None:
     everything: Families = {}
     for families in exported.values():
         for name, family in families.items():
@@ -159,7 +182,9 @@ def test_every_query_names_metrics_and_labels_that_are_exported(exported: dict[s
     assert len(asked) > 100
     for what, expression, shown in asked:
         found = labels_after(promql.parse(expression), everything, what)
-        assert set(shown) <= found, f"{what} shows {sorted(set(shown) - found)}, which {expression} does not give"
+        assert set(shown) <= found, (
+            f"{what} shows {sorted(set(shown) - found)}, which {expression} does not give"
+        )
 
 
 def test_every_alert_can_be_read() -> None:
@@ -173,16 +198,34 @@ def test_every_alert_can_be_read() -> None:
     assert len(names) == len(dict.fromkeys(names))
 
 
-def test_the_documentation_has_every_metric_as_it_is_exported(exported: dict[str, Families]) -> None:
-    sections = dict(re.findall(r"^## Of (?:a|the|every) (\w+).*?\n(.*?)(?=^## |\Z)", DOC.read_text(), re.MULTILINE | re.DOTALL))
-    documented = {role: {row[0]: row for row in _ROW.findall(text)} for role, text in sections.items()}
+def test_the_documentation_has_every_metric_as_it_is_exported(
+    exported: dict[str, Families],
+) -> None:
+    sections = dict(
+        re.findall(
+            r"^## Of (?:a|the|every) (\w+).*?\n(.*?)(?=^## |\Z)",
+            DOC.read_text(),
+            re.MULTILINE | re.DOTALL,
+        )
+    )
+    documented = {
+        role: {row[0]: row for row in _ROW.findall(text)} for role, text in sections.items()
+    }
     shared = documented.pop("process")
     assert set(documented) == set(exported)
     for role, families in exported.items():
         rows = {**shared, **documented[role]}
-        optional = {"pulsarish_loop_lag_seconds"}  # a bookie has all measurements and not the last one apart
+        # a bookie has all measurements and not the last one apart
+        optional = {"pulsarish_loop_lag_seconds"}
         assert set(families) <= set(rows), f"not documented: {sorted(set(families) - set(rows))}"
-        assert set(rows) - set(families) <= optional, f"not exported by a {role}: {sorted(set(rows) - set(families))}"
+        assert set(rows) - set(families) <= optional, (
+            f"not exported by a {role}: {sorted(set(rows) - set(families))}"
+        )
         for name, family in families.items():
-            labels = ", ".join(f"`{label}`" for label in sorted(family.labels - {"le", COMMON[role]})) or "-"
-            assert rows[name] == (name, family.kind, labels, family.meaning), f"| `{name}` | {family.kind} | {labels} | {family.meaning} |"
+            labels = (
+                ", ".join(f"`{label}`" for label in sorted(family.labels - {"le", COMMON[role]}))
+                or "-"
+            )
+            assert rows[name] == (name, family.kind, labels, family.meaning), (
+                f"| `{name}` | {family.kind} | {labels} | {family.meaning} |"
+            )

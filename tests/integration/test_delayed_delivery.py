@@ -43,13 +43,20 @@ def test_messages_come_when_they_are_due_and_not_before(kind: ConsumerType) -> N
         ordered = await client.subscribe(TOPIC, "ordered", initial_position=EARLIEST)
         producer = await client.create_producer(TOPIC, batching_enabled=True)
         now = broker_ms(brokered)
-        dues = {"soon": now + 3_000, "late": now + 60_000, "past": now - 5_000, "later": now + 30_000}
+        dues = {
+            "soon": now + 3_000,
+            "late": now + 60_000,
+            "past": now - 5_000,
+            "later": now + 30_000,
+        }
         for name, due in dues.items():
             _ = producer.send_soon(name.encode(), deliver_at=due, partition_key=name)
         _ = producer.send_soon(b"now")
         await producer.flush()
         assert set(await take(consumer, 500)) == {"past", "now"}
-        assert await take(ordered, 500) == ["soon", "late", "past", "later", "now"], "exclusive subscriptions heed no time"
+        assert await take(ordered, 500) == ["soon", "late", "past", "later", "now"], (
+            "exclusive subscriptions heed no time"
+        )
         stats = (await brokered.stats(TOPIC))["subscriptions"]["s"]
         assert (stats["msgDelayed"], stats["waiting"]["reason"]) == (3, "delayed")
         for name in ("soon", "later", "late"):
@@ -67,7 +74,11 @@ def test_a_delay_may_be_given_and_outlasts_the_owner() -> None:
     async def scenario(brokered: Brokered) -> None:
         client = brokered.client()
         consumer = await client.subscribe(
-            TOPIC, "s", consumer_type=ConsumerType.Shared, initial_position=EARLIEST, ack_receipt_enabled=True
+            TOPIC,
+            "s",
+            consumer_type=ConsumerType.Shared,
+            initial_position=EARLIEST,
+            ack_receipt_enabled=True,
         )
         producer = await client.create_producer(TOPIC)
         # Wall clocks differ by up to a quarter of an hour in simulation; the owner's counts.
@@ -75,10 +86,16 @@ def test_a_delay_may_be_given_and_outlasts_the_owner() -> None:
             await producer.send(f"late{number}".encode(), deliver_after=timedelta(hours=1))
             await producer.send(f"now{number}".encode())
         assert await take(consumer, 500) == [f"now{number}" for number in range(5)]
-        owner = next(name for name, broker in brokered.cluster.brokers.items() if TOPIC in broker._topics.loaded)
+        owner = next(
+            name
+            for name, broker in brokered.cluster.brokers.items()
+            if TOPIC in broker._topics.loaded
+        )
         brokered.node(owner).crash()
         await producer.send(b"more")
-        assert await take(consumer, 5_000) == ["more"], "what was acknowledged individually does not come again, what is delayed not yet"
+        assert await take(consumer, 5_000) == ["more"], (
+            "what was acknowledged individually does not come again, what is delayed not yet"
+        )
         await brokered.world.clock.sleep(2 * 3600)
         assert sorted(await take(consumer, 500)) == [f"late{number}" for number in range(5)]
 
@@ -88,19 +105,29 @@ def test_a_delay_may_be_given_and_outlasts_the_owner() -> None:
 def test_policies_switch_it_off_at_once_and_limit_how_far_ahead() -> None:
     async def scenario(brokered: Brokered) -> None:
         client = brokered.client()
-        consumer = await client.subscribe(TOPIC, "s", consumer_type=ConsumerType.Shared, initial_position=EARLIEST)
+        consumer = await client.subscribe(
+            TOPIC, "s", consumer_type=ConsumerType.Shared, initial_position=EARLIEST
+        )
         producer = await client.create_producer(TOPIC)
         await producer.send(b"1", deliver_at=broker_ms(brokered) + 500_000)
         assert await take(consumer, 500) == []
         policy = {"active": True, "tickTime": 1000, "maxDeliveryDelayInMillis": 60_000}
         await brokered.administer("POST", "namespaces/public/default/delayedDelivery", policy)
-        assert await brokered.administer("GET", "namespaces/public/default/delayedDelivery") == policy
-        await brokered.until(lambda: brokered.topic(TOPIC).topic_limits.policies[DELAYED_DELIVERY].max_delay_ms == 60_000)
+        assert (
+            await brokered.administer("GET", "namespaces/public/default/delayedDelivery") == policy
+        )
+        await brokered.until(
+            lambda: (
+                brokered.topic(TOPIC).topic_limits.policies[DELAYED_DELIVERY].max_delay_ms == 60_000
+            )
+        )
         with pytest.raises(NotAllowed, match="more than 60000 ms from now"):
             await producer.send(b"2", deliver_at=broker_ms(brokered) + 500_000)
         await producer.send(b"3", deliver_at=broker_ms(brokered) + 50_000)
         assert await take(consumer, 500) == []
-        await brokered.administer("POST", "namespaces/public/default/delayedDelivery", {"active": False})
+        await brokered.administer(
+            "POST", "namespaces/public/default/delayedDelivery", {"active": False}
+        )
         assert await take(consumer, 2_000) == ["1", "3"]
 
     play_with_brokers(scenario)
@@ -109,7 +136,9 @@ def test_policies_switch_it_off_at_once_and_limit_how_far_ahead() -> None:
 def test_too_many_are_visible_and_stop_reading() -> None:
     async def scenario(brokered: Brokered) -> None:
         client = brokered.client()
-        consumer = await client.subscribe(TOPIC, "s", consumer_type=ConsumerType.Shared, initial_position=EARLIEST)
+        consumer = await client.subscribe(
+            TOPIC, "s", consumer_type=ConsumerType.Shared, initial_position=EARLIEST
+        )
         producer = await client.create_producer(TOPIC)
         due = broker_ms(brokered) + 20_000
         for number in range(8):
@@ -118,6 +147,11 @@ def test_too_many_are_visible_and_stop_reading() -> None:
         assert await take(consumer, 500) == []
         stats = (await brokered.stats(TOPIC))["subscriptions"]["s"]
         assert (stats["msgDelayed"], stats["waiting"]["reason"]) == (5, "too_many_delayed")
-        assert sorted(await take(consumer, 30_000)) == [*(str(number) for number in range(8)), "now"]
+        assert sorted(await take(consumer, 30_000)) == [
+            *(str(number) for number in range(8)),
+            "now",
+        ]
 
-    play_with_brokers(scenario, delayed_delivery_max_entries_per_subscription=5, dispatcher_max_read_batch_size=5)
+    play_with_brokers(
+        scenario, delayed_delivery_max_entries_per_subscription=5, dispatcher_max_read_batch_size=5
+    )

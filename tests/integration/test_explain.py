@@ -1,4 +1,6 @@
-"""Why a subscription or producer does not move, on a real cluster: each reason is caused and read on the command line."""
+"""Why a subscription or producer does not move, on a real cluster: each reason is caused and read
+on the command line.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,19 @@ def test_no_consumers(asked: Asked) -> None:
 def test_no_permits_names_who_holds_how_many_for_how_long(asked: Asked) -> None:
     consumer = asked.subscribe("idle", queue=2, consumer_name="lazy")
     asked.publish("idle", 10)
-    asked.subscription("idle", "no_permits", "consumer lazy has asked for nothing more for", "Consumer lazy holds 2 unacknowledged")
+    asked.subscription(
+        "idle",
+        "no_permits",
+        "consumer lazy has asked for nothing more for",
+        "Consumer lazy holds 2 unacknowledged",
+    )
     taken = [consumer.receive(timeout_millis=30_000) for _ in range(10)]
-    asked.subscription("idle", "unacknowledged", "The whole backlog of 10 entries is delivered", "Consumer lazy holds 10 unacknowledged")
+    asked.subscription(
+        "idle",
+        "unacknowledged",
+        "The whole backlog of 10 entries is delivered",
+        "Consumer lazy holds 10 unacknowledged",
+    )
     consumer.acknowledge_cumulative(taken[-1])
     assert "idle" in asked.run("subscriptions", "explain", "idle", "s").splitlines()[0]
     consumer.close()
@@ -51,11 +63,18 @@ def test_too_much_is_unacknowledged_by_one_or_by_all(asked: Asked) -> None:
     asked.run("topics", "set-max-unacked-messages-per-consumer", "unacked", "3")
     one = asked.subscribe("unacked", kind=ConsumerType.Shared, consumer_name="one")
     asked.publish("unacked", 10)
-    found = asked.subscription("unacked", "blocked_on_unacked_messages", "Consumer one holds 3", "the limit of each consumer is 3")
+    found = asked.subscription(
+        "unacked",
+        "blocked_on_unacked_messages",
+        "Consumer one holds 3",
+        "the limit of each consumer is 3",
+    )
     assert "get-max-unacked-messages-per-consumer" in found["help"]
     asked.run("topics", "set-max-unacked-messages-per-subscription", "unacked", "4")
     two = asked.subscribe("unacked", kind=ConsumerType.Shared, consumer_name="two")
-    asked.subscription("unacked", "blocked_on_unacked_messages", "the limit is 4 for all consumers together")
+    asked.subscription(
+        "unacked", "blocked_on_unacked_messages", "the limit is 4 for all consumers together"
+    )
     one.close()
     two.close()
 
@@ -72,7 +91,9 @@ def test_too_many_acknowledged_ranges(asked: Asked) -> None:
 
 def test_a_dispatch_rate(asked: Asked) -> None:
     asked.run("topics", "create", "slow")
-    asked.run("topics", "set-subscription-dispatch-rate", "slow", "--messages", "1", "--period", "20s")
+    asked.run(
+        "topics", "set-subscription-dispatch-rate", "slow", "--messages", "1", "--period", "20s"
+    )
     consumer = asked.subscribe("slow")
     asked.publish("slow", 10)
     asked.subscription("slow", "rate_limited", "subscription-dispatch-rate (1 message in 20 s)")
@@ -83,15 +104,21 @@ def test_delays(asked: Asked) -> None:
     consumer = asked.subscribe("later", kind=ConsumerType.Shared)
     in_a_minute = int(time.time() * 1000) + 60_000
     asked.publish("later", 2, deliver_at=in_a_minute)
-    found = asked.subscription("later", "delayed", "2 entries are to be delivered later; the first of them is due in ")
+    found = asked.subscription(
+        "later", "delayed", "2 entries are to be delivered later; the first of them is due in "
+    )
     assert found["retryAtMs"] >= in_a_minute
     asked.publish("later", 20, deliver_at=in_a_minute)
-    asked.subscription("later", "too_many_delayed", "the limit delayed_delivery_max_entries_per_subscription")
+    asked.subscription(
+        "later", "too_many_delayed", "the limit delayed_delivery_max_entries_per_subscription"
+    )
     consumer.close()
 
 
 def keys_in(first: int, last: int) -> list[str]:
-    return [key for number in range(2_000) if first <= key_hash((key := f"k{number}").encode()) <= last]
+    return [
+        key for number in range(2_000) if first <= key_hash((key := f"k{number}").encode()) <= last
+    ]
 
 
 def sticky(first: int, last: int) -> ConsumerKeySharedPolicy:
@@ -100,12 +127,20 @@ def sticky(first: int, last: int) -> ConsumerKeySharedPolicy:
 
 def test_keys_of_nobody_and_of_a_consumer_that_takes_nothing(asked: Asked) -> None:
     kind = ConsumerType.KeyShared
-    low = asked.subscribe("keys", kind=kind, queue=1, consumer_name="low", key_shared_policy=sticky(0, 20_000))
+    low = asked.subscribe(
+        "keys", kind=kind, queue=1, consumer_name="low", key_shared_policy=sticky(0, 20_000)
+    )
     asked.publish("keys", 1, partition_key=keys_in(40_000, 65_535)[0])
-    asked.subscription("keys", "keys_unassigned", "1 entry has a key in the hash ranges of no connected consumer")
-    high = asked.subscribe("keys", kind=kind, consumer_name="high", key_shared_policy=sticky(40_000, 65_535))
+    asked.subscription(
+        "keys", "keys_unassigned", "1 entry has a key in the hash ranges of no connected consumer"
+    )
+    high = asked.subscribe(
+        "keys", kind=kind, consumer_name="high", key_shared_policy=sticky(40_000, 65_535)
+    )
     asked.publish("keys", 30, partition_key=keys_in(0, 20_000)[0])
-    asked.subscription("keys", "keys_held", "for consumer low (no permits)", "No more is read ahead of them")
+    asked.subscription(
+        "keys", "keys_held", "for consumer low (no permits)", "No more is read ahead of them"
+    )
     low.close()
     high.close()
 
@@ -147,7 +182,9 @@ def test_a_new_active_consumer_waits_for_the_former(asked: Asked) -> None:
     asked.publish("failover", 10)
     asked.subscription("failover", "no_permits", "Consumer b holds 2")
     new = asked.subscribe("failover", kind=ConsumerType.Failover, consumer_name="a")
-    found = asked.subscription("failover", "handing_over", "Consumer a has become the active one and begins in ")
+    found = asked.subscription(
+        "failover", "handing_over", "Consumer a has become the active one and begins in "
+    )
     assert found["retryAtMs"] > 0
     asked.subscription("failover", "unacknowledged", "Consumer a holds 10")
     old.close()
@@ -157,14 +194,29 @@ def test_a_new_active_consumer_waits_for_the_former(asked: Asked) -> None:
 def test_a_client_that_reads_nothing(asked: Asked, tmp_path: Path) -> None:
     asked.run("topics", "create", "full")
     url = asked.cluster.service_urls()["pulsarish"]
-    words = [sys.executable, "-m", "pulsarish", "consume", "full", "-s", "s", "--from", "earliest", "--follow", "--url", url]
+    words = [
+        sys.executable,
+        "-m",
+        "pulsarish",
+        "consume",
+        "full",
+        "-s",
+        "s",
+        "--from",
+        "earliest",
+        "--follow",
+        "--url",
+        url,
+    ]
     with (tmp_path / "out").open("wb") as out:
         program = subprocess.Popen(words, stdout=out, stderr=out)
     try:
         asked.until_subscribed("full")
         program.send_signal(signal.SIGSTOP)
         asked.publish("full", 100, size=500_000)
-        asked.subscription("full", "connection_full", "is not read from the connection by its client")
+        asked.subscription(
+            "full", "connection_full", "is not read from the connection by its client"
+        )
     finally:
         program.kill()
         program.wait()
@@ -175,7 +227,12 @@ def test_messages_that_a_topic_keeps_for_nobody_are_dropped(asked: Asked) -> Non
     asked.run("topics", "create", topic)
     asked.run("subscriptions", "create", topic, "s")
     asked.publish(topic, 3)
-    asked.subscription(topic, "dropped_no_consumers", "each message that is published is dropped", "3 were dropped so far")
+    asked.subscription(
+        topic,
+        "dropped_no_consumers",
+        "each message that is published is dropped",
+        "3 were dropped so far",
+    )
     consumer = asked.subscribe(topic, queue=1)
     asked.publish(topic, 5)
     asked.subscription(topic, "dropped_no_permits", "because no consumer has permits")
@@ -186,14 +243,27 @@ def test_messages_are_dropped_for_a_client_that_reads_nothing(asked: Asked, tmp_
     topic = "non-persistent://public/default/dropping-full"
     asked.run("topics", "create", topic)
     url = asked.cluster.service_urls()["pulsarish"]
-    words = [sys.executable, "-m", "pulsarish", "consume", topic, "-s", "s", "--follow", "--url", url]
+    words = [
+        sys.executable,
+        "-m",
+        "pulsarish",
+        "consume",
+        topic,
+        "-s",
+        "s",
+        "--follow",
+        "--url",
+        url,
+    ]
     with (tmp_path / "out").open("wb") as out:
         program = subprocess.Popen(words, stdout=out, stderr=out)
     try:
         asked.until_subscribed(topic)
         program.send_signal(signal.SIGSTOP)
         asked.publish(topic, 100, size=500_000)
-        asked.subscription(topic, "dropped_no_permits", "because the consumers' connections are full")
+        asked.subscription(
+            topic, "dropped_no_permits", "because the consumers' connections are full"
+        )
     finally:
         program.kill()
         program.wait()
@@ -203,7 +273,15 @@ def test_a_producer_that_is_held_by_quota_rate_turn_or_end(asked: Asked) -> None
     asked.run("topics", "create", "quota")
     asked.run("subscriptions", "create", "quota", "s", "--from", "earliest")
     asked.publish("quota", 5, size=1_000)
-    asked.run("topics", "set-backlog-quota", "quota", "--limit", "1KB", "--policy", "producer_request_hold")
+    asked.run(
+        "topics",
+        "set-backlog-quota",
+        "quota",
+        "--limit",
+        "1KB",
+        "--policy",
+        "producer_request_hold",
+    )
     assert "limitSize 1024" in asked.publishing("quota", "backlog_quota")["explanation"]
 
     asked.run("topics", "create", "rate")
@@ -212,18 +290,29 @@ def test_a_producer_that_is_held_by_quota_rate_turn_or_end(asked: Asked) -> None
     for _ in range(30):
         producer.send_async(b"x", lambda *_: None)
     found = asked.publishing("rate", "rate_limited")
-    assert found["explanation"] == "Publishing has reached the policy publish-rate (1 message a second)."
+    assert (
+        found["explanation"]
+        == "Publishing has reached the policy publish-rate (1 message a second)."
+    )
     asked.run("topics", "remove-publish-rate", "rate")
     producer.close()
 
-    alone = asked.client.create_producer("alone", producer_name="first", access_mode=pulsarish.ProducerAccessMode.Exclusive)
+    alone = asked.client.create_producer(
+        "alone", producer_name="first", access_mode=pulsarish.ProducerAccessMode.Exclusive
+    )
     turn = threading.Thread(target=_wait_for_turn, args=(asked.client, "alone"), daemon=True)
     turn.start()
     waiting = asked.until(
-        lambda: next(iter(asked.publishing("alone", "")["publishers"][1:]), {"state": "", "reason": None, "explanation": ""}),
+        lambda: next(
+            iter(asked.publishing("alone", "")["publishers"][1:]),
+            {"state": "", "reason": None, "explanation": ""},
+        ),
         "exclusive_producer",
     )
-    assert (waiting["producerName"], "producer 'first' comes before it" in waiting["explanation"]) == ("second", True)
+    assert (
+        waiting["producerName"],
+        "producer 'first' comes before it" in waiting["explanation"],
+    ) == ("second", True)
     alone.close()
     turn.join(30)
 
@@ -234,7 +323,9 @@ def test_a_producer_that_is_held_by_quota_rate_turn_or_end(asked: Asked) -> None
 
 
 def _wait_for_turn(client: pulsarish.Client, topic: str) -> None:
-    client.create_producer(topic, producer_name="second", access_mode=pulsarish.ProducerAccessMode.WaitForExclusive).close()
+    client.create_producer(
+        topic, producer_name="second", access_mode=pulsarish.ProducerAccessMode.WaitForExclusive
+    ).close()
 
 
 def test_partitions_topics_that_keep_nothing_and_what_there_is_not(asked: Asked) -> None:
@@ -242,7 +333,10 @@ def test_partitions_topics_that_keep_nothing_and_what_there_is_not(asked: Asked)
     consumer = asked.subscribe("parts", queue=1)
     asked.publish("parts-partition-1", 5)
     asked.until(
-        lambda: asked.admin.subscriptions.explain("parts", "s")["partitions"]["persistent://public/default/parts-partition-1"], "no_permits"
+        lambda: asked.admin.subscriptions.explain("parts", "s")["partitions"][
+            "persistent://public/default/parts-partition-1"
+        ],
+        "no_permits",
     )
     shown = asked.run("subscriptions", "explain", "parts", "s").splitlines()
     assert shown[0] == "persistent://public/default/parts: 1 of 3 partitions wait."

@@ -1,4 +1,6 @@
-"""Why nothing moves while bookies or the metadata service are away, on a real cluster: the ledger and its bookies are named."""
+"""Why nothing moves while bookies or the metadata service are away, on a real cluster: the ledger
+and its bookies are named.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def asked(tmp_path: Path) -> Iterator[Asked]:
 
 @contextmanager
 def stopped(asked: Asked, *names: str) -> Iterator[None]:
-    """Stop processes by SIGSTOP, like a machine that hangs: no process answers, and no connection ends."""
+    """Stop processes by SIGSTOP, like a machine that hangs: no process answers, and no connection
+    ends.
+    """
     for name in names:
         asked.cluster.send_signal(name, signal.SIGSTOP)
     try:
@@ -56,7 +60,9 @@ def test_reads_that_wait_for_bookies_and_reads_that_fail(asked: Asked) -> None:
     asked.publish("cold", 20)
     with stopped(asked, *BOOKIES):
         consumer = asked.subscribe("cold")
-        found = asked.subscription("cold", "reading", "They are in ledger ", "bookie-1", "bookie-2", "bookie-3")
+        found = asked.subscription(
+            "cold", "reading", "They are in ledger ", "bookie-1", "bookie-2", "bookie-3"
+        )
         assert {each["bookie"] for each in found["data"]["bookies"]} == set(BOOKIES)
         assert found["help"] == f"pulsarish ledgers get {found['data']['ledgerId']}"
         found = asked.subscription("cold", "read_failed", "failed: ", "The broker tries again")
@@ -91,7 +97,9 @@ def test_publishing_that_waits_for_bookies_and_a_topic_that_cannot_be_opened(ask
         asked.client.subscribe("t", "s")
     found = asked.publishing("t", "loading", "load_failed", "too_few_bookies")
     seen = {found["reason"]}
-    found = asked.until(lambda: asked.admin.subscriptions.explain("t", "s"), "load_failed", "too_few_bookies")
+    found = asked.until(
+        lambda: asked.admin.subscriptions.explain("t", "s"), "load_failed", "too_few_bookies"
+    )
     assert "could not be opened" in found["explanation"], seen
     start(asked, "bookie-2", "bookie-3")
     asked.until(lambda: asked.admin.topics.explain("t"), "")
@@ -124,20 +132,31 @@ def test_producers_wait_while_deduplication_is_switched_on(tmp_path: Path) -> No
 
     With one entry per read, reading takes long enough to stop the bookies in the middle of it.
     """
-    with running(tmp_path / "cluster", settings=["dispatcher_max_read_batch_size=1", "managed_ledger.append_hold_ms=60000"]) as cluster:
+    with running(
+        tmp_path / "cluster",
+        settings=["dispatcher_max_read_batch_size=1", "managed_ledger.append_hold_ms=60000"],
+    ) as cluster:
         asked = Asked(cluster)
         asked.run("topics", "create", "late")
-        producer = asked.client.create_producer("late", batching_enabled=False, send_timeout_millis=0, max_pending_messages=2_000)
+        producer = asked.client.create_producer(
+            "late", batching_enabled=False, send_timeout_millis=0, max_pending_messages=2_000
+        )
         with stopped(asked, "bookie-2", "bookie-3"):
             for _ in range(2_000):
                 producer.send_async(b"x", lambda *_: None)
             asked.publishing("late", "slow_bookies")
             asked.run("topics", "set-deduplication", "late", "on")
-            until("the switch has closed the producer", lambda: not asked.admin.topics.explain("late")["publishers"])
+            until(
+                "the switch has closed the producer",
+                lambda: not asked.admin.topics.explain("late")["publishers"],
+            )
         asked.until(lambda: asked.admin.topics.explain("late"), "deduplication_starts")
         with stopped(asked, *BOOKIES):
             found = asked.publishing("late", "deduplication_starts")
-            assert found["explanation"] == "Deduplication of topic persistent://public/default/late is being switched on; connect again."
+            assert found["explanation"] == (
+                "Deduplication of topic persistent://public/default/late is being "
+                "switched on; connect again."
+            )
             shown = asked.run("topics", "explain", "late").splitlines()
             assert shown[0] == "persistent://public/default/late: waiting (deduplication_starts)"
             assert asked.run(*found["help"].split()[1:])
@@ -155,16 +174,24 @@ def test_without_metadata_for_longer_than_the_session(tmp_path: Path) -> None:
         cluster.kill("metadata")
         found = asked.publishing("t", "metadata_away")
         assert found["explanation"].startswith(
-            "This broker does not serve it, and cannot find out from the metadata service which one does: "
+            "This broker does not serve it, and cannot find out from the metadata service which "
+            "one does: "
         )
-        for words in (("topics", "explain", "t"), ("subscriptions", "explain", "t", "s"), ("topics", "explain", "never-used")):
+        for words in (
+            ("topics", "explain", "t"),
+            ("subscriptions", "explain", "t", "s"),
+            ("topics", "explain", "never-used"),
+        ):
             shown = asked.run(*words).splitlines()
             assert shown[0].endswith(": waiting (metadata_away)")
             assert shown[-1] == f"  see: {found['help']}"
         looked = run_command(asked.environment, *found["help"].split()[1:])
         assert "the metadata session is lost" in looked.stdout + looked.stderr
         start(asked, "metadata")
-        until("the broker is registered", lambda: run_command(asked.environment, "brokers", "health").exit_code == 0)
+        until(
+            "the broker is registered",
+            lambda: run_command(asked.environment, "brokers", "health").exit_code == 0,
+        )
         asked.until(lambda: asked.admin.topics.explain("t"), "")
         asked.client.shutdown()
 
@@ -204,7 +231,8 @@ def _try_to_seek(consumer: pulsarish.Consumer) -> None:
 
 _PREDECESSOR = """
 import sys, pulsarish
-producer = pulsarish.Client(sys.argv[1]).create_producer("again", producer_name="p", batching_enabled=False)
+client = pulsarish.Client(sys.argv[1])
+producer = client.create_producer("again", producer_name="p", batching_enabled=False)
 producer.send_async(b"pending", lambda *_: None)
 print("sent", flush=True)
 sys.stdin.read()
@@ -226,8 +254,14 @@ def test_a_producer_waits_for_the_outcome_of_its_predecessor(asked: Asked) -> No
         opening = threading.Thread(target=_try_to_produce, args=(asked,), daemon=True)
         opening.start()
         nobody = {"state": "", "reason": None, "explanation": ""}
-        found = asked.until(lambda: next(iter(asked.admin.topics.explain("again")["publishers"]), nobody), "predecessor")
-        assert found["explanation"] == "What an earlier connection of producer 'p' sent has no outcome yet: 1 entry."
+        found = asked.until(
+            lambda: next(iter(asked.admin.topics.explain("again")["publishers"]), nobody),
+            "predecessor",
+        )
+        assert (
+            found["explanation"]
+            == "What an earlier connection of producer 'p' sent has no outcome yet: 1 entry."
+        )
         found = asked.publishing("again", "ledger_change", "too_few_bookies")
         assert found["explanation"].startswith("The topic's next ledger is ")
     opening.join(60)
@@ -248,19 +282,29 @@ Subscription.flow = flow
 """
 
 
-def test_a_broker_whose_permits_arm_no_read_says_so_and_repairs_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_whose_permits_arm_no_read_says_so_and_repairs_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "sitecustomize.py").write_text(_DEFECT)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]))
+    monkeypatch.setenv(
+        "PYTHONPATH",
+        os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]),
+    )
     with running(tmp_path / "cluster", settings=["dispatcher_progress_timeout_ms=6000"]) as cluster:
         asked = Asked(cluster)
         consumer = asked.subscribe("stalled", queue=4)
         asked.publish("stalled", 10)
         taken = [consumer.receive(timeout_millis=30_000) for _ in range(4)]
         found = asked.until(lambda: asked.admin.subscriptions.explain("stalled", "s"), "stalled")
-        assert "There are 10 entries to deliver, a consumer with permits and no reason to wait" in found["explanation"]
+        assert (
+            "There are 10 entries to deliver, a consumer with permits and no reason to wait"
+            in found["explanation"]
+        )
         assert found["help"].startswith("pulsarish topics unload ")
         taken += [consumer.receive(timeout_millis=30_000) for _ in range(6)]
-        assert [each.data() for each in taken] == [b"%010d" % number for number in range(10)], "in order, and none again"
+        assert [each.data() for each in taken] == [b"%010d" % number for number in range(10)], (
+            "in order, and none again"
+        )
         address = f"127.0.0.1:{cluster.node('broker-1').ports['http']}"
         assert counted([address])[address] >= 1.0
         assert found_in_logs([("broker-1", cluster.log_path("broker-1"))])

@@ -1,4 +1,6 @@
-"""A peer that adds entries to an open ledger of a topic: the broker never acknowledges a message whose entry holds other bytes."""
+"""A peer that adds entries to an open ledger of a topic: the broker never acknowledges a message
+whose entry holds other bytes.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +20,26 @@ from tests.support.brokers import BrokerCluster, ConsumeClient, PublishClient, e
 TOPIC = "persistent://public/default/t"
 
 
-async def forge(cluster: BrokerCluster, world: World, bookies: int, ledger_id: int, entry_id: int) -> None:
+async def forge(
+    cluster: BrokerCluster, world: World, bookies: int, ledger_id: int, entry_id: int
+) -> None:
     """Store an entry at an id that its writer has not used yet, on the first ``bookies``."""
     payload = entry("p", 1_000 + entry_id, b"forged")
     record = encode_record_head(ledger_id, entry_id, entry_id - 1, 1_000_000, payload) + payload
     for name in sorted(cluster.bookies)[:bookies]:
-        codes = await BookieClient(world, f"{name}:3181", cluster.bookies[name].store.instance_id).add([record])
+        codes = await BookieClient(
+            world, f"{name}:3181", cluster.bookies[name].store.instance_id
+        ).add([record])
         assert codes == {(ledger_id, entry_id): 0}
 
 
 def check_receipts(bookies: int, forged: tuple[int, ...]) -> None:
-    """Publish while a peer forges entries; check that every receipt names a place with the message's own bytes."""
+    """Publish while a peer forges entries; check that every receipt names a place with the
+    message's own bytes.
+    """
     sim = Simulation(1)
-    cluster = BrokerCluster(sim, brokers=1, managed_ledger_cache_size_bytes=0)  # reads come from bookies
+    # reads come from bookies
+    cluster = BrokerCluster(sim, brokers=1, managed_ledger_cache_size_bytes=0)
     messages = [entry("p", number, b"genuine-%d" % number) for number in range(6)]
 
     async def scenario(world: World) -> None:
@@ -60,18 +69,28 @@ def check_receipts(bookies: int, forged: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("forged", [(1,), (1, 2, 3), (3,)])
 @pytest.mark.parametrize("bookies", [2, 3])
-def test_a_message_is_acknowledged_where_its_own_bytes_are(bookies: int, forged: tuple[int, ...]) -> None:
+def test_a_message_is_acknowledged_where_its_own_bytes_are(
+    bookies: int, forged: tuple[int, ...]
+) -> None:
     check_receipts(bookies, forged)
 
 
 def _believing(was: Any) -> object:
-    def recovered(core: ChainCore, last_entry: int, payloads: Sequence[bytes | memoryview]) -> object:
+    def recovered(
+        core: ChainCore, last_entry: int, payloads: Sequence[bytes | memoryview]
+    ) -> object:
         return was(core, last_entry, core._payloads[: len(payloads)])
 
     return recovered
 
 
 def test_it_is_noticed_when_the_bytes_are_not_compared() -> None:
-    """The mutant: an entry id alone is taken for proof. A message that was acknowledged is then never received."""
-    with replacing(ChainCore, "recovered", _believing)(), pytest.raises(StreamBroken, match="nothing was received"):
+    """The mutant: an entry id alone is taken for proof.
+
+    A message that was acknowledged is then never received.
+    """
+    with (
+        replacing(ChainCore, "recovered", _believing)(),
+        pytest.raises(StreamBroken, match="nothing was received"),
+    ):
         check_receipts(3, (1,))

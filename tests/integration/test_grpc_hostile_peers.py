@@ -1,4 +1,6 @@
-"""Hostile peers at the gRPC ports: each ends its own calls, streams or connection, and the process serves the others within its memory."""
+"""Hostile peers at the gRPC ports: each ends its own calls, streams or connection, and the process
+serves the others within its memory.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,18 @@ MIB = 1 << 20
 
 def channel(address: str, compression: grpc.Compression | None = None) -> grpc.aio.Channel:
     """A client that is not ours, on a connection of its own."""
-    sizes = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
+    sizes = [
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
     return grpc.aio.insecure_channel(address, options=sizes, compression=compression)
 
 
-def run(work: Callable[[GrpcConnections, Supervisor], Awaitable[None]], limits: ConnectionLimits | None = None) -> None:
+def run(
+    work: Callable[[GrpcConnections, Supervisor], Awaitable[None]],
+    limits: ConnectionLimits | None = None,
+) -> None:
     async def main() -> None:
         tasks = Supervisor()
         connections = GrpcConnections(tasks=tasks, limits=limits)
@@ -49,7 +58,10 @@ async def _length(request: bytes) -> bytes:
 def test_a_compressed_call_is_refused_and_not_decoded(compression: grpc.Compression) -> None:
     async def work(connections: GrpcConnections, _tasks: Supervisor) -> None:
         listener = await connections.serve("127.0.0.1:0", {}, {"any.call": _length})
-        async with channel(listener.address, compression=compression) as compressed, channel(listener.address) as plain:
+        async with (
+            channel(listener.address, compression=compression) as compressed,
+            channel(listener.address) as plain,
+        ):
             with pytest.raises(grpc.aio.AioRpcError, match="is disabled"):
                 await compressed.unary_unary("/pulsarish.any/call")(bytes(MIB))
             assert await plain.unary_unary("/pulsarish.any/call")(bytes(MIB)) == b"%d" % MIB
@@ -59,7 +71,9 @@ def test_a_compressed_call_is_refused_and_not_decoded(compression: grpc.Compress
 
 def test_a_port_has_its_own_limit_of_a_message() -> None:
     async def work(connections: GrpcConnections, _tasks: Supervisor) -> None:
-        listener = await connections.serve("127.0.0.1:0", {}, {"any.call": _length}, message_bytes_max=MIB)
+        listener = await connections.serve(
+            "127.0.0.1:0", {}, {"any.call": _length}, message_bytes_max=MIB
+        )
         async with channel(listener.address) as client:
             call = client.unary_unary("/pulsarish.any/call")
             with pytest.raises(grpc.aio.AioRpcError, match=f"larger than max .* vs. {MIB}"):
@@ -73,7 +87,11 @@ def test_a_connection_that_does_not_begin_is_closed() -> None:
     async def work(connections: GrpcConnections, _tasks: Supervisor) -> None:
         listener = await connections.serve("127.0.0.1:0", {}, {"any.call": _length})
         host, _, port = listener.address.rpartition(":")
-        for beginning in (b"", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0"):
+        for beginning in (
+            b"",
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
+        ):
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(beginning)
             while await reader.read(1_000):

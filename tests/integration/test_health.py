@@ -1,4 +1,6 @@
-"""``pulsarish health`` tells a script or a container engine whether servers can serve, by its exit status and a sentence for each."""
+"""``pulsarish health`` tells a script or a container engine whether servers can serve, by its exit
+status and a sentence for each.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ import pytest
 
 class _Server(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        status, body = {"/health": (200, b'{"status": "ok"}'), "/starting": (503, b'{"reason": "starting or stopping"}')}[self.path]
+        status, body = {
+            "/health": (200, b'{"status": "ok"}'),
+            "/starting": (503, b'{"reason": "starting or stopping"}'),
+        }[self.path]
         self.send_response(status)
         self.end_headers()
         self.wfile.write(body)
@@ -42,7 +47,11 @@ def silent() -> Iterator[str]:
 
 def health(*arguments: str) -> tuple[int, str, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "pulsarish", "health", *arguments], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "pulsarish", "health", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -67,7 +76,9 @@ def test_silence_and_absence_are_failures(silent: str) -> None:
     assert (status, "timed out" in err) == (1, True)
     with socket.socket() as absent:
         absent.bind(("127.0.0.1", 0))  # nobody listens, and nobody else can
-        status, _, err = health("--timeout", "30", f"http://127.0.0.1:{absent.getsockname()[1]}/health")
+        status, _, err = health(
+            "--timeout", "30", f"http://127.0.0.1:{absent.getsockname()[1]}/health"
+        )
     assert (status, "refused" in err, "Traceback" in err) == (1, True, False)
 
 

@@ -91,7 +91,12 @@ def attack(scenario: Callable[[Node], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
         node = Node()
         listener = await serve_http(
-            "127.0.0.1", 0, node.handle, tasks=node.tasks, traffic=node.traffic, body_limit=lambda _method, _segments: BODY_MAX
+            "127.0.0.1",
+            0,
+            node.handle,
+            tasks=node.tasks,
+            traffic=node.traffic,
+            body_limit=lambda _method, _segments: BODY_MAX,
         )
         node.port = int(listener.address.rpartition(":")[2])
         await scenario(node)
@@ -99,7 +104,12 @@ def attack(scenario: Callable[[Node], Coroutine[Any, Any, None]]) -> None:
         assert b"/normal 0" in await normal.rest()
         await listener.stop(0)
         await asyncio.sleep(0)
-        assert node.traffic.slots.used_count == node.traffic.partial_input.used_bytes == node.traffic.unsent.used_bytes == 0
+        assert (
+            node.traffic.slots.used_count
+            == node.traffic.partial_input.used_bytes
+            == node.traffic.unsent.used_bytes
+            == 0
+        )
 
     run_in_production_loop(run)
 
@@ -116,10 +126,15 @@ def get(path: str) -> bytes:
 
 
 def post(*headers: str, body: bytes = b"") -> bytes:
-    return "".join(f"{line}\r\n" for line in ("POST /p HTTP/1.1", "Host: x", *headers, "")).encode() + body
+    return (
+        "".join(f"{line}\r\n" for line in ("POST /p HTTP/1.1", "Host: x", *headers, "")).encode()
+        + body
+    )
 
 
-def test_answers_that_are_not_read_are_made_one_at_a_time_and_the_client_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_that_are_not_read_are_made_one_at_a_time_and_the_client_is_disconnected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(server, "ANSWER_SECONDS", 0.3)
 
     async def scenario(node: Node) -> None:
@@ -134,7 +149,9 @@ def test_answers_that_are_not_read_are_made_one_at_a_time_and_the_client_is_disc
 def test_pipelined_requests_are_all_answered_to_a_client_that_reads() -> None:
     async def scenario(node: Node) -> None:
         closing = b"GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-        peer = await node.connect(get("/large") * 3 + post("Content-Length: 3", body=b"abc") + closing)
+        peer = await node.connect(
+            get("/large") * 3 + post("Content-Length: 3", body=b"abc") + closing
+        )
         received = await peer.rest()
         assert received.count(b"HTTP/1.1 200") == 5
         assert len(received) > 3 * LARGE
@@ -159,7 +176,10 @@ def test_unread_answers_of_all_connections_are_bounded() -> None:
 def test_incomplete_bodies_of_all_connections_are_bounded() -> None:
     async def scenario(node: Node) -> None:
         node.traffic.partial_input = HeldBytes(4 * BODY_MAX, "incomplete requests")
-        peers = [await node.connect(post(f"Content-Length: {BODY_MAX}", body=bytes(BODY_MAX - 1))) for _ in range(10)]
+        peers = [
+            await node.connect(post(f"Content-Length: {BODY_MAX}", body=bytes(BODY_MAX - 1)))
+            for _ in range(10)
+        ]
         await holds(lambda: node.traffic.partial_input.ended_count == 6)
         assert node.traffic.partial_input.used_bytes <= 4 * BODY_MAX
         await peers[-1].send(b"x")
@@ -174,7 +194,14 @@ def test_incomplete_bodies_of_all_connections_are_bounded() -> None:
     ("request_bytes", "status", "reason"),
     [
         (post(f"Content-Length: {BODY_MAX + 1}"), 413, "100000 bytes"),
-        (post("Transfer-Encoding: chunked", body=b"10000\r\n" + bytes(65536) + b"\r\nffff\r\n" + bytes(65535)), 413, "100000 bytes"),
+        (
+            post(
+                "Transfer-Encoding: chunked",
+                body=b"10000\r\n" + bytes(65536) + b"\r\nffff\r\n" + bytes(65535),
+            ),
+            413,
+            "100000 bytes",
+        ),
         (post("Transfer-Encoding: chunked", body=b"2\r\nxx\r\n" * 10_001), 413, "chunks"),
         (post("Content-Length: 1", "Transfer-Encoding: chunked", body=b"0\r\n\r\n"), 400, "both"),
         (b"GET / HTTP/1.1\nHost: x\n\n", 400, "line feed"),
@@ -185,7 +212,9 @@ def test_incomplete_bodies_of_all_connections_are_bounded() -> None:
     ],
     ids=["announced", "chunked", "chunks", "both", "bare", "mixed", "head", "tls", "digits"],
 )
-def test_what_is_refused_is_answered_with_the_reason(request_bytes: bytes, status: int, reason: str) -> None:
+def test_what_is_refused_is_answered_with_the_reason(
+    request_bytes: bytes, status: int, reason: str
+) -> None:
     async def scenario(node: Node) -> None:
         received = await (await node.connect(request_bytes)).rest()
         assert f"HTTP/1.1 {status}".encode() in received
@@ -198,14 +227,20 @@ def test_what_is_refused_is_answered_with_the_reason(request_bytes: bytes, statu
 def test_a_refused_client_that_sends_on_hears_the_reason() -> None:
     async def scenario(node: Node) -> None:
         size = 2 << 20
-        received = await (await node.connect(post(f"Content-Length: {size}", body=bytes(size)))).rest()
+        received = await (
+            await node.connect(post(f"Content-Length: {size}", body=bytes(size)))
+        ).rest()
         assert b"HTTP/1.1 413" in received
 
     attack(scenario)
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET", get("/") + b"GET / HT", post("Content-Length: 5", body=b"abc")])
-def test_a_request_that_does_not_go_on_ends_its_connection(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET", get("/") + b"GET / HT", post("Content-Length: 5", body=b"abc")]
+)
+def test_a_request_that_does_not_go_on_ends_its_connection(
+    sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for limit in ("HEAD_SECONDS", "BODY_SECONDS"):
         monkeypatch.setattr(server, limit, 0.3)
 

@@ -8,7 +8,13 @@ import pytest
 
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer
-from pulsarish.client.enums import BatchingType, CompressionType, ConsumerType, InitialPosition, KeySharedMode
+from pulsarish.client.enums import (
+    BatchingType,
+    CompressionType,
+    ConsumerType,
+    InitialPosition,
+    KeySharedMode,
+)
 from pulsarish.client.messages.message import Message
 from pulsarish.client.messages.options import ConsumerKeySharedPolicy
 from pulsarish.model.errors import ConsumerAssign, ConsumerBusy, NotAllowed, Timeout
@@ -19,7 +25,12 @@ TOPIC = "persistent://public/default/t"
 
 
 async def subscribe(
-    client: AsyncClient, name: str, *, policy: ConsumerKeySharedPolicy | None = None, queue: int = 1_000, receipts: bool = False
+    client: AsyncClient,
+    name: str,
+    *,
+    policy: ConsumerKeySharedPolicy | None = None,
+    queue: int = 1_000,
+    receipts: bool = False,
 ) -> AsyncConsumer:
     return await client.subscribe(
         TOPIC,
@@ -56,7 +67,9 @@ def shown(messages: list[Message]) -> list[str]:
 
 @pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.ZSTD])
 @pytest.mark.parametrize("batching", [None, BatchingType.KeyBased])
-def test_each_key_goes_to_one_consumer_in_order(batching: BatchingType | None, compression: CompressionType) -> None:
+def test_each_key_goes_to_one_consumer_in_order(
+    batching: BatchingType | None, compression: CompressionType
+) -> None:
     async def scenario(brokered: Brokered) -> None:
         client = brokered.client()
         consumers = [await subscribe(client, f"c{index}") for index in range(3)]
@@ -69,7 +82,11 @@ def test_each_key_goes_to_one_consumer_in_order(batching: BatchingType | None, c
         )
         for number in range(300):
             ordering = "o" if number % 10 == 9 else None
-            _ = producer.send_soon(f"{number % 10}-{number}".encode(), partition_key=str(number % 10), ordering_key=ordering)
+            _ = producer.send_soon(
+                f"{number % 10}-{number}".encode(),
+                partition_key=str(number % 10),
+                ordering_key=ordering,
+            )
         await producer.flush()
         keys: dict[str, set[str]] = defaultdict(set)
         for consumer in consumers:
@@ -105,11 +122,19 @@ def test_a_new_consumer_waits_for_what_the_old_one_holds() -> None:
         moved = set(keys) - {message.partition_key() for message in kept}
         assert 5 < len(moved) < 25
         stats = (await brokered.stats(TOPIC))["subscriptions"]["s"]
-        assert (stats["type"], stats["keySharedMode"], stats["drainingHashesCount"]) == ("Key_Shared", "AUTO_SPLIT", len(moved))
+        assert (stats["type"], stats["keySharedMode"], stats["drainingHashesCount"]) == (
+            "Key_Shared",
+            "AUTO_SPLIT",
+            len(moved),
+        )
         assert stats["waiting"]["reason"] == "keys_draining"
         (mine,) = [each for each in stats["consumers"] if each["consumerName"] == "old"]
-        assert {each["hash"] for each in mine["drainingHashes"]} == {key_hash(key.encode()) for key in moved}
-        assert all(each["unackMsgs"] == 1 and each["blockedAttempts"] for each in mine["drainingHashes"])
+        assert {each["hash"] for each in mine["drainingHashes"]} == {
+            key_hash(key.encode()) for key in moved
+        }
+        assert all(
+            each["unackMsgs"] == 1 and each["blockedAttempts"] for each in mine["drainingHashes"]
+        )
         assert mine["keyHashRanges"]
         first, last = mine["keyHashRangeArrays"][0]
         assert mine["keyHashRanges"][0] == f"[{first}, {last}]"
@@ -117,7 +142,10 @@ def test_a_new_consumer_waits_for_what_the_old_one_holds() -> None:
             await old.acknowledge(message)
         assert {message.partition_key() for message in await take_all(new)} == moved
         stats = (await brokered.stats(TOPIC))["subscriptions"]["s"]
-        assert (stats["drainingHashesCount"], stats["drainingHashesClearedTotal"]) == (0, len(moved))
+        assert (stats["drainingHashesCount"], stats["drainingHashesClearedTotal"]) == (
+            0,
+            len(moved),
+        )
 
     play_with_brokers(scenario)
 
@@ -144,7 +172,10 @@ def test_sticky_ranges() -> None:
     async def scenario(brokered: Brokered) -> None:
         client = brokered.client()
         low = await subscribe(client, "low", policy=sticky((0, 29_999)))
-        with pytest.raises(ConsumerAssign, match=r"\[29999, 40000\] overlaps \[0, 29999\] of the connected consumer 'low'"):
+        with pytest.raises(
+            ConsumerAssign,
+            match=r"\[29999, 40000\] overlaps \[0, 29999\] of the connected consumer 'low'",
+        ):
             await subscribe(client, "other", policy=sticky((29_999, 40_000)))
         with pytest.raises(ConsumerBusy, match="sticky, in order"):
             await subscribe(client, "other")
@@ -155,7 +186,10 @@ def test_sticky_ranges() -> None:
         lower = [key for key in keys if key_hash(key.encode()) < 30_000]
         assert shown(await take_all(low)) == lower
         stats = (await brokered.stats(TOPIC))["subscriptions"]["s"]
-        assert (stats["keySharedMode"], stats["entriesOfUnassignedHashes"]) == ("STICKY", 40 - len(lower))
+        assert (stats["keySharedMode"], stats["entriesOfUnassignedHashes"]) == (
+            "STICKY",
+            40 - len(lower),
+        )
         assert stats["waiting"]["reason"] == "keys_unassigned"
         high = await subscribe(client, "high", policy=sticky((30_000, 65_535)))
         assert shown(await take_all(high)) == [key for key in keys if key not in lower]
@@ -177,7 +211,10 @@ def test_it_is_acknowledged_one_by_one_and_refused_messages_come_again() -> None
         for message in messages[1:]:
             await consumer.negative_acknowledge(message)
         again = await take_all(consumer)
-        assert (shown(again), [message.redelivery_count() for message in again]) == (["1", "2", "3"], [1, 1, 1])
+        assert (shown(again), [message.redelivery_count() for message in again]) == (
+            ["1", "2", "3"],
+            [1, 1, 1],
+        )
 
     play_with_brokers(scenario)
 
@@ -187,7 +224,9 @@ def test_order_is_kept_over_the_death_of_the_owner() -> None:
         client = brokered.client()
         # With receipts: acknowledgements that the owner has not stored are lost with it, and their
         # messages are redelivered after later ones.
-        consumers = [await subscribe(client, f"c{index}", queue=5, receipts=True) for index in range(2)]
+        consumers = [
+            await subscribe(client, f"c{index}", queue=5, receipts=True) for index in range(2)
+        ]
         producer = await client.create_producer(TOPIC, producer_name="p")
         for number in range(100):
             await producer.send(str(number).encode(), partition_key=str(number % 8))
@@ -197,7 +236,11 @@ def test_order_is_kept_over_the_death_of_the_owner() -> None:
                 message = await consumer.receive()
                 taken.append(int(message.data()))
                 await consumer.acknowledge(message)
-        owner = next(name for name, broker in brokered.cluster.brokers.items() if TOPIC in broker._topics.loaded)
+        owner = next(
+            name
+            for name, broker in brokered.cluster.brokers.items()
+            if TOPIC in broker._topics.loaded
+        )
         brokered.node(owner).crash()
         for consumer in consumers:
             numbers = [int(each) for each in shown(await take_all(consumer))]

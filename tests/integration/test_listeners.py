@@ -1,4 +1,5 @@
-"""Two brokers with two listeners each, as real processes: a client of one listener never gets an address of the other.
+"""Two brokers with two listeners each, as real processes: a client of one listener never gets an
+address of the other.
 
 The networks are two loopback addresses: brokers and inner clients live on 127.0.0.1, outer clients
 on 127.0.0.2.
@@ -25,7 +26,9 @@ HOSTS = {"internal": "127.0.0.1", "external": "127.0.0.2"}
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, req: object, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str) -> None:
+    def redirect_request(
+        self, req: object, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> None:
         return None
 
 
@@ -35,7 +38,9 @@ def ask(url: str) -> tuple[int, Any]:
         with urllib.request.build_opener(_Stay).open(url, timeout=30) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
-        return error.code, error.headers["Location"] if error.code == 307 else json.loads(error.read())
+        return error.code, error.headers["Location"] if error.code == 307 else json.loads(
+            error.read()
+        )
 
 
 def look_up(http: str, topic: str, query: str = "") -> Any:
@@ -65,15 +70,24 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
     ]
     for node in nodes:
         if node.role == "broker":
-            node.settings += [f"advertised_listeners={','.join(told)}", f"bind_addresses={','.join(told[1:])}"]
+            node.settings += [
+                f"advertised_listeners={','.join(told)}",
+                f"bind_addresses={','.join(told[1:])}",
+            ]
     try:
         cluster.create(nodes)
         cluster.up()
-        inner = [f"http://127.0.0.1:{node.ports['http']}" for node in nodes if node.role == "broker"]
+        inner = [
+            f"http://127.0.0.1:{node.ports['http']}" for node in nodes if node.role == "broker"
+        ]
         for number, topic in enumerate(TOPICS):
-            look_up(inner[number % 2], topic, "?authoritative=true")  # the broker that is asked acquires bundles without an owner
+            # the broker that is asked acquires bundles without an owner
+            look_up(inner[number % 2], topic, "?authoritative=true")
         # The system chose the ports of the outer listener: inner clients ask for them by its name.
-        seen = {topic: (look_up(inner[0], topic), look_up(inner[0], topic, "?listenerName=external")) for topic in TOPICS}
+        seen = {
+            topic: (look_up(inner[0], topic), look_up(inner[0], topic, "?listenerName=external"))
+            for topic in TOPICS
+        }
         both = {found["brokerId"]: (found, outer) for found, outer in seen.values()}
         assert len(both) == 2, "the topics lie on both brokers"
         yield Addresses(
@@ -96,7 +110,9 @@ def test_lookups_and_redirects_stay_on_the_listener(addresses: Addresses, listen
         assert urlsplit(http).hostname == HOSTS[listener]
         for topic in TOPICS:
             found = look_up(http, topic)
-            assert {urlsplit(found[url]).hostname for url in ("httpUrl", "nativeUrl")} == {HOSTS[listener]}
+            assert {urlsplit(found[url]).hostname for url in ("httpUrl", "nativeUrl")} == {
+                HOSTS[listener]
+            }
             assert found["nativeUrl"] in addresses.native[listener]
             status, answer = ask(f"{http}/admin/v2/persistent/public/default/{topic}/stats")
             if status == 307:
@@ -108,13 +124,23 @@ def test_lookups_and_redirects_stay_on_the_listener(addresses: Addresses, listen
 
 @pytest.mark.parametrize(
     ("listener", "named"),
-    [("internal", None), ("external", None), ("internal", "external"), ("external", "internal"), ("external", "external")],
+    [
+        ("internal", None),
+        ("external", None),
+        ("internal", "external"),
+        ("external", "internal"),
+        ("external", "external"),
+    ],
 )
-def test_clients_on_each_listener_reach_every_topic(addresses: Addresses, listener: str, named: str | None) -> None:
+def test_clients_on_each_listener_reach_every_topic(
+    addresses: Addresses, listener: str, named: str | None
+) -> None:
     for url in addresses.native[listener]:
         with pulsarish.Client(url, listener_name=named) as client:
             for topic in TOPICS:
-                consumer = client.subscribe(topic, f"{listener}-{named}", initial_position=pulsarish.InitialPosition.Latest)
+                consumer = client.subscribe(
+                    topic, f"{listener}-{named}", initial_position=pulsarish.InitialPosition.Latest
+                )
                 client.create_producer(topic).send(url.encode())
                 message = consumer.receive(timeout_millis=30_000)
                 assert message.data() == url.encode()
@@ -124,8 +150,13 @@ def test_clients_on_each_listener_reach_every_topic(addresses: Addresses, listen
 
 def test_an_unknown_listener_is_refused_and_named(addresses: Addresses) -> None:
     refused = pytest.raises(pulsarish.InvalidArgument, match="'nowhere'; it has internal, external")
-    with pulsarish.Client(addresses.native["internal"][0], listener_name="nowhere") as client, refused:
+    with (
+        pulsarish.Client(addresses.native["internal"][0], listener_name="nowhere") as client,
+        refused,
+    ):
         client.create_producer("t0")
-    status, answer = ask(f"{addresses.http['external'][0]}/lookup/v2/topic/persistent/public/default/t0?listenerName=nowhere")
+    status, answer = ask(
+        f"{addresses.http['external'][0]}/lookup/v2/topic/persistent/public/default/t0?listenerName=nowhere"
+    )
     assert status in (400, 412)
     assert "'nowhere'; it has internal, external" in answer["reason"]

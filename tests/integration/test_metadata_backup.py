@@ -1,4 +1,6 @@
-"""The metadata of a cluster of real processes are backed up, lost and restored; what was acknowledged is there afterwards."""
+"""The metadata of a cluster of real processes are backed up, lost and restored; what was
+acknowledged is there afterwards.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,12 @@ DELETE_SOON = ["gc_interval_seconds=0.3", "gc_second_look_seconds=0", "trash_gra
 
 
 def run(*words: str, status: int = 0) -> str:
-    done = subprocess.run([sys.executable, "-m", "pulsarish", "metadata", *words], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "pulsarish", "metadata", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == status, f"{words}: {done.stdout}\n{done.stderr}"
     return done.stdout if "-o" in words else done.stderr
 
@@ -49,7 +56,10 @@ def read(cluster: Cluster, topic: str) -> list[int]:
 
 def schema_of(count: int) -> AvroSchema:
     """With so many fields; a long one is about as large as a node may be."""
-    fields = [{"name": f"field_{number}", "type": "string", "default": "x" * 60} for number in range(count)]
+    fields = [
+        {"name": f"field_{number}", "type": "string", "default": "x" * 60}
+        for number in range(count)
+    ]
     return AvroSchema(None, {"type": "record", "name": "R", "fields": fields})
 
 
@@ -62,7 +72,9 @@ def give_schemas(cluster: Cluster) -> None:
 def check_schemas(cluster: Cluster) -> None:
     with pulsarish.Client(cluster.service_urls()["pulsarish"]) as client:
         reader = client.create_reader("records", pulsarish.MessageId.earliest, schema=schema_of(2))
-        assert [reader.read_next(20_000).value() for _ in range(2)] == [{"field_0": each, "field_1": "x" * 60} for each in ("1", "3500")]
+        assert [reader.read_next(20_000).value() for _ in range(2)] == [
+            {"field_0": each, "field_1": "x" * 60} for each in ("1", "3500")
+        ]
 
 
 def metadata_url(cluster: Cluster) -> str:
@@ -78,7 +90,9 @@ def restart_with_empty_metadata(cluster: Cluster) -> None:
     cluster.wait_ready([node])
 
 
-def test_backed_up_wiped_restored_and_everything_is_read(start_cluster: StartCluster, tmp_path: Path) -> None:
+def test_backed_up_wiped_restored_and_everything_is_read(
+    start_cluster: StartCluster, tmp_path: Path
+) -> None:
     cluster = start_cluster(settings={"broker": KEEP})
     url = metadata_url(cluster)
     for number, topic in enumerate(TOPICS):
@@ -106,7 +120,9 @@ def test_backed_up_wiped_restored_and_everything_is_read(start_cluster: StartClu
     assert any(row["path"].endswith("kept-1") and row["change"] == "different" for row in changed)
 
 
-def test_what_was_made_after_the_backup_survives_until_it_is_given_up(start_cluster: StartCluster, tmp_path: Path) -> None:
+def test_what_was_made_after_the_backup_survives_until_it_is_given_up(
+    start_cluster: StartCluster, tmp_path: Path
+) -> None:
     cluster = start_cluster(brokers=1, settings={"bookie": DELETE_SOON, "broker": KEEP})
     url = metadata_url(cluster)
     fill(cluster.service_urls()["pulsarish"], TOPICS[0], 100)
@@ -167,15 +183,23 @@ def wait_for_log(cluster: Cluster, name: str, text: str) -> None:
 
 
 def test_against_the_real_zookeeper(tmp_path: Path) -> None:
-    """Out of one chroot of ZooKeeper into another one; the bookies' own metadata URL changes with it."""
+    """Out of one chroot of ZooKeeper into another one; the bookies' own metadata URL changes with
+    it.
+    """
     address = real_zookeeper()
     urls = [f"zk://{address}/{tmp_path.name}-{part}" for part in ("before", "after")]
     cluster = Cluster(tmp_path / "cluster")
-    plan = [node for node in plan_cluster(bookies=3, brokers=1, metadata="embedded", base_port=0) if node.role != "metadata"]
+    plan = [
+        node
+        for node in plan_cluster(bookies=3, brokers=1, metadata="embedded", base_port=0)
+        if node.role != "metadata"
+    ]
 
     def point_at(url: str) -> None:
         for node in plan:
-            node.settings = [each for each in node.settings if not each.startswith("metadata_url=")] + [f"metadata_url={url}"]
+            node.settings = [
+                each for each in node.settings if not each.startswith("metadata_url=")
+            ] + [f"metadata_url={url}"]
         cluster.create(plan)
 
     def service_url() -> str:

@@ -1,4 +1,6 @@
-"""One flipped bit in the files of a real metadata daemon: it starts with everything that it acknowledged, or it does not start."""
+"""One flipped bit in the files of a real metadata daemon: it starts with everything that it
+acknowledged, or it does not start.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ COMMAND = [sys.executable, "-m", "pulsarish"]
 def start(directory: Path) -> subprocess.Popen[str]:
     settings = (f"data_directory={directory}", "listen_address=127.0.0.1:0", "http_address=")
     return subprocess.Popen(
-        [*COMMAND, "metadata", *[f"--set={setting}" for setting in settings]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*COMMAND, "metadata", *[f"--set={setting}" for setting in settings]],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -51,7 +56,13 @@ def on_tree(address: str, *, create: int = 0) -> int:
         parts = production(outside=outside)
         store = await open_store(f"zk://{address}", parts, outside)
         if create:
-            await store.commit([Op("create", "/pulsarish"), Op("create", "/pulsarish/cluster"), Op("create", "/made")])
+            await store.commit(
+                [
+                    Op("create", "/pulsarish"),
+                    Op("create", "/pulsarish/cluster"),
+                    Op("create", "/made"),
+                ]
+            )
         for number in range(create):
             await store.commit([Op("create", f"/made/{number:06d}", b"x" * 100)])
         count = len(await store.children("/made"))
@@ -104,12 +115,18 @@ def flip(path: Path, at: int, bit: int) -> None:
 
 def files(directory: Path) -> list[Path]:
     """What a tree is kept in."""
-    found = [path for pattern in ("*.log", "*.sst", "MANIFEST*", "CURRENT") for path in directory.glob(f"index/{pattern}")]
+    found = [
+        path
+        for pattern in ("*.log", "*.sst", "MANIFEST*", "CURRENT")
+        for path in directory.glob(f"index/{pattern}")
+    ]
     return [path for path in sorted(found) if path.stat().st_size]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_flipped_bit_is_never_a_silent_loss(trees: dict[signal.Signals, Path], number: signal.Signals, tmp_path: Path) -> None:
+def test_a_flipped_bit_is_never_a_silent_loss(
+    trees: dict[signal.Signals, Path], number: signal.Signals, tmp_path: Path
+) -> None:
     chance = random.Random(3)
     refused = 0
     for path in files(trees[number]):
@@ -130,12 +147,18 @@ def test_a_flipped_bit_is_never_a_silent_loss(trees: dict[signal.Signals, Path],
     assert refused > 3
 
 
-def test_the_refusal_names_the_loss_and_an_operator_gives_it_up(trees: dict[signal.Signals, Path], tmp_path: Path) -> None:
+def test_the_refusal_names_the_loss_and_an_operator_gives_it_up(
+    trees: dict[signal.Signals, Path], tmp_path: Path
+) -> None:
     directory = copied(trees[signal.SIGKILL], tmp_path / "metadata")
     log = max(directory.glob("index/*.log"))
     flip(log, log.stat().st_size // 2, 1)
     _, text = start(directory).communicate(timeout=30)
-    found = re.search(r"ends at write (\d+), and all up to write (\d+) was synced: (\d+) synced writes are missing", text)
+    found = re.search(
+        r"ends at write (\d+), and all up to write (\d+) was synced: (\d+) synced writes are "
+        r"missing",
+        text,
+    )
     assert found is not None, text
     last, synced, missing = map(int, found.groups())
     assert last + missing == synced
@@ -143,7 +166,11 @@ def test_the_refusal_names_the_loss_and_an_operator_gives_it_up(trees: dict[sign
 
     def cut(*options: str) -> tuple[int, str]:
         done = subprocess.run(
-            [*COMMAND, "metadata", "cut", str(directory), *options], capture_output=True, text=True, check=False, timeout=60
+            [*COMMAND, "metadata", "cut", str(directory), *options],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
         )
         return done.returncode, done.stderr
 
@@ -181,9 +208,21 @@ def test_a_cut_that_was_interrupted_leaves_no_tree_that_looks_complete(
         assert isinstance(done.exception, OSError), done.output
     daemon = start(directory)
     _, text = daemon.communicate(timeout=30)
-    assert (daemon.returncode, f"finish it: pulsarish metadata cut {directory}" in text) == (1, True), text
-    finished = subprocess.run([*COMMAND, "metadata", "cut", str(directory)], capture_output=True, text=True, check=False, timeout=60)
-    assert (finished.returncode, "metadata confirm zk://HOST:PORT/pulsarish" in finished.stderr) == (0, True), finished.stderr
+    assert (daemon.returncode, f"finish it: pulsarish metadata cut {directory}" in text) == (
+        1,
+        True,
+    ), text
+    finished = subprocess.run(
+        [*COMMAND, "metadata", "cut", str(directory)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (
+        finished.returncode,
+        "metadata confirm zk://HOST:PORT/pulsarish" in finished.stderr,
+    ) == (0, True), finished.stderr
     daemon = start(directory)
     assert is_marked(address_of(daemon))
     ended(daemon, signal.SIGTERM)
@@ -194,5 +233,7 @@ def test_an_embedded_tree_is_refused_too(trees: dict[signal.Signals, Path], tmp_
     log = max(directory.glob("index/*.log"))
     flip(log, log.stat().st_size // 2, 1)
     words = ["metadata", "backup", f"embedded:{directory}", str(tmp_path / "backup.gz")]
-    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [*COMMAND, *words], capture_output=True, text=True, check=False, timeout=60
+    )
     assert (done.returncode, "synced writes are missing" in done.stderr) == (1, True), done.stderr

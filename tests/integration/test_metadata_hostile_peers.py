@@ -1,4 +1,6 @@
-"""Hostile clients of the metadata daemon: each loses its own connection at most, the daemon's memory is bounded, and others are served."""
+"""Hostile clients of the metadata daemon: each loses its own connection at most, the daemon's
+memory is bounded, and others are served.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,28 @@ from pulsarish.metadata.daemon.daemon import MetadataDaemon
 from pulsarish.metadata.daemon.zkwire import MULTI_OPS_MAX, PATH_MAX_BYTES, STRINGS_MAX
 from tests.support.hostile_zookeeper import handshake, hostile_bytes, request
 from tests.support.metadata_daemons import with_daemon
-from tests.support.zk_client import Gone, RawClient, create, multi_body, read_stat, read_strings, text
+from tests.support.zk_client import (
+    Gone,
+    RawClient,
+    create,
+    multi_body,
+    read_stat,
+    read_strings,
+    text,
+)
 
-CREATE, DELETE, EXISTS, GET, SET, CHILDREN, CHECK, MULTI, SET_WATCHES, CLOSE = 1, 2, 3, 4, 5, 8, 13, 14, 101, -11
+CREATE, DELETE, EXISTS, GET, SET, CHILDREN, CHECK, MULTI, SET_WATCHES, CLOSE = (
+    1,
+    2,
+    3,
+    4,
+    5,
+    8,
+    13,
+    14,
+    101,
+    -11,
+)
 QUOTA, BAD_ARGUMENTS = -125, -8
 READS = 300
 BIG_BYTES = 1_000_000
@@ -94,7 +115,11 @@ async def is_closed(reader: asyncio.StreamReader) -> None:
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A daemon as a process of its own, and its address."""
-    options = (f"data_directory={tmp_path}/data/metadata", "listen_address=127.0.0.1:0", "http_address=")
+    options = (
+        f"data_directory={tmp_path}/data/metadata",
+        "listen_address=127.0.0.1:0",
+        "http_address=",
+    )
     server = subprocess.Popen(
         [sys.executable, "-m", "pulsarish", "metadata", *[f"--set={option}" for option in options]],
         stdout=subprocess.PIPE,
@@ -115,8 +140,12 @@ def memory_mb(server: subprocess.Popen[str], which: str) -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_answers_that_are_not_taken_are_not_made(process: tuple[subprocess.Popen[str], str], tmp_path: Path) -> None:
-    """Reads of a large node, pipelined and not read: their answers are made as the client takes them, and then all of them come."""
+def test_answers_that_are_not_taken_are_not_made(
+    process: tuple[subprocess.Popen[str], str], tmp_path: Path
+) -> None:
+    """Reads of a large node, pipelined and not read: their answers are made as the client takes
+    them, and then all of them come.
+    """
     server, address = process
     before = memory_mb(server, "VmRSS")
 
@@ -232,7 +261,8 @@ def test_sessions_that_nobody_uses_make_room_and_others_stay() -> None:
             writer.close()
             await is_closed(reader)
         assert daemon._engine is not None
-        assert len(daemon._engine.tree.sessions) <= 6  # one that makes room ends right after the new one began
+        # one that makes room ends right after the new one began
+        assert len(daemon._engine.tree.sessions) <= 6
         assert await holder.reattach()
         assert (await working.request(EXISTS, text("/mine") + b"\0")).error == 0
         # All in use: the new one is refused.
@@ -256,12 +286,22 @@ def test_what_a_client_may_fill_is_bounded() -> None:
         assert (await client.request(CREATE, create("/e-", flags=3))).error == 0
         assert (await client.request(CREATE, create("/e-", flags=3))).error == QUOTA
         count = 0
-        while (error := (await client.request(CREATE, create(f"/{count}", bytes(10_000)))).error) == 0:
+        while (
+            error := (await client.request(CREATE, create(f"/{count}", bytes(10_000)))).error
+        ) == 0:
             count += 1
         assert (error, count) == (QUOTA, 9)
-        assert (await client.request(SET, text("/kept") + text(bytes(20_000)) + struct.pack(">i", -1))).error == QUOTA
+        assert (
+            await client.request(SET, text("/kept") + text(bytes(20_000)) + struct.pack(">i", -1))
+        ).error == QUOTA
         refused = await client.request(
-            MULTI, multi_body([(DELETE, text("/kept") + struct.pack(">i", -1)), (CREATE, create("/x", bytes(20_000)))])
+            MULTI,
+            multi_body(
+                [
+                    (DELETE, text("/kept") + struct.pack(">i", -1)),
+                    (CREATE, create("/x", bytes(20_000))),
+                ]
+            ),
         )
         assert struct.pack(">i", QUOTA) in refused.body
         # Nothing of it happened, and what makes room is taken.
@@ -269,14 +309,18 @@ def test_what_a_client_may_fill_is_bounded() -> None:
         assert (await client.request(DELETE, text("/0") + struct.pack(">i", -1))).error == 0
         assert (await client.request(CREATE, create("/again", bytes(10_000)))).error == 0
         watched = 0
-        while (error := (await client.request(EXISTS, text(f"/w{watched:03}") + b"\1")).error) == -101:
+        while (
+            error := (await client.request(EXISTS, text(f"/w{watched:03}") + b"\1")).error
+        ) == -101:
             watched += 1
         assert (error, watched) == (QUOTA, (1 << 20) // 10 // 405)
         assert (await client.request(EXISTS, text("/one-more") + b"\1")).error == QUOTA
         assert (await client.request(EXISTS, text("/one-more") + b"\0")).error == -101
         client.abort()
 
-    attack(scenario, tree_bytes_max=100_000, ephemeral_nodes_per_session_max=1, watch_bytes_max=1 << 20)
+    attack(
+        scenario, tree_bytes_max=100_000, ephemeral_nodes_per_session_max=1, watch_bytes_max=1 << 20
+    )
 
 
 def test_requests_that_hold_up_the_others_are_refused() -> None:
@@ -307,7 +351,9 @@ def test_counts_begin_again_where_the_wire_has_no_room_for_them() -> None:
         assert daemon._engine is not None
         node = daemon._engine.tree.nodes["/a"]
         node.version, node.creates = 2**31 - 1, 2**30
-        assert (await client.request(SET, text("/a") + text(b"x") + struct.pack(">i", 2**31 - 1))).error == 0
+        assert (
+            await client.request(SET, text("/a") + text(b"x") + struct.pack(">i", 2**31 - 1))
+        ).error == 0
         written = read_stat((await client.request(EXISTS, text("/a") + b"\0")).body)[0]
         assert written[4:6] == (-(2**31), -(2**31))
         client.abort()
@@ -326,7 +372,9 @@ def test_requests_of_an_old_connection_are_not_done_after_the_session_has_moved(
             assert await new.connect(30_000, old.session_id, old.password)
             names = read_strings((await new.request(CHILDREN, text("/") + b"\0")).body)[0]
             for _ in range(10):
-                assert read_strings((await new.request(CHILDREN, text("/") + b"\0")).body)[0] == names
+                assert (
+                    read_strings((await new.request(CHILDREN, text("/") + b"\0")).body)[0] == names
+                )
             assert daemon._engine is not None
             assert daemon._engine.waiting == 0
             new.abort()
@@ -346,12 +394,18 @@ class HostilePeer(asyncio.Protocol):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_hostile_bytes_end_their_own_connection_at_most(seed: int) -> None:
-    """A short run. Whatever is sent, a client beside it is answered, the tree is sound, and in the end nothing is held."""
+    """A short run.
+
+    Whatever is sent, a client beside it is answered, the tree is sound, and in the end nothing is
+    held.
+    """
     rng = random.Random(seed)
 
     async def hostile(address: str) -> None:
         host, port = address.rsplit(":", 1)
-        transport, peer = await asyncio.get_running_loop().create_connection(HostilePeer, host, int(port))
+        transport, peer = await asyncio.get_running_loop().create_connection(
+            HostilePeer, host, int(port)
+        )
         content = hostile_bytes(rng)
         size = rng.choice((7, 1000, 1 << 20))
         for start in range(0, len(content), size):
@@ -374,7 +428,12 @@ def test_hostile_bytes_end_their_own_connection_at_most(seed: int) -> None:
         await connections_are(daemon, 1)
         assert daemon._engine is not None
         daemon._engine.tree.check()
-        assert daemon._engine.waiting == daemon.limits.requests.used_bytes == daemon.limits.answers.used_bytes == 0
+        assert (
+            daemon._engine.waiting
+            == daemon.limits.requests.used_bytes
+            == daemon.limits.answers.used_bytes
+            == 0
+        )
         await is_served(address)
         witness.abort()
 

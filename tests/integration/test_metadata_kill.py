@@ -1,4 +1,6 @@
-"""SIGKILL of the metadata daemon in the middle of pipelined commits: what was answered is there, and sessions go on."""
+"""SIGKILL of the metadata daemon in the middle of pipelined commits: what was answered is there,
+and sessions go on.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ async def made(client: RawClient, path: str) -> list[str]:
 
 
 async def publish(client: RawClient, path: str, answered: list[int], enough: asyncio.Event) -> None:
-    """Send many creates without waiting; count the answers, which come in order, until the daemon dies."""
+    """Send many creates without waiting; count the answers, which come in order, until the daemon
+    dies.
+    """
 
     async def send() -> None:
         try:
@@ -110,12 +114,17 @@ def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
             await enough.wait()
             await daemon.end(signal.SIGKILL)
             await asyncio.gather(*publishing)
-            assert any(count[0] < PIPELINED for count in counts), "the kill came too late to interrupt anything"
+            assert any(count[0] < PIPELINED for count in counts), (
+                "the kill came too late to interrupt anything"
+            )
             await daemon.start()
-            for number, (client, path, count) in enumerate(zip(clients, paths, counts, strict=True)):
+            for number, (client, path, count) in enumerate(
+                zip(clients, paths, counts, strict=True)
+            ):
                 assert await client.reattach(), "the session survives the restart"
                 names = await made(client, path)
-                # A session's commits happen in its order: what is there is a beginning of what was sent, with all that was answered.
+                # A session's commits happen in its order: what is there is a beginning of what was
+                # sent, with all that was answered.
                 assert names == [f"{index:06d}" for index in range(len(names))]
                 assert len(names) >= count[0]
                 assert (await client.request(EXISTS, text(f"/live-{number}") + b"\0")).error == 0
@@ -133,7 +142,11 @@ def test_ephemeral_nodes_end_with_the_sessions_that_do_not_come_back(tmp_path: P
         daemon = Daemon(tmp_path / "metadata")
         await daemon.start()
         stays, leaves, watcher = (RawClient(daemon.address) for _ in range(3))
-        for client, timeout_ms in ((stays, SESSION_TIMEOUT_MS), (leaves, SESSION_TIMEOUT_MS), (watcher, 30_000)):
+        for client, timeout_ms in (
+            (stays, SESSION_TIMEOUT_MS),
+            (leaves, SESSION_TIMEOUT_MS),
+            (watcher, 30_000),
+        ):
             assert await client.connect(timeout_ms)
         assert (await stays.request(CREATE, create("/stays", flags=1))).error == 0
         assert (await leaves.request(CREATE, create("/leaves", flags=1))).error == 0

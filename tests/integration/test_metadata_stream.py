@@ -1,4 +1,6 @@
-"""The connection to a metadata server, ended or held at every byte with requests under way: nothing is answered wrongly or not at all."""
+"""The connection to a metadata server, ended or held at every byte with requests under way: nothing
+is answered wrongly or not at all.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ import pytest
 from kazoo.client import KazooClient
 
 from pulsarish.metadata.zookeeper.store import ZooKeeperSettings, ZooKeeperStore
-from pulsarish.runtime.seams import Conflict, ConflictReason, Op, OutcomeUnknown, SessionLost, SessionState
+from pulsarish.runtime.seams import (
+    Conflict,
+    ConflictReason,
+    Op,
+    OutcomeUnknown,
+    SessionLost,
+    SessionState,
+)
 from pulsarish.runtime.world import Production
 from tests.support.metadata_stores import SERVERS
 from tests.support.relay import Fault, Relay
@@ -27,7 +36,14 @@ _roots = itertools.count()
 class Reached:
     """A store through a relay, under a root of its own."""
 
-    def __init__(self, node: Production, target: str, *, piece_bytes: int = 1 << 16, timeout_ms: int = LONG_SESSION_MS) -> None:
+    def __init__(
+        self,
+        node: Production,
+        target: str,
+        *,
+        piece_bytes: int = 1 << 16,
+        timeout_ms: int = LONG_SESSION_MS,
+    ) -> None:
         self.relay = Relay(target, piece_bytes)
         self._node = node
         self._timeout_ms = timeout_ms
@@ -64,12 +80,17 @@ class Reached:
 
 async def ask(store: ZooKeeperStore, prefix: str) -> list[Any]:
     """Creates and a read in one turn; what each came to, in order."""
-    asked = [store.commit([Op("create", f"{prefix}-{number}", b"data")]) for number in range(REQUESTS)]
+    asked = [
+        store.commit([Op("create", f"{prefix}-{number}", b"data")]) for number in range(REQUESTS)
+    ]
     return await asyncio.gather(*asked, store.get_many(["/"]), return_exceptions=True)
 
 
 async def check_outcomes(store: ZooKeeperStore, prefix: str, outcomes: list[Any]) -> int:
-    """How many were answered: the first ones, as they were asked. What was answered is there; the rest is there or can be made."""
+    """How many were answered: the first ones, as they were asked.
+
+    What was answered is there; the rest is there or can be made.
+    """
     unknown = [isinstance(outcome, OutcomeUnknown | SessionLost) for outcome in outcomes]
     assert unknown == sorted(unknown), f"answers out of order: {outcomes}"
     for number, (outcome, lost) in enumerate(zip(outcomes[:REQUESTS], unknown, strict=False)):
@@ -106,13 +127,20 @@ def test_a_stream_that_ends_at_any_byte(server: str, to_server: bool) -> None:
                     outcomes = await ask(reached.store, f"/at-{position:04}")
                     await reached.until(SessionState.CONNECTED, since=since)
                     assert fault.met
-                    assert reached.states[since:] == [SessionState.SUSPENDED, SessionState.CONNECTED]
+                    assert reached.states[since:] == [
+                        SessionState.SUSPENDED,
+                        SessionState.CONNECTED,
+                    ]
                     assert reached.store.session_id == session
-                    answered.add(await check_outcomes(reached.store, f"/at-{position:04}", outcomes))
+                    answered.add(
+                        await check_outcomes(reached.store, f"/at-{position:04}", outcomes)
+                    )
 
         await asyncio.gather(*(one() for _ in range(STORES_AT_ONCE)))
         if not to_server:
-            assert answered == set(range(REQUESTS + 2)), "the stream ended before, between and after all answers"
+            assert answered == set(range(REQUESTS + 2)), (
+                "the stream ended before, between and after all answers"
+            )
 
     SERVERS[server](work)
 
@@ -124,9 +152,14 @@ def test_a_stream_in_pieces(server: str) -> None:
             async with Reached(node, target, piece_bytes=piece_bytes) as reached:
                 told: list[str] = []
                 await reached.store.children("/", watch=told.append)
-                outcomes = await asyncio.gather(*(ask(reached.store, f"/many-{number}") for number in range(20)))
+                outcomes = await asyncio.gather(
+                    *(ask(reached.store, f"/many-{number}") for number in range(20))
+                )
                 for number, outcome in enumerate(outcomes):
-                    assert await check_outcomes(reached.store, f"/many-{number}", outcome) == REQUESTS + 1
+                    assert (
+                        await check_outcomes(reached.store, f"/many-{number}", outcome)
+                        == REQUESTS + 1
+                    )
                 assert told == ["/"]
                 assert len(await reached.store.children("/")) == 20 * REQUESTS
                 assert reached.states == [SessionState.CONNECTED]
@@ -136,7 +169,9 @@ def test_a_stream_in_pieces(server: str) -> None:
 
 @pytest.mark.parametrize("server", SERVERS)
 def test_a_stream_that_is_held_until_the_session_ends(server: str) -> None:
-    """Held after any of some bytes of the answers: the node's own clock ends the session, and what comes later is not heard."""
+    """Held after any of some bytes of the answers: the node's own clock ends the session, and what
+    comes later is not heard.
+    """
 
     async def work(node: Production, target: str) -> None:
         async def held(position: int) -> None:
@@ -179,7 +214,9 @@ def test_a_session_that_the_server_ends_with_requests_in_flight(server: str) -> 
                 rounds.append(await ask(store, f"/round-{len(rounds)}"))
             await ending
             await reached.until(SessionState.LOST)
-            await reached.until(SessionState.CONNECTED, since=reached.states.index(SessionState.LOST))
+            await reached.until(
+                SessionState.CONNECTED, since=reached.states.index(SessionState.LOST)
+            )
             assert store.session_id not in (0, session)
             for number, outcomes in enumerate(rounds):
                 answered = await check_outcomes(store, f"/round-{number}", outcomes)

@@ -1,4 +1,6 @@
-"""Requests of Apache Pulsar's tools for missing features: those that change nothing are answered and accepted."""
+"""Requests of Apache Pulsar's tools for missing features: those that change nothing are answered
+and accepted.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +55,14 @@ async def with_topic(world: World) -> None:
     await publish.open(1, NAME, "p")
 
 
-@pytest.mark.parametrize(("path", "unset", "neutral", "effective"), NEUTRAL, ids=[row[0].rpartition("/")[2] for row in NEUTRAL])
-def test_what_changes_nothing_is_taken_and_the_rest_refused(path: str, unset: object, neutral: object, effective: object) -> None:
+@pytest.mark.parametrize(
+    ("path", "unset", "neutral", "effective"),
+    NEUTRAL,
+    ids=[row[0].rpartition("/")[2] for row in NEUTRAL],
+)
+def test_what_changes_nothing_is_taken_and_the_rest_refused(
+    path: str, unset: object, neutral: object, effective: object
+) -> None:
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
         await with_topic(world)
         assert await web("GET", path) == ((204, None) if unset is None else (200, unset))
@@ -66,7 +74,9 @@ def test_what_changes_nothing_is_taken_and_the_rest_refused(path: str, unset: ob
     run(scenario, brokers=1)
 
 
-@pytest.mark.parametrize("path", [f"{NAMESPACE}/permissions/role", f"{NAMESPACE}/subscribeRate", f"{TOPIC}/replication"])
+@pytest.mark.parametrize(
+    "path", [f"{NAMESPACE}/permissions/role", f"{NAMESPACE}/subscribeRate", f"{TOPIC}/replication"]
+)
 def test_there_is_nothing_to_take_back(path: str) -> None:
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
         await with_topic(world)
@@ -79,8 +89,13 @@ def test_there_is_nothing_to_take_back(path: str) -> None:
 def test_a_namespace_is_made_of_a_form_whose_fields_all_say_what_is_so() -> None:
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
         assert (await web("PUT", "/admin/v2/namespaces/public/other", FORM))[0] == 204
-        for field, value in (("clusterThatCanDeleteNamespace", "far"), ("replication_clusters", ["far"])):
-            status, refused = await web("PUT", "/admin/v2/namespaces/public/another", {**FORM, field: value})
+        for field, value in (
+            ("clusterThatCanDeleteNamespace", "far"),
+            ("replication_clusters", ["far"]),
+        ):
+            status, refused = await web(
+                "PUT", "/admin/v2/namespaces/public/another", {**FORM, field: value}
+            )
             assert (status, f"{field} names 'far'" in refused["reason"]) == (501, True)
 
     run(scenario, brokers=1)

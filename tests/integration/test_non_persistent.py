@@ -1,4 +1,6 @@
-"""Non-persistent topics on whole brokers in virtual time: over both protocols, with our own client, and through admin requests."""
+"""Non-persistent topics on whole brokers in virtual time: over both protocols, with our own client,
+and through admin requests.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ PATH = "non-persistent/public/default"
 
 async def stats(brokered: Brokered, topic: str = TOPIC) -> dict[str, Any]:
     name = TopicName.parse(topic)
-    found: dict[str, Any] = await brokered.administer("GET", f"{PATH}/{name.local}/stats", owner=name)
+    found: dict[str, Any] = await brokered.administer(
+        "GET", f"{PATH}/{name.local}/stats", owner=name
+    )
     return found
 
 
@@ -80,14 +84,21 @@ def test_what_nobody_has_permits_for_is_dropped_and_counted() -> None:
         assert len(await consume.take(13)) == 13
         found = await stats(brokered)
         slow, quick = found["subscriptions"]["slow"], found["subscriptions"]["quick"]
-        assert (slow["msgDropCounter"], quick["msgDropCounter"], found["msgDropCounter"]) == (7, 0, 0)
+        assert (slow["msgDropCounter"], quick["msgDropCounter"], found["msgDropCounter"]) == (
+            7,
+            0,
+            0,
+        )
         assert (slow["msgOutCounter"], quick["msgOutCounter"], found["msgInCounter"]) == (3, 10, 10)
         await world.clock.sleep(2.0)
         assert (await stats(brokered))["subscriptions"]["slow"]["msgDropRate"] > 0
         await consume.flow(7, 1)
         await world.clock.sleep(0.1)
         await publish.send([(1, entry("p", 10))])
-        assert {(each.consumer_id, each.sequence_id) for each in await consume.take(2)} == {(7, 10), (8, 10)}
+        assert {(each.consumer_id, each.sequence_id) for each in await consume.take(2)} == {
+            (7, 10),
+            (8, 10),
+        }
 
     play_with_brokers(scenario)
 
@@ -116,8 +127,12 @@ def test_more_than_a_connection_may_have_under_way_is_dropped_with_a_receipt_tha
 def test_our_own_client_uses_it_with_every_type_of_subscription(kind: ConsumerType) -> None:
     async def scenario(brokered: Brokered) -> None:
         client = brokered.client()
-        consumer = await client.subscribe(TOPIC, "s", consumer_type=kind, initial_position=InitialPosition.Earliest)
-        producer = await client.create_producer(TOPIC, batching_enabled=True, batching_max_messages=10)
+        consumer = await client.subscribe(
+            TOPIC, "s", consumer_type=kind, initial_position=InitialPosition.Earliest
+        )
+        producer = await client.create_producer(
+            TOPIC, batching_enabled=True, batching_max_messages=10
+        )
         got: list[bytes] = []
         for number in range(50):
             await producer.send(b"m%d" % number, partition_key=f"k{number % 5}")
@@ -126,7 +141,9 @@ def test_our_own_client_uses_it_with_every_type_of_subscription(kind: ConsumerTy
             await consumer.acknowledge(message)
         assert got == [b"m%d" % number for number in range(50)]
         await asyncio.gather(*(producer.send(b"b%d" % number) for number in range(30)))
-        assert sorted([(await consumer.receive(timeout_millis=5_000)).data() for _ in range(30)]) == sorted(b"b%d" % n for n in range(30))
+        assert sorted(
+            [(await consumer.receive(timeout_millis=5_000)).data() for _ in range(30)]
+        ) == sorted(b"b%d" % n for n in range(30))
 
     play_with_brokers(scenario)
 
@@ -141,7 +158,9 @@ def test_a_reader_sees_what_comes_and_what_needs_stored_messages_is_refused_by_n
         assert (await reader.read_next(timeout_millis=5_000)).data() == b"after"
         consumer = await client.subscribe(TOPIC, "s")
         for refused in (consumer.seek(MessageId.earliest), consumer.get_last_message_id()):
-            with pytest.raises(NotAllowed, match="non-persistent://public/default/t keeps no messages"):
+            with pytest.raises(
+                NotAllowed, match="non-persistent://public/default/t keeps no messages"
+            ):
                 await refused
         with pytest.raises(NotAllowed, match="read compacted"):
             await client.subscribe(TOPIC, "c", is_read_compacted=True)
@@ -160,7 +179,9 @@ def test_a_reader_sees_what_comes_and_what_needs_stored_messages_is_refused_by_n
 def test_partitioned_ones_have_their_partitions_in_metadata_and_are_made_by_their_users() -> None:
     async def scenario(brokered: Brokered) -> None:
         await brokered.administer("PUT", f"{PATH}/many/partitions", 3)
-        assert await brokered.administer("GET", f"{PATH}/partitioned") == ["non-persistent://public/default/many"]
+        assert await brokered.administer("GET", f"{PATH}/partitioned") == [
+            "non-persistent://public/default/many"
+        ]
         assert (await brokered.administer("GET", f"{PATH}/many/partitions"))["partitions"] == 3
         assert await brokered.administer("GET", "persistent/public/default/partitioned") == []
         assert await brokered.administer("GET", PATH) == []
@@ -170,10 +191,18 @@ def test_partitioned_ones_have_their_partitions_in_metadata_and_are_made_by_thei
         producer = await client.create_producer(topic)
         for number in range(9):
             await producer.send(b"%d" % number)
-        assert sorted([(await consumer.receive(timeout_millis=5_000)).data() for _ in range(9)]) == [b"%d" % n for n in range(9)]
-        assert await brokered.administer("GET", PATH) == [f"{topic}-partition-{index}" for index in range(3)]
+        assert sorted(
+            [(await consumer.receive(timeout_millis=5_000)).data() for _ in range(9)]
+        ) == [b"%d" % n for n in range(9)]
+        assert await brokered.administer("GET", PATH) == [
+            f"{topic}-partition-{index}" for index in range(3)
+        ]
         total = await brokered.administer("GET", f"{PATH}/many/partitioned-stats")
-        assert (total["msgInCounter"], total["subscriptions"]["s"]["msgOutCounter"], len(total["partitions"])) == (9, 9, 3)
+        assert (
+            total["msgInCounter"],
+            total["subscriptions"]["s"]["msgOutCounter"],
+            len(total["partitions"]),
+        ) == (9, 9, 3)
         await brokered.administer("POST", f"{PATH}/many/partitions", 4)
         assert (await brokered.administer("GET", f"{PATH}/many/partitions"))["partitions"] == 4
         await consumer.close()
@@ -189,7 +218,10 @@ def test_they_are_listed_beside_persistent_ones_by_every_broker() -> None:
     async def scenario(brokered: Brokered) -> None:
         client = brokered.client()
         names = [f"non-persistent://public/default/t{number}" for number in range(20)]
-        owners = {await find(brokered.world, [f"broker{number % 2}"], name) for number, name in enumerate(names)}
+        owners = {
+            await find(brokered.world, [f"broker{number % 2}"], name)
+            for number, name in enumerate(names)
+        }
         for name in names:
             await client.create_producer(name)
         await client.create_producer("kept")
@@ -201,7 +233,9 @@ def test_they_are_listed_beside_persistent_ones_by_every_broker() -> None:
             pb.GetTopicsOfNamespace.ALL: ["persistent://public/default/kept", *names],
         }
         for mode, wanted in expected.items():
-            asked = pb.GetTopicsOfNamespace(request_id=binary.request(), namespace="public/default", mode=mode)
+            asked = pb.GetTopicsOfNamespace(
+                request_id=binary.request(), namespace="public/default", mode=mode
+            )
             binary.say(pb.Command(type=32, get_topics_of_namespace=asked))
             answer = (await binary.next(33)).command.get_topics_of_namespace_response
             assert sorted(answer.topics) == sorted(wanted)
@@ -272,7 +306,9 @@ def test_consumers_join_a_subscription_whether_they_call_it_durable_or_not() -> 
         await find(world, ["broker0"], TOPIC)
         client = await BinaryClient.connect(world, "broker0:6650")
         for number, durable in enumerate((True, False, True)):
-            assert (await client.subscribe(number, TOPIC, kind=1, durable=durable)).command.type == 13
+            assert (
+                await client.subscribe(number, TOPIC, kind=1, durable=durable)
+            ).command.type == 13
         await client.open_producer(4, TOPIC, "q")
         for number in range(70):
             client.send(4, number, entry("q", number))
@@ -289,7 +325,9 @@ def test_a_reader_goes_on_where_the_topic_is_next_although_positions_begin_anew(
         producer = await client.create_producer(TOPIC)
         for number in range(5):
             await producer.send(b"%d" % number)
-        assert [(await reader.read_next(timeout_millis=5_000)).data() for _ in range(5)] == [b"%d" % number for number in range(5)]
+        assert [(await reader.read_next(timeout_millis=5_000)).data() for _ in range(5)] == [
+            b"%d" % number for number in range(5)
+        ]
         await brokered.administer("PUT", f"{PATH}/t/unload", owner=TopicName.parse(TOPIC))
         await brokered.until(lambda: producer.is_connected() and reader.is_connected())
         message_id = await producer.send(b"after")
@@ -358,7 +396,9 @@ def test_a_schema_is_known_at_every_broker_and_goes_with_the_topic() -> None:
         for broker in ("broker0:6650", "broker1:6650"):
             binary = await BinaryClient.connect(brokered.world, broker)
             binary.say(pb.Command(type=34, get_schema=pb.GetSchema(request_id=1, topic=TOPIC)))
-            assert (await binary.next(35)).command.get_schema_response.schema.type == SchemaType.JSON
+            assert (
+                await binary.next(35)
+            ).command.get_schema_response.schema.type == SchemaType.JSON
         await client.close()
         await brokered.administer("DELETE", f"{PATH}/t", owner=TopicName.parse(TOPIC))
         await brokered.administer("DELETE", "namespaces/public/default")

@@ -1,4 +1,5 @@
-"""The admin interface against its own OpenAPI document: schemathesis generates requests, and answers follow the document, never with 500.
+"""The admin interface against its own OpenAPI document: schemathesis generates requests, and
+answers follow the document, never with 500.
 
 Each operation is called with invented names, and again with names of existing objects. The examples
 are the same in each run.
@@ -14,7 +15,11 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.core.result import Ok
-from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
 
 import pulsarish
 from pulsarish.admin import Admin
@@ -23,7 +28,15 @@ from tests.integration.test_bad_input import Server
 
 EXAMPLES = 2
 CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
-THERE = {"tenant": "public", "namespace": "default", "subscription": "s", "domain": "persistent", "number": 1, "count": 1, "seconds": 0}
+THERE = {
+    "tenant": "public",
+    "namespace": "default",
+    "subscription": "s",
+    "domain": "persistent",
+    "number": 1,
+    "count": 1,
+    "seconds": 0,
+}
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +50,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def make_what_is_there(server: Server, path: str) -> dict[str, Any]:
-    """Create objects for the names in a path's braces: the operation before may have deleted them."""
+    """Create objects for the names in a path's braces: the operation before may have deleted
+    them.
+    """
     admin = Admin(server.admin_url)
     topic = "parted" if "artition" in path else "t"
     with contextlib.suppress(AlreadyExists):

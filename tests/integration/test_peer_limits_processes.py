@@ -1,4 +1,6 @@
-"""Hostile clients of real processes: how much memory those may take that receive nothing, and calls that no client sends."""
+"""Hostile clients of real processes: how much memory those may take that receive nothing, and calls
+that no client sends.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from tests.fuzz.fuzzer import fuzzed_cluster
 MIB = 1 << 20
 GROWTH_BYTES = (128 + 256 + 100) * MIB
 """The budgets for input that waits and for unsent answers, and what a process may take besides."""
-HELLO = command_frame(pb.Command(type=2, connect=pb.Connect(client_version="test", protocol_version=19)))
+HELLO = command_frame(
+    pb.Command(type=2, connect=pb.Connect(client_version="test", protocol_version=19))
+)
 TOPIC = "persistent://public/default/t"
 
 
@@ -37,7 +41,9 @@ def node_of(cluster: Cluster, role: str) -> NodePlan:
 
 
 def rss_bytes(cluster: Cluster, role: str) -> int:
-    lines = Path(f"/proc/{cluster.pid(node_of(cluster, role).name)}/status").read_text().splitlines()
+    lines = (
+        Path(f"/proc/{cluster.pid(node_of(cluster, role).name)}/status").read_text().splitlines()
+    )
     return 1024 * int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
 
 
@@ -59,7 +65,9 @@ def is_served(port: int) -> None:
     with connect(port) as client, client.makefile("rb") as answers:
         client.sendall(HELLO)
         while True:
-            client.sendall(command_frame(pb.Command(type=23, lookup=pb.LookupTopic(topic=TOPIC, request_id=1))))
+            client.sendall(
+                command_frame(pb.Command(type=23, lookup=pb.LookupTopic(topic=TOPIC, request_id=1)))
+            )
             found = next_answer(answers, 24).lookup_response
             if found.response == pb.LookupTopicResponse.CONNECT:
                 return
@@ -68,11 +76,17 @@ def is_served(port: int) -> None:
 
 
 def growth_under(cluster: Cluster, role: str, data: bytes, *, connections: int, writes: int) -> int:
-    """Write as much as is received and read no answer, for six seconds. Return the most memory that the process took for it."""
+    """Write as much as is received and read no answer, for six seconds.
+
+    Return the most memory that the process took for it.
+    """
     before_bytes = rss_bytes(cluster, role)
     growth_bytes = 0
     with ExitStack() as stack:
-        clients = [stack.enter_context(connect(node_of(cluster, role).ports["pulsar"])) for _ in range(connections)]
+        clients = [
+            stack.enter_context(connect(node_of(cluster, role).ports["pulsar"]))
+            for _ in range(connections)
+        ]
         for client in clients:
             client.sendall(HELLO)
             assert client.recv(4_096)
@@ -82,7 +96,11 @@ def growth_under(cluster: Cluster, role: str, data: bytes, *, connections: int, 
         while time.monotonic() < until:
             for index, client in enumerate(clients):
                 try:
-                    left[index] = left[index][client.send(left[index][:MIB]) :] if left[index] else left[index]
+                    left[index] = (
+                        left[index][client.send(left[index][:MIB]) :]
+                        if left[index]
+                        else left[index]
+                    )
                 except BlockingIOError:
                     continue
                 except OSError:  # the process ended this connection
@@ -94,13 +112,24 @@ def growth_under(cluster: Cluster, role: str, data: bytes, *, connections: int, 
 
 @pytest.mark.parametrize("role", ["broker", "proxy"])
 def test_many_questions_in_one_write_do_not_fill_a_process(cluster: Cluster, role: str) -> None:
-    """One read has thousands of them, and each answer is larger: 65 connections took 2.5 GB of a broker."""
+    """One read has thousands of them, and each answer is larger: 65 connections took 2.5 GB of a
+    broker.
+    """
     is_served(node_of(cluster, "broker").ports["pulsar"])
-    with connect(node_of(cluster, "broker").ports["pulsar"]) as client, client.makefile("rb") as answers:
+    with (
+        connect(node_of(cluster, "broker").ports["pulsar"]) as client,
+        client.makefile("rb") as answers,
+    ):
         client.sendall(HELLO)
         for number in range(100):
-            producer = pb.Producer(topic=f"{TOPIC}{'x' * 200}{number}", producer_id=number, request_id=number)
-            client.sendall(command_frame(pb.Command(type=23, lookup=pb.LookupTopic(topic=producer.topic, request_id=1))))
+            producer = pb.Producer(
+                topic=f"{TOPIC}{'x' * 200}{number}", producer_id=number, request_id=number
+            )
+            client.sendall(
+                command_frame(
+                    pb.Command(type=23, lookup=pb.LookupTopic(topic=producer.topic, request_id=1))
+                )
+            )
             next_answer(answers, 24)
             client.sendall(command_frame(pb.Command(type=5, producer=producer)))
             next_answer(answers, 17, 14)
@@ -111,13 +140,19 @@ def test_many_questions_in_one_write_do_not_fill_a_process(cluster: Cluster, rol
     is_served(node_of(cluster, role).ports["pulsar"])
 
 
-def refused_calls(port: int, methods: Iterable[str], message_bytes_max: int) -> list[grpc.StatusCode]:
+def refused_calls(
+    port: int, methods: Iterable[str], message_bytes_max: int
+) -> list[grpc.StatusCode]:
     """Send calls that no client sends. Return the statuses of those that were refused."""
     sizes = [("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
     refused: list[grpc.StatusCode] = []
 
-    def send(method: str, data: bytes, compression: grpc.Compression = grpc.Compression.NoCompression) -> None:
-        with grpc.insecure_channel(f"127.0.0.1:{port}", options=sizes, compression=compression) as channel:
+    def send(
+        method: str, data: bytes, compression: grpc.Compression = grpc.Compression.NoCompression
+    ) -> None:
+        with grpc.insecure_channel(
+            f"127.0.0.1:{port}", options=sizes, compression=compression
+        ) as channel:
             try:
                 channel.unary_unary(method)(data, timeout=30)
             except grpc.RpcError as error:
@@ -136,11 +171,26 @@ def refused_calls(port: int, methods: Iterable[str], message_bytes_max: int) -> 
 @pytest.mark.parametrize(
     ("role", "methods"),
     [
-        ("broker", ["broker.lookup", "broker.schema", "broker.topics", "broker.admin", "broker.publish", "broker.consume"]),
-        ("bookie", ["bookie.status", "bookie.fence", "bookie.list_ledgers", "bookie.read", "bookie.add"]),
+        (
+            "broker",
+            [
+                "broker.lookup",
+                "broker.schema",
+                "broker.topics",
+                "broker.admin",
+                "broker.publish",
+                "broker.consume",
+            ],
+        ),
+        (
+            "bookie",
+            ["bookie.status", "bookie.fence", "bookie.list_ledgers", "bookie.read", "bookie.add"],
+        ),
     ],
 )
-def test_malformed_calls_are_refused_without_a_traceback(cluster: Cluster, role: str, methods: list[str]) -> None:
+def test_malformed_calls_are_refused_without_a_traceback(
+    cluster: Cluster, role: str, methods: list[str]
+) -> None:
     node = node_of(cluster, role)
     log_end = cluster.log_path(node.name).stat().st_size
     before_bytes = rss_bytes(cluster, role)

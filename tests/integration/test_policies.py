@@ -1,4 +1,6 @@
-"""Policies of namespaces and topics, over HTTP and in force: validated, stored, and applied at once by the owner of the topic."""
+"""Policies of namespaces and topics, over HTTP and in force: validated, stored, and applied at once
+by the owner of the topic.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,21 @@ from tests.support.brokers import BrokerCluster, ConsumeClient, PublishClient, e
 NAMESPACE = "/admin/v2/namespaces/public/default"
 TOPIC = "persistent://public/default/t"
 PATH = "/admin/v2/persistent/public/default/t"
-QUORUMS = {"bookkeeperEnsemble": 2, "bookkeeperWriteQuorum": 2, "bookkeeperAckQuorum": 1, "managedLedgerMaxMarkDeleteRate": 10.0}
+QUORUMS = {
+    "bookkeeperEnsemble": 2,
+    "bookkeeperWriteQuorum": 2,
+    "bookkeeperAckQuorum": 1,
+    "managedLedgerMaxMarkDeleteRate": 10.0,
+}
 
 
-def run(scenario: Callable[[BrokerCluster, World, Web], Awaitable[None]], *, brokers: int = 2, seed: int = 3, **settings: object) -> None:
+def run(
+    scenario: Callable[[BrokerCluster, World, Web], Awaitable[None]],
+    *,
+    brokers: int = 2,
+    seed: int = 3,
+    **settings: object,
+) -> None:
     sim = Simulation(seed)
     # The clients here send nothing while they wait.
     cluster = BrokerCluster(sim, brokers=brokers, keep_alive_timeout_seconds=10_000.0, **settings)
@@ -44,7 +57,11 @@ def run(scenario: Callable[[BrokerCluster, World, Web], Awaitable[None]], *, bro
 
 
 def loaded(cluster: BrokerCluster, name: str = TOPIC) -> Topic:
-    (topic,) = [broker._topics.loaded[name] for broker in cluster.brokers.values() if name in broker._topics.loaded]
+    (topic,) = [
+        broker._topics.loaded[name]
+        for broker in cluster.brokers.values()
+        if name in broker._topics.loaded
+    ]
     return topic
 
 
@@ -65,7 +82,9 @@ async def published(
     publish = await PublishClient.connect(world, address)
     await publish.open(1, topic)
     now_ms = broker_ms(cluster, address)
-    await publish.send([(1, entry("p", number, b"x" * size_bytes, time_ms=now_ms)) for number in range(count)])
+    await publish.send(
+        [(1, entry("p", number, b"x" * size_bytes, time_ms=now_ms)) for number in range(count)]
+    )
     await publish.wait(1, count)
     return address, publish
 
@@ -75,35 +94,77 @@ async def published(
     [
         ("messageTTL", -1, 412, "messageTTL: Expected int >= 0; it is -1"),
         ("messageTTL", "long", 400, "Expected int, got str"),
-        ("retention", {"retentionTimeInMinutes": 5, "retentionSizeInMB": 0}, 412, "contradict each other"),
+        (
+            "retention",
+            {"retentionTimeInMinutes": 5, "retentionSizeInMB": 0},
+            412,
+            "contradict each other",
+        ),
         (
             "retention",
             {"retentionTimeInMinutes": -2, "retentionSizeInMB": 1},
             412,
             "$.retentionTimeInMinutes: Expected int >= -1; it is -2",
         ),
-        ("retention", {"retentionTimeInMinutes": 5}, 400, "missing required field retentionSizeInMB"),
-        ("retention", {"retentionTimeInMinutes": 5, "retentionSizeInMB": 1, "keep": 1}, 400, "unknown field keep"),
-        ("persistence", {**QUORUMS, "bookkeeperAckQuorum": 3}, 412, "bookkeeperWriteQuorum 2 >= bookkeeperAckQuorum 3 must hold"),
-        ("persistence", {**QUORUMS, "bookkeeperEnsemble": 0}, 412, "$.bookkeeperEnsemble: Expected int >= 1; it is 0"),
+        (
+            "retention",
+            {"retentionTimeInMinutes": 5},
+            400,
+            "missing required field retentionSizeInMB",
+        ),
+        (
+            "retention",
+            {"retentionTimeInMinutes": 5, "retentionSizeInMB": 1, "keep": 1},
+            400,
+            "unknown field keep",
+        ),
+        (
+            "persistence",
+            {**QUORUMS, "bookkeeperAckQuorum": 3},
+            412,
+            "bookkeeperWriteQuorum 2 >= bookkeeperAckQuorum 3 must hold",
+        ),
+        (
+            "persistence",
+            {**QUORUMS, "bookkeeperEnsemble": 0},
+            412,
+            "$.bookkeeperEnsemble: Expected int >= 1; it is 0",
+        ),
         (
             "backlogQuota",
             {"limitSize": 5, "policy": "shout"},
             400,
             "consumer_backlog_eviction or producer_exception or producer_request_hold",
         ),
-        ("subscriptionTypesEnabled", ["Shared", "Odd"], 400, "Exclusive or Failover or Key_Shared or Shared"),
-        ("autoTopicCreation", {"allowAutoTopicCreation": True, "topicType": "partitioned"}, 412, "defaultNumPartitions must be 1 to 10000"),
+        (
+            "subscriptionTypesEnabled",
+            ["Shared", "Odd"],
+            400,
+            "Exclusive or Failover or Key_Shared or Shared",
+        ),
+        (
+            "autoTopicCreation",
+            {"allowAutoTopicCreation": True, "topicType": "partitioned"},
+            412,
+            "defaultNumPartitions must be 1 to 10000",
+        ),
         ("maxProducersPerTopic", 2.5, 400, "Expected int, got float"),
         ("offloadThreshold", None, 404, ""),
     ],
 )
-def test_what_is_refused_says_field_value_and_range(path: str, body: object, status: int, words: str) -> None:
+def test_what_is_refused_says_field_value_and_range(
+    path: str, body: object, status: int, words: str
+) -> None:
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
         if status == 404:
-            assert await web("GET", "/admin/v2/namespaces/public/default/offloadThreshold") == (200, -1)
+            assert await web("GET", "/admin/v2/namespaces/public/default/offloadThreshold") == (
+                200,
+                -1,
+            )
             assert (await web("GET", "/admin/v2/namespaces/public/none/retention"))[0] == 404
-            assert (await web("GET", "/admin/v2/persistent/public/default/none/retention"))[0] == 404
+            assert (await web("GET", "/admin/v2/persistent/public/default/none/retention"))[
+                0
+            ] == 404
             return
         found, answer = await web("POST", f"{NAMESPACE}/{path}", body)
         assert (found, words in answer["reason"]) == (status, True), answer
@@ -120,8 +181,16 @@ def test_what_is_refused_says_field_value_and_range(path: str, body: object, sta
         ("POST", "v2/clusters/pulsarish/migrate", "geo-replication"),
         ("POST", "v2/namespaces/grantPermissionsOnTopics", "permissions"),
         ("POST", "v2/namespaces/revokePermissionsOnTopics", "permissions"),
-        ("PUT", "v2/namespaces/public/default/0x00000000_0x40000000/split?unload=true&splitAlgorithmName=x", "splitting of bundles"),
-        ("GET", "v2/namespaces/public/default/0x00000000_0x40000000/topicHashPositions", "splitting of bundles"),
+        (
+            "PUT",
+            "v2/namespaces/public/default/0x00000000_0x40000000/split?unload=true&splitAlgorithmName=x",
+            "splitting of bundles",
+        ),
+        (
+            "GET",
+            "v2/namespaces/public/default/0x00000000_0x40000000/topicHashPositions",
+            "splitting of bundles",
+        ),
         ("GET", "v2/persistent/public/default/t/getMessageIdByIndex?index=3", "an index"),
         ("GET", "v2/worker/cluster", "functions"),
         ("GET", "v3/functions/public/default", "functions"),
@@ -144,16 +213,30 @@ def test_retention_and_backlog_quota_must_not_contradict_each_other_across_level
         await published(cluster, world)
         quota = {"limitSize": 20 << 20, "policy": "producer_exception"}
         assert (await web("POST", f"{NAMESPACE}/backlogQuota", quota))[0] == 204
-        status, answer = await web("POST", f"{NAMESPACE}/retention", {"retentionTimeInMinutes": 5, "retentionSizeInMB": 20})
+        status, answer = await web(
+            "POST", f"{NAMESPACE}/retention", {"retentionTimeInMinutes": 5, "retentionSizeInMB": 20}
+        )
         assert status == 412
         assert "retentionSizeInMB 20" in answer["reason"]
         assert "limitSize 20971520" in answer["reason"]
         # The topic's retention against the namespace's quota.
-        assert (await web("POST", f"{PATH}/retention", {"retentionTimeInMinutes": 5, "retentionSizeInMB": 10}))[0] == 412
-        assert (await web("POST", f"{PATH}/retention", {"retentionTimeInMinutes": 5, "retentionSizeInMB": 21}))[0] == 204
-        assert (await web("POST", f"{PATH}/backlogQuota?backlogQuotaType=message_age", {"limitTime": 300, "policy": "producer_exception"}))[
-            0
-        ] == 412
+        assert (
+            await web(
+                "POST", f"{PATH}/retention", {"retentionTimeInMinutes": 5, "retentionSizeInMB": 10}
+            )
+        )[0] == 412
+        assert (
+            await web(
+                "POST", f"{PATH}/retention", {"retentionTimeInMinutes": 5, "retentionSizeInMB": 21}
+            )
+        )[0] == 204
+        assert (
+            await web(
+                "POST",
+                f"{PATH}/backlogQuota?backlogQuotaType=message_age",
+                {"limitTime": 300, "policy": "producer_exception"},
+            )
+        )[0] == 412
 
     run(scenario)
 
@@ -174,11 +257,19 @@ def test_levels_topic_over_namespace_over_broker() -> None:
         assert (await web("DELETE", f"{NAMESPACE}/messageTTL"))[0] == 204
         assert await web("GET", f"{PATH}/messageTTL?applied=true") == (200, 77)
         # Each type of backlog quota is a policy of its own.
-        size, age = {"limitSize": 10, "policy": "producer_exception"}, {"limitTime": 20, "policy": "producer_request_hold"}
+        size, age = (
+            {"limitSize": 10, "policy": "producer_exception"},
+            {"limitTime": 20, "policy": "producer_request_hold"},
+        )
         assert (await web("POST", f"{NAMESPACE}/backlogQuota", size))[0] == 204
-        assert (await web("POST", f"{PATH}/backlogQuota?backlogQuotaType=message_age", age))[0] == 204
+        assert (await web("POST", f"{PATH}/backlogQuota?backlogQuotaType=message_age", age))[
+            0
+        ] == 204
         _, applied = await web("GET", f"{PATH}/backlogQuotaMap?applied=true")
-        assert (applied["destination_storage"]["limitSize"], applied["message_age"]["limitTime"]) == (10, 20)
+        assert (
+            applied["destination_storage"]["limitSize"],
+            applied["message_age"]["limitTime"],
+        ) == (10, 20)
         assert list((await web("GET", f"{PATH}/backlogQuotaMap"))[1]) == ["message_age"]
         assert (await web("DELETE", f"{NAMESPACE}/backlogQuota"))[0] == 204
         assert await web("GET", f"{NAMESPACE}/backlogQuotaMap") == (200, {})
@@ -195,7 +286,9 @@ def test_a_topic_gives_all_its_policies_back_at_once() -> None:
         assert (await web("POST", f"{PATH}/maxProducers", 1))[0] == 204
         assert (await web("POST", f"{PATH}/backlogQuota", quota))[0] == 204
         for _ in range(2):
-            assert (await web("DELETE", f"{PATH}/policies", broker=other(cluster, address)))[0] == 204
+            assert (await web("DELETE", f"{PATH}/policies", broker=other(cluster, address)))[
+                0
+            ] == 204
             assert await web("GET", f"{PATH}/messageTTL?applied=true") == (200, 50)
             assert await web("GET", f"{PATH}/maxProducers") == (204, None)
             assert await web("GET", f"{PATH}/backlogQuotaMap") == (200, {})
@@ -211,13 +304,21 @@ def test_a_topic_gives_all_its_policies_back_at_once() -> None:
 def test_a_namespace_is_shown_in_the_form_of_pulsars_policies() -> None:
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
         rate = {"publishThrottlingRateInMsg": 5, "publishThrottlingRateInByte": -1}
-        for word, value in (("persistence", QUORUMS), ("publishRate", rate), ("deduplication", True)):
+        for word, value in (
+            ("persistence", QUORUMS),
+            ("publishRate", rate),
+            ("deduplication", True),
+        ):
             assert (await web("POST", f"{NAMESPACE}/{word}", value))[0] == 204
         assert (await web("PUT", f"{NAMESPACE}/property/team/billing"))[0] == 204
         _, found = await web("GET", NAMESPACE)
         assert found["persistence"]["bookkeeperEnsemble"] == 2
         assert found["publishMaxMessageRate"] == {"pulsarish": rate}
-        assert (found["deduplicationEnabled"], found["properties"], found["bundles"]["numBundles"]) == (True, {"team": "billing"}, 4)
+        assert (
+            found["deduplicationEnabled"],
+            found["properties"],
+            found["bundles"]["numBundles"],
+        ) == (True, {"team": "billing"}, 4)
         assert "retention_policies" not in found
         assert await web("DELETE", f"{NAMESPACE}/property/team") == (200, b"billing")
         assert (await web("GET", f"{NAMESPACE}/property/team"))[0] == 404
@@ -229,7 +330,9 @@ def test_persistence_holds_from_the_next_ledger_on_wherever_the_topic_is() -> No
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
         address, _ = await published(cluster, world)
         topic = loaded(cluster)
-        assert (await web("POST", f"{NAMESPACE}/persistence", QUORUMS, broker=other(cluster, address)))[0] == 204
+        assert (
+            await web("POST", f"{NAMESPACE}/persistence", QUORUMS, broker=other(cluster, address))
+        )[0] == 204
         await world.clock.sleep(1.0)
         before = topic.log.ledgers[-1].ledger_id
 
@@ -257,8 +360,16 @@ def test_messages_older_than_the_ttl_count_as_acknowledged(level: str) -> None:
         await publish.wait(1, 6)
         cursor = loaded(cluster).subscriptions["s"].cursor
         assert cursor.backlog() == 6
-        target = f"{NAMESPACE}/messageTTL" if level == "namespace" else f"{PATH}/messageTTL?messageTTL=20"
-        assert (await web("POST", target, 20 if level == "namespace" else None, broker=other(cluster, address)))[0] == 204
+        target = (
+            f"{NAMESPACE}/messageTTL"
+            if level == "namespace"
+            else f"{PATH}/messageTTL?messageTTL=20"
+        )
+        assert (
+            await web(
+                "POST", target, 20 if level == "namespace" else None, broker=other(cluster, address)
+            )
+        )[0] == 204
         await world.clock.sleep(1.0)
         assert cursor.backlog() == 1, "the policy holds at once, not at the next look"
         await world.clock.sleep(100.0)
@@ -269,15 +380,22 @@ def test_messages_older_than_the_ttl_count_as_acknowledged(level: str) -> None:
 
 @pytest.mark.parametrize(
     ("policy", "error"),
-    [("producer_request_hold", ProducerBlockedQuotaExceededError), ("producer_exception", ProducerBlockedQuotaExceededException)],
+    [
+        ("producer_request_hold", ProducerBlockedQuotaExceededError),
+        ("producer_exception", ProducerBlockedQuotaExceededException),
+    ],
 )
-def test_producers_are_held_while_the_backlog_is_beyond_its_quota(policy: str, error: type[PulsarishError]) -> None:
+def test_producers_are_held_while_the_backlog_is_beyond_its_quota(
+    policy: str, error: type[PulsarishError]
+) -> None:
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
         address, publish = await published(cluster, world, size_bytes=1_000)
         consume = await ConsumeClient.connect(world, address)
         await consume.subscribe(7, TOPIC)
         got = await consume.take(5)
-        assert (await web("POST", f"{PATH}/backlogQuota", {"limitSize": 2_000, "policy": policy}))[0] == 204
+        assert (await web("POST", f"{PATH}/backlogQuota", {"limitSize": 2_000, "policy": policy}))[
+            0
+        ] == 204
         while 1 not in publish.closed:
             await publish.receive()
         assert type(publish.closed[1]) is error
@@ -317,7 +435,9 @@ def test_old_backlog_is_evicted_by_age() -> None:
         await publish.send([(1, entry("p", 5, time_ms=broker_ms(cluster, address)))])
         await publish.wait(1, 6)
         quota = {"limitTime": 50, "policy": "consumer_backlog_eviction"}
-        assert (await web("POST", f"{NAMESPACE}/backlogQuota?backlogQuotaType=message_age", quota))[0] == 204
+        assert (await web("POST", f"{NAMESPACE}/backlogQuota?backlogQuotaType=message_age", quota))[
+            0
+        ] == 204
         await world.clock.sleep(1.0)
         assert loaded(cluster).subscriptions["s"].cursor.backlog() == 1
 
@@ -338,7 +458,9 @@ def test_policies_of_a_partitioned_topic_hold_for_its_partitions_and_go_with_it(
         assert (await web("DELETE", f"{parts}/partitions?force=true"))[0] == 204
         assert (await web("GET", f"{parts}/messageTTL"))[0] == 404
         assert (await web("PUT", f"{parts}/partitions", 2))[0] == 204
-        assert await web("GET", f"{parts}/messageTTL") == (204, None), "nothing of the old one is left"
+        assert await web("GET", f"{parts}/messageTTL") == (204, None), (
+            "nothing of the old one is left"
+        )
 
     run(scenario)
 
@@ -375,7 +497,9 @@ def test_deduplication_is_switched_on_and_off_while_producers_publish() -> None:
         address, publish = await published(cluster, world, count=5)
         # In flight when deduplication is switched on: entries sent before are in the marks too.
         await publish.send([(1, entry("p", number)) for number in range(5, 10)])
-        assert (await web("POST", f"{PATH}/deduplicationEnabled", True, broker=other(cluster, address)))[0] == 204
+        assert (
+            await web("POST", f"{PATH}/deduplicationEnabled", True, broker=other(cluster, address))
+        )[0] == 204
         while 1 not in publish.closed:
             await publish.receive()
         assert publish.closed[1].retryable
@@ -420,7 +544,9 @@ def test_publishing_beyond_its_rate_is_held_and_never_failed(by: str) -> None:
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
         _, publish = await published(cluster, world, count=1)
         each = len(entry("p", 1, b"x" * 100))
-        assert (await web("POST", f"{PATH}/publishRate", {by: 10 if by.endswith("Msg") else 10 * each}))[0] == 204
+        assert (
+            await web("POST", f"{PATH}/publishRate", {by: 10 if by.endswith("Msg") else 10 * each})
+        )[0] == 204
         await world.clock.sleep(1.0)
         began = world.clock.monotonic()
         for number in range(1, 101):
@@ -438,7 +564,13 @@ def test_publishing_beyond_its_rate_is_held_and_never_failed(by: str) -> None:
 def test_deliveries_keep_to_their_rate(word: str) -> None:
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
         address, _ = await published(cluster, world, count=100)
-        assert (await web("POST", f"{NAMESPACE}/{word}", {"dispatchThrottlingRateInMsg": 20, "ratePeriodInSecond": 2}))[0] == 204
+        assert (
+            await web(
+                "POST",
+                f"{NAMESPACE}/{word}",
+                {"dispatchThrottlingRateInMsg": 20, "ratePeriodInSecond": 2},
+            )
+        )[0] == 204
         await world.clock.sleep(1.0)
         consume, began = await ConsumeClient.connect(world, address), world.clock.monotonic()
         await consume.subscribe(7, TOPIC, "a")
@@ -446,8 +578,11 @@ def test_deliveries_keep_to_their_rate(word: str) -> None:
         got = await consume.take(200)
         took = world.clock.monotonic() - began
         for consumer_id in (7, 8):
-            assert [each.entry for each in got if each.consumer_id == consumer_id] == list(range(100))
-        # Both subscriptions share the topic's rate of 10 per second; otherwise each has its own rate.
+            assert [each.entry for each in got if each.consumer_id == consumer_id] == list(
+                range(100)
+            )
+        # Both subscriptions share the topic's rate of 10 per second; otherwise each has its own
+        # rate.
         assert 17.0 <= took <= 20.5 if word == "dispatchRate" else 7.0 <= took <= 10.5
 
     run(scenario)

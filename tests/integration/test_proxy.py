@@ -1,4 +1,6 @@
-"""A proxy in front of brokers that its clients cannot reach: lookups, relaying, what it refuses, and what it does when brokers go."""
+"""A proxy in front of brokers that its clients cannot reach: lookups, relaying, what it refuses,
+and what it does when brokers go.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ PROXY = "proxy:6650"
 
 
 def run(
-    scenario: Callable[[BrokerCluster, World], Awaitable[None]], *, brokers: int = 2, allowed: tuple[str, ...] = (), **settings: Any
+    scenario: Callable[[BrokerCluster, World], Awaitable[None]],
+    *,
+    brokers: int = 2,
+    allowed: tuple[str, ...] = (),
+    **settings: Any,
 ) -> None:
     sim = Simulation(1)
     cluster = BrokerCluster(sim, brokers=brokers)
@@ -52,7 +58,9 @@ def run(
 
 async def look_up(client: BinaryClient, topic: str) -> pb.LookupTopicResponse:
     while True:
-        client.say(pb.Command(type=23, lookup=pb.LookupTopic(topic=topic, request_id=client.request())))
+        client.say(
+            pb.Command(type=23, lookup=pb.LookupTopic(topic=topic, request_id=client.request()))
+        )
         found = (await client.next(24)).command.lookup_response
         if found.response == pb.LookupTopicResponse.CONNECT or found.error != pb.METADATA_ERROR:
             return found
@@ -62,7 +70,11 @@ async def look_up(client: BinaryClient, topic: str) -> pb.LookupTopicResponse:
 async def through(world: World, broker_url: str) -> BinaryClient:
     """As an official client connects after a lookup that says proxy_through_service_url."""
     client = await BinaryClient.connect(world, PROXY, shake_hands=False)
-    connect = pb.Connect(client_version="test", protocol_version=19, proxy_to_broker_url=broker_url.removeprefix("pulsar://"))
+    connect = pb.Connect(
+        client_version="test",
+        protocol_version=19,
+        proxy_to_broker_url=broker_url.removeprefix("pulsar://"),
+    )
     client.say(pb.Command(type=2, connect=connect))
     await client.next(3, 14)
     return client
@@ -84,19 +96,42 @@ def test_clients_publish_and_consume_through_one_address() -> None:
             await client.subscribe(1, topic)
             assert (await client.next(9)).payload == big
         assert owners == {"pulsar://broker0:6650", "pulsar://broker1:6650"}
-        questions.say(pb.Command(type=21, partitioned_metadata=pb.PartitionedMetadata(topic=TOPICS[0], request_id=77)))
+        questions.say(
+            pb.Command(
+                type=21, partitioned_metadata=pb.PartitionedMetadata(topic=TOPICS[0], request_id=77)
+            )
+        )
         assert (await questions.next(22)).command.partitioned_metadata_response.request_id == 77
-        questions.say(pb.Command(type=32, get_topics_of_namespace=pb.GetTopicsOfNamespace(request_id=78, namespace="public/default")))
-        assert list((await questions.next(33)).command.get_topics_of_namespace_response.topics) == TOPICS
+        questions.say(
+            pb.Command(
+                type=32,
+                get_topics_of_namespace=pb.GetTopicsOfNamespace(
+                    request_id=78, namespace="public/default"
+                ),
+            )
+        )
+        assert (
+            list((await questions.next(33)).command.get_topics_of_namespace_response.topics)
+            == TOPICS
+        )
 
     run(scenario)
 
 
 def test_nothing_but_brokers_is_connected_to() -> None:
     async def scenario(cluster: BrokerCluster, world: World) -> None:
-        for address in ("bookie0:3181", "proxy:8080", "nowhere:1", "broker1:6650", "broker0:6660", "broker0:8080"):
+        for address in (
+            "bookie0:3181",
+            "proxy:8080",
+            "nowhere:1",
+            "broker1:6650",
+            "broker0:6660",
+            "broker0:8080",
+        ):
             client = await BinaryClient.connect(world, PROXY, shake_hands=False)
-            connect = pb.Connect(client_version="test", protocol_version=19, proxy_to_broker_url=address)
+            connect = pb.Connect(
+                client_version="test", protocol_version=19, proxy_to_broker_url=address
+            )
             client.say(pb.Command(type=2, connect=connect))
             assert (await client.next(14)).command.error.error == pb.NOT_ALLOWED_ERROR
             await client.until_lost()
@@ -126,7 +161,9 @@ def test_a_broker_that_dies_ends_its_connections_and_the_next_lookup_finds_anoth
         owner = found.broker_service_url.removeprefix("pulsar://").partition(":")[0]
         cluster.nodes[owner].crash()
         await client.until_lost()
-        while (found := await look_up(questions, TOPICS[0])).broker_service_url.startswith(f"pulsar://{owner}"):
+        while (found := await look_up(questions, TOPICS[0])).broker_service_url.startswith(
+            f"pulsar://{owner}"
+        ):
             await world.clock.sleep(0.2)
         client = await through(world, found.broker_service_url)
         assert (await client.open_producer(1, TOPICS[0])).command.type == 17
@@ -184,7 +221,9 @@ class Plain(asyncio.Protocol):
         (b"x" * 20_000, b"405"),
     ],
 )
-def test_connect_of_http_reaches_brokers_and_nothing_else(request_line: bytes, status: bytes) -> None:
+def test_connect_of_http_reaches_brokers_and_nothing_else(
+    request_line: bytes, status: bytes
+) -> None:
     async def scenario(cluster: BrokerCluster, world: World) -> None:
         await look_up(await BinaryClient.connect(world, PROXY), TOPICS[0])
         plain = await world.connections.open_bytes("proxy:6655", Plain)
@@ -195,7 +234,11 @@ def test_connect_of_http_reaches_brokers_and_nothing_else(request_line: bytes, s
             await world.clock.sleep(0.01)
         assert plain.data.startswith(b"HTTP/1.1 " + status)
         if status == b"200":
-            plain.transport.write(command_frame(pb.Command(type=2, connect=pb.Connect(client_version="x", protocol_version=19))))
+            plain.transport.write(
+                command_frame(
+                    pb.Command(type=2, connect=pb.Connect(client_version="x", protocol_version=19))
+                )
+            )
             while b"Pulsarish" not in plain.data:
                 await world.clock.sleep(0.01)
         else:

@@ -1,4 +1,6 @@
-"""What a client of a proxy may hold of it, whatever it sends: only its own connection ends, and others are served."""
+"""What a client of a proxy may hold of it, whatever it sends: only its own connection ends, and
+others are served.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,11 @@ async def serves(world: World) -> BinaryClient:
 
 def open_questions() -> list[str]:
     """The questions of all clients that the proxy has asked brokers."""
-    return [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("question client:")]
+    return [
+        task.get_name()
+        for task in asyncio.all_tasks()
+        if task.get_name().startswith("question client:")
+    ]
 
 
 def incomplete(size_bytes: int, sent_bytes: int) -> bytes:
@@ -50,7 +56,10 @@ def incomplete(size_bytes: int, sent_bytes: int) -> bytes:
     return struct.pack(">II", size_bytes, 10) + bytes(sent_bytes)
 
 
-@pytest.mark.parametrize(("address", "sent"), [(PROXY, b""), (PROXY, b"\0\0"), (CONNECT, b""), (CONNECT, b"CONNECT broker0:66")])
+@pytest.mark.parametrize(
+    ("address", "sent"),
+    [(PROXY, b""), (PROXY, b"\0\0"), (CONNECT, b""), (CONNECT, b"CONNECT broker0:66")],
+)
 def test_a_connection_that_does_not_begin_in_time_is_ended(address: str, sent: bytes) -> None:
     async def scenario(_cluster: BrokerCluster, world: World) -> None:
         client, silent = await serves(world), await plain(world, address, sent)
@@ -61,7 +70,9 @@ def test_a_connection_that_does_not_begin_in_time_is_ended(address: str, sent: b
     run(scenario, connect_timeout_seconds=3.0)
 
 
-@pytest.mark.parametrize("question", [pb.Command(type=23, lookup=pb.LookupTopic(topic=TOPICS[0])), pb.Command(type=34)])
+@pytest.mark.parametrize(
+    "question", [pb.Command(type=23, lookup=pb.LookupTopic(topic=TOPICS[0])), pb.Command(type=34)]
+)
 def test_a_question_without_a_required_field_is_refused(question: pb.Command) -> None:
     async def scenario(_cluster: BrokerCluster, world: World) -> None:
         client = await BinaryClient.connect(world, PROXY)
@@ -78,7 +89,9 @@ def test_connections_that_have_not_begun_make_room() -> None:
         client = await serves(world)
         silent = [await plain(world, address) for address in (PROXY, CONNECT) * 6]
         await world.clock.sleep(0.5)
-        assert sum(each.lost for each in silent) == 6, "client and its lookups have two of eight places"
+        assert sum(each.lost for each in silent) == 6, (
+            "client and its lookups have two of eight places"
+        )
         _ = await serves(world)
         assert not client.lost
 
@@ -154,19 +167,23 @@ def test_questions_are_small() -> None:
     run(scenario)
 
 
-def test_questions_that_a_broker_does_not_answer_are_bounded_and_end_with_their_connections() -> None:
+def test_unanswered_questions_are_bounded_and_end_with_their_connections() -> None:
     async def scenario(cluster: BrokerCluster, world: World) -> None:
         client = await BinaryClient.connect(world, PROXY)
         topics = {(await look_up(client, topic)).broker_service_url: topic for topic in TOPICS}
         assert topics.keys() == {"pulsar://broker0:6650", "pulsar://broker1:6650"}
         for node in cluster.nodes.values():
             node.pause()
-        question = command_frame(pb.Command(type=23, lookup=pb.LookupTopic(topic=TOPICS[0], request_id=1)))
+        question = command_frame(
+            pb.Command(type=23, lookup=pb.LookupTopic(topic=TOPICS[0], request_id=1))
+        )
         askers = [await BinaryClient.connect(world, PROXY) for _ in range(4)]
         for asker in askers:
             asker.write(question * 3_000)
             await world.clock.sleep(0.5)
-        assert len(open_questions()) == 40, "20 of each connection, and the two oldest connections are ended"
+        assert len(open_questions()) == 40, (
+            "20 of each connection, and the two oldest connections are ended"
+        )
         assert [asker.lost for asker in askers] == [True, True, False, False]
         brief = await BinaryClient.connect(world, PROXY)
         brief.write(question * 5)
@@ -186,9 +203,17 @@ def test_questions_that_a_broker_does_not_answer_are_bounded_and_end_with_their_
 def test_all_questions_of_a_client_are_answered() -> None:
     async def scenario(_cluster: BrokerCluster, world: World) -> None:
         client = await BinaryClient.connect(world, PROXY)
-        asked = [pb.PartitionedMetadata(topic=TOPICS[0], request_id=number) for number in range(1_000)]
-        client.write(b"".join(command_frame(pb.Command(type=21, partitioned_metadata=each)) for each in asked))
-        answers = [(await client.next(22)).command.partitioned_metadata_response.request_id for _ in asked]
+        asked = [
+            pb.PartitionedMetadata(topic=TOPICS[0], request_id=number) for number in range(1_000)
+        ]
+        client.write(
+            b"".join(
+                command_frame(pb.Command(type=21, partitioned_metadata=each)) for each in asked
+            )
+        )
+        answers = [
+            (await client.next(22)).command.partitioned_metadata_response.request_id for _ in asked
+        ]
         assert sorted(answers) == list(range(1_000))
 
     run(scenario)

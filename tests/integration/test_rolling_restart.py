@@ -1,4 +1,6 @@
-"""Every bookie and broker is restarted in turn under load: no send fails, nothing is lost, nothing comes twice."""
+"""Every bookie and broker is restarted in turn under load: no send fails, nothing is lost, nothing
+comes twice.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ TOPICS = [f"persistent://public/default/rolling-{number}" for number in range(6)
 
 
 class Load:
-    """Producers and consumers, each in a thread; the first half of the topics is sent to one message at a time."""
+    """Producers and consumers, each in a thread; the first half of the topics is sent to one
+    message at a time.
+    """
 
     def __init__(self, url: str) -> None:
         self.failed: list[object] = []
@@ -34,10 +38,21 @@ class Load:
         self._sent = threading.Event()
         self._senders: list[threading.Thread] = []
         self._receivers: list[threading.Thread] = []
-        self._consumers = [self._client.subscribe(topic, "s", initial_position=pulsarish.InitialPosition.Earliest) for topic in TOPICS]
+        self._consumers = [
+            self._client.subscribe(topic, "s", initial_position=pulsarish.InitialPosition.Earliest)
+            for topic in TOPICS
+        ]
         for index, topic in enumerate(TOPICS):
-            self._spawn(self._senders, lambda topic=topic, index=index: (self._send_each if index < 3 else self._send_batches)(topic))
-            self._spawn(self._receivers, lambda topic=topic, index=index: self._receive(topic, self._consumers[index]))
+            self._spawn(
+                self._senders,
+                lambda topic=topic, index=index: (
+                    self._send_each if index < 3 else self._send_batches
+                )(topic),
+            )
+            self._spawn(
+                self._receivers,
+                lambda topic=topic, index=index: self._receive(topic, self._consumers[index]),
+            )
 
     def _spawn(self, among: list[threading.Thread], work: Callable[[], None]) -> None:
         thread = threading.Thread(target=work, daemon=True)
@@ -45,7 +60,9 @@ class Load:
         thread.start()
 
     def _producer(self, topic: str, *, batching: bool) -> pulsarish.Producer:
-        return self._client.create_producer(topic, producer_name="p", batching_enabled=batching, block_if_queue_full=True)
+        return self._client.create_producer(
+            topic, producer_name="p", batching_enabled=batching, block_if_queue_full=True
+        )
 
     def _send_each(self, topic: str) -> None:
         producer = self._producer(topic, batching=False)
@@ -102,22 +119,36 @@ class Load:
         self._client.close()
 
 
-def test_a_rolling_restart_under_load_fails_no_send_and_loses_and_repeats_nothing(start_cluster: StartCluster) -> None:
+def test_a_rolling_restart_under_load_fails_no_send_and_loses_and_repeats_nothing(
+    start_cluster: StartCluster,
+) -> None:
     keep = ["default_retention_time_minutes=-1", "default_retention_size_mb=-1"]
-    cluster = start_cluster(brokers=2, settings={"broker": ["broker_deduplication_enabled=true", *keep]})
+    cluster = start_cluster(
+        brokers=2, settings={"broker": ["broker_deduplication_enabled=true", *keep]}
+    )
     load = Load(cluster.service_urls()["pulsarish"])
     before = {node.name: cluster.pid(node.name) for node in cluster.nodes()}
     rows = rolling_restart(cluster, nodes_to_restart(cluster, ()), 60, print)
     load.finish()
-    print(f"longest pause of a single send: {load.pause_seconds_max:.2f} s; {sum(load.acknowledged.values())} messages")
-    assert [row["node"] for row in rows] == ["bookie-1", "bookie-2", "bookie-3", "broker-1", "broker-2"]
+    print(
+        f"longest pause of a single send: {load.pause_seconds_max:.2f} s; "
+        f"{sum(load.acknowledged.values())} messages"
+    )
+    assert [row["node"] for row in rows] == [
+        "bookie-1",
+        "bookie-2",
+        "bookie-3",
+        "broker-1",
+        "broker-2",
+    ]
     changed = [node.name for node in cluster.nodes() if cluster.pid(node.name) != before[node.name]]
     assert changed == ["bookie-1", "bookie-2", "bookie-3", "broker-1", "broker-2"]
     assert load.failed == []
     client = pulsarish.Client(cluster.service_urls()["pulsarish"])
     for topic in TOPICS:
         assert load.acknowledged[topic] > 0
-        # With deduplication, in the log each message is there once and in order; delivery may repeat what was not yet acknowledged.
+        # With deduplication, in the log each message is there once and in order; delivery may
+        # repeat what was not yet acknowledged.
         assert read_all(client, topic) == list(range(load.acknowledged[topic]))
         assert sorted(set(load.received[topic])) == list(range(load.acknowledged[topic]))
     client.close()
@@ -140,7 +171,19 @@ def test_the_command_restarts_what_is_named(start_cluster: StartCluster) -> None
     cluster = start_cluster(bookies=1, brokers=2)
     pids = {name: cluster.pid(name) for name in ("broker-1", "broker-2")}
     done = subprocess.run(
-        [sys.executable, "-m", "pulsarish", "cluster", "restart", "--rolling", "broker-2", "--dir", str(cluster.directory), "-o", "json"],
+        [
+            sys.executable,
+            "-m",
+            "pulsarish",
+            "cluster",
+            "restart",
+            "--rolling",
+            "broker-2",
+            "--dir",
+            str(cluster.directory),
+            "-o",
+            "json",
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -157,6 +200,8 @@ def test_a_decommissioned_bookie_is_not_waited_for(start_cluster: StartCluster) 
     with pytest.raises(Timeout, match="bookie-3 is down"):
         rolling_restart(cluster, nodes_to_restart(cluster, ["broker-2"]), 0, said.append)
     Admin(cluster.admin_url()).bookies.decommission("bookie-3")
-    rows = rolling_restart(cluster, nodes_to_restart(cluster, ["bookie-3", "broker-2"]), 60, said.append)
+    rows = rolling_restart(
+        cluster, nodes_to_restart(cluster, ["bookie-3", "broker-2"]), 60, said.append
+    )
     assert [row["node"] for row in rows] == ["broker-2"]
     assert "bookie-3 is decommissioned: it is left out" in said

@@ -22,7 +22,14 @@ from pulsarish.runtime.grpc.connections import GrpcConnections
 from pulsarish.runtime.grpc.endpoints import ConnectionLimits
 from pulsarish.runtime.grpc.grpclib_connections import GrpclibConnections
 from pulsarish.runtime.loop import EXIT_SECOND_SIGNAL
-from pulsarish.runtime.seams import CallFailed, HttpRequest, HttpResponse, Stream, StreamBroken, Unreachable
+from pulsarish.runtime.seams import (
+    CallFailed,
+    HttpRequest,
+    HttpResponse,
+    Stream,
+    StreamBroken,
+    Unreachable,
+)
 from pulsarish.runtime.tasks import EXIT_CRITICAL_TASK, Supervisor
 from tests.support.worlds import run_in_production_loop
 
@@ -63,7 +70,9 @@ def start() -> Iterator[Start]:
 
     def run(*, on_start: str = "pass", on_stop: str = "pass") -> tuple[subprocess.Popen[str], str]:
         code = textwrap.dedent(_NODE).format(on_start=on_start, on_stop=on_stop)
-        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         started.append(process)
         assert process.stdout is not None
         return process, process.stdout.readline().strip()
@@ -104,8 +113,11 @@ def test_a_stopped_process_is_silent_but_not_unreachable(start: Start, network: 
     os.kill(process.pid, signal.SIGSTOP)
 
     async def work() -> None:
-        connections = network(tasks=Supervisor(), limits=ConnectionLimits(connect_timeout_seconds=0.5))
-        # Its kernel still takes connections. Taking silence for absence would move topics away from a living owner.
+        connections = network(
+            tasks=Supervisor(), limits=ConnectionLimits(connect_timeout_seconds=0.5)
+        )
+        # Its kernel still takes connections. Taking silence for absence would move topics away from
+        # a living owner.
         with pytest.raises(StreamBroken) as caught:
             await connections.open(address, "t.echo")
         assert not isinstance(caught.value, Unreachable)
@@ -197,19 +209,28 @@ def test_http_requests_and_refusals(tmp_path: Path) -> None:
             raise ValueError("broken handler")
         if request.segments == ("nothing",):
             return HttpResponse(204)
-        text = f"{request.method} {request.path} {request.segments} {dict(request.query)} {request.headers['x-name']} {len(request.body)}"
+        text = (
+            f"{request.method} {request.path} {request.segments} {dict(request.query)} "
+            f"{request.headers['x-name']} {len(request.body)}"
+        )
         return HttpResponse(201, text.encode(), "text/plain", {"X-Answer": "yes"})
 
     def ask(address: str) -> None:
         connection = http.client.HTTPConnection(address, timeout=30)
 
-        def exchange(method: str, target: str, body: bytes | None = None) -> tuple[http.client.HTTPResponse, bytes]:
+        def exchange(
+            method: str, target: str, body: bytes | None = None
+        ) -> tuple[http.client.HTTPResponse, bytes]:
             connection.request(method, target, body, {"X-Name": "n"})
             answer = connection.getresponse()
             return answer, answer.read()
 
         answer, body = exchange("PUT", "/topics/a%2Fb/c%20d/?x=1%202", b"12345")
-        assert (answer.status, answer.headers["X-Answer"], answer.headers["Content-Type"]) == (201, "yes", "text/plain")
+        assert (answer.status, answer.headers["X-Answer"], answer.headers["Content-Type"]) == (
+            201,
+            "yes",
+            "text/plain",
+        )
         assert abs(parsedate_to_datetime(answer.headers["Date"]).timestamp() - time.time()) < 60
         assert body.decode() == "PUT /topics/a/b/c d ('topics', 'a/b', 'c d') {'x': '1 2'} n 5"
         answer, body = exchange("GET", "/fail")  # on the same connection: it was kept alive
@@ -228,14 +249,20 @@ def test_http_requests_and_refusals(tmp_path: Path) -> None:
         connection.close()
         host, port = address.split(":")
         with socket.create_connection((host, int(port)), timeout=30) as raw:
-            # Two requests in one segment are answered in their order; what is no HTTP is answered and ends the connection.
-            raw.sendall(b"GET /1 HTTP/1.1\r\nHost: x\r\nX-Name: n\r\n\r\nGET /2 HTTP/1.1\r\nHost: x\r\nX-Name: n\r\n\r\nnonsense\r\n\r\n")
+            # Two requests in one segment are answered in their order; what is no HTTP is answered
+            # and ends the connection.
+            raw.sendall(
+                b"GET /1 HTTP/1.1\r\nHost: x\r\nX-Name: n\r\n\r\nGET /2 HTTP/1.1\r\nHost: "
+                b"x\r\nX-Name: n\r\n\r\nnonsense\r\n\r\n"
+            )
             text = b"".join(iter(lambda: raw.recv(65536), b"")).decode()
         assert text.index("GET /1") < text.index("GET /2") < text.index("HTTP/1.1 400")
 
     async def work() -> None:
         connections = GrpcConnections(tasks=Supervisor())
-        listener = await connections.serve_http("127.0.0.1:0", handler, body_limit=lambda _method, _segments: 1_000)
+        listener = await connections.serve_http(
+            "127.0.0.1:0", handler, body_limit=lambda _method, _segments: 1_000
+        )
         with pytest.raises(OSError, match=listener.address):
             await connections.serve_http(listener.address, handler)
         await asyncio.to_thread(ask, listener.address)

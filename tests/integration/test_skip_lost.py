@@ -30,7 +30,9 @@ KEEP = ["default_retention_time_minutes=-1", "default_retention_size_mb=-1"]
 
 
 def wipe_ledger(cluster: Cluster, name: str, ledger_id: int) -> None:
-    """Remove a ledger's entries from a stopped bookie's index: the bookie knows the ledger and has none of its entries."""
+    """Remove a ledger's entries from a stopped bookie's index: the bookie knows the ledger and has
+    none of its entries.
+    """
 
     async def work() -> None:
         parts = production(outside=OutsideWork())
@@ -89,7 +91,18 @@ def test_a_wiped_ledger_is_moved_past_by_command_only(start_cluster: StartCluste
         consumer.acknowledge(message)
     with pytest.raises(pulsarish.Timeout):
         consumer.receive(timeout_millis=1_000)  # never without an operator
-    words = ["topics", "skip-lost", TOPIC, "--ledger", str(lost), "--yes", "--admin-url", cluster.admin_url(), "-o", "json"]
+    words = [
+        "topics",
+        "skip-lost",
+        TOPIC,
+        "--ledger",
+        str(lost),
+        "--yes",
+        "--admin-url",
+        cluster.admin_url(),
+        "-o",
+        "json",
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "pulsarish", *words],
         capture_output=True,
@@ -105,7 +118,9 @@ def test_a_wiped_ledger_is_moved_past_by_command_only(start_cluster: StartCluste
         consumer.acknowledge(message)
     assert rest == list(range(first + count, 100)), "exactly that range is passed over"
     stats = admin.topics.internal_stats(TOPIC)
-    assert [(row["ledgerId"], row["firstEntry"], row["lastEntry"]) for row in stats["lost"]] == [(lost, 0, count - 1)]
+    assert [(row["ledgerId"], row["firstEntry"], row["lastEntry"]) for row in stats["lost"]] == [
+        (lost, 0, count - 1)
+    ]
     assert read_all(client, TOPIC) == [*range(first), *rest]
     with pytest.raises(InvalidArgument, match="skipped already"):
         admin.topics.skip_lost(TOPIC, lost)
@@ -115,11 +130,15 @@ def test_a_wiped_ledger_is_moved_past_by_command_only(start_cluster: StartCluste
     cluster.wait_ready([cluster.node("broker-1")])
     client = pulsarish.Client(url)
     consumer = client.subscribe(TOPIC, "s")
-    assert admin.topics.stats(TOPIC)["subscriptions"]["s"]["msgBacklog"] == 0, "the mark has run over what is lost"
+    assert admin.topics.stats(TOPIC)["subscriptions"]["s"]["msgBacklog"] == 0, (
+        "the mark has run over what is lost"
+    )
     client.close()
 
 
-def test_a_topic_whose_open_ledger_lost_its_bookies_goes_on_by_command_only(start_cluster: StartCluster) -> None:
+def test_a_topic_whose_open_ledger_lost_its_bookies_goes_on_by_command_only(
+    start_cluster: StartCluster,
+) -> None:
     cluster = start_cluster(bookies=4, brokers=1)
     url, admin = cluster.service_urls()["pulsarish"], Admin(cluster.admin_url())
     with pulsarish.Client(url) as client:
@@ -139,14 +158,28 @@ def test_a_topic_whose_open_ledger_lost_its_bookies_goes_on_by_command_only(star
     until("the sessions of the dead have ended", lambda: len(admin.bookies.list()) == 2)
 
     def says_which_ledger() -> bool:
-        with pulsarish.Client(url, operation_timeout_seconds=3) as client, pytest.raises(pulsarish.PulsarishError) as raised:
+        with (
+            pulsarish.Client(url, operation_timeout_seconds=3) as client,
+            pytest.raises(pulsarish.PulsarishError) as raised,
+        ):
             client.create_producer(TOPIC)
         return str(ledger_id) in str(raised.value)
 
     until("it is said which ledger cannot be opened", says_which_ledger)
-    words = ["ledgers", "recover", str(ledger_id), "--yes", "--admin-url", cluster.admin_url(), "-o", "json"]
+    words = [
+        "ledgers",
+        "recover",
+        str(ledger_id),
+        "--yes",
+        "--admin-url",
+        cluster.admin_url(),
+        "-o",
+        "json",
+    ]
     command = [sys.executable, "-m", "pulsarish", *words]
-    refused = subprocess.run([*command, "--force", members[2]], capture_output=True, text=True, check=False)
+    refused = subprocess.run(
+        [*command, "--force", members[2]], capture_output=True, text=True, check=False
+    )
     assert (refused.returncode, "is registered" in refused.stderr) == (1, True), refused.stderr
     forced = [word for member in destroyed for word in ("--force", member)]
     done = subprocess.run([*command, *forced], capture_output=True, text=True, check=False)

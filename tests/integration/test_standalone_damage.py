@@ -1,4 +1,6 @@
-"""A user's standalone server on metadata with a flipped bit: it refuses to start and says what to do, and after that it starts."""
+"""A user's standalone server on metadata with a flipped bit: it refuses to start and says what to
+do, and after that it starts.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ import pulsarish
 COMMAND = [sys.executable, "-m", "pulsarish"]
 PORTS = [
     *("--bookie-set", "listen_address=127.0.0.1:0"),
-    *(word for face in ("listen_address", "http_address", "pulsar_address") for word in ("--broker-set", f"{face}=127.0.0.1:0")),
+    *(
+        word
+        for face in ("listen_address", "http_address", "pulsar_address")
+        for word in ("--broker-set", f"{face}=127.0.0.1:0")
+    ),
 ]
 
 
@@ -33,7 +39,10 @@ def log_of(data: Path) -> Path:
 
 
 class Serving:
-    """A server that has started. ``warnings``: what it has said in addition to that it is ready, once it has ended."""
+    """A server that has started.
+
+    ``warnings``: what it has said in addition to that it is ready, once it has ended.
+    """
 
     def __init__(self, data: Path, *options: str) -> None:
         self.process = standalone(data, *options)
@@ -54,7 +63,9 @@ class Serving:
 
 
 @contextmanager
-def serving(data: Path, *options: str, ending: signal.Signals = signal.SIGTERM) -> Iterator[Serving]:
+def serving(
+    data: Path, *options: str, ending: signal.Signals = signal.SIGTERM
+) -> Iterator[Serving]:
     server = Serving(data, *options)
     try:
         yield server
@@ -73,7 +84,9 @@ def refused(data: Path) -> str:
 
 
 def pulsarish_command(*words: str) -> tuple[int, str]:
-    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [*COMMAND, *words], capture_output=True, text=True, check=False, timeout=60
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -89,7 +102,9 @@ def read_all(url: str, topic: str) -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data of a server that was killed, next to a backup of its metadata from before the last topics."""
+    """The data of a server that was killed, next to a backup of its metadata from before the last
+    topics.
+    """
     data = tmp_path_factory.mktemp("standalone") / "data"
     with serving(data) as server:
         client = pulsarish.Client(server.url)
@@ -99,7 +114,12 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
             producer.send(b"%d" % number)
         client.shutdown()
     assert server.warnings == ""
-    assert pulsarish_command("metadata", "backup", f"embedded:{data}/metadata", str(backup_of(data)))[0] == 0
+    assert (
+        pulsarish_command("metadata", "backup", f"embedded:{data}/metadata", str(backup_of(data)))[
+            0
+        ]
+        == 0
+    )
     with serving(data, ending=signal.SIGKILL) as server:
         client = pulsarish.Client(server.url)
         for number in range(20):
@@ -113,7 +133,9 @@ def backup_of(data: Path) -> Path:
 
 
 def damaged(killed: Path, target: Path) -> tuple[Path, Path]:
-    """A copy with one flipped bit in the second half of the log of its metadata; the copy, and the log."""
+    """A copy with one flipped bit in the second half of the log of its metadata; the copy, and the
+    log.
+    """
     shutil.copytree(killed, target)
     log = max((target / "metadata").glob("index/*.log"), key=lambda path: path.stat().st_size)
     content = bytearray(log.read_bytes())
@@ -125,24 +147,39 @@ def damaged(killed: Path, target: Path) -> tuple[Path, Path]:
 def test_it_is_refused_and_starts_when_the_loss_is_accepted(killed: Path, tmp_path: Path) -> None:
     data, log = damaged(killed, tmp_path / "data")
     text = refused(data)
-    found = re.search(r"ends at write (\d+), and all up to write (\d+) was synced: (\d+) synced writes are missing", text)
+    found = re.search(
+        r"ends at write (\d+), and all up to write (\d+) was synced: (\d+) synced writes are "
+        r"missing",
+        text,
+    )
     assert found is not None, text
     last, synced, missing = map(int, found.groups())
     assert (last + missing, str(log) in text) == (synced, True)
     assert f"pulsarish metadata cut {data}/metadata" in text
     assert refused(data) == text, "a refused start changes nothing"
-    status, text = pulsarish_command("metadata", "cut", f"{data}/metadata", "--last-write", str(last))
-    assert (status, "for a standalone server, start it with --metadata-address" in text) == (0, True), text
+    status, text = pulsarish_command(
+        "metadata", "cut", f"{data}/metadata", "--last-write", str(last)
+    )
+    assert (status, "for a standalone server, start it with --metadata-address" in text) == (
+        0,
+        True,
+    ), text
     with serving(data) as server:
         assert read_all(server.url, "early") == [b"%d" % number for number in range(20)]
         client = pulsarish.Client(server.url)
         client.create_producer("after").send(b"new")
         client.shutdown()
     assert "warning: the metadata were cut after damage" in server.warnings
-    assert "topics, subscriptions, acknowledgements and the messages of newer ledgers may be lost" in server.warnings
-    # As it is said: the tree is served to the commands, and no warning is left once it is confirmed.
+    assert (
+        "topics, subscriptions, acknowledgements and the messages of newer ledgers may be lost"
+        in server.warnings
+    )
+    # As it is said: the tree is served to the commands, and no warning is left once it is
+    # confirmed.
     with serving(data, "--metadata-address", "127.0.0.1:0") as server:
-        status, text = pulsarish_command("metadata", "confirm", server.metadata_url, "--delete-unknown")
+        status, text = pulsarish_command(
+            "metadata", "confirm", server.metadata_url, "--delete-unknown"
+        )
         assert status == 0, text
     assert f"pulsarish metadata confirm {server.metadata_url}" in server.warnings
     with serving(data) as server:
@@ -152,9 +189,13 @@ def test_it_is_refused_and_starts_when_the_loss_is_accepted(killed: Path, tmp_pa
 
 def test_it_starts_with_a_restored_backup(killed: Path, tmp_path: Path) -> None:
     data, _ = damaged(killed, tmp_path / "data")
-    assert "start with an empty one and restore a backup (pulsarish metadata restore)" in refused(data)
+    assert "start with an empty one and restore a backup (pulsarish metadata restore)" in refused(
+        data
+    )
     (data / "metadata").rename(tmp_path / "aside")
-    status, text = pulsarish_command("metadata", "restore", str(backup_of(killed)), f"embedded:{data}/metadata")
+    status, text = pulsarish_command(
+        "metadata", "restore", str(backup_of(killed)), f"embedded:{data}/metadata"
+    )
     assert status == 0, text
     with serving(data) as server:
         assert read_all(server.url, "early") == [b"%d" % number for number in range(20)]

@@ -1,4 +1,6 @@
-"""What our own client can request when it subscribes, over whole brokers and bookies in virtual time."""
+"""What our own client can request when it subscribes, over whole brokers and bookies in virtual
+time.
+"""
 
 from __future__ import annotations
 
@@ -40,15 +42,27 @@ def test_a_reader_starts_with_what_was_published_so_long_ago_and_once_only() -> 
         assert isinstance(broker.clock, SimClock)
         broker.clock.wall_offset_ms += brokered.world.clock.wall_ms() - broker.clock.wall_ms()
         for start in (MessageId.earliest, MessageId.latest):
-            reader = await client.create_reader(TOPIC, start, start_message_from_rollback_seconds=35)
-            assert [(await reader.read_next(timeout_millis=5_000)).data() for _ in range(3)] == [b"7", b"8", b"9"]
+            reader = await client.create_reader(
+                TOPIC, start, start_message_from_rollback_seconds=35
+            )
+            assert [(await reader.read_next(timeout_millis=5_000)).data() for _ in range(3)] == [
+                b"7",
+                b"8",
+                b"9",
+            ]
             assert not await reader.has_message_available()
             await reader.close()
-        reader = await client.create_reader(TOPIC, MessageId.earliest, start_message_from_rollback_seconds=1_000)
+        reader = await client.create_reader(
+            TOPIC, MessageId.earliest, start_message_from_rollback_seconds=1_000
+        )
         assert (await reader.read_next(timeout_millis=5_000)).data() == b"0"
-        await brokered.administer("PUT", "persistent/public/default/t/unload", owner=TopicName.parse(TOPIC))
+        await brokered.administer(
+            "PUT", "persistent/public/default/t/unload", owner=TopicName.parse(TOPIC)
+        )
         assert (await reader.read_next(timeout_millis=60_000)).data() == b"1"
         with pytest.raises(InvalidArgument, match="earliest or MessageId"):
-            await client.create_reader(TOPIC, MessageId(-1, 1, 1), start_message_from_rollback_seconds=5)
+            await client.create_reader(
+                TOPIC, MessageId(-1, 1, 1), start_message_from_rollback_seconds=5
+            )
 
     play_with_brokers(scenario)

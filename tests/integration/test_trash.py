@@ -26,7 +26,9 @@ def test_deleted_ledgers_are_listed_restored_and_emptied(start_cluster: StartClu
     fill(urls["pulsarish"], TOPICS[0], 50)
     admin = urls["http"]
     assert json.loads(trash(admin, "list", "-o", "json")) == []
-    deleted = CliRunner().invoke(pulsarish, ["topics", "delete", TOPICS[0], "--force", "--yes", "--admin-url", admin])
+    deleted = CliRunner().invoke(
+        pulsarish, ["topics", "delete", TOPICS[0], "--force", "--yes", "--admin-url", admin]
+    )
     assert deleted.exit_code == 0, deleted.output
     rows: list[dict[str, object]] = []
 
@@ -41,4 +43,8 @@ def test_deleted_ledgers_are_listed_restored_and_emptied(start_cluster: StartClu
     assert "restored from the trash" in trash(admin, "restore", str(ledgers[0]))
     assert "name the ledgers" in trash(admin, "restore", status=2)
     trash(admin, "empty", "--yes")
-    assert not [row for row in json.loads(trash(admin, "list", "-o", "json")) if row["ledgerId"] in ledgers[1:]]
+    assert not [
+        row
+        for row in json.loads(trash(admin, "list", "-o", "json"))
+        if row["ledgerId"] in ledgers[1:]
+    ]

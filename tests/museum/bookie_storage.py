@@ -1,4 +1,6 @@
-"""Exhibits about a bookie's disk: the journal, entry logs, the mark, and the deletion and compaction of what is not needed."""
+"""Exhibits about a bookie's disk: the journal, entry logs, the mark, and the deletion and
+compaction of what is not needed.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,24 @@ from pulsarish.sim.workloads.safeguard import Patch, all_replaced, replaced, rep
 from pulsarish.sim.world.files import SimFile
 from tests.museum.exhibit import Defect, Exhibit, Kind, from_mutant
 from tests.support.bookies import BookieBench, BookieClient, make_record
-from tests.unit.bookie.test_housekeeping import collect, delete_metadata, fill, make_ledgers, present
+from tests.unit.bookie.test_housekeeping import (
+    collect,
+    delete_metadata,
+    fill,
+    make_ledgers,
+    present,
+)
 
 __all__ = ["EXHIBITS"]
 
 MEMORY_BYTES: Final = 1 << 30
-DAMAGE: Final = {"the header": (2, 0), "a chunk's magic": (25, 0), "a chunk's count": (40, 7), "a size": (50, 1), "a record": (400, 3)}
+DAMAGE: Final = {
+    "the header": (2, 0),
+    "a chunk's magic": (25, 0),
+    "a chunk's count": (40, 7),
+    "a size": (50, 1),
+    "a record": (400, 3),
+}
 """What is damaged in an entry log: the byte, and its bit that is turned over."""
 
 
@@ -27,15 +41,23 @@ DAMAGE: Final = {"the header": (2, 0), "a chunk's magic": (25, 0), "a chunk's co
 
 
 def _check_damaged_log(seed: int) -> None:
-    """One entry log is damaged in one place after another; the others must be compacted, and the bookie must say which one it is."""
+    """One entry log is damaged in one place after another; the others must be compacted, and the
+    bookie must say which one it is.
+    """
     for what, (offset_bytes, bit) in DAMAGE.items():
         bench = BookieBench(seed + 1)
         with replaced(SimFile, "read", _little_memory):
-            bench.sim.run(lambda bench=bench, what=what, place=(offset_bytes, bit): _damage(bench, what, place))  # type: ignore[misc]
+            bench.sim.run(
+                lambda bench=bench, what=what, place=(offset_bytes, bit): _damage(  # type: ignore[misc]
+                    bench, what, place
+                )
+            )
 
 
 def _little_memory(was: Any) -> object:
-    """As on a real machine, a buffer is made of the size that is asked for, not of what the file has."""
+    """As on a real machine, a buffer is made of the size that is asked for, not of what the file
+    has.
+    """
 
     async def read(file: SimFile, spans: Sequence[tuple[int, int]]) -> list[bytes]:
         for _, size_bytes in spans:
@@ -63,7 +85,9 @@ async def _damage(bench: BookieBench, what: str, place: tuple[int, int]) -> None
     if first in left:
         assert first in garbage.unreadable_logs, f"nobody is told of the damage in {what}"
     else:
-        assert await present(bench, 3, 60), f"an entry log with damage in {what} was deleted before all that lived in it was copied"
+        assert await present(bench, 3, 60), (
+            f"an entry log with damage in {what} was deleted before all that lived in it was copied"
+        )
     rounds = garbage.rounds
     await make_ledgers(bench, 4)
     await fill(bench, 4)
@@ -94,7 +118,10 @@ def _round_ends_quietly() -> Patch:
 
         return clean
 
-    return all_replaced(replacing(GarbageCollector, "_keep", keep), replacing(GarbageCollector, "_clean_logs", clean_logs))
+    return all_replaced(
+        replacing(GarbageCollector, "_keep", keep),
+        replacing(GarbageCollector, "_clean_logs", clean_logs),
+    )
 
 
 # -- apache/bookkeeper#4607
@@ -113,7 +140,9 @@ def _check_header(seed: int) -> None:
         await delete_metadata(bench, paths.ledger(1))
         await collect(bench)
         left = await bench.in_bookie(lambda bookie: bookie.store.logs.ids())
-        assert logs[0] in left, "an entry log with a damaged header was taken for an empty one and deleted"
+        assert logs[0] in left, (
+            "an entry log with a damaged header was taken for an empty one and deleted"
+        )
         assert await present(bench, 2, 60)
 
     bench.sim.run(scenario)
@@ -138,7 +167,9 @@ def _weighed_by_its_header(was: Any) -> object:
 
 
 def _check_fence_without_entries(seed: int) -> None:
-    """Checkpoints move the mark past a fence while there are no entries to be written; then the bookie crashes."""
+    """Checkpoints move the mark past a fence while there are no entries to be written; then the
+    bookie crashes.
+    """
     bench = BookieBench(seed + 1)
 
     async def scenario() -> None:
@@ -162,14 +193,18 @@ def _check_fence_without_entries(seed: int) -> None:
 
         code, lac = await bench.with_client(late)
         assert before.sequence > 0
-        assert code == LedgerFenced.code, "a fence was answered, and after a crash the ledger takes adds of its old writer"
+        assert code == LedgerFenced.code, (
+            "a fence was answered, and after a crash the ledger takes adds of its old writer"
+        )
         assert lac == 2, f"LAC 2 was answered as stored, and after a crash it is {lac}"
 
     bench.sim.run(scenario)
 
 
 def _only_with_entries(was: Any) -> object:
-    """Without entries in the write cache a checkpoint writes nothing, and moves the mark all the same."""
+    """Without entries in the write cache a checkpoint writes nothing, and moves the mark all the
+    same.
+    """
 
     async def flush(checkpointer: Checkpointer, seconds: float) -> None:
         if checkpointer._cache.active.size_bytes:
@@ -182,28 +217,56 @@ EXHIBITS: Final = (
     Exhibit(
         name="compaction_stops_silently",
         upstream=("apache/bookkeeper#4596",),
-        wrong="At one damaged entry log compaction ends without a word, in every round, until the file is moved away by hand.",
-        here="Damages an entry log in one place after another: the other logs are compacted, and the bookie names the damaged one.",
+        wrong=(
+            "At one damaged entry log compaction ends without a word, in every round, until "
+            "the file is moved away by hand."
+        ),
+        here=(
+            "Damages an entry log in one place after another: the other logs are compacted, "
+            "and the bookie names the damaged one."
+        ),
         kind=Kind.SCENARIO,
         check=_check_damaged_log,
-        defects=(Defect("round_ends_quietly", "damage of one log stops no other and is reported", _round_ends_quietly()),),
+        defects=(
+            Defect(
+                "round_ends_quietly",
+                "damage of one log stops no other and is reported",
+                _round_ends_quietly(),
+            ),
+        ),
     ),
     Exhibit(
         name="header_taken_for_empty",
         upstream=("apache/bookkeeper#4607", "apache/bookkeeper#4658"),
-        wrong="Garbage in the header of an entry log reads as a log without ledgers, and garbage collection deletes live data.",
-        here="Impossible: what lives in a log is counted in the index; a log whose header cannot be read is kept.",
+        wrong=(
+            "Garbage in the header of an entry log reads as a log without ledgers, and "
+            "garbage collection deletes live data."
+        ),
+        here=(
+            "Impossible: what lives in a log is counted in the index; a log whose header "
+            "cannot be read is kept."
+        ),
         kind=Kind.IMPOSSIBLE,
         check=_check_header,
         defects=(
-            Defect("weighed_by_its_header", "the index knows what lives", replacing(GarbageCollector, "_weigh", _weighed_by_its_header)),
+            Defect(
+                "weighed_by_its_header",
+                "the index knows what lives",
+                replacing(GarbageCollector, "_weigh", _weighed_by_its_header),
+            ),
         ),
     ),
     Exhibit(
         name="fence_lost_at_an_empty_checkpoint",
         upstream=("apache/bookkeeper#4843",),
-        wrong="A checkpoint with an empty write cache writes no ledger flags and moves the mark: a crash takes a fence and a LAC away.",
-        here="Fences a ledger when no entries are left to be written, lets checkpoints pass, and crashes the bookie.",
+        wrong=(
+            "A checkpoint with an empty write cache writes no ledger flags and moves the "
+            "mark: a crash takes a fence and a LAC away."
+        ),
+        here=(
+            "Fences a ledger when no entries are left to be written, lets checkpoints pass, "
+            "and crashes the bookie."
+        ),
         kind=Kind.SCENARIO,
         check=_check_fence_without_entries,
         defects=(
@@ -217,13 +280,15 @@ EXHIBITS: Final = (
     from_mutant(
         MUTANTS["acknowledge_before_sync"],
         ("apache/bookkeeper#3979",),
-        "A recycled request counts as flushed already: adds are answered without a sync of the journal.",
+        "A recycled request counts as flushed already: adds are answered without a sync of the "
+        "journal.",
         seed=0,
     ),
     from_mutant(
         MUTANTS["mark_by_maximum"],
         ("apache/bookkeeper#3329",),
-        "The flush of one ledger directory moves the journal's mark for all: what the others had in memory is lost by a crash.",
+        "The flush of one ledger directory moves the journal's mark for all: what the others had "
+        "in memory is lost by a crash.",
         seed=0,
     ),
     from_mutant(
@@ -241,19 +306,22 @@ EXHIBITS: Final = (
     from_mutant(
         MUTANTS["garbage_without_point_read"],
         ("apache/bookkeeper#870", "apache/bookkeeper#876"),
-        "A listing of ledgers that ends early counts as proof: garbage collection deletes ledgers that metadata have.",
+        "A listing of ledgers that ends early counts as proof: garbage collection deletes ledgers "
+        "that metadata have.",
         seed=1,
     ),
     from_mutant(
         MUTANTS["negative_on_io_error"],
         ("apache/bookkeeper#2908", "apache/bookkeeper#2909"),
-        "An entry that the index has and the log cannot give is reported as absent, so that recovery truncates the ledger.",
+        "An entry that the index has and the log cannot give is reported as absent, so that "
+        "recovery truncates the ledger.",
         seed=0,
     ),
     from_mutant(
         MUTANTS["fence_not_journaled"],
         ("apache/bookkeeper#208", "apache/bookkeeper#205"),
-        "A fence is answered before it is in the journal; after a crash the old writer is served again.",
+        "A fence is answered before it is in the journal; after a crash the old writer is served "
+        "again.",
         seed=0,
     ),
 )

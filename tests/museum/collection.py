@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from tests.museum import bookie_storage, compaction, cursors, dispatch, key_shared, ledgers, publishing, recovery
+from tests.museum import (
+    bookie_storage,
+    compaction,
+    cursors,
+    dispatch,
+    key_shared,
+    ledgers,
+    publishing,
+    recovery,
+)
 from tests.museum.exhibit import Exhibit
 
 __all__ = ["AREAS", "DEATHS", "EXHIBITS", "read_deaths", "write_deaths"]
@@ -23,7 +32,9 @@ AREAS: Final[dict[str, tuple[Exhibit, ...]]] = {
     "Bookie storage": bookie_storage.EXHIBITS,
 }
 
-EXHIBITS: Final[dict[str, Exhibit]] = {exhibit.name: exhibit for area in AREAS.values() for exhibit in area}
+EXHIBITS: Final[dict[str, Exhibit]] = {
+    exhibit.name: exhibit for area in AREAS.values() for exhibit in area
+}
 
 DEATHS: Final = Path(__file__).with_name("deaths.json")
 """Exhibit to commit. Written by ``make museum MUSEUM=--record`` and by nobody else."""

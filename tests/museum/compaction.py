@@ -1,4 +1,6 @@
-"""Exhibits about compaction: readers of compacted views, horizons, and what is left when brokers restart meanwhile."""
+"""Exhibits about compaction: readers of compacted views, horizons, and what is left when brokers
+restart meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ async def _compact(brokered: Brokered) -> None:
 
 
 def _check_reader_after_unload(seed: int) -> None:
-    """A reader acknowledges cumulatively what only the view has, at the owner that has just loaded the topic."""
+    """A reader acknowledges cumulatively what only the view has, at the owner that has just loaded
+    the topic.
+    """
 
     async def scenario(brokered: Brokered) -> None:
         await _publish(brokered.client(), range(4 * KEYS))
@@ -69,13 +73,17 @@ def _check_reader_after_unload(seed: int) -> None:
         await log.trim(Retention())
         assert log.entries == 0
         options: dict[str, Any] = {"read_compacted": True, "durable": False}
-        first = await ConsumeClient.connect(brokered.world, await find(brokered.world, ["broker0"], TOPIC))
+        first = await ConsumeClient.connect(
+            brokered.world, await find(brokered.world, ["broker0"], TOPIC)
+        )
         await first.subscribe(1, TOPIC, "reader", permits=2, **options)
         got = await first.take(2)
         await first.stream.finish()
         brokered.node("broker0").crash()
         await brokered.cluster.start_broker("broker0")
-        again = await ConsumeClient.connect(brokered.world, await find(brokered.world, ["broker0"], TOPIC))
+        again = await ConsumeClient.connect(
+            brokered.world, await find(brokered.world, ["broker0"], TOPIC)
+        )
         last = got[-1]
         start = {"start": pb.MessageId(ledger=last.ledger, entry=last.entry + 1)}
         await again.subscribe(1, TOPIC, "reader", permits=0, **options, **start)
@@ -92,7 +100,9 @@ def _check_reader_after_unload(seed: int) -> None:
 
 
 def _read_position_moves(was: Any) -> object:
-    """An acknowledgement moves the place where reading goes on to the first entry that the log still has."""
+    """An acknowledgement moves the place where reading goes on to the first entry that the log
+    still has.
+    """
 
     def acknowledge_through(subscription: Subscription, position: Position) -> None:
         was(subscription, position)
@@ -106,7 +116,9 @@ def _read_position_moves(was: Any) -> object:
 
 
 def _check_plain_reader(seed: int) -> None:
-    """Only the view has messages; a reader that does not read compacted asks whether there is one for it."""
+    """Only the view has messages; a reader that does not read compacted asks whether there is one
+    for it.
+    """
 
     async def scenario(brokered: Brokered) -> None:
         client = brokered.client()
@@ -116,7 +128,9 @@ def _check_plain_reader(seed: int) -> None:
         await log.roll()
         await log.trim(Retention())
         reader = await client.create_reader(TOPIC, MessageId.earliest)
-        assert not await reader.has_message_available(), "a reader is promised a message that only compacted reads are given"
+        assert not await reader.has_message_available(), (
+            "a reader is promised a message that only compacted reads are given"
+        )
 
     play_with_brokers(scenario, seeds=1, max_virtual_seconds=120)
 
@@ -136,7 +150,9 @@ def _last_of_the_view(was: Any) -> object:
 
 
 def _check_interrupted(seed: int) -> None:
-    """The owner dies at many points of a second compaction: the horizon never goes back, and the next compaction works."""
+    """The owner dies at many points of a second compaction: the horizon never goes back, and the
+    next compaction works.
+    """
     for steps in range(1, STEPS_MAX, 16):
         if simulate(lambda shelf, steps=steps: _interrupt(shelf, steps), seed + 1):  # type: ignore[misc]
             return
@@ -146,7 +162,9 @@ def _check_interrupted(seed: int) -> None:
 async def _interrupt(shelf: Shelf, steps: int) -> bool:
     log, _ = await shelf.open("b1")
     await shelf.append(log, FIRST)
-    assert (await shelf.on("b1", lambda world: compacted(world, log))).state is CompactionState.SUCCESS
+    assert (
+        await shelf.on("b1", lambda world: compacted(world, log))
+    ).state is CompactionState.SUCCESS
     before = log.views.horizon
     assert before is not None
     await shelf.append(log, SECOND)
@@ -164,20 +182,32 @@ async def _interrupt(shelf: Shelf, steps: int) -> bool:
         await running
     after, _ = await shelf.open("b2")
     assert after.views.horizon is not None
-    assert after.views.horizon >= before, f"the horizon went back from {before} to {after.views.horizon}"
-    assert (await shelf.on("b2", lambda world: compacted(world, after))).state is CompactionState.SUCCESS
+    assert after.views.horizon >= before, (
+        f"the horizon went back from {before} to {after.views.horizon}"
+    )
+    assert (
+        await shelf.on("b2", lambda world: compacted(world, after))
+    ).state is CompactionState.SUCCESS
     assert await shelf.on("b2", lambda world: table(after)) == EXPECTED
     return ended
 
 
 def _back_to_the_first_kept(was: Any) -> object:
-    """Writing a view begins with a seek to the first message that is kept, which counts as what is compacted."""
+    """Writing a view begins with a seek to the first message that is kept, which counts as what is
+    compacted.
+    """
 
     async def make(views: Views, *options: Any) -> ViewWriter:
         writer: ViewWriter = await was(views, *options)
         current = views.current
         if current is not None:
-            first = CompactedView(current.horizon_ledger, 0, made_ms=1, ledger_id=current.ledger_id, entries=current.entries)
+            first = CompactedView(
+                current.horizon_ledger,
+                0,
+                made_ms=1,
+                ledger_id=current.ledger_id,
+                entries=current.entries,
+            )
             await views._change(lambda record: _with_view(record, first))
         return writer
 
@@ -192,12 +222,16 @@ def _with_view(record: TopicRecord, view: CompactedView) -> TopicRecord:
 
 
 def _check_failed_commit(seed: int) -> None:
-    """The commit that makes a view the topic's fails: readers, and the next owner, go by the view before."""
+    """The commit that makes a view the topic's fails: readers, and the next owner, go by the view
+    before.
+    """
 
     async def scenario(shelf: Shelf) -> None:
         log, _ = await shelf.open("b1")
         await shelf.append(log, FIRST)
-        assert (await shelf.on("b1", lambda world: compacted(world, log))).state is CompactionState.SUCCESS
+        assert (
+            await shelf.on("b1", lambda world: compacted(world, log))
+        ).state is CompactionState.SUCCESS
         before = log.views.current
         await shelf.append(log, SECOND)
 
@@ -210,7 +244,9 @@ def _check_failed_commit(seed: int) -> None:
             return close
 
         with replaced(ViewWriter, "close", cut_off):
-            assert (await shelf.on("b1", lambda world: compacted(world, log))).state is CompactionState.ERROR
+            assert (
+                await shelf.on("b1", lambda world: compacted(world, log))
+            ).state is CompactionState.ERROR
         assert log.views.current == before, "readers are served from a view that is not the topic's"
         after, _ = await shelf.open("b2")
         assert after.views.current == before
@@ -236,7 +272,9 @@ def _installed_anyway(was: Any) -> object:
 
 
 def _check_restarts(seed: int) -> None:
-    """One owner after another dies while messages are published, rolled, compacted and trimmed; all are read at the end."""
+    """One owner after another dies while messages are published, rolled, compacted and trimmed; all
+    are read at the end.
+    """
 
     async def scenario(shelf: Shelf) -> None:
         confirmed: list[bytes] = []
@@ -250,12 +288,16 @@ def _check_restarts(seed: int) -> None:
             shelf.sim.nodes[node].crash()
         log, _ = await shelf.open("last")
         found = await shelf.read_all(log, "last")
-        assert found == confirmed, f"{len(confirmed)} messages were confirmed, and {len(found)} are there"
+        assert found == confirmed, (
+            f"{len(confirmed)} messages were confirmed, and {len(found)} are there"
+        )
 
     async def keys(shelf: Shelf) -> None:
         log, _ = await shelf.open("b1")
         await shelf.append(log, FIRST)
-        assert (await shelf.on("b1", lambda world: compacted(world, log))).state is CompactionState.SUCCESS
+        assert (
+            await shelf.on("b1", lambda world: compacted(world, log))
+        ).state is CompactionState.SUCCESS
         await shelf.append(log, SECOND)
         log.retention = Retention()
 
@@ -266,11 +308,15 @@ def _check_restarts(seed: int) -> None:
             raise ServiceNotReady("the topic is unloaded")
 
         with replaced(Views, "make", lambda was: lambda *given: unload(was, *given)):
-            assert (await shelf.on("b1", lambda world: compacted(world, log))).state is CompactionState.ERROR
+            assert (
+                await shelf.on("b1", lambda world: compacted(world, log))
+            ).state is CompactionState.ERROR
         shelf.sim.nodes["b1"].crash()
         after, _ = await shelf.open("b2")
         kept = await shelf.on("b2", lambda world: table(after))
-        assert kept == EXPECTED, f"after a compaction that was interrupted a reader ends with {kept}"
+        assert kept == EXPECTED, (
+            f"after a compaction that was interrupted a reader ends with {kept}"
+        )
 
     simulate(scenario, seed + 1)
     simulate(keys, seed + 1)
@@ -282,7 +328,9 @@ def _check_end_of_survey(seed: int) -> None:
     async def scenario(shelf: Shelf) -> None:
         log, _ = await shelf.open("b1")
         await shelf.append(log, FIRST)
-        assert (await shelf.on("b1", lambda world: compacted(world, log))).state is CompactionState.SUCCESS
+        assert (
+            await shelf.on("b1", lambda world: compacted(world, log))
+        ).state is CompactionState.SUCCESS
         await shelf.append(log, SECOND)
         found = await shelf.on("b1", lambda world: table(log))
         assert found == EXPECTED, f"a compacted reader ends with {found}"
@@ -298,7 +346,9 @@ def _beyond_the_survey(was: Any) -> object:
 
 
 def _open_ledgers_dropped(was: Any) -> object:
-    """The next owner takes over the ledgers that are closed, and forgets the one that was written."""
+    """The next owner takes over the ledgers that are closed, and forgets the one that was
+    written.
+    """
 
     async def recovered_chain(topic: Any, *rest: Any) -> Any:
         record = topic.record
@@ -324,8 +374,14 @@ EXHIBITS: Final = (
     Exhibit(
         name="compacted_reader_passed_its_view",
         upstream=("apache/pulsar#25294", "apache/pulsar#25998"),
-        wrong="An acknowledgement of a trimmed position moves a compacted reader's read position behind the horizon: it is stuck for good.",
-        here="A reader comes back to the next owner, acknowledges what only the view has, and must get the rest of the view.",
+        wrong=(
+            "An acknowledgement of a trimmed position moves a compacted reader's read "
+            "position behind the horizon: it is stuck for good."
+        ),
+        here=(
+            "A reader comes back to the next owner, acknowledges what only the view has, and "
+            "must get the rest of the view."
+        ),
         kind=Kind.SCENARIO,
         check=_check_reader_after_unload,
         defects=(
@@ -339,19 +395,32 @@ EXHIBITS: Final = (
     Exhibit(
         name="promised_what_only_the_view_has",
         upstream=("apache/pulsar#21969",),
-        wrong="A reader that does not read compacted hears that a message is available, which only the compacted ledger has: it is stuck.",
+        wrong=(
+            "A reader that does not read compacted hears that a message is available, which "
+            "only the compacted ledger has: it is stuck."
+        ),
         here="Trims all that was compacted: such a reader must hear that there is nothing for it.",
         kind=Kind.SCENARIO,
         check=_check_plain_reader,
         defects=(
-            Defect("last_of_the_view", "only compacted reads go by the view", replacing(Subscription, "last_message", _last_of_the_view)),
+            Defect(
+                "last_of_the_view",
+                "only compacted reads go by the view",
+                replacing(Subscription, "last_message", _last_of_the_view),
+            ),
         ),
     ),
     Exhibit(
         name="horizon_thrown_back",
         upstream=("apache/pulsar#25118", "apache/pulsar#25119"),
-        wrong="A compaction that is interrupted leaves its cursor at the first message kept: the horizon goes back by hundreds of ledgers.",
-        here="Impossible: there is no cursor, and the horizon is in the commit that exchanges the views; owners die at many points.",
+        wrong=(
+            "A compaction that is interrupted leaves its cursor at the first message kept: "
+            "the horizon goes back by hundreds of ledgers."
+        ),
+        here=(
+            "Impossible: there is no cursor, and the horizon is in the commit that exchanges "
+            "the views; owners die at many points."
+        ),
         kind=Kind.IMPOSSIBLE,
         check=_check_interrupted,
         defects=(
@@ -365,19 +434,35 @@ EXHIBITS: Final = (
     Exhibit(
         name="view_used_before_it_is_stored",
         upstream=("apache/pulsar#26486",),
-        wrong="A new compacted ledger serves reads before the commit that names it is durable; after a reload the old one is back.",
-        here="Cuts the owner off before that commit, and looks at which view readers and the next owner go by.",
+        wrong=(
+            "A new compacted ledger serves reads before the commit that names it is durable; "
+            "after a reload the old one is back."
+        ),
+        here=(
+            "Cuts the owner off before that commit, and looks at which view readers and the "
+            "next owner go by."
+        ),
         kind=Kind.SCENARIO,
         check=_check_failed_commit,
         defects=(
-            Defect("installed_anyway", "a view is used once its commit is durable", replacing(Views, "_exchange", _installed_anyway)),
+            Defect(
+                "installed_anyway",
+                "a view is used once its commit is durable",
+                replacing(Views, "_exchange", _installed_anyway),
+            ),
         ),
     ),
     Exhibit(
         name="messages_lost_over_restarts",
         upstream=("apache/pulsar#20968", "apache/pulsar#21074"),
-        wrong="Brokers restart while topics are written, read and compacted, and confirmed messages are gone (no single cause is named).",
-        here="Five owners die one after another, and one in the middle of a compaction; all messages and all keys must be there.",
+        wrong=(
+            "Brokers restart while topics are written, read and compacted, and confirmed "
+            "messages are gone (no single cause is named)."
+        ),
+        here=(
+            "Five owners die one after another, and one in the middle of a compaction; all "
+            "messages and all keys must be there."
+        ),
         kind=Kind.SCENARIO,
         check=_check_restarts,
         defects=(
@@ -386,18 +471,32 @@ EXHIBITS: Final = (
                 "the next owner recovers the ledger that was written",
                 replacing(takeover, "_recovered_chain", _open_ledgers_dropped),
             ),
-            Defect("trimmed_while_compacted", "what is being compacted is not trimmed", replacing(Views, "safe_mark", _nothing_held_back)),
+            Defect(
+                "trimmed_while_compacted",
+                "what is being compacted is not trimmed",
+                replacing(Views, "safe_mark", _nothing_held_back),
+            ),
         ),
     ),
     Exhibit(
         name="second_phase_does_not_stop",
         upstream=("apache/pulsar#20988",),
-        wrong="The second phase of a compaction reads on behind the end of the first; messages of which that knows nothing are dropped.",
-        here="Publishes behind a compaction: a compacted reader must end with the newest message of each key.",
+        wrong=(
+            "The second phase of a compaction reads on behind the end of the first; messages "
+            "of which that knows nothing are dropped."
+        ),
+        here=(
+            "Publishes behind a compaction: a compacted reader must end with the newest "
+            "message of each key."
+        ),
         kind=Kind.SCENARIO,
         check=_check_end_of_survey,
         defects=(
-            Defect("beyond_the_survey", "a view goes as far as was looked at, and no further", replacing(Views, "use", _beyond_the_survey)),
+            Defect(
+                "beyond_the_survey",
+                "a view goes as far as was looked at, and no further",
+                replacing(Views, "use", _beyond_the_survey),
+            ),
         ),
     ),
     from_mutant(

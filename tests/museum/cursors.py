@@ -1,4 +1,6 @@
-"""Exhibits about cursors: seeks, marks and acknowledged ranges, and what of them the next owner of a topic finds."""
+"""Exhibits about cursors: seeks, marks and acknowledged ranges, and what of them the next owner of
+a topic finds.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ async def _next_owner(shelf: Shelf, node: str) -> Cursor:
 
 
 def _check_seek(seed: int) -> None:
-    """Seek back while acknowledgements are queued behind the seek, and while one is being written before it."""
+    """Seek back while acknowledgements are queued behind the seek, and while one is being written
+    before it.
+    """
 
     async def behind(shelf: Shelf) -> None:
         _, cursor, at = await _opened(shelf)
@@ -78,7 +82,9 @@ def _check_seek(seed: int) -> None:
     for node_writes in (1_000, 0):
         for scenario in (behind, under_way):
 
-            async def prepared(shelf: Shelf, scenario: Any = scenario, node_writes: int = node_writes) -> None:
+            async def prepared(
+                shelf: Shelf, scenario: Any = scenario, node_writes: int = node_writes
+            ) -> None:
                 shelf.set(cursor_node_writes_max=node_writes)
                 await scenario(shelf)
 
@@ -86,9 +92,13 @@ def _check_seek(seed: int) -> None:
 
 
 async def _sought(shelf: Shelf, cursor: Cursor, at: Sequence[Position]) -> None:
-    assert cursor.mark_delete == at[4], f"the seek reported success, and the cursor is at {cursor.mark_delete}"
+    assert cursor.mark_delete == at[4], (
+        f"the seek reported success, and the cursor is at {cursor.mark_delete}"
+    )
     after = await _next_owner(shelf, "b2")
-    assert after.mark_delete == at[4], f"the seek reported success, and the next owner begins behind {after.mark_delete}"
+    assert after.mark_delete == at[4], (
+        f"the seek reported success, and the next owner begins behind {after.mark_delete}"
+    )
 
 
 def _staged_seek() -> Patch:
@@ -119,7 +129,9 @@ def _staged_seek() -> Patch:
         return carry_out
 
     return all_replaced(
-        replacing(Cursor, "move", move), replacing(Cursor, "acknowledge", acknowledge), replacing(Cursor, "_write_round", write)
+        replacing(Cursor, "move", move),
+        replacing(Cursor, "acknowledge", acknowledge),
+        replacing(Cursor, "_write_round", write),
     )
 
 
@@ -147,7 +159,9 @@ def _check_no_cursor_ledger(seed: int) -> None:
         await shelf.on("b1", lambda world: cursor.flush())
         shelf.ledgers.refuse_create.clear()
         after = await _next_owner(shelf, "b2")
-        assert (after.mark_delete, after.is_acknowledged(at[7])) == (at[4], True), "what was acknowledged is not in metadata"
+        assert (after.mark_delete, after.is_acknowledged(at[7])) == (at[4], True), (
+            "what was acknowledged is not in metadata"
+        )
 
     simulate(scenario, seed + 1)
 
@@ -163,10 +177,16 @@ def _only_caught_up(was: Any) -> object:
 
 
 def _check_restarts(seed: int) -> None:
-    """Every second entry is acknowledged, while cursor ledgers break off and one owner dies after another."""
+    """Every second entry is acknowledged, while cursor ledgers break off and one owner dies after
+    another.
+    """
 
     async def scenario(shelf: Shelf) -> None:
-        shelf.set(cursor_node_writes_max=0, cursor_snapshot_interval_entries=3, max_unacked_ranges_to_persist_in_metadata_store=2)
+        shelf.set(
+            cursor_node_writes_max=0,
+            cursor_snapshot_interval_entries=3,
+            max_unacked_ranges_to_persist_in_metadata_store=2,
+        )
         _, cursor, at = await _opened(shelf)
         done: set[Position] = set()
         for number, node in enumerate(("b1", "b2", "b3", "b4")):
@@ -177,13 +197,21 @@ def _check_restarts(seed: int) -> None:
                 await shelf.on(node, lambda world, cursor=cursor: cursor.flush())  # type: ignore[misc]
                 done.add(at[step])
                 if step == number + 16:
-                    shelf.ledgers.break_writer(cursor.ledger_id, 0, NotEnoughBookies("the bookies are restarted"))
+                    shelf.ledgers.break_writer(
+                        cursor.ledger_id, 0, NotEnoughBookies("the bookies are restarted")
+                    )
             shelf.sim.nodes[node].crash()
             shelf.sim.nodes[node].start()
         cursor = await _next_owner(shelf, "b5")
-        lost = [position for position in at if position in done and not cursor.is_acknowledged(position)]
-        skipped = [position for position in at if position not in done and cursor.is_acknowledged(position)]
-        assert not lost, f"{len(lost)} of {len(done)} entries were acknowledged durably and are delivered again"
+        lost = [
+            position for position in at if position in done and not cursor.is_acknowledged(position)
+        ]
+        skipped = [
+            position for position in at if position not in done and cursor.is_acknowledged(position)
+        ]
+        assert not lost, (
+            f"{len(lost)} of {len(done)} entries were acknowledged durably and are delivered again"
+        )
         assert not skipped, f"{len(skipped)} entries were never acknowledged and are not delivered"
 
     simulate(scenario, seed + 1)
@@ -214,14 +242,18 @@ def _snapshot_only(was: Any) -> object:
 
 
 def _check_begun_at_the_end(seed: int) -> None:
-    """A cursor begins, or is moved, at the end of the topic; messages come, and the owner dies before any is acknowledged."""
+    """A cursor begins, or is moved, at the end of the topic; messages come, and the owner dies
+    before any is acknowledged.
+    """
 
     async def scenario(shelf: Shelf, sought: bool, node_writes: int) -> None:
         shelf.set(cursor_node_writes_max=node_writes)
         log, heard = await shelf.open("b1")
         if sought:
             await shelf.append(log, names(0, 3))
-        cursor = await shelf.on("b1", lambda world: log.open_cursor("s", initial=EARLIEST if sought else LATEST))
+        cursor = await shelf.on(
+            "b1", lambda world: log.open_cursor("s", initial=EARLIEST if sought else LATEST)
+        )
         if sought:
             cursor.acknowledge([heard.appended_at[0][0]])
             cursor.move(LATEST)
@@ -230,12 +262,17 @@ def _check_begun_at_the_end(seed: int) -> None:
         shelf.sim.nodes["b1"].crash()
         after = await _next_owner(shelf, "b2")
         first = heard.appended_at[-2][0]
-        assert after.read_from == first, f"delivery was to begin at {first}, and begins at {after.read_from} after the owner's death"
+        assert after.read_from == first, (
+            f"delivery was to begin at {first}, and begins at {after.read_from} after the owner's "
+            "death"
+        )
 
     for sought in (False, True):
         for node_writes in (0, 1_000):
 
-            async def prepared(shelf: Shelf, sought: bool = sought, node_writes: int = node_writes) -> None:
+            async def prepared(
+                shelf: Shelf, sought: bool = sought, node_writes: int = node_writes
+            ) -> None:
                 await scenario(shelf, sought, node_writes)
 
             simulate(prepared, seed + 1)
@@ -255,20 +292,40 @@ EXHIBITS: Final = (
     Exhibit(
         name="seek_discarded_behind_mark_delete",
         upstream=("apache/pulsar#26304",),
-        wrong="A seek reports success and has no effect, because a mark-delete is queued behind it or is under way before it.",
-        here="Seeks back on a cursor with acknowledgements before and behind the seek, and asks the next owner where it begins.",
+        wrong=(
+            "A seek reports success and has no effect, because a mark-delete is queued behind "
+            "it or is under way before it."
+        ),
+        here=(
+            "Seeks back on a cursor with acknowledgements before and behind the seek, and "
+            "asks the next owner where it begins."
+        ),
         kind=Kind.SCENARIO,
         check=_check_seek,
         defects=(
-            Defect("last_write_wins", "a seek is carried out even if something is acknowledged behind it", _staged_seek()),
-            Defect("backwards_skipped", "a mark that goes back is written", replacing(CursorStore, "write", _skip_backwards)),
+            Defect(
+                "last_write_wins",
+                "a seek is carried out even if something is acknowledged behind it",
+                _staged_seek(),
+            ),
+            Defect(
+                "backwards_skipped",
+                "a mark that goes back is written",
+                replacing(CursorStore, "write", _skip_backwards),
+            ),
         ),
     ),
     Exhibit(
         name="no_fallback_behind_the_end",
         upstream=("apache/pulsar#26485", "apache/pulsar#20935"),
-        wrong="When no cursor ledger can be created, acknowledgements go to metadata only if the cursor is at the end of its topic.",
-        here="Acknowledges in the middle of a topic while no ledger can be made, and asks the next owner.",
+        wrong=(
+            "When no cursor ledger can be created, acknowledgements go to metadata only if "
+            "the cursor is at the end of its topic."
+        ),
+        here=(
+            "Acknowledges in the middle of a topic while no ledger can be made, and asks the "
+            "next owner."
+        ),
         kind=Kind.SCENARIO,
         check=_check_no_cursor_ledger,
         defects=(
@@ -282,20 +339,40 @@ EXHIBITS: Final = (
     Exhibit(
         name="acknowledgements_lost_over_restarts",
         upstream=("apache/pulsar#22709",),
-        wrong="Acknowledgements are lost when bookies and brokers restart; the thread suspects acknowledgement holes and names no cause.",
-        here="Acknowledges with holes while cursor ledgers break off and four owners die, and compares what the fifth one knows.",
+        wrong=(
+            "Acknowledgements are lost when bookies and brokers restart; the thread suspects "
+            "acknowledgement holes and names no cause."
+        ),
+        here=(
+            "Acknowledges with holes while cursor ledgers break off and four owners die, and "
+            "compares what the fifth one knows."
+        ),
         kind=Kind.SCENARIO,
         check=_check_restarts,
         defects=(
-            Defect("ranges_cut", "every acknowledged range is stored", replacing(CursorImage, "of", _ranges_cut)),
-            Defect("snapshot_only", "a new owner reads the cursor ledger", replacing(CursorStore, "load", _snapshot_only)),
+            Defect(
+                "ranges_cut",
+                "every acknowledged range is stored",
+                replacing(CursorImage, "of", _ranges_cut),
+            ),
+            Defect(
+                "snapshot_only",
+                "a new owner reads the cursor ledger",
+                replacing(CursorStore, "load", _snapshot_only),
+            ),
         ),
     ),
     Exhibit(
         name="first_message_lost_after_reset",
         upstream=("apache/pulsar#18236", "apache/pulsar#18237"),
-        wrong="A cursor at the end of its topic stores its read position as its mark: when the broker is killed the next message is lost.",
-        here="Begins and moves cursors at the end, publishes and kills the owner: the next one must begin with the first message.",
+        wrong=(
+            "A cursor at the end of its topic stores its read position as its mark: when the "
+            "broker is killed the next message is lost."
+        ),
+        here=(
+            "Begins and moves cursors at the end, publishes and kills the owner: the next one "
+            "must begin with the first message."
+        ),
         kind=Kind.SCENARIO,
         check=_check_begun_at_the_end,
         defects=(

@@ -1,4 +1,6 @@
-"""Exhibits about dispatching: subscriptions that stop for good although messages, consumers and permits are there."""
+"""Exhibits about dispatching: subscriptions that stop for good although messages, consumers and
+permits are there.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ READS_MAX: Final = 50
 
 
 class _Play:
-    """A dispatcher without its task: each read ends when the play says so, before or after whatever else happens."""
+    """A dispatcher without its task: each read ends when the play says so, before or after whatever
+    else happens.
+    """
 
     def __init__(self, dispatcher: Dispatcher, log: Log, draw: random.Random) -> None:
         self.dispatcher = dispatcher
@@ -82,13 +86,17 @@ class _Play:
 
     def acknowledge(self) -> None:
         for each in self.dispatcher.consumers:
-            mine = [position.entry_id for position in list(each.pending)[: self.draw.randrange(1, 9)]]
+            mine = [
+                position.entry_id for position in list(each.pending)[: self.draw.randrange(1, 9)]
+            ]
             ack(self.dispatcher, self.log, each, *mine)
 
     def run(self) -> None:
         moves = (self.add, self.remove, self.redeliver, self.seek, self.publish, self.acknowledge)
         for _ in range(STEPS):
-            self.draw.choice((*moves, self.begin_read, self.begin_read, self.end_read, self.end_read))()
+            self.draw.choice(
+                (*moves, self.begin_read, self.begin_read, self.end_read, self.end_read)
+            )()
         while self.out:
             self.end_read()
         while self.dispatcher.consumers:
@@ -96,18 +104,33 @@ class _Play:
         last, outlet = consumer(self.orders, permits=10_000)
         self.dispatcher.add(last)
         drive(self.dispatcher, self.log)
-        left = [entry for entry in range(self.log.count) if entry not in self.log.acked and entry not in outlet.entries]
-        assert not left, f"nothing is read any more: {len(left)} entries wait, and a consumer has permits"
+        left = [
+            entry
+            for entry in range(self.log.count)
+            if entry not in self.log.acked and entry not in outlet.entries
+        ]
+        assert not left, (
+            f"nothing is read any more: {len(left)} entries wait, and a consumer has permits"
+        )
 
 
 def _shared(log: Log) -> SharedDispatcher:
-    sharing = SharingLimits(consumers_max=0, turn_messages=20, unacked_max_consumer=0, unacked_max_subscription=0)
-    return SharedDispatcher(read_from=log.read_from, acknowledged=log.acknowledged, limits=LIMITS, sharing=sharing)
+    sharing = SharingLimits(
+        consumers_max=0, turn_messages=20, unacked_max_consumer=0, unacked_max_subscription=0
+    )
+    return SharedDispatcher(
+        read_from=log.read_from, acknowledged=log.acknowledged, limits=LIMITS, sharing=sharing
+    )
 
 
 def _failover(log: Log) -> SingleActiveDispatcher:
     return SingleActiveDispatcher(
-        failover=True, partition=-1, read_from=log.read_from, acknowledged=log.acknowledged, limits=LIMITS, consumers_max=0
+        failover=True,
+        partition=-1,
+        read_from=log.read_from,
+        acknowledged=log.acknowledged,
+        limits=LIMITS,
+        consumers_max=0,
     )
 
 
@@ -144,7 +167,9 @@ def _stale_failure_ignored(was: Any) -> object:
 
 
 def _disowned(was: Any) -> object:
-    """Going back forgets the read that is under way, so that its end is taken for the end of the next one."""
+    """Going back forgets the read that is under way, so that its end is taken for the end of the
+    next one.
+    """
 
     def rewind(reads: Reads, position: Position) -> None:
         was(reads, position)
@@ -160,7 +185,10 @@ def _check_coming_and_going(seed: int) -> None:
     async def scenario(brokered: Brokered) -> None:
         client = brokered.client()
         producer = await client.create_producer(TOPIC)
-        options = {"consumer_type": ConsumerType.Shared, "initial_position": InitialPosition.Earliest}
+        options = {
+            "consumer_type": ConsumerType.Shared,
+            "initial_position": InitialPosition.Earliest,
+        }
         for number in range(6):
             consumers = [await client.subscribe(TOPIC, "s", **options) for _ in range(2)]
             await producer.send(b"%d" % number)
@@ -186,7 +214,9 @@ def _never_again(was: Any) -> object:
 # -- apache/pulsar#26236 and #23845: what is to be delivered again waits for new messages
 
 
-async def _by_key(brokered: Brokered, name: str, first: int, last: int, *, queue: int) -> AsyncConsumer:
+async def _by_key(
+    brokered: Brokered, name: str, first: int, last: int, *, queue: int
+) -> AsyncConsumer:
     policy = ConsumerKeySharedPolicy(KeySharedMode.Sticky, sticky_ranges=[(first, last)])
     return await brokered.client().subscribe(
         TOPIC,
@@ -206,7 +236,9 @@ def _keys(count: int, *, low: bool) -> list[str]:
 
 
 def _check_delayed(seed: int) -> None:
-    """At the end of the topic delayed messages come due: first many for a consumer that takes nothing, then some for another."""
+    """At the end of the topic delayed messages come due: first many for a consumer that takes
+    nothing, then some for another.
+    """
 
     async def scenario(brokered: Brokered) -> None:
         slow = await _by_key(brokered, "slow", 0, 32_767, queue=1)
@@ -228,7 +260,9 @@ def _check_delayed(seed: int) -> None:
 
 
 def _one_batch() -> Patch:
-    """What is due is pulled in one batch; no time is set for the rest of it, which waits until something else happens."""
+    """What is due is pulled in one batch; no time is set for the rest of it, which waits until
+    something else happens.
+    """
     pulled: dict[int, int] = {}
 
     def release(was: Any) -> object:
@@ -259,7 +293,10 @@ def _check_given_back(seed: int) -> None:
         producer = await client.create_producer(TOPIC)
         for number in range(20):
             await producer.send(b"%d" % number, partition_key=f"key {number}")
-        options = {"consumer_type": ConsumerType.KeyShared, "initial_position": InitialPosition.Earliest}
+        options = {
+            "consumer_type": ConsumerType.KeyShared,
+            "initial_position": InitialPosition.Earliest,
+        }
         leaves = await client.subscribe(TOPIC, "s", consumer_name="leaves", **options)
         for _ in range(20):
             await leaves.receive(timeout_millis=5_000)
@@ -289,8 +326,14 @@ def _play(scenario: Any, seed: int, **settings: object) -> None:
 
 
 def _check_first_chunk_gone(seed: int) -> None:
-    """Of three chunks the first two are acknowledged when the consumers start over: the third one must not hold up what follows."""
-    log = Log(8, chunk=lambda entry: Chunk(("producer", "message"), entry == 2) if entry < 3 else None, acked={0, 1})
+    """Of three chunks the first two are acknowledged when the consumers start over: the third one
+    must not hold up what follows.
+    """
+    log = Log(
+        8,
+        chunk=lambda entry: Chunk(("producer", "message"), entry == 2) if entry < 3 else None,
+        acked={0, 1},
+    )
     dispatcher = _shared(log)
     made, outlet = consumer(0, permits=100)
     dispatcher.add(made)
@@ -301,7 +344,9 @@ def _check_first_chunk_gone(seed: int) -> None:
         dispatcher.reads.succeeded(read, log.read(read), log.end)
         dispatcher.deliver()
         dispatcher.check()
-    assert outlet.entries == [2, 3, 4, 5, 6, 7], f"of six entries {outlet.entries} were delivered, after {READS_MAX} reads at most"
+    assert outlet.entries == [2, 3, 4, 5, 6, 7], (
+        f"of six entries {outlet.entries} were delivered, after {READS_MAX} reads at most"
+    )
 
 
 def _only_behind_the_first() -> Patch:
@@ -309,7 +354,9 @@ def _only_behind_the_first() -> Patch:
     refused: set[Position] = set()
 
     def taker(was: Any) -> object:
-        def take(chunked: ChunkedMessages, chunk: Chunk, position: Position, whose_turn: Consumer) -> Consumer | None:
+        def take(
+            chunked: ChunkedMessages, chunk: Chunk, position: Position, whose_turn: Consumer
+        ) -> Consumer | None:
             if chunk.message not in chunked._unfinished and position != at(0):
                 refused.add(position)
                 return None
@@ -339,60 +386,132 @@ EXHIBITS: Final = (
     Exhibit(
         name="shared_read_flag_without_a_read",
         upstream=("apache/pulsar#26454",),
-        wrong="A shared subscription stalls forever: its dispatcher believes that a read is pending, and the cursor has none.",
-        here="Plays joins, leaves, seeks and late or failed reads in many orders; then one consumer must get all that is left.",
+        wrong=(
+            "A shared subscription stalls forever: its dispatcher believes that a read is "
+            "pending, and the cursor has none."
+        ),
+        here=(
+            "Plays joins, leaves, seeks and late or failed reads in many orders; then one "
+            "consumer must get all that is left."
+        ),
         kind=Kind.SCENARIO,
         check=_check_shared,
         defects=(
-            Defect("late_answer_ignored", "every answer ends its read", replacing(Reads, "succeeded", _stale_answer_ignored)),
-            Defect("late_failure_ignored", "every failure ends its read", replacing(Reads, "failed", _stale_failure_ignored)),
+            Defect(
+                "late_answer_ignored",
+                "every answer ends its read",
+                replacing(Reads, "succeeded", _stale_answer_ignored),
+            ),
+            Defect(
+                "late_failure_ignored",
+                "every failure ends its read",
+                replacing(Reads, "failed", _stale_failure_ignored),
+            ),
         ),
     ),
     Exhibit(
         name="late_read_taken_for_the_next",
         upstream=("apache/pulsar#26174",),
-        wrong="A redelivery forgets the read under way; its late end is taken for that of the next read, and the subscription stalls.",
-        here="Impossible: there is one read at a time, held by the dispatcher itself, and going back only makes its answer void.",
+        wrong=(
+            "A redelivery forgets the read under way; its late end is taken for that of the "
+            "next read, and the subscription stalls."
+        ),
+        here=(
+            "Impossible: there is one read at a time, held by the dispatcher itself, and "
+            "going back only makes its answer void."
+        ),
         kind=Kind.IMPOSSIBLE,
         check=_check_failover,
-        defects=(Defect("disowned_read", "a read that is out stays the only one", replacing(Reads, "rewind", _disowned)),),
+        defects=(
+            Defect(
+                "disowned_read",
+                "a read that is out stays the only one",
+                replacing(Reads, "rewind", _disowned),
+            ),
+        ),
     ),
     Exhibit(
         name="consumers_come_and_go",
         upstream=("apache/pulsar#6966",),
-        wrong="Consumers are added and removed again and again, and delivery stops until the topic is unloaded.",
-        here="Pairs of consumers come and go on a whole broker while messages are published; a last one must get all of them.",
+        wrong=(
+            "Consumers are added and removed again and again, and delivery stops until the "
+            "topic is unloaded."
+        ),
+        here=(
+            "Pairs of consumers come and go on a whole broker while messages are published; a "
+            "last one must get all of them."
+        ),
         kind=Kind.SCENARIO,
         check=_check_coming_and_going,
-        defects=(Defect("task_not_restarted", "the next consumer starts the task again", replacing(DispatchLoop, "_run", _never_again)),),
+        defects=(
+            Defect(
+                "task_not_restarted",
+                "the next consumer starts the task again",
+                replacing(DispatchLoop, "_run", _never_again),
+            ),
+        ),
     ),
     Exhibit(
         name="due_messages_wait_for_new_ones",
         upstream=("apache/pulsar#26236", "apache/pulsar#21554"),
-        wrong="Delayed messages come due at the end of the topic; the first batch is for a full consumer, and the rest is never pulled.",
-        here="Sets that up on a whole broker with small reads: the other consumer must get its messages without a new one.",
+        wrong=(
+            "Delayed messages come due at the end of the topic; the first batch is for a full "
+            "consumer, and the rest is never pulled."
+        ),
+        here=(
+            "Sets that up on a whole broker with small reads: the other consumer must get its "
+            "messages without a new one."
+        ),
         kind=Kind.SCENARIO,
         check=_check_delayed,
-        defects=(Defect("one_batch_of_what_is_due", "what is due is taken as soon as there is room for it", _one_batch()),),
+        defects=(
+            Defect(
+                "one_batch_of_what_is_due",
+                "what is due is taken as soon as there is room for it",
+                _one_batch(),
+            ),
+        ),
     ),
     Exhibit(
         name="chunk_without_its_first",
         upstream=("apache/pulsar#26395", "apache/pulsar#26396"),
-        wrong="A shared subscription stalls forever at a chunk of a message whose first chunk is acknowledged already.",
-        here="Begins with the last chunk of a message: it must be delivered to a consumer, and what follows it, too.",
+        wrong=(
+            "A shared subscription stalls forever at a chunk of a message whose first chunk "
+            "is acknowledged already."
+        ),
+        here=(
+            "Begins with the last chunk of a message: it must be delivered to a consumer, and "
+            "what follows it, too."
+        ),
         kind=Kind.SCENARIO,
         check=_check_first_chunk_gone,
-        defects=(Defect("only_behind_the_first", "a chunk goes to anybody when nobody has its message", _only_behind_the_first()),),
+        defects=(
+            Defect(
+                "only_behind_the_first",
+                "a chunk goes to anybody when nobody has its message",
+                _only_behind_the_first(),
+            ),
+        ),
     ),
     Exhibit(
         name="replay_waits_for_new_messages",
         upstream=("apache/pulsar#23845",),
-        wrong="Messages that are to be delivered again stay in the replay queue as long as nothing new is published.",
-        here="A key-shared consumer leaves with unacknowledged messages at the end of the topic; another must get them.",
+        wrong=(
+            "Messages that are to be delivered again stay in the replay queue as long as "
+            "nothing new is published."
+        ),
+        here=(
+            "A key-shared consumer leaves with unacknowledged messages at the end of the "
+            "topic; another must get them."
+        ),
         kind=Kind.SCENARIO,
         check=_check_given_back,
         defects=(
-            Defect("only_with_new_ones", "what is to be delivered again is read at once", replacing(Reads, "plan", _only_with_new_ones)),
+            Defect(
+                "only_with_new_ones",
+                "what is to be delivered again is read at once",
+                replacing(Reads, "plan", _only_with_new_ones),
+            ),
         ),
     ),
 )

@@ -1,4 +1,6 @@
-"""What an exhibit is: a defect that others had, a check that our program passes, and the proof that the check can fail."""
+"""What an exhibit is: a defect that others had, a check that our program passes, and the proof that
+the check can fail.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """One way to put the defect into our program. In the context ``patch()`` the exhibit's check must raise."""
+    """One way to put the defect into our program.
+
+    In the context ``patch()`` the exhibit's check must raise.
+    """
 
     name: str
     what: str
@@ -33,7 +38,10 @@ class Defect:
 
 @dataclass(frozen=True, slots=True)
 class Exhibit:
-    """``check(seed)`` raises when the defect is there. It must pass as the program is, and fail with each of ``defects``."""
+    """``check(seed)`` raises when the defect is there.
+
+    It must pass as the program is, and fail with each of ``defects``.
+    """
 
     name: str
     upstream: tuple[str, ...]
@@ -49,15 +57,33 @@ class Exhibit:
     """Tried in this order until one notices a defect."""
 
     def judge(self) -> list[Verdict]:
-        """One verdict for each defect. Raises when the check fails without a defect, too, or when a patch does not fit any more."""
+        """One verdict for each defect.
+
+        Raises when the check fails without a defect, too, or when a patch does not fit any more.
+        """
         return [
-            run_mutant(Mutant(f"{self.name}.{defect.name}", defect.what, (), defect.patch, self.check, len(self.seeds)), self.seeds)
+            run_mutant(
+                Mutant(
+                    f"{self.name}.{defect.name}",
+                    defect.what,
+                    (),
+                    defect.patch,
+                    self.check,
+                    len(self.seeds),
+                ),
+                self.seeds,
+            )
             for defect in self.defects
         ]
 
 
-def from_mutant(mutant: Mutant, upstream: tuple[str, ...], wrong: str, *, seed: int, name: str = "") -> Exhibit:
-    """An exhibit whose defect and check are a mutant's of the simulator. ``seed`` is the one that is tried first."""
+def from_mutant(
+    mutant: Mutant, upstream: tuple[str, ...], wrong: str, *, seed: int, name: str = ""
+) -> Exhibit:
+    """An exhibit whose defect and check are a mutant's of the simulator.
+
+    ``seed`` is the one that is tried first.
+    """
     return Exhibit(
         name=name or mutant.name,
         upstream=upstream,

@@ -32,10 +32,15 @@ async def _take(consumer: AsyncConsumer) -> list[str]:
 
 
 async def _moved(brokered: Brokered, how: str) -> None:
-    """A consumer is at work on one message of each key when others come; what it holds may be skipped or expire then."""
+    """A consumer is at work on one message of each key when others come; what it holds may be
+    skipped or expire then.
+    """
     client = brokered.client()
     producer = await client.create_producer(TOPIC)
-    options: dict[str, Any] = {"consumer_type": ConsumerType.KeyShared, "initial_position": InitialPosition.Earliest}
+    options: dict[str, Any] = {
+        "consumer_type": ConsumerType.KeyShared,
+        "initial_position": InitialPosition.Earliest,
+    }
     first = await client.subscribe(TOPIC, "s", consumer_name="first", **options)
     for number in range(KEYS):
         await producer.send(b"1", partition_key=f"key {number}")
@@ -51,7 +56,10 @@ async def _moved(brokered: Brokered, how: str) -> None:
     for number in range(KEYS):
         await producer.send(b"2", partition_key=f"key {number}")
     early = await _take(third)
-    assert not early, f"the consumer at work on {early[0]} is not done, and another has the next message of that key"
+    assert not early, (
+        f"the consumer at work on {early[0]} is not done, and another has the next message of "
+        "that key"
+    )
     for message in held:
         await first.acknowledge(message)
     assert await _take(third), "the keys stay barred although their consumer is done with them"
@@ -59,11 +67,17 @@ async def _moved(brokered: Brokered, how: str) -> None:
 
 def _check_skipped(seed: int) -> None:
     for how in ("skip", "expire"):
-        play_with_brokers(lambda brokered, how=how: _moved(brokered, how), seeds=1, max_virtual_seconds=120)  # type: ignore[misc]
+        play_with_brokers(
+            lambda brokered, how=how: _moved(brokered, how),
+            seeds=1,
+            max_virtual_seconds=120,  # type: ignore[misc]
+        )
 
 
 def _check_draining(seed: int) -> None:
-    play_with_brokers(lambda brokered: _moved(brokered, "acknowledge"), seeds=1, max_virtual_seconds=120)
+    play_with_brokers(
+        lambda brokered: _moved(brokered, "acknowledge"), seeds=1, max_virtual_seconds=120
+    )
 
 
 def _forgotten(_was: Any) -> object:
@@ -77,23 +91,43 @@ EXHIBITS: Final = (
     Exhibit(
         name="order_broken_by_skip_or_expiry",
         upstream=("apache/pulsar#25627",),
-        wrong="When skipping or expiry moves the mark, entries that a consumer holds are forgotten; its keys go to another at once.",
-        here="Skips and expires what one consumer is at work on: another must not get the next message of those keys before it is done.",
+        wrong=(
+            "When skipping or expiry moves the mark, entries that a consumer holds are "
+            "forgotten; its keys go to another at once."
+        ),
+        here=(
+            "Skips and expires what one consumer is at work on: another must not get the next "
+            "message of those keys before it is done."
+        ),
         kind=Kind.SCENARIO,
         check=_check_skipped,
         defects=(
             Defect(
-                "skipped_is_done", "what is skipped in a consumer's hands bars its key", replacing(KeySharedDispatcher, "_skip", _forgotten)
+                "skipped_is_done",
+                "what is skipped in a consumer's hands bars its key",
+                replacing(KeySharedDispatcher, "_skip", _forgotten),
             ),
         ),
     ),
     Exhibit(
         name="key_at_two_consumers",
         upstream=("apache/pulsar#23309", "apache/pulsar#23352"),
-        wrong="Before draining hashes a key that moved to a new consumer could be with two at once, and come out of order.",
-        here="Consumers join while the first one is at work on every key: they must not get the next messages before it is done.",
+        wrong=(
+            "Before draining hashes a key that moved to a new consumer could be with two at "
+            "once, and come out of order."
+        ),
+        here=(
+            "Consumers join while the first one is at work on every key: they must not get "
+            "the next messages before it is done."
+        ),
         kind=Kind.SCENARIO,
         check=_check_draining,
-        defects=(Defect("draining_ignored", "a key drains before it moves", MUTANTS["draining_ignored"].patch),),
+        defects=(
+            Defect(
+                "draining_ignored",
+                "a key drains before it moves",
+                MUTANTS["draining_ignored"].patch,
+            ),
+        ),
     ),
 )

@@ -27,7 +27,9 @@ QUORUMS: Final = ((2, 2, 1), (2, 2, 2), (3, 3, 2), (3, 2, 2))
 
 
 class _Bookies:
-    """A writer's core, bookies that store what reaches them, and metadata: everything arrives when the play says so."""
+    """A writer's core, bookies that store what reaches them, and metadata: everything arrives when
+    the play says so.
+    """
 
     def __init__(self, quorums: tuple[int, int, int], draw: random.Random) -> None:
         ensemble, write, ack = quorums
@@ -65,7 +67,10 @@ class _Bookies:
 
     def begin_change(self) -> None:
         if self.core.failed and self.change is None:
-            new = {index: f"bookie{len(self.has) + number}" for number, index in enumerate(self.core.failed)}
+            new = {
+                index: f"bookie{len(self.has) + number}"
+                for number, index in enumerate(self.core.failed)
+            }
             self.has.update((member, set()) for member in new.values())
             self.change = self.core.begin_change(new)
 
@@ -84,7 +89,16 @@ class _Bookies:
                         self.sent.append((self.core.members[index], entry_id))
 
     def run(self) -> None:
-        moves = (self.push, self.arrive, self.arrive, self.answer, self.answer, self.fail, self.begin_change, self.store_change)
+        moves = (
+            self.push,
+            self.arrive,
+            self.arrive,
+            self.answer,
+            self.answer,
+            self.fail,
+            self.begin_change,
+            self.store_change,
+        )
         for _ in range(80):
             self.draw.choice((*moves, self.end_change))()
             self.core.confirm()
@@ -94,9 +108,12 @@ class _Bookies:
 
     def check_copies(self) -> None:
         for entry_id in range(self.core.confirmed + 1):
-            holders = [member for member in self.stored.write_set(entry_id) if entry_id in self.has[member]]
+            holders = [
+                member for member in self.stored.write_set(entry_id) if entry_id in self.has[member]
+            ]
             assert len(holders) >= self.stored.ack_quorum, (
-                f"entry {entry_id} is confirmed, and of the bookies that metadata name for it only {holders} have it"
+                f"entry {entry_id} is confirmed, and of the bookies that metadata name for it "
+                f"only {holders} have it"
             )
 
     def check_repair(self) -> None:
@@ -106,7 +123,9 @@ class _Bookies:
             closed = self.stored.in_recovery().closed(last_entry, 0)
             for step in plan_repair(closed, lost, lambda _: MemberState.LOST, ()).steps:
                 assert step.part is not None
-                assert step.part.last <= last_entry, f"repair looks for entry {step.part.last} of a ledger that ends at {last_entry}"
+                assert step.part.last <= last_entry, (
+                    f"repair looks for entry {step.part.last} of a ledger that ends at {last_entry}"
+                )
 
 
 def _check_changes(seed: int) -> None:
@@ -128,10 +147,14 @@ def _confirm_meanwhile(was: Any) -> object:
 
 
 def _behind_the_end() -> Patch:
-    """New members are named from one entry too late, and closing keeps fragments that begin behind the end."""
+    """New members are named from one entry too late, and closing keeps fragments that begin behind
+    the end.
+    """
 
     def with_members(was: Any) -> object:
-        def change(metadata: LedgerMetadata, first_entry: int, members: tuple[str, ...]) -> LedgerMetadata:
+        def change(
+            metadata: LedgerMetadata, first_entry: int, members: tuple[str, ...]
+        ) -> LedgerMetadata:
             changed: LedgerMetadata = was(metadata, first_entry + 1, members)
             return changed
 
@@ -144,7 +167,10 @@ def _behind_the_end() -> Patch:
 
         return close
 
-    return all_replaced(replacing(LedgerMetadata, "with_members", with_members), replacing(LedgerMetadata, "closed", closed))
+    return all_replaced(
+        replacing(LedgerMetadata, "with_members", with_members),
+        replacing(LedgerMetadata, "closed", closed),
+    )
 
 
 # -- apache/pulsar#7490
@@ -160,7 +186,9 @@ def _check_broken_off(seed: int) -> None:
             for payload in names(5, 15):
                 log.append(payload, payload)
             await world.clock.sleep(0.01)
-            shelf.ledgers.break_writer(shelf.ledgers.created[-1], 4, NotEnoughBookies("the bookies are restarted"))
+            shelf.ledgers.break_writer(
+                shelf.ledgers.created[-1], 4, NotEnoughBookies("the bookies are restarted")
+            )
             shelf.ledgers.hold = False
             while log.pending_entries:
                 await world.clock.sleep(0.01)
@@ -176,8 +204,14 @@ EXHIBITS: Final = (
     Exhibit(
         name="confirmed_during_an_ensemble_change",
         upstream=("apache/bookkeeper#4651",),
-        wrong="Entries that were under way complete while an ensemble change runs: metadata name bookies that lack them, data are lost.",
-        here="Plays adds, answers, failures and changes in many orders; each confirmed entry must lie on Qa of the bookies in metadata.",
+        wrong=(
+            "Entries that were under way complete while an ensemble change runs: metadata "
+            "name bookies that lack them, data are lost."
+        ),
+        here=(
+            "Plays adds, answers, failures and changes in many orders; each confirmed entry "
+            "must lie on Qa of the bookies in metadata."
+        ),
         kind=Kind.SCENARIO,
         check=_check_changes,
         defects=(
@@ -191,14 +225,21 @@ EXHIBITS: Final = (
     Exhibit(
         name="fragment_behind_the_end",
         upstream=("apache/bookkeeper#3917",),
-        wrong="Metadata end a fragment behind the ledger's last entry; repair looks for an entry that never was, and never ends.",
-        here="Impossible: new members are named from LAC + 1 on, and closing drops fragments behind the end; the same play shows it.",
+        wrong=(
+            "Metadata end a fragment behind the ledger's last entry; repair looks for an "
+            "entry that never was, and never ends."
+        ),
+        here=(
+            "Impossible: new members are named from LAC + 1 on, and closing drops fragments "
+            "behind the end; the same play shows it."
+        ),
         kind=Kind.IMPOSSIBLE,
         check=_check_changes,
         defects=(
             Defect(
                 "fragment_kept_behind_the_end",
-                "new members are named from LAC + 1 on, and closing drops what begins behind the end",
+                "new members are named from LAC + 1 on, and closing drops what begins behind the "
+                "end",
                 _behind_the_end(),
             ),
         ),
@@ -206,20 +247,28 @@ EXHIBITS: Final = (
     from_mutant(
         MUTANTS["replaced_member_counted"],
         ("apache/bookkeeper#4097", "apache/bookkeeper#4194"),
-        "After ensemble changes entries lie on bookies that were replaced, and those in metadata have none of them.",
+        "After ensemble changes entries lie on bookies that were replaced, and those in metadata "
+        "have none of them.",
         seed=0,
     ),
     from_mutant(
         MUTANTS["ensemble_used_before_it_is_stored"],
         ("apache/bookkeeper#1591",),
-        "While metadata do not answer, new bookies are written to and counted; the process that recovers the ledger does not know of them.",
+        "While metadata do not answer, new bookies are written to and counted; the process that "
+        "recovers the ledger does not know of them.",
         seed=1,
     ),
     Exhibit(
         name="stored_entry_added_again",
         upstream=("apache/pulsar#7490",),
-        wrong="An entry that was stored is reported as failed and added again to the next ledger: the log has it twice.",
-        here="A ledger breaks off while ten entries are under way, of which it has four: each must be in the log once, in order.",
+        wrong=(
+            "An entry that was stored is reported as failed and added again to the next "
+            "ledger: the log has it twice."
+        ),
+        here=(
+            "A ledger breaks off while ten entries are under way, of which it has four: each "
+            "must be in the log once, in order."
+        ),
         kind=Kind.SCENARIO,
         check=_check_broken_off,
         defects=(
@@ -233,7 +282,8 @@ EXHIBITS: Final = (
     from_mutant(
         MUTANTS["list_swung_without_version"],
         ("apache/pulsar#24722",),
-        "Two brokers load a topic at once: messages are lost, and positions that do not exist are acknowledged.",
+        "Two brokers load a topic at once: messages are lost, and positions that do not exist are "
+        "acknowledged.",
         seed=0,
     ),
 )

@@ -19,7 +19,9 @@ MESSAGES: Final = 12
 
 
 def _check_failed_writes(seed: int) -> None:
-    """Writes fail at times, and the producer sends again what it has no receipt for: all of it must come into the log, once."""
+    """Writes fail at times, and the producer sends again what it has no receipt for: all of it must
+    come into the log, once.
+    """
     for number in range(20):
         draw = random.Random(f"{seed} {number}")
         marks = Deduplication(producers_max=10, inactivity_ms=1_000)
@@ -34,7 +36,9 @@ def _check_failed_writes(seed: int) -> None:
         assert log == list(range(MESSAGES)), f"of messages 0 to {MESSAGES - 1} the log has {log}"
 
 
-def _send_again(marks: Deduplication, draw: random.Random, log: list[int], receipts: set[int]) -> None:
+def _send_again(
+    marks: Deduplication, draw: random.Random, log: list[int], receipts: set[int]
+) -> None:
     """What has no receipt is sent in order, twice; then the writes end, some with a failure."""
     pushed: list[int] = []
     for _ in range(2):
@@ -75,8 +79,14 @@ EXHIBITS: Final = (
     Exhibit(
         name="failed_write_counts_as_stored",
         upstream=("apache/pulsar#5218", "apache/pulsar#5243"),
-        wrong="Deduplication remembers a sequence id before it is stored: after a failed write the retry is dropped as a duplicate.",
-        here="Lets writes fail while everything without a receipt is sent again: each message must be in the log once, in order.",
+        wrong=(
+            "Deduplication remembers a sequence id before it is stored: after a failed write "
+            "the retry is dropped as a duplicate."
+        ),
+        here=(
+            "Lets writes fail while everything without a receipt is sent again: each message "
+            "must be in the log once, in order."
+        ),
         kind=Kind.SCENARIO,
         check=_check_failed_writes,
         defects=(
@@ -85,7 +95,11 @@ EXHIBITS: Final = (
                 "what is on its way is no duplicate yet",
                 replacing(Deduplication, "push", _pushed_is_a_duplicate),
             ),
-            Defect("never_rewound", "a failed write takes the mark back", replacing(Deduplication, "failed", _never_rewound)),
+            Defect(
+                "never_rewound",
+                "a failed write takes the mark back",
+                replacing(Deduplication, "failed", _never_rewound),
+            ),
         ),
     ),
 )

@@ -1,4 +1,6 @@
-"""Exhibits about fencing, the recovery of ledgers, and writers that go on although their ledger is closed or deleted."""
+"""Exhibits about fencing, the recovery of ledgers, and writers that go on although their ledger is
+closed or deleted.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ TOPIC: Final = "persistent://public/default/t"
 
 
 class _Unlucky(BookieControl):
-    """A recoverer's calls: the fence does not reach one bookie, and another does not answer what it reads."""
+    """A recoverer's calls: the fence does not reach one bookie, and another does not answer what it
+    reads.
+    """
 
     def __init__(self, control: BookieControl, world: Any, unfenced: str, silent: str) -> None:
         super().__init__(world, control._options, control._book)
@@ -48,7 +52,9 @@ class _Unlucky(BookieControl):
             raise NoAnswer("the fence was lost")
         return await super().fence(member, ledger_id)
 
-    async def recovery_read(self, member: str, ledger_id: int, first: int, last: int, max_bytes: int) -> RecoveryAnswer:
+    async def recovery_read(
+        self, member: str, ledger_id: int, first: int, last: int, max_bytes: int
+    ) -> RecoveryAnswer:
         if member == self._silent:
             await self._world.clock.sleep(0.5)
             raise NoAnswer("the answer was lost")
@@ -70,12 +76,15 @@ def _check_lost_fence(seed: int) -> None:
             await client.world.clock.sleep(0.1)
 
         await client.do(append())
-        rival.ledgers._pool.control = _Unlucky(rival.ledgers._pool.control, rival.world, unfenced=late, silent=early)
+        rival.ledgers._pool.control = _Unlucky(
+            rival.ledgers._pool.control, rival.world, unfenced=late, silent=early
+        )
         reader = await rival.do(rival.ledgers.open(writer.ledger_id))
         sim.network.heal("client", nodes[0])
         await asyncio.sleep(0.3)
         assert listener.last <= reader.last_add_confirmed, (
-            f"the ledger was closed at {reader.last_add_confirmed}, and after that its writer had entry {listener.last} confirmed"
+            f"the ledger was closed at {reader.last_add_confirmed}, and after that its writer had "
+            f"entry {listener.last} confirmed"
         )
 
     play(scenario, seed + 1)
@@ -85,7 +94,9 @@ def _check_lost_fence(seed: int) -> None:
 
 
 def _check_empty_ensemble(seed: int) -> None:
-    """The writer has stored new members and died before they got an entry; one of them dies, too."""
+    """The writer has stored new members and died before they got an entry; one of them dies,
+    too.
+    """
 
     async def scenario(sim: Simulation) -> None:
         cluster = Cluster(sim, 5)
@@ -104,7 +115,9 @@ def _check_empty_ensemble(seed: int) -> None:
         try:
             reader = await other.do(other.ledgers.open(writer.ledger_id))
         except NodeDied:
-            raise AssertionError(f"recovery came to what may not be: {sim.nodes['other'].ends[-1]!r}") from None
+            raise AssertionError(
+                f"recovery came to what may not be: {sim.nodes['other'].ends[-1]!r}"
+            ) from None
         assert await other.read_all(reader) == entries(3)
         assert reader.metadata.state is LedgerState.CLOSED
 
@@ -149,12 +162,18 @@ def _check_lost_bookie(seed: int) -> None:
         for number in range(5):
             await producer.send(b"%d" % number)
         brokered.node("bookie1").crash()
-        owner = next(name for name, broker in brokered.cluster.brokers.items() if TOPIC in broker._topics.loaded)
+        owner = next(
+            name
+            for name, broker in brokered.cluster.brokers.items()
+            if TOPIC in broker._topics.loaded
+        )
         brokered.node(owner).crash()
         for number in range(5, 10):
             await producer.send(b"%d" % number)
         reader = await client.create_reader(TOPIC, MessageId.earliest)
-        assert [(await reader.read_next()).data() for _ in range(10)] == [b"%d" % number for number in range(10)]
+        assert [(await reader.read_next()).data() for _ in range(10)] == [
+            b"%d" % number for number in range(10)
+        ]
 
     play_with_brokers(scenario, brokers=2, seeds=1, max_virtual_seconds=120)
 
@@ -176,7 +195,9 @@ def _check_deleted(seed: int) -> None:
         await client.append(writer, entries(3))
         await rival.do(rival.ledgers.delete(writer.ledger_id))
         await client.append(writer, entries(1, 3))
-        assert listener.last == 2, f"entry {listener.last} was confirmed in a ledger that was deleted"
+        assert listener.last == 2, (
+            f"entry {listener.last} was confirmed in a ledger that was deleted"
+        )
 
     play(scenario, seed + 1)
 
@@ -191,7 +212,9 @@ def _unfenced(_was: Any) -> object:
 
 
 def _check_blank_machines(seed: int) -> None:
-    """A ledger is closed by another client; then empty bookies come to listen where its members did."""
+    """A ledger is closed by another client; then empty bookies come to listen where its members
+    did.
+    """
 
     async def scenario(sim: Simulation) -> None:
         cluster = Machines(sim, 2)
@@ -202,7 +225,9 @@ def _check_blank_machines(seed: int) -> None:
         for member in writer.metadata.last_segment.members:
             await cluster.replace(machine_of(member))
         await client.append(writer, entries(1, 1))
-        assert listener.last == 0, f"entry {listener.last} was confirmed behind the end of a closed ledger"
+        assert listener.last == 0, (
+            f"entry {listener.last} was confirmed behind the end of a closed ledger"
+        )
 
     play(scenario, seed + 1)
 
@@ -213,7 +238,10 @@ def _named_by_address() -> Patch:
     def get(_was: Any) -> object:
         def find(book: AddressBook, member: str) -> str | None:
             machine = machine_of(member)
-            return next((address for name, address in book._addresses.items() if name.startswith(machine)), None)
+            return next(
+                (address for name, address in book._addresses.items() if name.startswith(machine)),
+                None,
+            )
 
         return find
 
@@ -231,61 +259,118 @@ EXHIBITS: Final = (
     Exhibit(
         name="fence_lost_by_one_bookie",
         upstream=("apache/bookkeeper#2614", "apache/bookkeeper#2616"),
-        wrong="Recovery reads do not fence: a bookie that missed the fence takes a late add, which is confirmed and then truncated.",
-        here="Lets a fence get lost and an add arrive late at real bookies: what is confirmed must be within the closed ledger.",
+        wrong=(
+            "Recovery reads do not fence: a bookie that missed the fence takes a late add, "
+            "which is confirmed and then truncated."
+        ),
+        here=(
+            "Lets a fence get lost and an add arrive late at real bookies: what is confirmed "
+            "must be within the closed ledger."
+        ),
         kind=Kind.SCENARIO,
         check=_check_lost_fence,
-        defects=(Defect("no_fence_on_recovery_reads", "a recovery read fences", MUTANTS["no_fence_on_recovery_reads"].patch),),
+        defects=(
+            Defect(
+                "no_fence_on_recovery_reads",
+                "a recovery read fences",
+                MUTANTS["no_fence_on_recovery_reads"].patch,
+            ),
+        ),
     ),
     Exhibit(
         name="empty_last_ensemble",
         upstream=("apache/bookkeeper#2615", "apache/bookkeeper#2654"),
-        wrong="An empty last ensemble answers LAC -1: recovery begins at entry 0, makes an ensemble that may not be, and fails for good.",
+        wrong=(
+            "An empty last ensemble answers LAC -1: recovery begins at entry 0, makes an "
+            "ensemble that may not be, and fails for good."
+        ),
         here="Recovers such a ledger with one bookie of the empty ensemble dead.",
         kind=Kind.SCENARIO,
         check=_check_empty_ensemble,
-        defects=(Defect("lac_as_heard", "recovery never begins before the last ensemble", replacing(FencingCore, "lac", _lac_heard)),),
+        defects=(
+            Defect(
+                "lac_as_heard",
+                "recovery never begins before the last ensemble",
+                replacing(FencingCore, "lac", _lac_heard),
+            ),
+        ),
     ),
     Exhibit(
         name="hanging_bookie_blocks_recovery",
         upstream=("apache/bookkeeper#1067", "apache/bookkeeper#1077"),
-        wrong="Recovery waits for every bookie to say that an entry is not there, so one that hangs keeps a ledger from being closed.",
+        wrong=(
+            "Recovery waits for every bookie to say that an entry is not there, so one that "
+            "hangs keeps a ledger from being closed."
+        ),
         here="Recovers a ledger of three bookies while one of them stands still.",
         kind=Kind.SCENARIO,
         check=_check_hanging_bookie,
-        defects=(Defect("all_must_deny", "Qw - Qa + 1 denials are enough", replacing(recovery_core, "negatives_needed", _all_must_deny)),),
+        defects=(
+            Defect(
+                "all_must_deny",
+                "Qw - Qa + 1 denials are enough",
+                replacing(recovery_core, "negatives_needed", _all_must_deny),
+            ),
+        ),
     ),
     Exhibit(
         name="lost_bookie_blocks_topic",
         upstream=("apache/pulsar#24482", "apache/pulsar#6505", "apache/bookkeeper#2281"),
-        wrong="A bookie is lost for good and the ledger cannot be recovered; the topic is unavailable (the first thread names no cause).",
-        here="A bookie of a topic's open ledger is gone, then its owner dies; the next owner must serve what was there and more.",
+        wrong=(
+            "A bookie is lost for good and the ledger cannot be recovered; the topic is "
+            "unavailable (the first thread names no cause)."
+        ),
+        here=(
+            "A bookie of a topic's open ledger is gone, then its owner dies; the next owner "
+            "must serve what was there and more."
+        ),
         kind=Kind.SCENARIO,
         check=_check_lost_bookie,
-        defects=(Defect("all_must_answer", "fencing needs Qw - Qa + 1 answers", replacing(Coverage, "covered", _all_must_answer)),),
+        defects=(
+            Defect(
+                "all_must_answer",
+                "fencing needs Qw - Qa + 1 answers",
+                replacing(Coverage, "covered", _all_must_answer),
+            ),
+        ),
     ),
     Exhibit(
         name="written_after_deletion",
         upstream=("apache/bookkeeper#4462",),
-        wrong="A broker that lost its session goes on writing to a ledger that the next owner has deleted, and gets confirmations.",
+        wrong=(
+            "A broker that lost its session goes on writing to a ledger that the next owner "
+            "has deleted, and gets confirmations."
+        ),
         here="Deletes a ledger under its writer: nothing may be confirmed in it from then on.",
         kind=Kind.SCENARIO,
         check=_check_deleted,
         defects=(
             Defect(
-                "deleted_without_a_fence", "a ledger that may be open is fenced before it goes", replacing(Recovery, "fence", _unfenced)
+                "deleted_without_a_fence",
+                "a ledger that may be open is fenced before it goes",
+                replacing(Recovery, "fence", _unfenced),
             ),
         ),
     ),
     Exhibit(
         name="blank_bookies_at_known_addresses",
         upstream=("apache/bookkeeper#4812",),
-        wrong="Members are replaced by empty bookies at the same addresses, which take adds for a closed ledger: confirmed, and lost.",
-        here="Closes a ledger and puts empty machines in the place of its members: its old writer must get nothing confirmed.",
+        wrong=(
+            "Members are replaced by empty bookies at the same addresses, which take adds for "
+            "a closed ledger: confirmed, and lost."
+        ),
+        here=(
+            "Closes a ledger and puts empty machines in the place of its members: its old "
+            "writer must get nothing confirmed."
+        ),
         kind=Kind.SCENARIO,
         check=_check_blank_machines,
         defects=(
-            Defect("named_by_address", "a bookie is the instance in its cookie, and says no to what is for another", _named_by_address()),
+            Defect(
+                "named_by_address",
+                "a bookie is the instance in its cookie, and says no to what is for another",
+                _named_by_address(),
+            ),
         ),
     ),
 )

@@ -1,4 +1,6 @@
-"""Every exhibit is dead: its check passes with our program as it is and fails with each of its defects."""
+"""Every exhibit is dead: its check passes with our program as it is and fails with each of its
+defects.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,22 @@ from tests.museum.exhibit import Defect, Exhibit, Kind
 from tests.museum.page import PAGE, page
 
 OWED: Final = {
-    "apache/pulsar": (26304, 26454, 26174, 26236, 6966, 25627, 23845, 26485, 25294, 25998, 25118, 22709, 20968, 24482),
+    "apache/pulsar": (
+        26304,
+        26454,
+        26174,
+        26236,
+        6966,
+        25627,
+        23845,
+        26485,
+        25294,
+        25998,
+        25118,
+        22709,
+        20968,
+        24482,
+    ),
     "apache/bookkeeper": (4651, 2614, 2615, 2616, 1067, 3917, 4596),
 }
 """Issues that must be in the museum."""
@@ -35,18 +52,25 @@ def test_the_exhibit_is_dead(name: str, record_property: Callable[[str, object],
     verdicts = EXHIBITS[name].judge()
     alive = [verdict.mutant.name for verdict in verdicts if verdict.killed_at is None]
     assert not alive, f"the check does not notice {', '.join(alive)}"
-    record_property("killed_by", "; ".join(str(verdict.error) or type(verdict.error).__name__ for verdict in verdicts))
+    record_property(
+        "killed_by",
+        "; ".join(str(verdict.error) or type(verdict.error).__name__ for verdict in verdicts),
+    )
 
 
 def test_what_must_be_there_is_there() -> None:
     shown = {upstream for exhibit in EXHIBITS.values() for upstream in exhibit.upstream}
-    assert {f"{project}#{number}" for project, numbers in OWED.items() for number in numbers} <= shown
+    assert {
+        f"{project}#{number}" for project, numbers in OWED.items() for number in numbers
+    } <= shown
 
 
 @pytest.mark.parametrize("name", EXHIBITS)
 def test_an_exhibit_says_where_it_is_from_and_what_was_wrong_in_one_line(name: str) -> None:
     exhibit = EXHIBITS[name]
-    assert all(re.fullmatch(r"apache/(pulsar|bookkeeper)#\d+", upstream) for upstream in exhibit.upstream)
+    assert all(
+        re.fullmatch(r"apache/(pulsar|bookkeeper)#\d+", upstream) for upstream in exhibit.upstream
+    )
     for text in (exhibit.wrong, exhibit.here):
         assert re.fullmatch(r"[A-Z][^|\n]*\.", text), text
     assert exhibit.defects, "a check that nobody has seen fail proves nothing"

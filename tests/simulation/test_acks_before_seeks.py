@@ -1,4 +1,6 @@
-"""Acknowledgements of what a seek delivers again: one that asks the log something while the seek comes, one that comes during the seek."""
+"""Acknowledgements of what a seek delivers again: one that asks the log something while the seek
+comes, one that comes during the seek.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,14 @@ def test_what_was_acknowledged_before_a_seek_comes_again_after_it() -> None:
         position = (await subscription.unacknowledged(1))[0].position
         connected = subscription.consumers[0]
         # As a session does with what comes on its stream.
-        subscription.acknowledge(connected, Acknowledge(connected.consumer_id, [position], batch_indexes=[3]))
+        subscription.acknowledge(
+            connected, Acknowledge(connected.consumer_id, [position], batch_indexes=[3])
+        )
         await asyncio.ensure_future(subscription.seek(EARLIEST, 0, by=connected))
         await brokered.world.clock.sleep(2.0)
-        assert subscription.cursor.ack_set(position) is None, "what was sought is not delivered whole"
+        assert subscription.cursor.ack_set(position) is None, (
+            "what was sought is not delivered whole"
+        )
         await consumer.close()
 
     play_with_brokers(scenario)

@@ -1,4 +1,6 @@
-"""Lost copies are created again: what happens when a bookie dies for good, loses entries, or comes back too late, one story each."""
+"""Lost copies are created again: what happens when a bookie dies for good, loses entries, or comes
+back too late, one story each.
+"""
 
 from __future__ import annotations
 
@@ -46,14 +48,19 @@ RECOVERY = AutoRecoveryOptions(
 class Repaired(Cluster):
     """Bookies that host auditors and workers."""
 
-    def __init__(self, sim: Simulation, bookies: int, settings: dict[str, Any] | None = None, **options: Any) -> None:
+    def __init__(
+        self, sim: Simulation, bookies: int, settings: dict[str, Any] | None = None, **options: Any
+    ) -> None:
         self.options = msgspec.structs.replace(RECOVERY, **options)
         self.settings = settings or {}
         super().__init__(sim, bookies)
 
     def _main(self, name: str) -> Callable[[World], Coroutine[Any, Any, None]]:
         config = msgspec.structs.replace(
-            bookie_config(name), auto_recovery_daemon_enabled=True, auto_recovery=self.options, **self.settings
+            bookie_config(name),
+            auto_recovery_daemon_enabled=True,
+            auto_recovery=self.options,
+            **self.settings,
         )
 
         async def main(world: World) -> None:
@@ -72,7 +79,11 @@ class Repaired(Cluster):
         node.crash()
 
     def recoveries(self) -> list[AutoRecovery]:
-        return [bookie.auto_recovery for name, bookie in self.running.items() if self.sim.nodes[name].alive and bookie.auto_recovery]
+        return [
+            bookie.auto_recovery
+            for name, bookie in self.running.items()
+            if self.sim.nodes[name].alive and bookie.auto_recovery
+        ]
 
 
 async def written(client: Client, *quorums: int, count: int = 30) -> LedgerWriter:
@@ -117,7 +128,12 @@ async def read_all(client: Client, ledger_id: int) -> list[bytes]:
     reader = await client.do(client.ledgers.open(ledger_id))
     found: list[bytes] = []
     while len(found) <= reader.last_add_confirmed:
-        found += [bytes(entry.payload) for entry in await client.do(reader.read(len(found), reader.last_add_confirmed, max_bytes=1 << 20))]
+        found += [
+            bytes(entry.payload)
+            for entry in await client.do(
+                reader.read(len(found), reader.last_add_confirmed, max_bytes=1 << 20)
+            )
+        ]
     return found
 
 
@@ -150,9 +166,17 @@ class Defect(Exception):
 
 @pytest.mark.parametrize(
     ("kind", "method"),
-    [(Backlog, "published"), (ReplicationWorker, "_begin"), (AbsentBookies, "observe"), (AbsentBookies, "give_up"), (Election, "_take")],
+    [
+        (Backlog, "published"),
+        (ReplicationWorker, "_begin"),
+        (AbsentBookies, "observe"),
+        (AbsentBookies, "give_up"),
+        (Election, "_take"),
+    ],
 )
-def test_auto_recovery_that_fails_does_not_end_its_bookie_and_goes_on(kind: type, method: str) -> None:
+def test_auto_recovery_that_fails_does_not_end_its_bookie_and_goes_on(
+    kind: type, method: str
+) -> None:
     async def scenario(sim: Simulation) -> None:
         cluster = Repaired(sim, 5)
         client = await cluster.client()
@@ -218,7 +242,9 @@ def test_nodes_that_anybody_made_in_the_metadata_stop_neither_bookies_nor_auto_r
 
 
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2), (2, 2, 2), (4, 3, 2)])
-def test_a_bookie_that_is_gone_for_good_is_replaced_and_another_may_go(quorums: tuple[int, int, int]) -> None:
+def test_a_bookie_that_is_gone_for_good_is_replaced_and_another_may_go(
+    quorums: tuple[int, int, int],
+) -> None:
     async def scenario(sim: Simulation) -> None:
         cluster = Repaired(sim, 6)
         client = await cluster.client()
@@ -230,7 +256,8 @@ def test_a_bookie_that_is_gone_for_good_is_replaced_and_another_may_go(quorums: 
             members = (await metadata(client, writer.ledger_id)).last_segment.members
             assert first not in members
             assert len(set(members)) == quorums[0]
-        # Qw - 1 of the old members may go now, one after the other: what was copied is all there is of some entries.
+        # Qw - 1 of the old members may go now, one after the other: what was copied is all there is
+        # of some entries.
         second = (await metadata(client, writers[0].ledger_id)).last_segment.members[1]
         cluster.lose(second)
         await until_mended(client)
@@ -273,7 +300,9 @@ def test_nothing_is_copied_for_a_bookie_that_comes_back_in_time() -> None:
             await client.do(client.world.clock.sleep(2.0))
             node.revive()
             await client.do(client.world.clock.sleep(2.0))
-        assert (await metadata(client, writer.ledger_id)).last_segment.members == writer.metadata.last_segment.members
+        assert (
+            await metadata(client, writer.ledger_id)
+        ).last_segment.members == writer.metadata.last_segment.members
         assert sum(recovery.worker.repair.copied.entries for recovery in cluster.recoveries()) == 0
 
     play(scenario)
@@ -285,7 +314,11 @@ def test_when_too_many_are_gone_an_operator_decides() -> None:
         client = await cluster.client()
         writer = await written(client)
         members = writer.metadata.last_segment.members
-        others = [node.name for node in cluster.bookies if node.name not in [cluster.name_of(member) for member in members]]
+        others = [
+            node.name
+            for node in cluster.bookies
+            if node.name not in [cluster.name_of(member) for member in members]
+        ]
         for name in (cluster.name_of(members[0]), *others):
             cluster.lose(name)
         await client.do(client.world.clock.sleep(20.0))
@@ -304,7 +337,11 @@ def test_workers_that_have_just_started_know_that_too_many_are_gone() -> None:
         client = await cluster.client()
         writer = await written(client)
         gone, *left = writer.metadata.last_segment.members
-        others = [node.name for node in cluster.bookies if node.name not in [cluster.name_of(member) for member in (gone, *left)]]
+        others = [
+            node.name
+            for node in cluster.bookies
+            if node.name not in [cluster.name_of(member) for member in (gone, *left)]
+        ]
         for name in (cluster.name_of(gone), *others[:3]):
             cluster.lose(name)
         await client.do(client.world.clock.sleep(15.0))
@@ -329,7 +366,11 @@ def test_a_bookie_that_is_decommissioned_is_missed_nowhere_any_more() -> None:
         records = Records(client.world.metadata, client.world.clock, client.world.random)
 
         async def give_up() -> None:
-            await records.update(paths.given_up(gone), GivenUpBookie, lambda _found: GivenUpBookie(cluster.name_of(gone), gone, 1))
+            await records.update(
+                paths.given_up(gone),
+                GivenUpBookie,
+                lambda _found: GivenUpBookie(cluster.name_of(gone), gone, 1),
+            )
 
         await client.do(give_up())
         await until_mended(client)
@@ -343,8 +384,12 @@ def test_a_bookie_that_is_decommissioned_is_missed_nowhere_any_more() -> None:
 
 
 @pytest.mark.parametrize("leaves_again", [False, True])
-def test_a_bookie_that_was_given_up_and_comes_back_keeps_its_cookie_for_what_it_takes_then(leaves_again: bool) -> None:
-    """It comes while all ledgers are looked through for its name, and a ledger is made on it that this look has passed."""
+def test_a_bookie_that_was_given_up_and_comes_back_keeps_its_cookie_for_what_it_takes_then(
+    leaves_again: bool,
+) -> None:
+    """It comes while all ledgers are looked through for its name, and a ledger is made on it that
+    this look has passed.
+    """
 
     async def scenario(sim: Simulation) -> None:
         cluster = Repaired(sim, 4, auditor_page_ledgers=1, auditor_ledgers_per_second=0.5)
@@ -355,20 +400,28 @@ def test_a_bookie_that_was_given_up_and_comes_back_keeps_its_cookie_for_what_it_
         records = Records(client.world.metadata, client.world.clock, client.world.random)
 
         async def give_up() -> None:
-            await records.update(paths.given_up(gone), GivenUpBookie, lambda _found: GivenUpBookie(cluster.name_of(gone), gone, 1))
+            await records.update(
+                paths.given_up(gone),
+                GivenUpBookie,
+                lambda _found: GivenUpBookie(cluster.name_of(gone), gone, 1),
+            )
 
         await client.do(give_up())
         for writer in writers:
             while gone in (await metadata(client, writer.ledger_id)).last_segment.members:
                 await client.do(client.world.clock.sleep(1.0))
-        (auditor,) = [recovery.auditor for recovery in cluster.recoveries() if recovery.auditor.is_active]
+        (auditor,) = [
+            recovery.auditor for recovery in cluster.recoveries() if recovery.auditor.is_active
+        ]
         walks = auditor.counts.walks
         while auditor.counts.walks == walks:
             await client.do(client.world.clock.sleep(0.1))
         checked = auditor.counts.ledgers_checked
         while auditor.counts.ledgers_checked == checked:
             await client.do(client.world.clock.sleep(0.1))
-        assert auditor.counts.walks == walks + 1, "the look that finds that none names it is under way"
+        assert auditor.counts.walks == walks + 1, (
+            "the look that finds that none names it is under way"
+        )
         node = sim.nodes[cluster.name_of(gone)]
         node.start()
         await client.do(client.world.clock.sleep(1.5))
@@ -384,7 +437,9 @@ def test_a_bookie_that_was_given_up_and_comes_back_keeps_its_cookie_for_what_it_
 
 
 def test_an_auditor_that_wakes_after_its_successor_began_does_no_harm() -> None:
-    """For a moment two of them believe that they are the one: locks and versions decide, not the belief."""
+    """For a moment two of them believe that they are the one: locks and versions decide, not the
+    belief.
+    """
 
     async def scenario(sim: Simulation) -> None:
         cluster = Repaired(sim, 7)
@@ -395,11 +450,19 @@ def test_an_auditor_that_wakes_after_its_successor_began_does_no_harm() -> None:
         def active() -> list[str]:
             hosts = cluster.running.items()
             return [
-                name for name, bookie in hosts if sim.nodes[name].alive and bookie.auto_recovery and bookie.auto_recovery.auditor.is_active
+                name
+                for name, bookie in hosts
+                if sim.nodes[name].alive
+                and bookie.auto_recovery
+                and bookie.auto_recovery.auditor.is_active
             ]
 
         (first,) = active()
-        lost = next(member for member in writers[0].metadata.last_segment.members if cluster.name_of(member) != first)
+        lost = next(
+            member
+            for member in writers[0].metadata.last_segment.members
+            if cluster.name_of(member) != first
+        )
         cluster.lose(lost)
         await client.do(client.world.clock.sleep(RECOVERY.lost_bookie_recovery_delay_seconds - 0.5))
         sim.nodes[first].pause()
@@ -426,21 +489,31 @@ def test_an_open_ledger_is_left_to_its_writer_and_else_recovered() -> None:
         await client.append(writer, entries(10))
         idle, heard = await client.create()
         await client.append(idle, entries(10))
-        both = [member for member in writer.metadata.last_segment.members if member in idle.metadata.last_segment.members]
+        both = [
+            member
+            for member in writer.metadata.last_segment.members
+            if member in idle.metadata.last_segment.members
+        ]
         cluster.lose(both[0])
         for number in range(10):
             await client.append(writer, [b"later %d" % number])
             await client.do(client.world.clock.sleep(1.0))
         await until_mended(client)
-        # The one that is written has changed its ensemble by itself; its first segment was repaired under it, and it never noticed.
+        # The one that is written has changed its ensemble by itself; its first segment was repaired
+        # under it, and it never noticed.
         assert listener.error is None
         now = await metadata(client, writer.ledger_id)
         assert now.state is LedgerState.OPEN
         assert all(both[0] not in segment.members for segment in now.segments)
         await client.append(writer, [b"and on"])
         await client.do(writer.close())
-        assert await read_all(client, writer.ledger_id) == [*entries(10), *(b"later %d" % number for number in range(10)), b"and on"]
-        # The idle one was recovered and repaired; its writer hears of it with the next append (rule 4).
+        assert await read_all(client, writer.ledger_id) == [
+            *entries(10),
+            *(b"later %d" % number for number in range(10)),
+            b"and on",
+        ]
+        # The idle one was recovered and repaired; its writer hears of it with the next append (rule
+        # 4).
         assert (await metadata(client, idle.ledger_id)).state is LedgerState.CLOSED
         assert both[0] not in (await metadata(client, idle.ledger_id)).last_segment.members
         assert await read_all(client, idle.ledger_id) == entries(10)
@@ -487,8 +560,12 @@ def test_a_ledger_made_with_too_few_copies_gets_the_others() -> None:
 
 
 @pytest.mark.parametrize("place", ["copied", "swung", "locked", "before the record is deleted"])
-def test_a_worker_that_dies_at_any_step_loses_nothing_and_another_goes_on(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first worker that comes to the place dies there, with its bookie; whoever is next finishes the work."""
+def test_a_worker_that_dies_at_any_step_loses_nothing_and_another_goes_on(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first worker that comes to the place dies there, with its bookie; whoever is next
+    finishes the work.
+    """
     died: list[str] = []
     cluster: Repaired | None = None
 
@@ -541,7 +618,11 @@ async def alone(cluster: Repaired, client: Client, ledger_id: int, number: int) 
     """Read a ledger while only one of its members is up."""
     members = (await metadata(client, ledger_id)).last_segment.members
     await client.do(client.world.clock.sleep(2.0))
-    away = [cluster.sim.nodes[cluster.name_of(member)] for place, member in enumerate(members) if place != number % len(members)]
+    away = [
+        cluster.sim.nodes[cluster.name_of(member)]
+        for place, member in enumerate(members)
+        if place != number % len(members)
+    ]
     for node in away:
         node.crash()
     assert await read_all(client, ledger_id) == entries(30)
@@ -549,10 +630,18 @@ async def alone(cluster: Repaired, client: Client, ledger_id: int, number: int) 
         node.revive()
 
 
-@pytest.mark.parametrize("entry_ids", [(0, 1, 7, 8, 9, 20, 29), (14,), tuple(range(30))], ids=["in many places", "in the middle", "all"])
+@pytest.mark.parametrize(
+    "entry_ids",
+    [(0, 1, 7, 8, 9, 20, 29), (14,), tuple(range(30))],
+    ids=["in many places", "in the middle", "all"],
+)
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2)])
-def test_one_that_is_there_and_lacks_entries_gets_them_itself(quorums: tuple[int, int, int], entry_ids: tuple[int, ...]) -> None:
-    """The auditor asks each member what it holds; the others go away, and the repaired copy has everything."""
+def test_one_that_is_there_and_lacks_entries_gets_them_itself(
+    quorums: tuple[int, int, int], entry_ids: tuple[int, ...]
+) -> None:
+    """The auditor asks each member what it holds; the others go away, and the repaired copy has
+    everything.
+    """
 
     async def scenario(sim: Simulation) -> None:
         cluster = Repaired(sim, 3, auditor_periodic_check_interval_seconds=4.0)
@@ -562,9 +651,13 @@ def test_one_that_is_there_and_lacks_entries_gets_them_itself(quorums: tuple[int
         await lose_entries(cluster, member, writer.ledger_id, *entry_ids)
         await until_mended(client)
         if quorums == (3, 2, 2):
-            assert await held(cluster, client, writer.ledger_id, member) == [e for e in range(30) if member in writer.metadata.write_set(e)]
+            assert await held(cluster, client, writer.ledger_id, member) == [
+                e for e in range(30) if member in writer.metadata.write_set(e)
+            ]
             return
-        assert (await metadata(client, writer.ledger_id)).last_segment.members == writer.metadata.last_segment.members
+        assert (
+            await metadata(client, writer.ledger_id)
+        ).last_segment.members == writer.metadata.last_segment.members
         await alone(cluster, client, writer.ledger_id, 1)
 
     play(scenario)
@@ -589,12 +682,18 @@ def test_a_member_that_does_not_say_what_it_holds_lacks_nothing(answer: str) -> 
         closed = await metadata(client, writer.ledger_id)
 
         async def gaps() -> MissingCopies:
-            return await client.do(client.ledgers.find_missing_copies(closed, closed.last_segment.members))
+            return await client.do(
+                client.ledgers.find_missing_copies(closed, closed.last_segment.members)
+            )
 
         assert (await gaps()).missing == [member]
         if answer == "an error":
             index = bookie.store.index
-            with replaced(LedgerIndex, "entry_ids", lambda was: lambda this, *what: fail() if this is index else was(this, *what)):
+            with replaced(
+                LedgerIndex,
+                "entry_ids",
+                lambda was: lambda this, *what: fail() if this is index else was(this, *what),
+            ):
                 found = await gaps()
         else:
             node.pause()
@@ -642,7 +741,9 @@ def test_a_deleted_ledger_lacks_nothing() -> None:
 
 
 def test_what_is_published_while_a_ledger_is_mended_stays() -> None:
-    """The record is deleted only at the version that was read before the mending (a writer may lack more by then)."""
+    """The record is deleted only at the version that was read before the mending (a writer may lack
+    more by then).
+    """
 
     async def scenario(sim: Simulation) -> None:
         client = await Cluster(sim, 3).client()
@@ -664,13 +765,17 @@ def test_what_is_published_while_a_ledger_is_mended_stays() -> None:
 
 
 async def lose_entries(cluster: Repaired, member: str, ledger_id: int, *entry_ids: int) -> None:
-    """Take entries away from one bookie: from its cache and its index, as if they had never come."""
+    """Take entries away from one bookie: from its cache and its index, as if they had never
+    come.
+    """
     bookie = cluster.running[cluster.name_of(member)]
 
     async def work(_world: object) -> None:
         await bookie.store.checkpoint()
         await bookie.store.checkpoint()
-        await bookie.store.index.rows.write([], [entry_key(ledger_id, entry_id) for entry_id in entry_ids], sync=True)
+        await bookie.store.index.rows.write(
+            [], [entry_key(ledger_id, entry_id) for entry_id in entry_ids], sync=True
+        )
 
     await cluster.sim.nodes[cluster.name_of(member)].run(work)
 
@@ -684,7 +789,9 @@ def test_bit_rot_is_found_at_rest_and_mended_from_another_copy(how: str) -> None
         member = writer.metadata.last_segment.members[1]
         bookie, node = cluster.running[cluster.name_of(member)], sim.nodes[cluster.name_of(member)]
         await client.do(client.world.clock.sleep(4.0))  # the entries are in the log by now
-        ((_, (log_id, offset, _)),) = await node.run(lambda _: bookie.store.index.entry_locations(writer.ledger_id, 7, 1))
+        ((_, (log_id, offset, _)),) = await node.run(
+            lambda _: bookie.store.index.entry_locations(writer.ledger_id, 7, 1)
+        )
         path = bookie.store.logs.path(log_id)
         if how == "flipped bit":
             node.disk.flip_bit(path, offset + 40, bit=3)
@@ -692,7 +799,9 @@ def test_bit_rot_is_found_at_rest_and_mended_from_another_copy(how: str) -> None
             node.disk.spoil_sector(path, offset)
         await until_mended(client)
         assert bookie.scrubber.damaged > 0
-        assert (await metadata(client, writer.ledger_id)).last_segment.members == writer.metadata.last_segment.members
+        assert (
+            await metadata(client, writer.ledger_id)
+        ).last_segment.members == writer.metadata.last_segment.members
         await alone(cluster, client, writer.ledger_id, 1)
 
     play(scenario)
@@ -718,11 +827,16 @@ def test_a_bookie_in_limbo_is_made_whole_ledger_by_ledger_and_vouches_again() ->
         for again in range(2):
             for writer in theirs:
                 assert await client.do(client.ledgers.in_limbo(writer.ledger_id, [member])) == []
-            # A ledger that nobody has made whole stays in limbo: it may be one that was lost here altogether.
+            # A ledger that nobody has made whole stays in limbo: it may be one that was lost here
+            # altogether.
             assert await client.do(client.ledgers.in_limbo(50, [member])) == [member]
             if not again:  # durable, and what was cleared is fenced
                 for writer in theirs:
-                    state = await node.run(lambda _, writer=writer: cluster.running[node.name].store.states.get(writer.ledger_id))
+                    state = await node.run(
+                        lambda _, writer=writer: cluster.running[node.name].store.states.get(
+                            writer.ledger_id
+                        )
+                    )
                     assert state.fenced
                 node.crash()
                 node.revive()
@@ -756,7 +870,9 @@ def test_a_bookie_that_comes_into_limbo_again_is_made_whole_again() -> None:
     play(scenario)
 
 
-def test_a_limbo_that_began_while_a_ledger_was_made_whole_is_not_ended_by_that(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limbo_that_began_while_a_ledger_was_made_whole_is_not_ended_by_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def scenario(sim: Simulation) -> None:
         cluster = Repaired(sim, 4)
         client = await cluster.client()

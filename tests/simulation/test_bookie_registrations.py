@@ -30,7 +30,10 @@ def test_of_two_instances_at_one_address_only_the_newer_is_a_bookie() -> None:
             await register(world, "again", "one:3181")
             await world.clock.sleep(1)
             assert bookies.members() == ["again~1", "other~1"]
-            assert [candidate.member for candidate in bookies.candidates()] == ["again~1", "other~1"]
+            assert [candidate.member for candidate in bookies.candidates()] == [
+                "again~1",
+                "other~1",
+            ]
             assert not bookies.registered("new~1")
             assert bookies.name_of("new~1") == "new"
             bookies.close()

@@ -1,4 +1,6 @@
-"""Metrics of whole brokers: which series there are, what is summed up beyond the limits, and that no counter ever falls."""
+"""Metrics of whole brokers: which series there are, what is summed up beyond the limits, and that
+no counter ever falls.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,25 @@ def topic(number: int) -> str:
 
 async def scrape(cluster: BrokerCluster) -> Scraped:
     async def ask(_world: World) -> bytes:
-        answer = await cluster.brokers["broker0"].http.handle(HttpRequest("GET", "/metrics", {}, {}, b"", ("metrics",)))
+        answer = await cluster.brokers["broker0"].http.handle(
+            HttpRequest("GET", "/metrics", {}, {}, b"", ("metrics",))
+        )
         assert answer.status == 200
         return answer.body
 
     found = parsed((await cluster.nodes["broker0"].run(ask)).decode())
     return {
-        name: {tuple(label for label in labels if label[0] != "cluster"): value for labels, value in series.items()}
+        name: {
+            tuple(label for label in labels if label[0] != "cluster"): value
+            for labels, value in series.items()
+        }
         for name, series in found.items()
     }
 
 
-def run(scenario: Callable[[BrokerCluster, World, str], Awaitable[None]], **settings: object) -> None:
+def run(
+    scenario: Callable[[BrokerCluster, World, str], Awaitable[None]], **settings: object
+) -> None:
     sim = Simulation(4)
     cluster = BrokerCluster(sim, **settings)
 
@@ -49,13 +58,20 @@ async def publish_to(world: World, address: str, count: int) -> PublishClient:
     for number in range(count):
         await find(world, ["broker0"], topic(number))
         await publish.open(number + 1, topic(number), name=f"p{number}")
-        await publish.send([(number + 1, entry(f"p{number}", sequence, b"x" * 200)) for sequence in range(number + 1)])
+        await publish.send(
+            [
+                (number + 1, entry(f"p{number}", sequence, b"x" * 200))
+                for sequence in range(number + 1)
+            ]
+        )
         await publish.wait(number + 1, number + 1)
     return publish
 
 
 def labels(name: str = "", **others: str) -> Labels:
-    return tuple(sorted({"namespace": NAMESPACE, **({"topic": name} if name else {}), **others}.items()))
+    return tuple(
+        sorted({"namespace": NAMESPACE, **({"topic": name} if name else {}), **others}.items())
+    )
 
 
 def test_topics_beyond_the_limit_are_summed_up_and_counted() -> None:
@@ -64,12 +80,20 @@ def test_topics_beyond_the_limit_are_summed_up_and_counted() -> None:
         found = await scrape(cluster)
         assert found["pulsar_topics_count"] == {labels(): 5}
         assert found["pulsarish_metrics_folded_topics"] == {labels(): 3}
-        assert found["pulsar_in_messages_total"] == {labels(topic(0)): 1, labels(topic(1)): 2, labels(): 3 + 4 + 5}
+        assert found["pulsar_in_messages_total"] == {
+            labels(topic(0)): 1,
+            labels(topic(1)): 2,
+            labels(): 3 + 4 + 5,
+        }
         assert found["pulsar_broker_producers_count"] == {(): 5}
         assert found["pulsar_entry_size_le_512"][labels(topic(1))] == 2
         assert found["pulsar_entry_size_count"][labels()] == 12
         assert sum(found["pulsar_storage_write_latency_count"].values()) == 15
-        assert found["pulsar_storage_size"][labels(topic(0))] == 3 * found["pulsar_storage_logical_size"][labels(topic(0))] > 600
+        assert (
+            found["pulsar_storage_size"][labels(topic(0))]
+            == 3 * found["pulsar_storage_logical_size"][labels(topic(0))]
+            > 600
+        )
 
     run(scenario, topic_level_metrics_topics_max=2)
 
@@ -82,7 +106,11 @@ def test_a_counter_never_falls_when_topics_leave() -> None:
         path = ("admin", "v2", "persistent", *NAMESPACE.split("/"), "t3", "unload")
 
         async def unload(_world: World) -> int:
-            return (await cluster.brokers["broker0"].http.handle(HttpRequest("PUT", "/" + "/".join(path), {}, {}, b"", path))).status
+            return (
+                await cluster.brokers["broker0"].http.handle(
+                    HttpRequest("PUT", "/" + "/".join(path), {}, {}, b"", path)
+                )
+            ).status
 
         assert await cluster.nodes["broker0"].run(unload) == 204
         found = await scrape(cluster)
@@ -102,13 +130,24 @@ def test_subscriptions_and_consumers_have_series_up_to_their_limits() -> None:
         await publish_to(world, address, 1)
         consume = await ConsumeClient.connect(world, address)
         for number in range(3):
-            await consume.subscribe(number, topic(0), f"s{number}", type=1, permits=10, consumer_name=f"c{number}")
+            await consume.subscribe(
+                number, topic(0), f"s{number}", type=1, permits=10, consumer_name=f"c{number}"
+            )
         await consume.subscribe(7, topic(0), "s0", type=1, permits=0, consumer_name="c7")
         await consume.take(3)
         found = await scrape(cluster)
-        assert found["pulsar_subscription_back_log"] == {labels(topic(0), subscription=f"s{number}"): 1 for number in range(2)}
-        assert found["pulsar_subscription_unacked_messages"][labels(topic(0), subscription="s0")] == 1
-        assert found["pulsar_subscription_last_consumed_timestamp"][labels(topic(0), subscription="s0")] > 0
+        assert found["pulsar_subscription_back_log"] == {
+            labels(topic(0), subscription=f"s{number}"): 1 for number in range(2)
+        }
+        assert (
+            found["pulsar_subscription_unacked_messages"][labels(topic(0), subscription="s0")] == 1
+        )
+        assert (
+            found["pulsar_subscription_last_consumed_timestamp"][
+                labels(topic(0), subscription="s0")
+            ]
+            > 0
+        )
         assert found["pulsarish_metrics_folded_subscriptions"] == {(): 1}
         one = labels(topic(0), subscription="s0", consumer_name="c0", consumer_id="0")
         assert found["pulsar_consumer_available_permits"] == {one: 9}
@@ -137,10 +176,17 @@ def test_non_persistent_topics_have_the_same_series_and_what_they_drop() -> None
         await world.clock.sleep(2.0)
         found = await scrape(cluster)
         mine = labels(name)
-        assert (found["pulsar_in_messages_total"][mine], found["pulsar_out_messages_total"][mine]) == (10, 3)
+        assert (
+            found["pulsar_in_messages_total"][mine],
+            found["pulsar_out_messages_total"][mine],
+        ) == (10, 3)
         assert (found["pulsar_storage_size"][mine], found["pulsar_msg_backlog"][mine]) == (0, 0)
         of_subscription = labels(name, subscription="s")
-        assert found["pulsar_subscription_msg_drop_rate"][of_subscription] > found["pulsar_subscription_msg_rate_out"][of_subscription] > 0
+        assert (
+            found["pulsar_subscription_msg_drop_rate"][of_subscription]
+            > found["pulsar_subscription_msg_rate_out"][of_subscription]
+            > 0
+        )
         assert found["pulsar_subscription_consumers_count"][of_subscription] == 1
         assert of_subscription not in found.get("pulsar_subscription_back_log", {})
 

@@ -23,15 +23,25 @@ CONTENTS = [content(number) for number in range(8)]
 
 @pytest.mark.parametrize("consumer_type", [ConsumerType.Failover, ConsumerType.Shared])
 def test_owner_killed_among_the_chunks(consumer_type: ConsumerType) -> None:
-    """With deduplication the log then has each chunk once, and the consumer each message at least once, in order where order counts."""
+    """With deduplication the log then has each chunk once, and the consumer each message at least
+    once, in order where order counts.
+    """
 
     async def scenario(brokered: Brokered) -> None:
         client = brokered.client()
-        consumer = await client.subscribe(TOPIC, "s", consumer_type=consumer_type, receiver_queue_size=3)
-        producer = await client.create_producer(TOPIC, producer_name="p", chunking_enabled=True, send_timeout_millis=0)
+        consumer = await client.subscribe(
+            TOPIC, "s", consumer_type=consumer_type, receiver_queue_size=3
+        )
+        producer = await client.create_producer(
+            TOPIC, producer_name="p", chunking_enabled=True, send_timeout_millis=0
+        )
         sends = [producer.send_soon(each) for each in CONTENTS]
         await sends[1]
-        owner = next(name for name, broker in brokered.cluster.brokers.items() if TOPIC in broker._topics.loaded)
+        owner = next(
+            name
+            for name, broker in brokered.cluster.brokers.items()
+            if TOPIC in broker._topics.loaded
+        )
         brokered.node(owner).crash()
         ids = await asyncio.gather(*sends)
         assert ids == sorted(ids)
@@ -48,11 +58,16 @@ def test_owner_killed_among_the_chunks(consumer_type: ConsumerType) -> None:
         assert read == CONTENTS
         assert not await reader.has_message_available()
 
-    play_with_brokers(scenario, brokers=2, max_message_size_bytes=1_024, broker_deduplication_enabled=True)
+    play_with_brokers(
+        scenario, brokers=2, max_message_size_bytes=1_024, broker_deduplication_enabled=True
+    )
 
 
 def test_two_shared_consumers_get_every_message_whole() -> None:
-    """With queues of one, so that chunks often wait for the consumer that has those before them. None comes twice."""
+    """With queues of one, so that chunks often wait for the consumer that has those before them.
+
+    None comes twice.
+    """
 
     async def take(consumer: AsyncConsumer, found: set[bytes]) -> None:
         while len(found) < len(CONTENTS):
@@ -65,7 +80,11 @@ def test_two_shared_consumers_get_every_message_whole() -> None:
         found: set[bytes] = set()
         consumers = [
             await client.subscribe(
-                TOPIC, "s", consumer_type=ConsumerType.Shared, initial_position=InitialPosition.Earliest, receiver_queue_size=1
+                TOPIC,
+                "s",
+                consumer_type=ConsumerType.Shared,
+                initial_position=InitialPosition.Earliest,
+                receiver_queue_size=1,
             )
             for _ in range(2)
         ]

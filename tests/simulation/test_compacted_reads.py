@@ -1,4 +1,6 @@
-"""Compacted reads through real clients, brokers and bookies in virtual time: for each key what a full read ends with."""
+"""Compacted reads through real clients, brokers and bookies in virtual time: for each key what a
+full read ends with.
+"""
 
 from __future__ import annotations
 
@@ -44,16 +46,24 @@ def test_without_a_view_a_compacted_read_is_a_read_of_the_log() -> None:
         producer = await client.create_producer(TOPIC)
         for number in range(10):
             await producer.send(b"value %d" % number, partition_key=f"key {number % 3}")
-        assert await table(client, compacted=True) == {"key 0": b"value 9", "key 1": b"value 7", "key 2": b"value 8"}
+        assert await table(client, compacted=True) == {
+            "key 0": b"value 9",
+            "key 1": b"value 7",
+            "key 2": b"value 8",
+        }
         view = await client.create_table_view(TOPIC)
-        assert {key: view.get(key) for key in ("key 0", "key 1", "key 2")} == await table(client, compacted=False)
+        assert {key: view.get(key) for key in ("key 0", "key 1", "key 2")} == await table(
+            client, compacted=False
+        )
 
     play_with_brokers(scenario)
 
 
 def test_a_compacted_read_is_refused_where_consumers_share_messages() -> None:
     async def scenario(brokered: Brokered) -> None:
-        client = await ConsumeClient.connect(brokered.world, await find(brokered.world, ["broker0"], TOPIC))
+        client = await ConsumeClient.connect(
+            brokered.world, await find(brokered.world, ["broker0"], TOPIC)
+        )
         for kind in (pb.SUB_SHARED, pb.SUB_KEY_SHARED):
             with pytest.raises(NotAllowed, match="exclusive and failover"):
                 await client.subscribe(1, TOPIC, "s", type=kind, read_compacted=True)
@@ -80,7 +90,9 @@ async def compact(brokered: Brokered) -> None:
 def test_a_view_gives_the_newest_of_each_key_and_then_the_log() -> None:
     async def scenario(brokered: Brokered) -> None:
         client = brokered.client()
-        await publish(client, ("a", b"1"), ("b", b"1"), (None, b"x"), ("a", b"2"), ("c", b"1"), ("b", b""))
+        await publish(
+            client, ("a", b"1"), ("b", b"1"), (None, b"x"), ("a", b"2"), ("c", b"1"), ("b", b"")
+        )
         await compact(brokered)
         await publish(client, ("d", b"1"), ("c", b"2"))
         reader = await client.create_reader(TOPIC, MessageId.earliest, is_read_compacted=True)
@@ -89,7 +101,11 @@ def test_a_view_gives_the_newest_of_each_key_and_then_the_log() -> None:
             message = await reader.read_next()
             found.append((message.partition_key(), message.data()))
         assert found == [("a", b"2"), ("c", b"1"), ("d", b"1"), ("c", b"2")]
-        assert await table(client, compacted=False) == await table(client, compacted=True) == {"a": b"2", "c": b"2", "d": b"1"}
+        assert (
+            await table(client, compacted=False)
+            == await table(client, compacted=True)
+            == {"a": b"2", "c": b"2", "d": b"1"}
+        )
 
     play_with_brokers(scenario)
 
@@ -110,7 +126,9 @@ async def read(reader: AsyncReader) -> list[tuple[str, bytes]]:
 
 
 def test_the_view_outlives_the_log() -> None:
-    """Nothing but the view holds these messages: readers, seeks and the last message's id go by it."""
+    """Nothing but the view holds these messages: readers, seeks and the last message's id go by
+    it.
+    """
 
     async def scenario(brokered: Brokered) -> None:
         client = brokered.client()
@@ -156,7 +174,9 @@ def test_a_reader_that_comes_back_is_told_of_what_was_removed_meanwhile() -> Non
 
 
 def test_a_durable_subscription_acknowledges_message_by_message() -> None:
-    """What compaction took out leaves no holes, and what is not acknowledged comes again, also from what was trimmed."""
+    """What compaction took out leaves no holes, and what is not acknowledged comes again, also from
+    what was trimmed.
+    """
 
     async def scenario(brokered: Brokered) -> None:
         client = brokered.client()
@@ -183,23 +203,33 @@ def test_a_durable_subscription_acknowledges_message_by_message() -> None:
         assert subscription.cursor.hole_count == 0
         with pytest.raises(ConsumerBusy, match="with read_compacted"):
             await brokered.topic(TOPIC).subscribe(
-                Subscribe(1, 1, TOPIC, "s", type=SubscriptionType.EXCLUSIVE), subscription.consumers[0].outlet, ""
+                Subscribe(1, 1, TOPIC, "s", type=SubscriptionType.EXCLUSIVE),
+                subscription.consumers[0].outlet,
+                "",
             )
 
     play_with_brokers(scenario)
 
 
 def test_a_subscription_made_before_the_first_message_is_given_no_tombstones() -> None:
-    """It has acknowledged nothing, so it knows no key that could have been removed, whatever it was to begin with."""
+    """It has acknowledged nothing, so it knows no key that could have been removed, whatever it was
+    to begin with.
+    """
 
     async def scenario(brokered: Brokered) -> None:
         client = brokered.client()
         for initial in (InitialPosition.Latest, InitialPosition.Earliest):
-            await (await client.subscribe(TOPIC, initial.name, initial_position=initial, is_read_compacted=True)).close()
+            await (
+                await client.subscribe(
+                    TOPIC, initial.name, initial_position=initial, is_read_compacted=True
+                )
+            ).close()
         await publish(client, ("a", b"1"), ("b", b"1"), ("a", b""), ("c", b"1"))
         await compact(brokered)
         for initial in (InitialPosition.Latest, InitialPosition.Earliest):
-            consumer = await client.subscribe(TOPIC, initial.name, initial_position=initial, is_read_compacted=True)
+            consumer = await client.subscribe(
+                TOPIC, initial.name, initial_position=initial, is_read_compacted=True
+            )
             assert [(await consumer.receive()).data() for _ in range(2)] == [b"1", b"1"]
             await publish(client, ("d", initial.name.encode()))
             while (message := await consumer.receive()).data() != initial.name.encode():
@@ -209,7 +239,7 @@ def test_a_subscription_made_before_the_first_message_is_given_no_tombstones() -
     play_with_brokers(scenario)
 
 
-def test_a_subscription_that_comes_back_is_given_tombstones_also_when_all_before_it_was_trimmed() -> None:
+def test_a_subscription_that_returns_gets_tombstones_if_all_before_it_was_trimmed() -> None:
     async def scenario(brokered: Brokered) -> None:
         client = brokered.client()
         options = {"initial_position": InitialPosition.Earliest, "is_read_compacted": True}
@@ -240,10 +270,17 @@ def test_the_policy_compacts_by_itself() -> None:
         await publish(client, *[("k", b"x" * 500) for _ in range(20)])
         await brokered.until(lambda: compaction.state == "SUCCESS")
         assert compaction.backlog_bytes() == 0
-        assert (compaction.removed_total, compaction.succeeded_count, compaction.failed_count) == (29, 1, 0)
+        assert (compaction.removed_total, compaction.succeeded_count, compaction.failed_count) == (
+            29,
+            1,
+            0,
+        )
         assert await table(client, compacted=True) == {"k": b"x" * 500}
 
-    settings = {"broker_service_compaction_threshold_in_bytes": 10_000, "managed_ledger_maintenance_interval_seconds": 1.0}
+    settings = {
+        "broker_service_compaction_threshold_in_bytes": 10_000,
+        "managed_ledger_maintenance_interval_seconds": 1.0,
+    }
     play_with_brokers(scenario, **settings)
 
 
@@ -287,14 +324,25 @@ def test_emptied_and_given_up_views_go() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_whatever_is_compacted_and_trimmed_meanwhile_a_compacted_read_ends_as_the_dictionary(seed: int) -> None:
-    """Readers that begin again, that stay, and that leave and come back, against the last values of what was published."""
+def test_whatever_is_compacted_and_trimmed_meanwhile_a_compacted_read_ends_as_the_dictionary(
+    seed: int,
+) -> None:
+    """Readers that begin again, that stay, and that leave and come back, against the last values of
+    what was published.
+    """
 
     async def scenario(brokered: Brokered) -> None:
         rng = random.Random(seed)
         client = brokered.client()
-        batching = {"batching_enabled": True, "batching_max_messages": 5, "compression_type": rng.choice(list(CompressionType)[:4])}
-        producers = [await client.create_producer(TOPIC), await client.create_producer(TOPIC, **batching)]
+        batching = {
+            "batching_enabled": True,
+            "batching_max_messages": 5,
+            "compression_type": rng.choice(list(CompressionType)[:4]),
+        }
+        producers = [
+            await client.create_producer(TOPIC),
+            await client.create_producer(TOPIC, **batching),
+        ]
         expected: dict[str, bytes] = {}
         tables: dict[int, dict[str, bytes]] = {0: {}, 1: {}}
         readers = {0: await client.create_reader(TOPIC, MessageId.earliest, is_read_compacted=True)}
@@ -311,7 +359,10 @@ def test_whatever_is_compacted_and_trimmed_meanwhile_a_compacted_read_ends_as_th
 
         for _ in range(12):
             for _ in range(rng.randrange(1, 30)):
-                key, value = f"k{rng.randrange(9)}", b"" if rng.random() < 0.3 else b"%d" % rng.getrandbits(20)
+                key, value = (
+                    f"k{rng.randrange(9)}",
+                    b"" if rng.random() < 0.3 else b"%d" % rng.getrandbits(20),
+                )
                 # Of one producer at a time, so that the order is known.
                 await rng.choice(producers).send(value, partition_key=key)
                 expected[key] = value
@@ -343,7 +394,9 @@ def test_owners_that_die_while_they_compact_lose_no_key_and_leave_no_ledger(seed
         rng = random.Random(seed)
         cluster = brokered.cluster
         client = brokered.client()
-        producer = await client.create_producer(TOPIC, batching_enabled=True, batching_max_messages=3)
+        producer = await client.create_producer(
+            TOPIC, batching_enabled=True, batching_max_messages=3
+        )
         reader = await client.create_reader(TOPIC, MessageId.earliest, is_read_compacted=True)
         expected: dict[str, bytes] = {}
         found: dict[str, bytes] = {}
@@ -355,7 +408,10 @@ def test_owners_that_die_while_they_compact_lose_no_key_and_leave_no_ledger(seed
 
         for _ in range(8):
             for _ in range(rng.randrange(1, 20)):
-                key, value = f"k{rng.randrange(7)}", b"" if rng.random() < 0.3 else b"%d" % rng.getrandbits(20)
+                key, value = (
+                    f"k{rng.randrange(7)}",
+                    b"" if rng.random() < 0.3 else b"%d" % rng.getrandbits(20),
+                )
                 await producer.send(value, partition_key=key)
                 expected[key] = value
             await brokered.until(lambda: owner() is not None)
@@ -389,7 +445,9 @@ def test_owners_that_die_while_they_compact_lose_no_key_and_leave_no_ledger(seed
         assert {key: value for key, value in found.items() if value} == values
         assert await table(client, compacted=True) == values
         tree = brokered.sim.metadata.tree
-        await brokered.until(lambda: brokered.topic(TOPIC).log._topic.record.deleting == (), seconds=200)
+        await brokered.until(
+            lambda: brokered.topic(TOPIC).log._topic.record.deleting == (), seconds=200
+        )
         record = brokered.topic(TOPIC).log._topic.record
         assert record.compacted is not None
         left = [
@@ -404,14 +462,16 @@ def test_owners_that_die_while_they_compact_lose_no_key_and_leave_no_ledger(seed
     play_with_brokers(scenario, brokers=2, seeds=1, topic_compaction_read_rate_bytes=2_000_000)
 
 
-def test_a_sealed_topic_ends_for_who_reads_compacted_also_when_its_last_messages_were_taken_out() -> None:
+def test_a_sealed_topic_ends_for_a_compacted_reader_without_its_last_messages() -> None:
     async def scenario(brokered: Brokered) -> None:
         client = brokered.client()
         await publish(client, ("a", b"1"), ("b", b"1"), ("b", b""))
         await compact(brokered)
         await brokered.topic(TOPIC).terminate()
         await brokered.topic(TOPIC).log.trim(Retention())
-        consumer = await ConsumeClient.connect(brokered.world, await find(brokered.world, ["broker0"], TOPIC))
+        consumer = await ConsumeClient.connect(
+            brokered.world, await find(brokered.world, ["broker0"], TOPIC)
+        )
         await consumer.subscribe(1, TOPIC, "s", read_compacted=True)
         (got,) = await consumer.take(1)
         while 1 not in consumer.ended:
@@ -431,14 +491,21 @@ def test_batches_acknowledged_message_by_message_leave_nothing_behind(*, cumulat
         for keys in ("ab", "ab", "cd", "cd", "ef"):
             _ = await asyncio.gather(*[producer.send_soon(b"1", partition_key=key) for key in keys])
         await compact(brokered)
-        command = Subscribe(1, 1, TOPIC, "s", initial_position=Initial.EARLIEST, read_compacted=True)
+        command = Subscribe(
+            1, 1, TOPIC, "s", initial_position=Initial.EARLIEST, read_compacted=True
+        )
         outlet = Outlet()
         subscription, consumer = await brokered.topic(TOPIC).subscribe(command, outlet, "")
         subscription.flow(consumer, 100)
         await brokered.until(lambda: len(outlet.got) == 3)
         for delivery in outlet.got:
             for index in range(2):
-                subscription.acknowledge(consumer, Acknowledge(1, [delivery.position], cumulative=cumulative, batch_indexes=[index]))
+                subscription.acknowledge(
+                    consumer,
+                    Acknowledge(
+                        1, [delivery.position], cumulative=cumulative, batch_indexes=[index]
+                    ),
+                )
         await brokered.world.clock.sleep(1)
         assert subscription.backlog == 0
 
@@ -446,33 +513,45 @@ def test_batches_acknowledged_message_by_message_leave_nothing_behind(*, cumulat
 
 
 @pytest.mark.parametrize("cumulative", [False, True])
-def test_batches_that_only_the_view_holds_are_acknowledged_message_by_message(*, cumulative: bool) -> None:
+def test_batches_that_only_the_view_holds_are_acknowledged_message_by_message(
+    *, cumulative: bool
+) -> None:
     async def scenario(brokered: Brokered) -> None:
         client = brokered.client()
         producer = await client.create_producer(TOPIC, batching_max_messages=2)
 
         async def publish(*batches: str) -> None:
             for keys in batches:
-                _ = await asyncio.gather(*[producer.send_soon(b"1", partition_key=key) for key in keys])
+                _ = await asyncio.gather(
+                    *[producer.send_soon(b"1", partition_key=key) for key in keys]
+                )
 
         await publish("ab", "cd")
         await compact(brokered)
         await trim(brokered)
         await publish("ef", "ef")
         await compact(brokered)
-        command = Subscribe(1, 1, TOPIC, "s", initial_position=Initial.EARLIEST, read_compacted=True)
+        command = Subscribe(
+            1, 1, TOPIC, "s", initial_position=Initial.EARLIEST, read_compacted=True
+        )
         outlet = Outlet()
         subscription, consumer = await brokered.topic(TOPIC).subscribe(command, outlet, "")
         subscription.flow(consumer, 100)
         await brokered.until(lambda: len(outlet.got) == 3)
         assert subscription.compacted is not None
         assert subscription.compacted.is_only_in_view(outlet.got[0].position)
-        subscription.acknowledge(consumer, Acknowledge(1, [outlet.got[0].position], cumulative=cumulative, batch_indexes=[0]))
+        subscription.acknowledge(
+            consumer,
+            Acknowledge(1, [outlet.got[0].position], cumulative=cumulative, batch_indexes=[0]),
+        )
         for delivery in outlet.got[1:]:
             subscription.acknowledge(consumer, Acknowledge(1, [delivery.position]))
         await brokered.world.clock.sleep(1)
         assert subscription.backlog > 0, "one message is left"
-        subscription.acknowledge(consumer, Acknowledge(1, [outlet.got[0].position], cumulative=cumulative, batch_indexes=[1]))
+        subscription.acknowledge(
+            consumer,
+            Acknowledge(1, [outlet.got[0].position], cumulative=cumulative, batch_indexes=[1]),
+        )
         await brokered.world.clock.sleep(1)
         assert subscription.backlog == 0
 

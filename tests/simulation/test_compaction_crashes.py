@@ -1,5 +1,6 @@
-"""The owner of a topic dies between any two steps of a compaction, or deletes other ledgers meanwhile: no key is lost, none has an older
-value than before, what the record says is readable, and after the next owner has tidied up no ledger is left that nothing refers to.
+"""The owner of a topic dies between any two steps of a compaction, or deletes other ledgers
+meanwhile: no key is lost, none has an older value than before, what the record says is readable,
+and after the next owner has tidied up no ledger is left that nothing refers to.
 """
 
 from __future__ import annotations
@@ -29,20 +30,32 @@ from tests.support.memory_ledgers import MemoryLedgerClient
 
 ROUNDS_MAX = 2_000
 ROUND_SECONDS = 0.00001
-CONFIG = BrokerConfig(broker_id="b", metadata_url="memory:", topic_compaction_read_rate_bytes=1 << 40)
+CONFIG = BrokerConfig(
+    broker_id="b", metadata_url="memory:", topic_compaction_read_rate_bytes=1 << 40
+)
 
 
 def message(key: str, value: bytes) -> bytes:
-    return encode_entry(MessageMetadata(producer_name="p", sequence_id=1, publish_time=10**15, partition_key=key), value)
+    return encode_entry(
+        MessageMetadata(producer_name="p", sequence_id=1, publish_time=10**15, partition_key=key),
+        value,
+    )
 
 
 FIRST = [message(f"k{number % 4}", b"first %d" % number) for number in range(10)]
-SECOND = [message("k1", b""), message("k2", b"second"), message("new", b"second"), message("k0", b"second")]
+SECOND = [
+    message("k1", b""),
+    message("k2", b"second"),
+    message("new", b"second"),
+    message("k0", b"second"),
+]
 EXPECTED = {"k0": b"second", "k2": b"second", "k3": b"first 7", "new": b"second"}
 
 
 async def compacted(world: World, log: ManagedLedger) -> TopicCompaction:
-    compaction = TopicCompaction(NAME.full, log, lambda: log._appender._options, world, CONFIG, CompactionGate(world, CONFIG))
+    compaction = TopicCompaction(
+        NAME.full, log, lambda: log._appender._options, world, CONFIG, CompactionGate(world, CONFIG)
+    )
     compaction.start()
     await compaction.settled()
     return compaction
@@ -54,7 +67,12 @@ async def table(log: ManagedLedger) -> dict[str, bytes]:
     reader = await log.views.reader()
     entries: list[bytes | memoryview] = []
     if reader is not None:
-        entries += [each.payload for each in await reader.read(EARLIEST, Audience.FRESH, max_entries=100, max_bytes=1 << 20)]
+        entries += [
+            each.payload
+            for each in await reader.read(
+                EARLIEST, Audience.FRESH, max_entries=100, max_bytes=1 << 20
+            )
+        ]
     start = EARLIEST if log.views.horizon is None else log.next_position(log.views.horizon)
     while more := await log.read(start, max_entries=100, max_bytes=1 << 20):
         entries += [each.payload for each in more]
@@ -66,7 +84,11 @@ async def table(log: ManagedLedger) -> dict[str, bytes]:
 
 
 def orphans(shelf: Shelf, named: set[int]) -> list[tuple[int, PurposeKind]]:
-    return [(ledger_id, ledger.purpose.kind) for ledger_id, ledger in shelf.ledgers.ledgers.items() if ledger_id not in named]
+    return [
+        (ledger_id, ledger.purpose.kind)
+        for ledger_id, ledger in shelf.ledgers.ledgers.items()
+        if ledger_id not in named
+    ]
 
 
 async def verify(shelf: Shelf) -> None:
@@ -101,10 +123,14 @@ async def verify(shelf: Shelf) -> None:
 
 
 async def scenario(shelf: Shelf, rounds: int) -> bool:
-    """A second compaction, whose node dies after so many rounds of the loop; whether it had ended before."""
+    """A second compaction, whose node dies after so many rounds of the loop; whether it had ended
+    before.
+    """
     log, _ = await shelf.open("b1")
     await shelf.append(log, FIRST)
-    assert (await shelf.on("b1", lambda world: compacted(world, log))).state is CompactionState.SUCCESS
+    assert (
+        await shelf.on("b1", lambda world: compacted(world, log))
+    ).state is CompactionState.SUCCESS
     await shelf.append(log, SECOND[:2])
     await shelf.on("b1", lambda world: log.roll())
     await shelf.append(log, SECOND[2:])
@@ -139,7 +165,9 @@ def test_a_crash_between_any_two_steps_of_a_compaction(seed: int) -> None:
 
 
 def test_ledgers_are_deleted_while_a_view_comes_into_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The deletions begin while the view's ledger is one of those on their way out, as any in the making is, and end when it is in use."""
+    """The deletions begin while the view's ledger is one of those on their way out, as any in the
+    making is, and end when it is in use.
+    """
     delete, use = MemoryLedgerClient.delete, Views.use
 
     async def unavailable(_ledgers: MemoryLedgerClient, _ledger_id: int) -> None:
@@ -150,7 +178,9 @@ def test_ledgers_are_deleted_while_a_view_comes_into_use(monkeypatch: pytest.Mon
         await shelf.append(log, FIRST)
         await shelf.on("b1", lambda world: log.roll())
         await shelf.append(log, SECOND)
-        assert (await shelf.on("b1", lambda world: compacted(world, log))).state is CompactionState.SUCCESS
+        assert (
+            await shelf.on("b1", lambda world: compacted(world, log))
+        ).state is CompactionState.SUCCESS
         monkeypatch.setattr(MemoryLedgerClient, "delete", unavailable)
         assert await shelf.on("b1", lambda world: log.trim(Retention())) == 1
         may_go_on = asyncio.Event()
@@ -169,7 +199,9 @@ def test_ledgers_are_deleted_while_a_view_comes_into_use(monkeypatch: pytest.Mon
 
         monkeypatch.setattr(Views, "use", use_meanwhile)
         await shelf.append(log, [message("k0", b"third")])
-        assert (await shelf.on("b1", lambda world: compacted(world, log))).state is CompactionState.SUCCESS
+        assert (
+            await shelf.on("b1", lambda world: compacted(world, log))
+        ).state is CompactionState.SUCCESS
         assert await shelf.on("b1", lambda world: table(log)) == {**EXPECTED, "k0": b"third"}
         assert (await shelf.record("b1")).deleting == ()
 

@@ -28,7 +28,12 @@ from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.tree_age import TreeAge
-from pulsarish.model.errors import MetadataUnavailable, PulsarishError, ServiceNotReady, TopicNotFound
+from pulsarish.model.errors import (
+    MetadataUnavailable,
+    PulsarishError,
+    ServiceNotReady,
+    TopicNotFound,
+)
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.containment import ScopeKind
 from pulsarish.runtime.seams import Op, StreamBroken, World
@@ -52,7 +57,7 @@ async def _one_message(brokered: Brokered) -> tuple[str, tuple[int, int]]:
     return address, position
 
 
-def test_an_acknowledgement_beyond_the_end_without_metadata_is_refused_and_the_broker_serves_on() -> None:
+def test_an_acknowledgement_beyond_the_end_is_refused_without_metadata() -> None:
     async def scenario(brokered: Brokered) -> None:
         address, (ledger, last) = await _one_message(brokered)
         consumer = await ConsumeClient.connect(brokered.world, address)
@@ -86,7 +91,9 @@ async def _list_lacking(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("change", [_create_partitioned, _set_policy, _list_lacking])
-def test_what_needs_metadata_raises_that_they_are_unavailable(change: Callable[[Broker], Awaitable[None]]) -> None:
+def test_what_needs_metadata_raises_that_they_are_unavailable(
+    change: Callable[[Broker], Awaitable[None]],
+) -> None:
     async def scenario(brokered: Brokered) -> None:
         _ = await _one_message(brokered)
         ((name, broker),) = brokered.cluster.brokers.items()
@@ -141,20 +148,27 @@ async def _still_works(brokered: Brokered, life: int) -> None:
 
 
 async def _acknowledge_beyond(consumer: ConsumeClient, ledger: int, last: int) -> None:
-    """Ask for what makes the subscription look into the log, and wait until it says that it has ended."""
-    await consumer.say(acks=[pb.Ack(consumer_id=1, request_id=99, ledgers=[ledger], entries=[last + 5])])
+    """Ask for what makes the subscription look into the log, and wait until it says that it has
+    ended.
+    """
+    await consumer.say(
+        acks=[pb.Ack(consumer_id=1, request_id=99, ledgers=[ledger], entries=[last + 5])]
+    )
     while 1 not in consumer.closed:
         await consumer.receive()
     assert consumer.closed[1].retryable
 
 
-def test_a_subscription_whose_task_fails_is_opened_again_and_the_others_of_its_topic_go_on() -> None:
+def test_a_subscription_whose_task_fails_is_opened_again() -> None:
     async def scenario(brokered: Brokered) -> None:
         address, (ledger, last) = await _one_message(brokered)
         (name,) = brokered.cluster.brokers
         brokered.node(name).expect(Defect)
         life, before = brokered.node(name).incarnation, brokered.topic(TOPIC)
-        consumer, other = await ConsumeClient.connect(brokered.world, address), await ConsumeClient.connect(brokered.world, address)
+        consumer, other = (
+            await ConsumeClient.connect(brokered.world, address),
+            await ConsumeClient.connect(brokered.world, address),
+        )
         await consumer.subscribe(1, TOPIC)
         await other.subscribe(1, TOPIC, subscription="other")
         (got,) = await consumer.take(1)
@@ -176,7 +190,9 @@ def test_a_subscription_whose_task_fails_is_opened_again_and_the_others_of_its_t
 
 
 @pytest.mark.parametrize("pause_seconds", [1.0, 2 * FAILS_AGAIN_SECONDS])
-def test_a_subscription_that_soon_fails_again_ends_its_topic_which_is_loaded_again(pause_seconds: float) -> None:
+def test_a_subscription_that_soon_fails_again_ends_its_topic_which_is_loaded_again(
+    pause_seconds: float,
+) -> None:
     async def scenario(brokered: Brokered) -> None:
         address, (ledger, last) = await _one_message(brokered)
         (name,) = brokered.cluster.brokers
@@ -204,7 +220,9 @@ def test_a_subscription_that_fails_while_its_cursor_changes_ends_its_topic() -> 
         consumer = await ConsumeClient.connect(brokered.world, address)
         await consumer.subscribe(1, TOPIC)
         with replaced(Cursor, "flush", _raising):
-            await consumer.say(acks=[pb.Ack(consumer_id=1, request_id=99, ledgers=[ledger], entries=[last])])
+            await consumer.say(
+                acks=[pb.Ack(consumer_id=1, request_id=99, ledgers=[ledger], entries=[last])]
+            )
             while 1 not in consumer.closed:
                 await consumer.receive()
         assert _failures(brokered, name) == {ScopeKind.SUBSCRIPTION: 1}
@@ -237,7 +255,9 @@ def test_a_topic_whose_maintenance_fails_is_loaded_again_and_the_others_are_look
             return enforce_policies
 
         with replaced(maintenance, "enforce_policies", make):
-            await brokered.until(lambda: TOPIC in looked_after and looked_after.count(other) > 2, seconds=600.0)
+            await brokered.until(
+                lambda: TOPIC in looked_after and looked_after.count(other) > 2, seconds=600.0
+            )
         assert _failures(brokered, name) == {ScopeKind.TOPIC: 1}
         await _still_works(brokered, life)
 
@@ -333,8 +353,12 @@ def _once(raised: list[object]) -> Callable[[Any], object]:
     return make
 
 
-@pytest.mark.parametrize(("owner", "kind"), [(LedgerWriter, ScopeKind.LEDGER), (AddStream, ScopeKind.CONNECTION)])
-def test_a_tick_that_fails_ends_one_ledger_or_connection_and_the_others_are_timed_on(owner: object, kind: ScopeKind) -> None:
+@pytest.mark.parametrize(
+    ("owner", "kind"), [(LedgerWriter, ScopeKind.LEDGER), (AddStream, ScopeKind.CONNECTION)]
+)
+def test_a_tick_that_fails_ends_one_ledger_or_connection_and_the_others_are_timed_on(
+    owner: object, kind: ScopeKind
+) -> None:
     async def scenario(brokered: Brokered) -> None:
         _ = await _one_message(brokered)
         (name,) = brokered.cluster.brokers
@@ -382,7 +406,8 @@ def test_a_look_at_the_age_of_the_metadata_that_fails_is_not_the_last_one() -> N
             return look
 
         with replaced(TreeAge, "look", fail_once):
-            age.learn(age.seen._replace(zxid=age.seen.zxid + 1_000_000))  # another node has seen a newer tree
+            # another node has seen a newer tree
+            age.learn(age.seen._replace(zxid=age.seen.zxid + 1_000_000))
             await brokered.until(lambda: age.is_older, seconds=60.0)
         assert raised
         assert _failures(brokered, name) == {ScopeKind.BACKGROUND: 1}
@@ -445,7 +470,10 @@ def _touch_leader(broker: Broker) -> None:
     broker._ownership.leader._changed.set()
 
 
-@pytest.mark.parametrize(("kind", "method", "touch"), [(Bookies, "_take", _touch_bookies), (LeaderElection, "_look", _touch_leader)])
+@pytest.mark.parametrize(
+    ("kind", "method", "touch"),
+    [(Bookies, "_take", _touch_bookies), (LeaderElection, "_look", _touch_leader)],
+)
 def test_what_other_nodes_say_of_themselves_does_not_end_a_broker_and_is_read_again(
     kind: type, method: str, touch: Callable[[Broker], None]
 ) -> None:
@@ -509,7 +537,11 @@ def test_all_who_wait_for_one_unload_of_a_bundle_get_its_failure() -> None:
         async def unload_twice(_world: World) -> None:
             bundle = await topics.bundle(TopicName.parse(TOPIC))
             with replaced(LoadedTopics, "_close_bundle", _raising_later):
-                outcomes = await asyncio.gather(topics.unload_bundle(bundle), topics.unload_bundle(bundle), return_exceptions=True)
+                outcomes = await asyncio.gather(
+                    topics.unload_bundle(bundle),
+                    topics.unload_bundle(bundle),
+                    return_exceptions=True,
+                )
             assert [type(outcome) for outcome in outcomes] == [Defect, Defect]
             await topics.unload_bundle(bundle)
             assert not broker._ownership.owned.bundles()
@@ -569,7 +601,10 @@ def test_what_answers_a_ping_with_something_else_has_not_answered() -> None:
 
         async def ask(_world: World) -> None:
             ownership = broker0._ownership
-            assert await asyncio.gather(ownership._ping(lying), ownership._ping(lying)) == [False, False]
+            assert await asyncio.gather(ownership._ping(lying), ownership._ping(lying)) == [
+                False,
+                False,
+            ]
             assert not ownership._pinging
 
         await brokered.node("broker0").run(ask)

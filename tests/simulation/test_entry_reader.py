@@ -1,4 +1,6 @@
-"""Entries of a topic as they were published, read through whole brokers and bookies in virtual time."""
+"""Entries of a topic as they were published, read through whole brokers and bookies in virtual
+time.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ START = Position(0, 0)
 CONTENTS = [b"%03d" % number * 50 for number in range(300)]
 
 
-async def taken(reader: object, count: int, found: list[tuple[int, int]], contents: list[bytes]) -> int:
+async def taken(
+    reader: object, count: int, found: list[tuple[int, int]], contents: list[bytes]
+) -> int:
     """Take until there are so many messages; the greatest number of bytes that came at once."""
     greatest = 0
     while len(contents) < count:
@@ -39,7 +43,11 @@ def test_it_goes_on_behind_what_was_taken_when_the_owner_dies() -> None:
         found: list[tuple[int, int]] = []
         contents: list[bytes] = []
         _ = await taken(reader, 100, found, contents)
-        owner = next(name for name, broker in brokered.cluster.brokers.items() if TOPIC.full in broker._topics.loaded)
+        owner = next(
+            name
+            for name, broker in brokered.cluster.brokers.items()
+            if TOPIC.full in broker._topics.loaded
+        )
         brokered.node(owner).crash()
         for each in CONTENTS[200:]:
             await producer.send(each)

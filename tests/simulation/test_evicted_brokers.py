@@ -67,12 +67,16 @@ async def _delete_unused(topics: LoadedTopics, topic: Topic) -> None:
     await topics.delete_unused(topic)
 
 
-@pytest.mark.parametrize("change", [_set_properties, _open_cursor, _delete_cursor, _delete, _delete_unused])
+@pytest.mark.parametrize(
+    "change", [_set_properties, _open_cursor, _delete_cursor, _delete, _delete_unused]
+)
 @pytest.mark.parametrize("namespace_too", [False, True])
 def test_a_former_owner_changes_nothing_of_what_was_made_anew_although_versions_begin_again(
     change: Change, namespace_too: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulsarish.broker.topics.loaded_topics.abandoned_still", lambda _topic, _now_ms: True)
+    monkeypatch.setattr(
+        "pulsarish.broker.topics.loaded_topics.abandoned_still", lambda _topic, _now_ms: True
+    )
     name = TopicName("public", "other", "t")
 
     async def scenario(brokered: Brokered) -> None:
@@ -94,12 +98,17 @@ def test_a_former_owner_changes_nothing_of_what_was_made_anew_although_versions_
                 await topics._namespaces.create_namespace("public", "other", 1)
                 version = None
             topic = await _make(topics, version) if namespace_too else await _filled(topics)
-            assert await topics._ownership.registry.evict(serving[former]._ownership.registry.instance_id)
+            assert await topics._ownership.registry.evict(
+                serving[former]._ownership.registry.instance_id
+            )
             return topic
 
         async def come_late(_world: World) -> None:
             assert name.full in serving[former].loaded, "it has not heard yet"
-            with pytest.raises((TopicFenced, NotOwner), match=r"given to another broker|opened or deleted by another broker"):
+            with pytest.raises(
+                (TopicFenced, NotOwner),
+                match=r"given to another broker|opened or deleted by another broker",
+            ):
                 await change(serving[former], old)
 
         async def _make(topics: LoadedTopics, version: int | None) -> Topic:
@@ -117,13 +126,19 @@ def test_a_former_owner_changes_nothing_of_what_was_made_anew_although_versions_
         old_bundle = await serving[former].bundle(name)
         new = await brokered.node(owner).run(make_anew)
         assert new.log.version == old.log.version
-        assert (serving[owner]._ownership.owned.epoch(old_bundle) == serving[former]._ownership.owned.epoch(old_bundle)) is namespace_too
+        assert (
+            serving[owner]._ownership.owned.epoch(old_bundle)
+            == serving[former]._ownership.owned.epoch(old_bundle)
+        ) is namespace_too
         before = await _stored(brokered, name)
         await brokered.node(former).run(come_late)
 
         assert await _stored(brokered, name) == before
         record, cursors = before
-        assert ([each.ledger_id for each in record.ledgers], cursors) == ([each.ledger_id for each in new.log.ledgers], ["s"])
+        assert ([each.ledger_id for each in record.ledgers], cursors) == (
+            [each.ledger_id for each in new.log.ledgers],
+            ["s"],
+        )
 
     play_with_brokers(scenario, brokers=2)
 

@@ -1,4 +1,6 @@
-"""Fifty topics whose owner dies, is stopped, or lets go of them, while faults are around: seeds, each judged by its own program."""
+"""Fifty topics whose owner dies, is stopped, or lets go of them, while faults are around: seeds,
+each judged by its own program.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def _quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_fifty_topics_are_served_by_another_broker_and_nothing_is_lost_or_doubled(seed: int) -> None:
+def test_fifty_topics_are_served_by_another_broker_and_nothing_is_lost_or_doubled(
+    seed: int,
+) -> None:
     counts = run_failover(seed)
     assert counts.sent > 10 * TOPICS_COUNT
     assert counts.delivered == counts.sent

@@ -1,4 +1,6 @@
-"""A topic whose log is fenced while it is still being opened ends quietly: not all of it is there yet that is stopped otherwise."""
+"""A topic whose log is fenced while it is still being opened ends quietly: not all of it is there
+yet that is stopped otherwise.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,14 @@ def test_fencing_does_not_wait_for_the_topic() -> None:
 
     async def fence(world: World) -> Topic:
         policies = Effective(broker_defaults(config), {}, {})
-        topic = Topic(TopicName.parse("persistent://public/default/t"), world, config, policies, died.append, CompactionGate(world, config))
+        topic = Topic(
+            TopicName.parse("persistent://public/default/t"),
+            world,
+            config,
+            policies,
+            died.append,
+            CompactionGate(world, config),
+        )
         topic.fenced(TopicFenced("another owner has recovered its ledger"))
         return topic
 

@@ -1,4 +1,6 @@
-"""A topic that is let go in order: what is under way is receipted before its producers are sent on, so nothing is stored twice."""
+"""A topic that is let go in order: what is under way is receipted before its producers are sent on,
+so nothing is stored twice.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ async def unload_topic(brokered: Brokered) -> None:
     owner = await find(brokered.world, list(brokered.cluster.brokers), TOPIC)
     segments = ["admin", "v2", "persistent", name.tenant, name.namespace, name.local, "unload"]
     request = pb.AdminRequest(method="PUT", segments=segments, admin_key=brokered.admin_key(owner))
-    data = await brokered.world.connections.call(owner, "broker.admin", request.SerializeToString(), timeout_seconds=10.0)
+    data = await brokered.world.connections.call(
+        owner, "broker.admin", request.SerializeToString(), timeout_seconds=10.0
+    )
     answer = pb.AdminResponse.FromString(data)
     assert answer.status == 204, answer.body
 
@@ -46,7 +50,9 @@ def place(message_id: MessageId) -> tuple[int, int]:
 
 @pytest.mark.parametrize("leave", [unload_topic, move_bundle])
 @pytest.mark.parametrize("deduplication", [False, True])
-def test_a_graceful_unload_stores_nothing_twice(leave: Callable[[Brokered], Awaitable[None]], deduplication: bool) -> None:
+def test_a_graceful_unload_stores_nothing_twice(
+    leave: Callable[[Brokered], Awaitable[None]], deduplication: bool
+) -> None:
     async def scenario(brokered: Brokered) -> None:
         client = brokered.client()
         producer = await client.create_producer(TOPIC, batching_enabled=False)
@@ -92,4 +98,8 @@ def test_a_topic_whose_bookies_are_lacking_is_let_go_all_the_same() -> None:
         await unloading
         await sent
 
-    play_with_brokers(scenario, seeds=2, managed_ledger=ManagedLedgerOptions(ensemble_size=3, write_quorum=3, ack_quorum=2))
+    play_with_brokers(
+        scenario,
+        seeds=2,
+        managed_ledger=ManagedLedgerOptions(ensemble_size=3, write_quorum=3, ack_quorum=2),
+    )

@@ -53,14 +53,21 @@ class _Calls:
         sys.setprofile(None)
 
     def _note(self, frame: FrameType, event: str, _argument: Any) -> None:
-        self.count += event == "call" and frame.f_globals["__name__"].startswith("pulsarish.broker.")
+        self.count += event == "call" and frame.f_globals["__name__"].startswith(
+            "pulsarish.broker."
+        )
 
 
 async def _calls_to_open(client: BinaryClient, first: int, count: int) -> int:
     """The calls of functions that it takes to open so many more producers."""
     frames = []
     for producer_id in range(first, first + count):
-        opening = pb.Producer(topic=TOPIC, producer_id=producer_id, request_id=producer_id, producer_name=f"p{producer_id}")
+        opening = pb.Producer(
+            topic=TOPIC,
+            producer_id=producer_id,
+            request_id=producer_id,
+            producer_name=f"p{producer_id}",
+        )
         frames.append(command_frame(pb.Command(type=5, producer=opening)))
     with _Calls() as calls:
         client.write(b"".join(frames))
@@ -78,6 +85,8 @@ def test_a_producer_takes_the_same_steps_to_open_however_many_there_are() -> Non
         few = await _calls_to_open(client, 1, 100)
         _ = await _calls_to_open(client, 101, 400)
         many = await _calls_to_open(client, 501, 100)
-        assert many < 1.5 * few, f"{few} function calls opened the first 100 producers, {many} the sixth 100"
+        assert many < 1.5 * few, (
+            f"{few} function calls opened the first 100 producers, {many} the sixth 100"
+        )
 
     play_with_brokers(scenario)

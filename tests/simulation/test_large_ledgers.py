@@ -1,4 +1,6 @@
-"""Ledgers of thousands of entries under faults, with a machine that is lost: seeds, each judged by its own program."""
+"""Ledgers of thousands of entries under faults, with a machine that is lost: seeds, each judged by
+its own program.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ SEEDS = range(3)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_ledgers_of_thousands_of_entries_are_recovered_repaired_trimmed_and_compacted(seed: int) -> None:
+def test_ledgers_of_thousands_of_entries_are_recovered_repaired_trimmed_and_compacted(
+    seed: int,
+) -> None:
     counts: LargeCounts = run_large(seed)
     assert counts.longest_entries > ENTRIES / 2
     assert counts.copies >= ENTRIES

@@ -1,4 +1,6 @@
-"""One story each: what the ledger layer does when a bookie dies, comes back, stands still or rots; and what it says."""
+"""One story each: what the ledger layer does when a bookie dies, comes back, stands still or rots;
+and what it says.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ class Cluster:
     def __init__(self, sim: Simulation, bookies: int) -> None:
         self.sim = sim
         self.running: dict[str, Bookie] = {}
-        self.bookies = [sim.node(f"b{number}", self._main(f"b{number}")) for number in range(bookies)]
+        self.bookies = [
+            sim.node(f"b{number}", self._main(f"b{number}")) for number in range(bookies)
+        ]
         self.warnings: list[str] = []
 
     def _main(self, name: str) -> Callable[[World], Coroutine[Any, Any, None]]:
@@ -87,7 +91,9 @@ class Cluster:
         assert node.world is not None
 
         async def start(world: World) -> LedgerClient:
-            ledgers = LedgerClient(world, msgspec.structs.replace(OPTIONS, **options), on_warning=self.warnings.append)
+            ledgers = LedgerClient(
+                world, msgspec.structs.replace(OPTIONS, **options), on_warning=self.warnings.append
+            )
             await ledgers.start()
             return ledgers
 
@@ -109,12 +115,20 @@ class Client:
         ensemble, write, ack = quorums or (3, 3, 2)
         listener = Listener()
         writer: LedgerWriter = await self.do(
-            self.ledgers.create(ensemble_size=ensemble, write_quorum=write, ack_quorum=ack, purpose=PURPOSE, listener=listener)
+            self.ledgers.create(
+                ensemble_size=ensemble,
+                write_quorum=write,
+                ack_quorum=ack,
+                purpose=PURPOSE,
+                listener=listener,
+            )
         )
         return writer, listener
 
     async def append(self, writer: LedgerWriter, payloads: Sequence[bytes]) -> None:
-        """Append and wait until all is confirmed and the third copies have had their time, or the writer has stopped."""
+        """Append and wait until all is confirmed and the third copies have had their time, or the
+        writer has stopped.
+        """
 
         async def work() -> None:
             for payload in payloads:
@@ -129,7 +143,12 @@ class Client:
         async def work() -> list[bytes]:
             found: list[bytes] = []
             while len(found) <= reader.last_add_confirmed:
-                found += [bytes(entry.payload) for entry in await reader.read(len(found), reader.last_add_confirmed, max_bytes=1_000)]
+                found += [
+                    bytes(entry.payload)
+                    for entry in await reader.read(
+                        len(found), reader.last_add_confirmed, max_bytes=1_000
+                    )
+                ]
             return found
 
         got: list[bytes] = await self.do(work())
@@ -156,7 +175,11 @@ def test_written_closed_and_read() -> None:
         writer, listener = await client.create()
         await client.append(writer, entries(50))
         closed = await client.do(writer.close())
-        assert (closed.state, closed.last_entry, closed.length_bytes) == (LedgerState.CLOSED, 49, sum(map(len, entries(50))))
+        assert (closed.state, closed.last_entry, closed.length_bytes) == (
+            LedgerState.CLOSED,
+            49,
+            sum(map(len, entries(50))),
+        )
         assert listener.last == 49
         with pytest.raises(LedgerClosed):
             writer.append(b"more")
@@ -247,13 +270,17 @@ def test_a_failed_bookie_is_replaced_while_there_is_another() -> None:
         assert member not in second.members
         assert second.members[1:] == first.members[1:]
         rival = await cluster.client("rival")
-        assert await rival.read_all(await rival.do(rival.ledgers.open(writer.ledger_id))) == entries(20)
+        assert await rival.read_all(
+            await rival.do(rival.ledgers.open(writer.ledger_id))
+        ) == entries(20)
 
     play(scenario)
 
 
 def test_one_of_three_dead_for_good_stops_nothing() -> None:
-    """Publishing, roll-over, the owner's death and a new reader, with two bookies of three (the rule on too few bookies)."""
+    """Publishing, roll-over, the owner's death and a new reader, with two bookies of three (the
+    rule on too few bookies).
+    """
 
     async def scenario(sim: Simulation) -> None:
         cluster = Cluster(sim, 3)
@@ -272,7 +299,11 @@ def test_one_of_three_dead_for_good_stops_nothing() -> None:
         # The registration goes with its session; then a new ledger takes the two that are left.
         await asyncio.sleep(20.0)
         second, _ = await client.create()
-        assert (second.metadata.ensemble_size, second.metadata.write_quorum, second.metadata.ack_quorum) == (2, 2, 2)
+        assert (
+            second.metadata.ensemble_size,
+            second.metadata.write_quorum,
+            second.metadata.ack_quorum,
+        ) == (2, 2, 2)
         assert second.metadata.below_policy
         marked = await client.lacking(second.ledger_id)
         assert marked is not None
@@ -281,7 +312,9 @@ def test_one_of_three_dead_for_good_stops_nothing() -> None:
         client.node.crash()
         other = await cluster.client("other")
         for ledger_id, count in ((writer.ledger_id, 10), (second.ledger_id, 5)):
-            assert await other.read_all(await other.do(other.ledgers.open(ledger_id))) == entries(count)
+            assert await other.read_all(await other.do(other.ledgers.open(ledger_id))) == entries(
+                count
+            )
 
     play(scenario)
 
@@ -376,7 +409,9 @@ def test_a_new_bookie_takes_the_place_that_was_left_open() -> None:
 def test_a_bookie_that_stands_still_holds_bounded_memory_and_stops_nobody() -> None:
     async def scenario(sim: Simulation) -> None:
         cluster = Cluster(sim, 3)
-        client = await cluster.client(bookie_queue_bytes=1 << 20, message_bytes_target=1 << 16, window_entries=10_000)
+        client = await cluster.client(
+            bookie_queue_bytes=1 << 20, message_bytes_target=1 << 16, window_entries=10_000
+        )
         writer, listener = await client.create()
         slow = writer.metadata.last_segment.members[0]
         await client.append(writer, entries(1))
@@ -394,15 +429,25 @@ def test_a_bookie_that_stands_still_holds_bounded_memory_and_stops_nobody() -> N
 
 
 def test_a_quorum_that_stands_still_is_sent_no_more_than_its_queues_hold() -> None:
-    """Appenders that do not ask for room: what is beyond the limits waits in the writers, and no bookie counts as too slow for it."""
+    """Appenders that do not ask for room: what is beyond the limits waits in the writers, and no
+    bookie counts as too slow for it.
+    """
 
     async def scenario(sim: Simulation) -> None:
         cluster = Cluster(sim, 3)
-        client = await cluster.client(bookie_queue_bytes=1 << 20, message_bytes_target=1 << 16, window_entries=60, add_timeout_ms=20_000)
+        client = await cluster.client(
+            bookie_queue_bytes=1 << 20,
+            message_bytes_target=1 << 16,
+            window_entries=60,
+            add_timeout_ms=20_000,
+        )
         made = [await client.create() for _ in range(4)]
         for writer, _ in made:
             await client.append(writer, entries(1))
-        stuck = [sim.nodes[member.partition("~")[0]] for member in made[0][0].metadata.last_segment.members[:2]]
+        stuck = [
+            sim.nodes[member.partition("~")[0]]
+            for member in made[0][0].metadata.last_segment.members[:2]
+        ]
         for node in stuck:
             node.pause()
 
@@ -432,7 +477,9 @@ def test_no_more_than_the_window_is_sent_and_unconfirmed() -> None:
         cluster = Cluster(sim, 3)
         client = await cluster.client(window_entries=10, add_timeout_ms=20_000)
         writer, listener = await client.create()
-        nodes = [sim.nodes[member.partition("~")[0]] for member in writer.metadata.last_segment.members]
+        nodes = [
+            sim.nodes[member.partition("~")[0]] for member in writer.metadata.last_segment.members
+        ]
         await client.append(writer, entries(1))
         for node in nodes:
             node.pause()
@@ -443,7 +490,8 @@ def test_no_more_than_the_window_is_sent_and_unconfirmed() -> None:
 
         await client.node.run(flood)
         await asyncio.sleep(1.0)
-        # Three copies of ten entries, each with a head of less than 100 bytes, of a hundred that wait.
+        # Three copies of ten entries, each with a head of less than 100 bytes, of a hundred that
+        # wait.
         assert 3 * 10 * 10 < client.ledgers.backlog_bytes() < 3 * 10 * 120
         for node in nodes:
             node.resume()
@@ -487,7 +535,9 @@ def test_an_idle_ledger_tells_its_last_entry_to_readers_without_recovery() -> No
         await asyncio.sleep(1.0)
         assert await other.do(reader.refresh()) == 3
         assert await other.read_all(reader) == entries(4)
-        waiting = asyncio.get_running_loop().create_task(other.do(reader.refresh(wait_seconds=20.0)))
+        waiting = asyncio.get_running_loop().create_task(
+            other.do(reader.refresh(wait_seconds=20.0))
+        )
         await asyncio.sleep(0.5)
         assert not waiting.done(), "nothing new to tell"
         await client.append(writer, entries(2, 4))
@@ -524,7 +574,8 @@ def test_idle_ledgers_tell_their_last_entries_together_and_are_then_left_alone()
         assert all(0 < count < 10 for count in before)
         await asyncio.sleep(2.0)
         assert ticks == before, "an idle ledger costs nothing"
-        # A bookie dies, and comes back: an entry stirs its ledger, and what is missing keeps it stirred until it is repaired.
+        # A bookie dies, and comes back: an entry stirs its ledger, and what is missing keeps it
+        # stirred until it is repaired.
         cluster.bookies[0].crash()
         await client.append(writers[0], [b"y"])
         await asyncio.sleep(1.0)

@@ -21,7 +21,9 @@ from pulsarish.sim.workloads.safeguard import Patch, replacing
 
 MUTANT_SEEDS = range(4)
 LIVENESS = ("room_not_announced", "change_goes_on_after_the_end")
-"""Mutants that do nothing which the protocol forbids: they do nothing at all, or raise before they do."""
+"""Mutants that do nothing which the protocol forbids: they do nothing at all, or raise before they
+do.
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +62,9 @@ def test_so_it_is_in_whole_clusters(seed: int) -> None:
 
 
 def found_in(patch: Patch, scenario: str, *, seeds: range = MUTANT_SEEDS) -> str:
-    """The first step of a mutated program that the model does not allow, whatever else came of it."""
+    """The first step of a mutated program that the model does not allow, whatever else came of
+    it.
+    """
     for seed in seeds:
         # What the oracle of the workload makes of it is another matter.
         with patch(), tracing() as trace, suppress(Exception):
@@ -70,7 +74,11 @@ def found_in(patch: Patch, scenario: str, *, seeds: range = MUTANT_SEEDS) -> str
     return ""
 
 
-@pytest.mark.parametrize("mutant", [mutant for mutant in LEDGER_MUTANTS if mutant.name not in LIVENESS], ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize(
+    "mutant",
+    [mutant for mutant in LEDGER_MUTANTS if mutant.name not in LIVENESS],
+    ids=lambda mutant: mutant.name,
+)
 def test_a_safeguard_that_is_taken_from_the_program_shows_in_its_trace(mutant: Any) -> None:
     for seed in MUTANT_SEEDS:
         with mutant.patch(), tracing() as trace, suppress(Exception):
@@ -100,5 +108,7 @@ def test_a_confirmation_below_the_acknowledgement_quorum_shows() -> None:
 
 
 def test_a_close_before_enough_negatives_shows() -> None:
-    problem = found_in(replacing(recovery_core, "negatives_needed", lambda _was: lambda _write, _ack: 1), "links")
+    problem = found_in(
+        replacing(recovery_core, "negatives_needed", lambda _was: lambda _write, _ack: 1), "links"
+    )
     assert "may not close" in problem

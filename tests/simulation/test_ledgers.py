@@ -37,8 +37,20 @@ def test_the_seeds_reached_what_they_are_to_test(counts: LedgerCounts) -> None:
     """A branch that no seed reaches is not tested."""
     if counts.ledgers == 0:
         pytest.skip("the seeds were not run")
-    never = [name for name in ("closed_by_writer", "recovered", "recovered_entries", "undecided", "stopped_writers", "ensemble_changes",
-                               "deleted", "followed") if getattr(counts, name) == 0]  # fmt: skip
+    never = [
+        name
+        for name in (
+            "closed_by_writer",
+            "recovered",
+            "recovered_entries",
+            "undecided",
+            "stopped_writers",
+            "ensemble_changes",
+            "deleted",
+            "followed",
+        )
+        if getattr(counts, name) == 0
+    ]
     assert never == []
 
 
@@ -49,7 +61,14 @@ def test_the_scenarios_of_the_mutants_pass_without_them(scenario: str, seed: int
 
 
 def test_with_nothing_wrong_nothing_is_refused() -> None:
-    settings = LedgerSettings(bookies=3, kinds=(), endings=("close",), rivals=0, seconds=5.0, quorums=((3, 3, 2), (3, 2, 2)))
+    settings = LedgerSettings(
+        bookies=3,
+        kinds=(),
+        endings=("close",),
+        rivals=0,
+        seconds=5.0,
+        quorums=((3, 3, 2), (3, 2, 2)),
+    )
     counts = run_ledgers(0, settings)
     assert counts.closed_by_writer == counts.ledgers > 0
     assert (counts.undecided, counts.stopped_writers, counts.ensemble_changes) == (0, 0, 0)

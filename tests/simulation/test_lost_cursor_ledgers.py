@@ -1,4 +1,6 @@
-"""The ledger of a subscription's acknowledgements is gone for good: its topic waits until an operator gives it up, and delivers again."""
+"""The ledger of a subscription's acknowledgements is gone for good: its topic waits until an
+operator gives it up, and delivers again.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,13 @@ import pytest
 
 from pulsarish.client.enums import ConsumerType
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
-from pulsarish.model.errors import EntryUnknown, InvalidArgument, NotAllowed, PulsarishError, SubscriptionNotFound
+from pulsarish.model.errors import (
+    EntryUnknown,
+    InvalidArgument,
+    NotAllowed,
+    PulsarishError,
+    SubscriptionNotFound,
+)
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World
@@ -15,11 +23,15 @@ from tests.support.brokered import Brokered, play_with_brokers
 TOPIC = TopicName.parse("t")
 BOOKIES = ("bookie0", "bookie1", "bookie2")
 # Whatever has a hole takes a ledger and keeps it.
-OPTIONS = ManagedLedgerOptions(ensemble_size=3, write_quorum=3, ack_quorum=2, max_unacked_ranges_to_persist_in_metadata_store=0)
+OPTIONS = ManagedLedgerOptions(
+    ensemble_size=3, write_quorum=3, ack_quorum=2, max_unacked_ranges_to_persist_in_metadata_store=0
+)
 
 
 async def acknowledged_with_holes(brokered: Brokered) -> int:
-    """A topic with a subscription that has acknowledged every second message, unloaded; the id of its cursor ledger."""
+    """A topic with a subscription that has acknowledged every second message, unloaded; the id of
+    its cursor ledger.
+    """
     client = brokered.client()
     consumer = await client.subscribe(TOPIC.full, "s", consumer_type=ConsumerType.Shared)
     producer = await client.create_producer(TOPIC.full, batching_enabled=False)
@@ -29,7 +41,8 @@ async def acknowledged_with_holes(brokered: Brokered) -> int:
         message = await consumer.receive()
         if number % 2:
             await consumer.acknowledge(message)
-            await brokered.world.clock.sleep(OPTIONS.cursor_flush_interval_ms / 500)  # each is an entry of its own
+            # each is an entry of its own
+            await brokered.world.clock.sleep(OPTIONS.cursor_flush_interval_ms / 500)
     store = brokered.subscription(TOPIC.full, "s").cursor._store
     assert store is not None
     await client.close()
@@ -81,7 +94,9 @@ def test_a_lost_cursor_ledger_is_given_up_by_command_only_and_its_messages_come_
         mark = await on_broker(brokered, "recover_subscription", "s", [gone])
         assert isinstance(mark, Position)
         consumer = await client.subscribe(TOPIC.full, "s", consumer_type=ConsumerType.Shared)
-        assert [(await consumer.receive()).data() for _ in range(10)] == [b"%d" % number for number in range(10)]
+        assert [(await consumer.receive()).data() for _ in range(10)] == [
+            b"%d" % number for number in range(10)
+        ]
         with pytest.raises(NotAllowed, match="has no ledger of its own"):
             await on_broker(brokered, "recover_subscription", "s", [gone])
 
@@ -94,7 +109,9 @@ def test_what_the_newest_entry_builds_on_can_be_what_is_lost() -> None:
         first_only = await first_entry_only(brokered, ledger_id)
         assert first_only > 0
         brokered.node("bookie2").crash()
-        mark = await on_broker(brokered, "recover_subscription", "s", [instance(brokered, "bookie2")])
+        mark = await on_broker(
+            brokered, "recover_subscription", "s", [instance(brokered, "bookie2")]
+        )
         assert isinstance(mark, Position)
 
     play_with_brokers(scenario, managed_ledger=OPTIONS)

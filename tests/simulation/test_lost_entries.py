@@ -1,4 +1,6 @@
-"""What is gone for good: it is never skipped by itself, and by an operator only once every bookie has said so or was given up."""
+"""What is gone for good: it is never skipped by itself, and by an operator only once every bookie
+has said so or was given up.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,13 @@ from pulsarish.managed_ledger.topics_store import create_topic
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import TopicLedger, TopicRecord
-from pulsarish.model.errors import EntryUnknown, InvalidArgument, NotAllowed, NotEnoughBookies, ServiceNotReady
+from pulsarish.model.errors import (
+    EntryUnknown,
+    InvalidArgument,
+    NotAllowed,
+    NotEnoughBookies,
+    ServiceNotReady,
+)
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World
@@ -23,7 +31,9 @@ from tests.simulation.test_ledger_scripts import Client, Cluster, entries, play
 
 
 async def lose(cluster: Cluster, member: str, ledger_id: int, *entry_ids: int) -> None:
-    """Take entries away from one bookie: from its cache and its index, as if they had never come."""
+    """Take entries away from one bookie: from its cache and its index, as if they had never
+    come.
+    """
     node = next(node for node in cluster.bookies if member.startswith(node.name + "~"))
 
     async def work(_world: object) -> None:
@@ -43,13 +53,17 @@ async def damage(cluster: Cluster, member: str, ledger_id: int, entry_id: int) -
     async def work(_world: object) -> None:
         bookie = cluster.running[node.name]
         await bookie.store.checkpoint()
-        await bookie.store.index.rows.write(entry_rows(ledger_id, [entry_id], 99, [0], [100]), sync=True)
+        await bookie.store.index.rows.write(
+            entry_rows(ledger_id, [entry_id], 99, [0], [100]), sync=True
+        )
 
     await node.run(work)
 
 
 @pytest.mark.parametrize(("closed", "told"), [((), "none"), ((3,), "3"), ((3, 7), "3, 7")])
-def test_what_is_no_closed_ledger_of_the_topic_is_refused_with_those_that_are(closed: tuple[int, ...], told: str) -> None:
+def test_what_is_no_closed_ledger_of_the_topic_is_refused_with_those_that_are(
+    closed: tuple[int, ...], told: str
+) -> None:
     name = TopicName.parse("t")
     sim = Simulation(1)
 
@@ -59,7 +73,9 @@ def test_what_is_no_closed_ledger_of_the_topic_is_refused_with_those_that_are(cl
         await create_topic(records, name, created_ms=1)
         await records.update(paths.topic(name), TopicRecord, lambda _: TopicRecord(ledgers=links))
         ledgers: Any = None  # nothing is asked of the bookies
-        with pytest.raises(InvalidArgument, match=f"^ledger 9 is no closed ledger of .*/t, which has {told}$"):
+        with pytest.raises(
+            InvalidArgument, match=f"^ledger 9 is no closed ledger of .*/t, which has {told}$"
+        ):
             await check_range(name, ledgers, records, 9, 0, None, ())
 
     async def main() -> None:
@@ -213,7 +229,8 @@ def test_what_the_last_bookie_lacks_is_lost_with_the_others_and_no_more() -> Non
         await client.do(client.world.clock.sleep(15.0))
         closed = await client.do(client.ledgers.recover_without(ledger_id, members[:2]))
         reader = await client.do(client.ledgers.open(ledger_id))
-        # The one that is left knows of more than it has: what was confirmed stays in the ledger, for skip-lost to pass over.
+        # The one that is left knows of more than it has: what was confirmed stays in the ledger,
+        # for skip-lost to pass over.
         assert (closed.last_entry, closed.length_bytes) == (11, 0)
         found = await client.do(reader.read(0, 6, max_bytes=1 << 16))
         assert [bytes(entry.payload) for entry in found] == entries(7)
@@ -237,7 +254,9 @@ def test_a_ledger_of_which_every_bookie_is_gone_is_closed_empty() -> None:
 
 
 @pytest.mark.parametrize("late_ms", range(0, 10, 2))
-def test_a_recovery_without_bookies_that_are_given_up_and_one_for_a_reader_do_not_cut_each_other_off(late_ms: int) -> None:
+def test_a_recovery_without_given_up_bookies_and_one_for_a_reader_both_end(
+    late_ms: int,
+) -> None:
     async def scenario(sim: Simulation) -> None:
         cluster = Cluster(sim, 5)
         writing = await cluster.client("writer")
@@ -256,7 +275,9 @@ def test_a_recovery_without_bookies_that_are_given_up_and_one_for_a_reader_do_no
             except InvalidArgument:
                 return None  # the reader's has closed it
 
-        reader, closed = await asyncio.gather(client.do(client.ledgers.open(writer.ledger_id)), client.do(recover()))
+        reader, closed = await asyncio.gather(
+            client.do(client.ledgers.open(writer.ledger_id)), client.do(recover())
+        )
         assert closed is None or closed.last_entry == 39
         assert await client.read_all(reader) == entries(40)
 
@@ -275,7 +296,9 @@ def test_a_member_that_is_left_is_waited_for_however_soon_the_others_fail() -> N
         await client.do(client.world.clock.sleep(15.0))
         left = members[2].partition("~")[0]
         sim.nodes[left].pause()
-        waiting = asyncio.ensure_future(client.do(client.ledgers.recover_without(ledger_id, members[:2])))
+        waiting = asyncio.ensure_future(
+            client.do(client.ledgers.recover_without(ledger_id, members[:2]))
+        )
         await client.do(client.world.clock.sleep(0.5))
         assert not waiting.done()
         sim.nodes[left].resume()

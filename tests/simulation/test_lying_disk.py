@@ -1,7 +1,8 @@
-"""A disk that answers a sync without doing it, and then a power cut: what one such disk costs, and what finds it out.
+"""A disk that answers a sync without doing it, and then a power cut: what one such disk costs, and
+what finds it out.
 
-The disk keeps what it had when it began to lie and loses all that came after that. This is the worst that it can do: what is left agrees
-with itself.
+The disk keeps what it had when it began to lie and loses all that came after that. This is the
+worst that it can do: what is left agrees with itself.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class Telling(Cluster):
 
     def _main(self, name: str) -> Callable[[World], Coroutine[Any, Any, None]]:
         async def main(world: World) -> None:
-            config = msgspec.structs.replace(bookie_config(name), journal_position_interval_seconds=self._interval_seconds)
+            config = msgspec.structs.replace(
+                bookie_config(name), journal_position_interval_seconds=self._interval_seconds
+            )
             self.running[name] = bookie = Bookie(world, config)
             await bookie.run()
 
@@ -45,7 +48,9 @@ class Telling(Cluster):
 
 @dataclass
 class Lied:
-    """Ten entries are confirmed, on two bookies, and one of these loses five of them; the writer is dead, the other bookie is down."""
+    """Ten entries are confirmed, on two bookies, and one of these loses five of them; the writer is
+    dead, the other bookie is down.
+    """
 
     cluster: Telling
     rival: Client

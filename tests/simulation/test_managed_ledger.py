@@ -1,4 +1,6 @@
-"""Rival owners of a topic on real ledgers and bookies under faults, and the proof that the oracle would notice."""
+"""Rival owners of a topic on real ledgers and bookies under faults, and the proof that the oracle
+would notice.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def test_nothing_is_lost_doubled_or_skipped() -> None:
 
 
 def test_with_one_of_three_bookies_dead_for_good_everything_goes_on() -> None:
-    """Publishing, roll-over, take-over and cursors' ledgers need no more than Qa members (rule 3)."""
+    """Publishing, roll-over, take-over and cursors' ledgers need no more than Qa members (rule
+    3).
+    """
     settings = LogSettings(dead_bookies=1, kinds=("slow_node", "pause"), node_writes_max=0)
     reached = LogCounts()
     for seed in range(4):

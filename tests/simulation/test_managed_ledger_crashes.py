@@ -1,5 +1,6 @@
-"""A topic's owner dies between any two of its steps: nothing confirmed, acknowledged with a receipt or subscribed is lost, nothing is
-invented, and after the next owner has tidied up no ledger is left that nothing refers to, but for one that was just being made.
+"""A topic's owner dies between any two of its steps: nothing confirmed, acknowledged with a receipt
+or subscribed is lost, nothing is invented, and after the next owner has tidied up no ledger is left
+that nothing refers to, but for one that was just being made.
 """
 
 from __future__ import annotations
@@ -107,7 +108,9 @@ async def verify(shelf: Shelf, story: Story) -> None:
     assert found[: len(kept)] == kept, "what was confirmed is there, in order"
     rest = found[len(kept) :]
     unknown = [payload for payload in story.sent if payload not in story.heard.confirmed]
-    assert rest == unknown[: len(rest)], "what had no answer is there from the first on, once, or not at all"
+    assert rest == unknown[: len(rest)], (
+        "what had no answer is there from the first on, once, or not at all"
+    )
     assert set(log.cursor_names()) >= story.subscribed
     if "s" in log.cursor_names():
         cursor = await shelf.on("b2", lambda world: log.open_cursor("s"))
@@ -135,9 +138,17 @@ async def verify(shelf: Shelf, story: Story) -> None:
     assert len(kinds) == len(set(kinds)), f"ledgers {orphans} were left behind"
 
 
-async def scenario(shelf: Shelf, work: Callable[[Story, ManagedLedger], Coroutine[Any, Any, None]], rounds: int) -> bool:
-    """Run ``work`` on a topic with ten entries, crash its node after so many rounds of the loop; whether the work had ended before."""
-    shelf.set(cursor_node_writes_max=2, cursor_max_entries_per_ledger=3, cursor_snapshot_interval_entries=2)
+async def scenario(
+    shelf: Shelf, work: Callable[[Story, ManagedLedger], Coroutine[Any, Any, None]], rounds: int
+) -> bool:
+    """Run ``work`` on a topic with ten entries, crash its node after so many rounds of the loop;
+    whether the work had ended before.
+    """
+    shelf.set(
+        cursor_node_writes_max=2,
+        cursor_max_entries_per_ledger=3,
+        cursor_snapshot_interval_entries=2,
+    )
     story = Story()
     story.subscribed.add("s")
     log, _ = await shelf.open("b1", story.heard)
@@ -171,8 +182,12 @@ async def scenario(shelf: Shelf, work: Callable[[Story, ManagedLedger], Coroutin
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("work", [opening, rolling, switching, subscribing, trimming, closing, sealing])
-def test_a_crash_between_any_two_steps(work: Callable[[Story, ManagedLedger], Coroutine[Any, Any, None]], seed: int) -> None:
+@pytest.mark.parametrize(
+    "work", [opening, rolling, switching, subscribing, trimming, closing, sealing]
+)
+def test_a_crash_between_any_two_steps(
+    work: Callable[[Story, ManagedLedger], Coroutine[Any, Any, None]], seed: int
+) -> None:
     for rounds in range(0, ROUNDS_MAX, 12):
         if simulate(lambda shelf, rounds=rounds: scenario(shelf, work, rounds + 5 * seed), seed):  # type: ignore[misc]
             return

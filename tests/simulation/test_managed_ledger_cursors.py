@@ -1,4 +1,6 @@
-"""Random scripts on a subscription with crashes and take-overs in between, against a dumb oracle of sets."""
+"""Random scripts on a subscription with crashes and take-overs in between, against a dumb oracle of
+sets.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ Left = dict[Position, int]  # for each entry the indexes that remain, as bits; 0
 
 
 class Model:
-    """``now`` is what is acknowledged in memory; after a crash any state between ``durable`` and ``now`` may be found, index by index."""
+    """``now`` is what is acknowledged in memory; after a crash any state between ``durable`` and
+    ``now`` may be found, index by index.
+    """
 
     def __init__(self, at: list[Position]) -> None:
         self.at = at
@@ -43,8 +47,14 @@ class Model:
         """After a crash: what is found lies between the two, and becomes the truth."""
         for position in self.at:
             remaining = cursor.ack_set(position)
-            found = remaining if remaining is not None else (0 if cursor.is_acknowledged(position) else (1 << BATCH) - 1)
-            assert found & ~self.durable[position] == 0, f"{position}: acknowledged durably and comes again"
+            found = (
+                remaining
+                if remaining is not None
+                else (0 if cursor.is_acknowledged(position) else (1 << BATCH) - 1)
+            )
+            assert found & ~self.durable[position] == 0, (
+                f"{position}: acknowledged durably and comes again"
+            )
             assert self.now[position] & ~found == 0, f"{position}: nobody acknowledged it"
             self.now[position] = found
         self.durable = dict(self.now)
@@ -76,12 +86,33 @@ async def play(shelf: Shelf, seed: int) -> None:
 
 
 async def act(  # noqa: C901 - one case each
-    shelf: Shelf, rng: random.Random, model: Model, cursor: Cursor, log: ManagedLedger, node: str, step: int
+    shelf: Shelf,
+    rng: random.Random,
+    model: Model,
+    cursor: Cursor,
+    log: ManagedLedger,
+    node: str,
+    step: int,
 ) -> tuple[Cursor, ManagedLedger, str]:
     position = rng.choice(model.at)
     everything = (1 << BATCH) - 1
     match rng.choice(
-        ("one", "one", "some", "indexes", "indexes", "upto", "flush", "flush", "seek", "rest", "break", "crash", "take", "close")
+        (
+            "one",
+            "one",
+            "some",
+            "indexes",
+            "indexes",
+            "upto",
+            "flush",
+            "flush",
+            "seek",
+            "rest",
+            "break",
+            "crash",
+            "take",
+            "close",
+        )
     ):
         case "one":
             cursor.acknowledge([position])

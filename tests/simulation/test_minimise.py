@@ -19,7 +19,9 @@ def test_a_seed_that_a_mutant_breaks_is_told_with_a_few_of_its_faults() -> None:
     with mutant.patch():
         # One that does not fail by itself: it takes some of its faults.
         trials = ((seed, try_seed(seed)) for seed in range(SEEDS))
-        seed, failed = next((seed, trial) for seed, trial in trials if trial.kinds and not try_seed(seed, []).kinds)
+        seed, failed = next(
+            (seed, trial) for seed, trial in trials if trial.kinds and not try_seed(seed, []).kinds
+        )
         smallest = minimise(failed, partial(try_seed, seed), RUNS_MAX)
     assert 0 < len(smallest.faults) < len(failed.faults)
     assert set(smallest.faults) < set(failed.faults)

@@ -1,4 +1,6 @@
-"""The small models, looked at whole: nothing breaks with every safeguard, and each safeguard that is removed brings its defect back."""
+"""The small models, looked at whole: nothing breaks with every safeguard, and each safeguard that
+is removed brings its defect back.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,12 @@ ALL_RULES = Rules()
 
 
 def _ledgers(
-    bounds: Bounds, *, bookies: int = 3, recoverers: int = 1, quorums: Quorums = THREE, rules: Rules = ALL_RULES
+    bounds: Bounds,
+    *,
+    bookies: int = 3,
+    recoverers: int = 1,
+    quorums: Quorums = THREE,
+    rules: Rules = ALL_RULES,
 ) -> Exploration[Explored]:
     first = new_ledger(bookies=bookies, recoverers=recoverers, bounds=bounds, quorums=quorums)
     return explore(first, lambda explored: steps(explored, rules, bounds), broken)
@@ -29,14 +36,17 @@ def _chains(rules: ownership_model.Rules) -> Exploration[ownership_model.Chain]:
     ("bookies", "recoverers", "bounds"),
     [
         (3, 1, Bounds(2)),
-        (3, 2, Bounds(1, ahead=True)),  # with two entries each it is what `pulsarish sim model` looks at
+        # with two entries each it is what `pulsarish sim model` looks at
+        (3, 2, Bounds(1, ahead=True)),
         (4, 2, Bounds(1)),
         (4, 1, Bounds(1, changes=1)),
         (3, 1, Bounds(2, ahead=True)),
         (3, 1, Bounds(2, lacs=True)),
     ],
 )
-def test_no_way_through_the_ledger_protocol_loses_anything(bookies: int, recoverers: int, bounds: Bounds) -> None:
+def test_no_way_through_the_ledger_protocol_loses_anything(
+    bookies: int, recoverers: int, bounds: Bounds
+) -> None:
     found = _ledgers(bounds, bookies=bookies, recoverers=recoverers)
     assert (found.broken, found.way) == ("", ())
     assert found.states > 500
@@ -54,14 +64,20 @@ def test_no_way_through_the_ledger_protocol_loses_anything(bookies: int, recover
         (Quorums(3, 3, 3), 1, Bounds(2)),
     ],
 )
-def test_other_quorums_lose_nothing_either(quorums: Quorums, recoverers: int, bounds: Bounds) -> None:
+def test_other_quorums_lose_nothing_either(
+    quorums: Quorums, recoverers: int, bounds: Bounds
+) -> None:
     found = _ledgers(bounds, recoverers=recoverers, quorums=quorums)
     assert (found.broken, found.way) == ("", ())
     assert found.ends > 10
 
 
-@pytest.mark.parametrize(("recoverers", "bounds"), [(1, Bounds(2, losses=1)), (2, Bounds(1, losses=1))])
-def test_a_bookie_that_returns_with_nothing_does_no_harm_in_limbo(recoverers: int, bounds: Bounds) -> None:
+@pytest.mark.parametrize(
+    ("recoverers", "bounds"), [(1, Bounds(2, losses=1)), (2, Bounds(1, losses=1))]
+)
+def test_a_bookie_that_returns_with_nothing_does_no_harm_in_limbo(
+    recoverers: int, bounds: Bounds
+) -> None:
     """It says of what it lacks that this is unknown, and takes nothing from a writer."""
     found = _ledgers(bounds, recoverers=recoverers)
     assert (found.broken, found.way) == ("", ())
@@ -80,7 +96,9 @@ def test_a_bookie_that_returns_with_nothing_does_no_harm_in_limbo(recoverers: in
         ("enough_negatives", "NoDivergence"),
     ],
 )
-def test_a_safeguard_of_the_ledger_protocol_that_is_removed_is_missed(safeguard: str, invariant: str) -> None:
+def test_a_safeguard_of_the_ledger_protocol_that_is_removed_is_missed(
+    safeguard: str, invariant: str
+) -> None:
     rules = Rules()._replace(**{safeguard: False})
     found = _ledgers(Bounds(2, changes=1), bookies=4, rules=rules)
     assert found.broken == invariant, found
@@ -90,10 +108,19 @@ def test_a_safeguard_of_the_ledger_protocol_that_is_removed_is_missed(safeguard:
 def test_a_change_that_recovery_shows_too_early_divides_two_recoverers() -> None:
     rules, bounds = Rules(keep_changes_local=False), Bounds(2)
     ledger = new_ledger(bookies=4, recoverers=1, bounds=bounds, quorums=THREE)
-    stored = ("writer pushes 0", "a bookie stores 0", "a bookie stores 0", "writer pushes 1", "a bookie stores 1", "a bookie stores 1")
+    stored = (
+        "writer pushes 0",
+        "a bookie stores 0",
+        "a bookie stores 0",
+        "writer pushes 1",
+        "a bookie stores 1",
+        "a bookie stores 1",
+    )
     for wanted in (*stored, "writer confirms 0", "writer confirms 1"):
         ledger = next(after for name, after in steps(ledger, rules, bounds) if name == wanted)
-    assert explore(ledger, lambda state: steps(state, rules, bounds), broken).broken == "NoDivergence"
+    assert (
+        explore(ledger, lambda state: steps(state, rules, bounds), broken).broken == "NoDivergence"
+    )
     assert explore(ledger, lambda state: steps(state, ALL_RULES, bounds), broken).broken == ""
 
 
@@ -111,7 +138,9 @@ def test_no_way_of_taking_over_breaks_the_chain() -> None:
         ("serve_after_swing", "AllNonEmptyLedgersInLedgerList"),
     ],
 )
-def test_a_safeguard_of_taking_over_that_is_removed_is_missed(safeguard: str, invariant: str) -> None:
+def test_a_safeguard_of_taking_over_that_is_removed_is_missed(
+    safeguard: str, invariant: str
+) -> None:
     found = _chains(ownership_model.Rules()._replace(**{safeguard: False}))
     assert found.broken == invariant, found
     assert found.way

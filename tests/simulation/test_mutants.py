@@ -1,4 +1,6 @@
-"""Safeguards taken away one at a time: the simulator must notice each within the number of seeds that the mutant states."""
+"""Safeguards taken away one at a time: the simulator must notice each within the number of seeds
+that the mutant states.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A batch of which some messages are refused: only those are delivered again, and only those become dead letters."""
+"""A batch of which some messages are refused: only those are delivered again, and only those become
+dead letters.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def test_the_refused_messages_alone_are_redelivered_and_dead_lettered() -> None:
                 await consumer.negative_acknowledge(message)
             else:
                 await consumer.acknowledge(message)
-        assert sorted(received) == sorted([*range(10), 3, 7, 3, 7]), "delivered once, and refused ones twice more"
+        assert sorted(received) == sorted([*range(10), 3, 7, 3, 7]), (
+            "delivered once, and refused ones twice more"
+        )
         buried = [int((await dead.receive(timeout_millis=5_000)).data()) for _ in range(2)]
         assert sorted(buried) == [3, 7]
         await brokered.until(lambda: brokered.subscription(TOPIC, "s").cursor.backlog() == 0)

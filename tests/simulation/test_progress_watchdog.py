@@ -1,4 +1,6 @@
-"""A broker with a defect that stops a dispatcher: the watchdog counts it, logs it and repairs it, and nothing is lost or out of order."""
+"""A broker with a defect that stops a dispatcher: the watchdog counts it, logs it and repairs it,
+and nothing is lost or out of order.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,11 @@ async def explained(cluster: BrokerCluster) -> dict[str, Any]:
     path = ("admin", "v2", "persistent", "public", "default", "t", "subscription", "s", "explain")
 
     async def work(_world: World) -> bytes:
-        return (await cluster.brokers["broker0"].http.handle(HttpRequest("GET", "/" + "/".join(path), {}, {}, b"", path))).body
+        return (
+            await cluster.brokers["broker0"].http.handle(
+                HttpRequest("GET", "/" + "/".join(path), {}, {}, b"", path)
+            )
+        ).body
 
     return json.loads(await cluster.nodes["broker0"].run(work))  # type: ignore[no-any-return]
 
@@ -141,7 +147,9 @@ def test_a_lost_wake_up_is_noticed_explained_and_repaired(kind: str) -> None:
         assert (found["reason"], stalls(cluster)) == ("stalled", 0)
         assert found["help"] == f"pulsarish topics unload {TOPIC}"
         got = await consume.take(6)
-        assert [each.sequence_id for each in held + got] == list(range(10)), "in order, and nothing that was held again"
+        assert [each.sequence_id for each in held + got] == list(range(10)), (
+            "in order, and nothing that was held again"
+        )
         assert not any(each.redelivery_count for each in got)
         assert stalls(cluster) == 1
         await consume.ack(1, [(each.ledger, each.entry) for each in held + got])
@@ -191,13 +199,18 @@ def test_a_read_that_never_answers_is_given_up_after_minutes() -> None:
 
 def test_a_hand_over_that_was_forgotten_is_begun_again() -> None:
     async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
-        one, two = await ConsumeClient.connect(world, address), await ConsumeClient.connect(world, address)
+        one, two = (
+            await ConsumeClient.connect(world, address),
+            await ConsumeClient.connect(world, address),
+        )
         await one.subscribe(1, TOPIC, type=2, consumer_name="b", permits=4)
         await published(world, address, 10)
         await one.take(4)
         await two.subscribe(2, TOPIC, type=2, consumer_name="a")
         got = await two.take(10)
-        assert [each.sequence_id for each in got] == list(range(10)), "the former one has acknowledged nothing"
+        assert [each.sequence_id for each in got] == list(range(10)), (
+            "the former one has acknowledged nothing"
+        )
         assert stalls(cluster) == 1
 
     def never(was: Any) -> object:

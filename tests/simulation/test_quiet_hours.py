@@ -1,4 +1,6 @@
-"""Hours of a cluster that is hardly used, and minutes of one whose brokers' clocks are apart: seeds, each judged by its own program."""
+"""Hours of a cluster that is hardly used, and minutes of one whose brokers' clocks are apart:
+seeds, each judged by its own program.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +28,8 @@ def test_after_hours_what_should_be_deleted_is_and_the_rest_is_there(seed: int) 
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_message_is_kept_as_long_as_retention_says_whichever_broker_closed_its_ledger(seed: int) -> None:
+def test_a_message_is_kept_as_long_as_retention_says_whichever_broker_closed_its_ledger(
+    seed: int,
+) -> None:
     counts = run_hours(seed, RETENTION)
     assert counts.trimmed > 20

@@ -1,4 +1,6 @@
-"""Recoveries that share crowded streams with others, and those whose bookies fail while they write back: each one ends."""
+"""Recoveries that share crowded streams with others, and those whose bookies fail while they write
+back: each one ends.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def _quiet() -> Iterator[None]:
 
 
 async def left_ledger(client: Client) -> int:
-    """A ledger whose entries all carry the LAC of its start, so that a recovery has to write all of them back."""
+    """A ledger whose entries all carry the LAC of its start, so that a recovery has to write all of
+    them back.
+    """
     writer, _ = await client.create()
     await client.append(writer, [ENTRY] * COUNT)
     assert writer.last_add_confirmed == COUNT - 1
@@ -34,14 +38,18 @@ async def left_ledger(client: Client) -> int:
 
 
 def test_recoveries_that_share_small_queues_leave_each_other_room() -> None:
-    """However much one recovery has found, it sends at once what leaves room for others: a bookie whose queue is full counts as failed."""
+    """However much one recovery has found, it sends at once what leaves room for others: a bookie
+    whose queue is full counts as failed.
+    """
 
     async def scenario(sim: Simulation) -> None:
         cluster = Cluster(sim, 3)
         writer = await cluster.client("writer", window_entries=1_000)
         ledgers = [await left_ledger(writer) for _ in range(6)]
         client = await cluster.client(**SMALL_QUEUES)
-        readers = await asyncio.gather(*(client.do(client.ledgers.open(ledger_id)) for ledger_id in ledgers))
+        readers = await asyncio.gather(
+            *(client.do(client.ledgers.open(ledger_id)) for ledger_id in ledgers)
+        )
         assert [reader.last_add_confirmed for reader in readers] == [COUNT - 1] * len(ledgers)
 
     play(scenario)
@@ -49,8 +57,12 @@ def test_recoveries_that_share_small_queues_leave_each_other_room() -> None:
 
 @pytest.mark.parametrize("fault", ["crash", "pause"])
 @pytest.mark.parametrize("step", range(6))
-def test_recoveries_end_when_bookies_fail_while_their_queues_are_full(fault: str, step: int) -> None:
-    """One recovery waits for room that another one's entries take: it must notice when the queue is gone together with its bookie."""
+def test_recoveries_end_when_bookies_fail_while_their_queues_are_full(
+    fault: str, step: int
+) -> None:
+    """One recovery waits for room that another one's entries take: it must notice when the queue is
+    gone together with its bookie.
+    """
 
     async def scenario(sim: Simulation) -> None:
         cluster = Cluster(sim, 3)
@@ -58,7 +70,9 @@ def test_recoveries_end_when_bookies_fail_while_their_queues_are_full(fault: str
         ledgers = [await left_ledger(writer) for _ in range(3)]
         client = await cluster.client(**SMALL_QUEUES)
         loop = asyncio.get_running_loop()
-        running = [loop.create_task(client.do(client.ledgers.open(ledger_id))) for ledger_id in ledgers]
+        running = [
+            loop.create_task(client.do(client.ledgers.open(ledger_id))) for ledger_id in ledgers
+        ]
         await asyncio.sleep(0.02 + step * 0.04)
         for bookie in cluster.bookies[:2]:
             getattr(bookie, fault)()
@@ -71,14 +85,21 @@ def test_recoveries_end_when_bookies_fail_while_their_queues_are_full(fault: str
         await asyncio.sleep(5.0)
         for ledger_id in ledgers:
             reader = await client.do(client.ledgers.open(ledger_id))
-            assert reader.last_add_confirmed == COUNT - 1, "the same process can open it once the bookies are back"
+            assert reader.last_add_confirmed == COUNT - 1, (
+                "the same process can open it once the bookies are back"
+            )
 
     play(scenario)
 
 
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (4, 3, 2)])
-def test_a_member_that_a_dying_writer_alone_knew_to_be_behind_is_published(quorums: tuple[int, int, int]) -> None:
-    """The first and the last entry of its part are there: the last was written back. What is missing lies between them."""
+def test_a_member_that_a_dying_writer_alone_knew_to_be_behind_is_published(
+    quorums: tuple[int, int, int],
+) -> None:
+    """The first and the last entry of its part are there: the last was written back.
+
+    What is missing lies between them.
+    """
 
     async def scenario(sim: Simulation) -> None:
         cluster = Cluster(sim, quorums[0])
@@ -96,13 +117,17 @@ def test_a_member_that_a_dying_writer_alone_knew_to_be_behind_is_published(quoru
 
         await client.do(write_on())
         assert writer.last_add_confirmed == 24
-        assert await client.lacking(writer.ledger_id) is None, "it has not answered yet, which is no failure"
+        assert await client.lacking(writer.ledger_id) is None, (
+            "it has not answered yet, which is no failure"
+        )
         client.node.crash()
         sim.network.heal("client", late.partition("~")[0])
         rival = await cluster.client("rival")
         reader = await rival.do(rival.ledgers.open(writer.ledger_id))
         assert reader.last_add_confirmed == 24
-        gaps = await rival.do(rival.ledgers.find_missing_copies(reader.metadata, reader.metadata.last_segment.members))
+        gaps = await rival.do(
+            rival.ledgers.find_missing_copies(reader.metadata, reader.metadata.last_segment.members)
+        )
         assert gaps.missing == [late], "the next look of the auditor would find it, too"
         await asyncio.sleep(1.0)
         lacking = await rival.lacking(writer.ledger_id)

@@ -1,6 +1,7 @@
-"""The next ledger of a topic is in no list until the current one has ended, which may take hours where its bookies cannot say what they
-have. Whoever looks for orphans may take it for one and remove it meanwhile. A cursor's ledger and that of a topic's new owner are in none
-until metadata and bookies have answered.
+"""The next ledger of a topic is in no list until the current one has ended, which may take hours
+where its bookies cannot say what they have. Whoever looks for orphans may take it for one and
+remove it meanwhile. A cursor's ledger and that of a topic's new owner are in none until metadata
+and bookies have answered.
 """
 
 from __future__ import annotations
@@ -31,7 +32,11 @@ async def remove(job: Client, ledger_id: int, is_gone: bool) -> None:
 def test_a_topic_does_not_name_a_ledger_that_was_removed_as_an_orphan(is_gone: bool) -> None:
     async def scenario(sim: Simulation) -> None:
         cluster = Cluster(sim, 3)
-        owner, job, heir = Maker(await cluster.client("one")), await cluster.client("two"), Maker(await cluster.client("three"))
+        owner, job, heir = (
+            Maker(await cluster.client("one")),
+            await cluster.client("two"),
+            Maker(await cluster.client("three")),
+        )
         log = await owner.create(0)
         await owner.client.node.run(lambda _world: log.open_cursor("keep", initial=EARLIEST))
         await owner.append(log, b"one")
@@ -57,10 +62,16 @@ def test_a_topic_does_not_name_a_ledger_that_was_removed_as_an_orphan(is_gone: b
 
 
 @pytest.mark.parametrize("is_gone", [True, False])
-def test_a_cursor_does_not_name_a_ledger_that_was_removed_as_an_orphan(is_gone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cursor_does_not_name_a_ledger_that_was_removed_as_an_orphan(
+    is_gone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def scenario(sim: Simulation) -> None:
         cluster = Cluster(sim, 3)
-        owner, job, heir = Maker(await cluster.client("one"), NO_HOLES), await cluster.client("two"), Maker(await cluster.client("three"))
+        owner, job, heir = (
+            Maker(await cluster.client("one"), NO_HOLES),
+            await cluster.client("two"),
+            Maker(await cluster.client("three")),
+        )
         log = await owner.create(0)
         cursor = await owner.client.node.run(lambda _world: log.open_cursor("s", initial=EARLIEST))
         for payload in (b"one", b"two", b"three"):
@@ -93,15 +104,23 @@ def test_a_cursor_does_not_name_a_ledger_that_was_removed_as_an_orphan(is_gone: 
 
 
 @pytest.mark.parametrize("is_gone", [True, False])
-def test_a_new_owner_does_not_name_a_ledger_that_was_removed_as_an_orphan(is_gone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_owner_does_not_name_a_ledger_that_was_removed_as_an_orphan(
+    is_gone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def scenario(sim: Simulation) -> None:
         cluster = Cluster(sim, 3)
-        owner, job, heir = Maker(await cluster.client("one")), await cluster.client("two"), Maker(await cluster.client("three"))
+        owner, job, heir = (
+            Maker(await cluster.client("one")),
+            await cluster.client("two"),
+            Maker(await cluster.client("three")),
+        )
         await owner.append(await owner.create(0), b"one")
         before = ledgers_in(sim)
         change = OwnedTopicRecord.change
 
-        async def when_it_was_removed(self: OwnedTopicRecord, *args: object, **more: object) -> None:
+        async def when_it_was_removed(
+            self: OwnedTopicRecord, *args: object, **more: object
+        ) -> None:
             monkeypatch.undo()
             (following,) = ledgers_in(sim) - before
             await remove(job, following, is_gone)

@@ -1,4 +1,6 @@
-"""Machines that are lost for good, one after the other: seeds of the workload, each judged by its oracle."""
+"""Machines that are lost for good, one after the other: seeds of the workload, each judged by its
+oracle.
+"""
 
 from __future__ import annotations
 

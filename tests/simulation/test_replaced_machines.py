@@ -1,4 +1,6 @@
-"""A machine that comes back without its data is another bookie at the same address: what that means for the ledgers of its predecessor."""
+"""A machine that comes back without its data is another bookie at the same address: what that means
+for the ledgers of its predecessor.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class Machines(Cluster):
     def _main(self, name: str) -> Callable[[World], Coroutine[Any, Any, None]]:
         async def main(world: World) -> None:
             wipes = self.sim.nodes[name].disk.wipes_count
-            config = msgspec.structs.replace(bookie_config(name), bookie_id=f"{name}-{wipes}" if wipes else name)
+            config = msgspec.structs.replace(
+                bookie_config(name), bookie_id=f"{name}-{wipes}" if wipes else name
+            )
             self.running[name] = bookie = Bookie(world, config)
             await bookie.run()
 
@@ -43,7 +47,9 @@ def machine_of(member: str) -> str:
 
 
 def test_a_machine_takes_no_second_place_of_a_ledger_beside_its_dead_predecessor() -> None:
-    """Every other entry would lie on that machine alone, and its next loss take a whole write quorum."""
+    """Every other entry would lie on that machine alone, and its next loss take a whole write
+    quorum.
+    """
 
     async def scenario(sim: Simulation) -> None:
         cluster = Machines(sim, 3)
@@ -52,14 +58,18 @@ def test_a_machine_takes_no_second_place_of_a_ledger_beside_its_dead_predecessor
         _, down, replaced = map(machine_of, writer.metadata.last_segment.members)
         await cluster.replace(replaced)
         sim.nodes[down].crash()
-        # The first entry does not lie on the third member: that this one is gone is not noticed by it.
+        # The first entry does not lie on the third member: that this one is gone is not noticed by
+        # it.
         await client.append(writer, entries(1))
         assert isinstance(listener.error, NotEnoughBookies)
         assert len(writer.metadata.segments) == 1
         sim.nodes[down].start()
         await cluster.replace(replaced)
         rival = await cluster.client("rival")
-        assert await rival.read_all(await rival.do(rival.ledgers.open(writer.ledger_id))) in ([], entries(1))
+        assert await rival.read_all(await rival.do(rival.ledgers.open(writer.ledger_id))) in (
+            [],
+            entries(1),
+        )
 
     play(scenario)
 

@@ -1,4 +1,6 @@
-"""Several brokers add and delete schemas of one topic at once, while answers of the metadata service are lost."""
+"""Several brokers add and delete schemas of one topic at once, while answers of the metadata
+service are lost.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ CONFIG = BrokerConfig(metadata_url="memory:")
 
 
 def schema(number: int) -> Schema:
-    return Schema(SchemaType.AVRO, json.dumps({"type": "record", "name": f"R{number}", "fields": []}).encode())
+    return Schema(
+        SchemaType.AVRO, json.dumps({"type": "record", "name": f"R{number}", "fields": []}).encode()
+    )
 
 
 @pytest.mark.parametrize("seed", range(15))
@@ -34,7 +38,9 @@ def test_a_number_stands_for_one_schema(seed: int) -> None:
     deletions: list[int] = []
 
     async def work(world: World, rng: random.Random) -> None:
-        registry = SchemaRegistry(Records(world.metadata, world.clock, world.random), world.clock, CONFIG)
+        registry = SchemaRegistry(
+            Records(world.metadata, world.clock, world.random), world.clock, CONFIG
+        )
         for _ in range(12):
             await world.clock.sleep(rng.random())
             number = rng.randrange(6)
@@ -42,7 +48,14 @@ def test_a_number_stands_for_one_schema(seed: int) -> None:
                 if rng.random() < 0.1:
                     deletions.append(await registry.delete(NAME))
                 else:
-                    answers.append((number, await registry.get_or_create(NAME, schema(number), "ALWAYS_COMPATIBLE", may_create=True)))
+                    answers.append(
+                        (
+                            number,
+                            await registry.get_or_create(
+                                NAME, schema(number), "ALWAYS_COMPATIBLE", may_create=True
+                            ),
+                        )
+                    )
             except (SchemaNotFound, MetadataUnavailable):
                 continue
 
@@ -59,7 +72,10 @@ def test_a_number_stands_for_one_schema(seed: int) -> None:
         rng = random.Random(seed)
         seeds = [random.Random(rng.random()) for _ in nodes]
         await asyncio.gather(
-            *(node.run(lambda world, chance=chance: work(world, chance)) for node, chance in zip(nodes, seeds, strict=True))
+            *(
+                node.run(lambda world, chance=chance: work(world, chance))
+                for node, chance in zip(nodes, seeds, strict=True)
+            )
         )
         sim.metadata.lost_answer_chance = 0.0
 
@@ -68,7 +84,9 @@ def test_a_number_stands_for_one_schema(seed: int) -> None:
 
         names = await nodes[0].run(look)
         stored = {int(name[:10]): name[11:] for name in names}
-        assert sorted(stored) == list(range(len(names))), "numbers follow each other, and none is there twice"
+        assert sorted(stored) == list(range(len(names))), (
+            "numbers follow each other, and none is there twice"
+        )
         for number, version in answers:
             assert stored[version] == fingerprint(schema(number)), "an answer is what is stored"
         assert all(stored[version] == "deleted" for version in deletions)
@@ -77,7 +95,9 @@ def test_a_number_stands_for_one_schema(seed: int) -> None:
             if stored[version] == "deleted":
                 in_use.clear()
             else:
-                assert stored[version] not in in_use, "a schema that is in use gets no second number"
+                assert stored[version] not in in_use, (
+                    "a schema that is in use gets no second number"
+                )
                 in_use.add(stored[version])
 
     sim.run(main, 2_000.0)

@@ -21,12 +21,16 @@ def test_reading_behind_the_last_message_of_a_view_does_not_undo_a_seek() -> Non
         topic = brokered.topic(TOPIC)
         topic.compaction.start()
         await brokered.until(lambda: not topic.compaction.running)
-        command = Subscribe(1, 1, TOPIC, "s", initial_position=InitialPosition.EARLIEST, read_compacted=True)
+        command = Subscribe(
+            1, 1, TOPIC, "s", initial_position=InitialPosition.EARLIEST, read_compacted=True
+        )
         outlet = Outlet()
         subscription, consumer = await topic.subscribe(command, outlet, "")
         subscription.flow(consumer, 2)
         await brokered.until(lambda: len(outlet.got) == 2)
-        subscription.acknowledge(consumer, Acknowledge(1, [delivery.position for delivery in outlet.got]))
+        subscription.acknowledge(
+            consumer, Acknowledge(1, [delivery.position for delivery in outlet.got])
+        )
         seek = asyncio.ensure_future(subscription.seek(EARLIEST, 0, by=consumer))
         for _ in range(10):
             if not consumer.seeks:

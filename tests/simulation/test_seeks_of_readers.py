@@ -14,7 +14,9 @@ TOPIC = "persistent://public/default/t"
 
 
 @pytest.mark.parametrize("by_time", [True, False])
-def test_a_reader_is_where_it_sought_to_though_it_subscribed_again_meanwhile(monkeypatch: pytest.MonkeyPatch, *, by_time: bool) -> None:
+def test_a_reader_is_where_it_sought_to_though_it_subscribed_again_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, *, by_time: bool
+) -> None:
     asked = ConsumeStream.last_message_id
 
     async def scenario(brokered: Brokered) -> None:
@@ -27,7 +29,9 @@ def test_a_reader_is_where_it_sought_to_though_it_subscribed_again_meanwhile(mon
             await brokered.world.clock.sleep(0.1)
         read = [await reader.read_next(1_000) for _ in range(3)]
 
-        async def ask_and_wait(stream: ConsumeStream, consumer_id: int, timeout_seconds: float) -> Any:
+        async def ask_and_wait(
+            stream: ConsumeStream, consumer_id: int, timeout_seconds: float
+        ) -> Any:
             answer = await asked(stream, consumer_id, timeout_seconds)
             monkeypatch.setattr(ConsumeStream, "last_message_id", asked)
             await brokered.administer("PUT", "persistent/public/default/t/unload")

@@ -1,4 +1,6 @@
-"""One bookie's storage under power cuts and bad disks: seeds of the workload, each judged by its oracle."""
+"""One bookie's storage under power cuts and bad disks: seeds of the workload, each judged by its
+oracle.
+"""
 
 from __future__ import annotations
 

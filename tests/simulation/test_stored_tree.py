@@ -1,4 +1,6 @@
-"""A metadata tree on a simulated disk that loses power and whose log rots: everything acknowledged is there, or it is refused."""
+"""A metadata tree on a simulated disk that loses power and whose log rots: everything acknowledged
+is there, or it is refused.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,13 @@ URL = "embedded:/a/metadata"
 
 async def opened(world: World) -> MetadataStore:
     return await connect(
-        URL, clock=world.clock, tasks=world.tasks, rng=world.random, files=world.files, open_index=world.open_index
-    )  # fmt: skip
+        URL,
+        clock=world.clock,
+        tasks=world.tasks,
+        rng=world.random,
+        files=world.files,
+        open_index=world.open_index,
+    )
 
 
 async def play(sim: Simulation, *, rot: bool) -> str:
@@ -36,7 +43,11 @@ async def play(sim: Simulation, *, rot: bool) -> str:
 
     async def look(world: World) -> None:
         store = await opened(world)
-        missing = [path for path, node in zip(acknowledged, await store.get_many(acknowledged), strict=True) if node is None]
+        missing = [
+            path
+            for path, node in zip(acknowledged, await store.get_many(acknowledged), strict=True)
+            if node is None
+        ]
         assert not missing, f"{len(missing)} of {len(acknowledged)} acknowledged nodes are gone"
         await store.close()
 

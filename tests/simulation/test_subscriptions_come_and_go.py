@@ -17,13 +17,15 @@ from tests.support.dispatching import Outlet
 TOPIC = "persistent://public/default/t"
 
 
-def test_a_subscription_that_is_deleted_while_several_open_it_is_served_with_its_cursor_or_not_at_all() -> None:
+def test_a_subscription_deleted_while_it_is_opened_has_its_cursor_or_is_not_served() -> None:
     async def scenario(brokered: Brokered) -> None:
         _ = await brokered.client().create_producer(TOPIC)
         topic = brokered.topic(TOPIC)
         for turns in range(10):
             name = f"s{turns}"
-            opening = [asyncio.ensure_future(topic.create_subscription(name, EARLIEST)) for _ in range(20)]
+            opening = [
+                asyncio.ensure_future(topic.create_subscription(name, EARLIEST)) for _ in range(20)
+            ]
             _ = await asyncio.wait(opening, return_when=asyncio.FIRST_COMPLETED)
             for _ in range(turns):
                 await asyncio.sleep(0)
@@ -49,7 +51,9 @@ def test_a_reader_that_seeks_often_keeps_its_cursor_as_long_after_each_seek() ->
             subscription, consumer = await topic.subscribe(command, Outlet(), "")
             topic.remove_consumer(subscription, consumer, comes_back=True)
             await brokered.world.clock.sleep(3.0)
-            assert topic.subscriptions["r"] is subscription, "the wait after another seek has ended with that of the first"
+            assert topic.subscriptions["r"] is subscription, (
+                "the wait after another seek has ended with that of the first"
+            )
         await brokered.world.clock.sleep(READER_RETURN_SECONDS)
         assert not topic.subscriptions
 
@@ -118,10 +122,19 @@ def test_of_a_consumer_and_a_reader_that_come_at_once_with_one_name_only_one_is_
         topic = brokered.topic(TOPIC)
         for durable in (True, False):
             name = f"s{durable}"
-            commands = [Subscribe(1, 1, TOPIC, name, type=SubscriptionType.SHARED, durable=each) for each in (durable, not durable)]
-            answers = await asyncio.gather(*[topic.subscribe(each, Outlet(), "") for each in commands], return_exceptions=True)
+            commands = [
+                Subscribe(1, 1, TOPIC, name, type=SubscriptionType.SHARED, durable=each)
+                for each in (durable, not durable)
+            ]
+            answers = await asyncio.gather(
+                *[topic.subscribe(each, Outlet(), "") for each in commands], return_exceptions=True
+            )
             # Whichever the loop runs first is served.
-            (served,) = [command for command, each in zip(commands, answers, strict=True) if not isinstance(each, ConsumerBusy)]
+            (served,) = [
+                command
+                for command, each in zip(commands, answers, strict=True)
+                if not isinstance(each, ConsumerBusy)
+            ]
             assert topic.subscriptions[name].cursor.durable == served.durable
 
     play_with_brokers(scenario, seeds=1)
@@ -146,7 +159,9 @@ def test_a_seek_whose_consumer_is_gone_moves_nothing() -> None:
             subscription, consumer = await topic.subscribe(command, Outlet(), "")
             await subscription.seek(LATEST, 0, by=consumer)
             _ = await asyncio.gather(seek, return_exceptions=True)
-            assert subscription.backlog == 0, f"{turns}: a connection that is gone has moved the subscription"
+            assert subscription.backlog == 0, (
+                f"{turns}: a connection that is gone has moved the subscription"
+            )
             topic.remove_consumer(subscription, consumer)
 
     play_with_brokers(scenario, seeds=1)

@@ -1,4 +1,6 @@
-"""Time passes for topics that nobody has opened since a restart: the leader's sweeper, over whole brokers and bookies in virtual time."""
+"""Time passes for topics that nobody has opened since a restart: the leader's sweeper, over whole
+brokers and bookies in virtual time.
+"""
 
 from __future__ import annotations
 
@@ -24,30 +26,50 @@ from tests.support.brokers import BrokerCluster, ConsumeClient, PublishClient, e
 
 NAME = TopicName.parse(TOPIC)
 Scenario = Callable[[BrokerCluster, World, Web], Awaitable[None]]
-SETTINGS = {"sweeper_interval_seconds": 100.0, "managed_ledger": ManagedLedgerOptions(cursor_idle_seconds=5)}
+SETTINGS = {
+    "sweeper_interval_seconds": 100.0,
+    "managed_ledger": ManagedLedgerOptions(cursor_idle_seconds=5),
+}
 
 
 async def topic_record(world: World) -> TopicRecord | None:
-    found = await Records(world.metadata, world.clock, world.random).get(paths.topic(NAME), TopicRecord)
+    found = await Records(world.metadata, world.clock, world.random).get(
+        paths.topic(NAME), TopicRecord
+    )
     return None if found is None else found[0]
 
 
 async def backlog(world: World) -> bool:
     """Whether the subscription still needs anything, as metadata says."""
     record = await topic_record(world)
-    found = await Records(world.metadata, world.clock, world.random).get(paths.cursor(NAME, "s"), CursorRecord)
+    found = await Records(world.metadata, world.clock, world.random).get(
+        paths.cursor(NAME, "s"), CursorRecord
+    )
     assert record is not None
     assert found is not None
-    return any(link.entries and (link.ledger_id, link.entries - 1) > (found[0].mark_ledger, found[0].mark_entry) for link in record.ledgers)
+    return any(
+        link.entries
+        and (link.ledger_id, link.entries - 1) > (found[0].mark_ledger, found[0].mark_entry)
+        for link in record.ledgers
+    )
 
 
-async def used_and_left(cluster: BrokerCluster, world: World, *, crash: bool, acknowledge: bool = False) -> None:
-    """A topic with some data and a subscription, whose owner has gone and come back; nobody opens it again."""
+async def used_and_left(
+    cluster: BrokerCluster, world: World, *, crash: bool, acknowledge: bool = False
+) -> None:
+    """A topic with some data and a subscription, whose owner has gone and come back; nobody opens
+    it again.
+    """
     address = await find(world, ["broker0"], TOPIC)
-    publish, consume = await PublishClient.connect(world, address), await ConsumeClient.connect(world, address)
+    publish, consume = (
+        await PublishClient.connect(world, address),
+        await ConsumeClient.connect(world, address),
+    )
     await consume.subscribe(7, TOPIC)
     await publish.open(1, TOPIC)
-    await publish.send([(1, entry("p", number, time_ms=broker_ms(cluster, address))) for number in range(10)])
+    await publish.send(
+        [(1, entry("p", number, time_ms=broker_ms(cluster, address))) for number in range(10)]
+    )
     await publish.wait(1, 10)
     if acknowledge:
         got = await consume.take(10)
@@ -64,13 +86,21 @@ async def used_and_left(cluster: BrokerCluster, world: World, *, crash: bool, ac
 
 
 async def nothing_loaded(cluster: BrokerCluster) -> None:
-    assert not any(broker._topics.loaded for broker in cluster.brokers.values()), "what was opened for a look is closed again"
+    assert not any(broker._topics.loaded for broker in cluster.brokers.values()), (
+        "what was opened for a look is closed again"
+    )
 
 
 @pytest.mark.parametrize("crash", [False, True])
 def test_ttl_and_then_retention_free_a_topic_that_nobody_opens(crash: bool) -> None:
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
-        assert (await web("POST", f"{NAMESPACE}/retention", {"retentionTimeInMinutes": 10, "retentionSizeInMB": -1}))[0] == 204
+        assert (
+            await web(
+                "POST",
+                f"{NAMESPACE}/retention",
+                {"retentionTimeInMinutes": 10, "retentionSizeInMB": -1},
+            )
+        )[0] == 204
         assert (await web("POST", f"{NAMESPACE}/messageTTL", 300))[0] == 204
         await used_and_left(cluster, world, crash=crash)
         # After a crash metadata does not know what is in the last ledger.
@@ -90,13 +120,21 @@ def test_ttl_and_then_retention_free_a_topic_that_nobody_opens(crash: bool) -> N
 
 def test_what_is_not_due_is_not_opened() -> None:
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
-        assert (await web("POST", f"{NAMESPACE}/retention", {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}))[0] == 204
+        assert (
+            await web(
+                "POST",
+                f"{NAMESPACE}/retention",
+                {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1},
+            )
+        )[0] == 204
         await used_and_left(cluster, world, crash=False)
         loads = sum(broker._topics.loads_count for broker in cluster.brokers.values())
         await world.clock.sleep(1_000.0)
         assert sum(broker._topics.loads_count for broker in cluster.brokers.values()) == loads
         assert sum(broker._sweeper.walks_count for broker in cluster.brokers.values()) >= 5
-        assert len([broker for broker in cluster.brokers.values() if broker._sweeper.walks_count]) <= 2, "only the leader walks"
+        assert (
+            len([broker for broker in cluster.brokers.values() if broker._sweeper.walks_count]) <= 2
+        ), "only the leader walks"
 
     run(scenario, **SETTINGS)
 
@@ -107,7 +145,9 @@ def test_a_deletion_that_stopped_half_way_is_finished() -> None:
         records = Records(world.metadata, world.clock, world.random)
         found = await records.get(paths.topic(NAME), TopicRecord)
         assert found is not None
-        await records.compare_and_set(paths.topic(NAME), msgspec.structs.replace(found[0], deleted=True), found[1])
+        await records.compare_and_set(
+            paths.topic(NAME), msgspec.structs.replace(found[0], deleted=True), found[1]
+        )
         await world.clock.sleep(300.0)
         assert await topic_record(world) is None
 
@@ -178,8 +218,12 @@ async def publish_one(world: World, brokers: list[str], name: str) -> tuple[int,
 
 
 @pytest.mark.parametrize("moment", ["_settled", "delete_topic"])
-def test_what_is_published_while_a_topic_is_being_deleted_for_disuse_is_kept(moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """First by somebody who comes before the deletion has begun, then at another owner, to which its bundle went just then."""
+def test_what_is_published_while_a_topic_is_being_deleted_for_disuse_is_kept(
+    moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First by somebody who comes before the deletion has begun, then at another owner, to which
+    its bundle went just then.
+    """
     policy = {
         "inactiveTopicDeleteMode": "delete_when_subscriptions_caught_up",
         "maxInactiveDurationSeconds": 300,

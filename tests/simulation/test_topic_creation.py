@@ -1,5 +1,5 @@
-"""A topic and its first ledger are made in one commit, whatever becomes of its answer: no topic names a ledger that is not there, and no
-ledger is there that no topic names.
+"""A topic and its first ledger are made in one commit, whatever becomes of its answer: no topic
+names a ledger that is not there, and no ledger is there that no topic names.
 """
 
 from __future__ import annotations
@@ -44,7 +44,13 @@ class Maker:
 
         async def work(world: World) -> ManagedLedger:
             return await ManagedLedger.create(
-                name_of(number), self.client.ledgers, self.records, world, self.options, heard, cache=TailCache(1 << 20)
+                name_of(number),
+                self.client.ledgers,
+                self.records,
+                world,
+                self.options,
+                heard,
+                cache=TailCache(1 << 20),
             )
 
         return await self.client.node.run(work)
@@ -54,7 +60,13 @@ class Maker:
 
         async def work(world: World) -> ManagedLedger:
             return await ManagedLedger.open(
-                name_of(number), self.client.ledgers, self.records, world, self.options, heard, cache=TailCache(1 << 20)
+                name_of(number),
+                self.client.ledgers,
+                self.records,
+                world,
+                self.options,
+                heard,
+                cache=TailCache(1 << 20),
             )
 
         return await self.client.node.run(work)
@@ -72,7 +84,11 @@ class Maker:
 
 
 def ledgers_in(sim: Simulation) -> set[int]:
-    return {paths.ledger_id_of(path) for path in sim.metadata.tree.nodes if path.startswith(f"{paths.LEDGERS}/") and path.count("/") == 4}
+    return {
+        paths.ledger_id_of(path)
+        for path in sim.metadata.tree.nodes
+        if path.startswith(f"{paths.LEDGERS}/") and path.count("/") == 4
+    }
 
 
 def test_a_new_topic_is_one_commit_and_the_next_owner_recovers_it() -> None:
@@ -162,12 +178,16 @@ def test_lost_answers_leave_neither_a_ledger_without_topic_nor_a_topic_without_l
 def test_a_topic_that_was_made_anew_meanwhile_is_not_deleted_by_who_finishes_a_deletion() -> None:
     async def scenario(brokered: Brokered) -> None:
         name = name_of(0)
-        swift, slow = (brokered.cluster.brokers[broker]._topics for broker in ("broker0", "broker1"))
+        swift, slow = (
+            brokered.cluster.brokers[broker]._topics for broker in ("broker0", "broker1")
+        )
         finish = slow._finish_deletion
 
         async def half_deleted(_world: World) -> None:
             _, version = await swift.create(name)
-            await swift._records.compare_and_set(paths.topic(name), TopicRecord(deleted=True), version)
+            await swift._records.compare_and_set(
+                paths.topic(name), TopicRecord(deleted=True), version
+            )
 
         async def after_another_has_made_it(name: TopicName) -> None:
             await brokered.node("broker0").run(lambda _world: swift.create(name))

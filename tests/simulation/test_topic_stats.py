@@ -1,4 +1,6 @@
-"""A topic's statistics say who stands still, why and since when: each state really happens on whole brokers and bookies, and is read."""
+"""A topic's statistics say who stands still, why and since when: each state really happens on whole
+brokers and bookies, and is read.
+"""
 
 from __future__ import annotations
 
@@ -45,11 +47,15 @@ async def ask(cluster: BrokerCluster, method: str, what: str, topic: str = TOPIC
     return answer.body
 
 
-async def answered(cluster: BrokerCluster, method: str, what: str, topic: str = TOPIC) -> HttpResponse:
+async def answered(
+    cluster: BrokerCluster, method: str, what: str, topic: str = TOPIC
+) -> HttpResponse:
     path = ("admin", "v2", *topic.replace("://", "/").split("/"), *what.split("/"))
 
     async def work(_world: World) -> HttpResponse:
-        return await cluster.brokers["broker0"].http.handle(HttpRequest(method, "/" + "/".join(path), {}, {}, b"", path))
+        return await cluster.brokers["broker0"].http.handle(
+            HttpRequest(method, "/" + "/".join(path), {}, {}, b"", path)
+        )
 
     return await cluster.nodes["broker0"].run(work)
 
@@ -82,10 +88,14 @@ def reason(found: Stats, subscription: str = "s") -> str:
     return str(found["subscriptions"][subscription]["waiting"]["reason"])
 
 
-async def filled(cluster: BrokerCluster, world: World, address: str, count: int = 10) -> PublishClient:
+async def filled(
+    cluster: BrokerCluster, world: World, address: str, count: int = 10
+) -> PublishClient:
     publish = await PublishClient.connect(world, address)
     await publish.open(1, TOPIC)
-    await publish.send([(1, entry("p", number, time_ms=now_ms(cluster))) for number in range(count)])
+    await publish.send(
+        [(1, entry("p", number, time_ms=now_ms(cluster))) for number in range(count)]
+    )
     await publish.wait(1, count)
     return publish
 
@@ -103,12 +113,23 @@ def test_nobody_connected_then_no_permits_then_unacknowledged_then_idle() -> Non
         assert (reason(found), subscription["waiting"]["state"]) == ("no_consumers", "waiting")
         assert abs(subscription["waiting"]["sinceMs"] - left_ms) < 1_000
         assert 69_000 < subscription["oldestUnackedAgeMs"] < 73_000
-        assert (subscription["msgBacklog"], subscription["msgBacklogNoDelayed"], subscription["msgInReplay"]) == (10, 10, 0)
+        assert (
+            subscription["msgBacklog"],
+            subscription["msgBacklogNoDelayed"],
+            subscription["msgInReplay"],
+        ) == (10, 10, 0)
         assert found["oldestBacklogMessageSubscriptionName"] == "s"
         assert found["oldestBacklogMessageAgeSeconds"] == subscription["oldestUnackedAgeMs"] // 1000
-        assert found["earliestMsgPublishTimeInBacklogs"] == subscription["earliestMsgPublishTimeInBacklog"] > 0
+        assert (
+            found["earliestMsgPublishTimeInBacklogs"]
+            == subscription["earliestMsgPublishTimeInBacklog"]
+            > 0
+        )
         assert 69_000 < now_ms(cluster) - found["lastPublishTimeStamp"] < 73_000
-        assert any("subscription s: waiting for 1 min " in line and "its oldest message" in line for line in found["diagnosis"])
+        assert any(
+            "subscription s: waiting for 1 min " in line and "its oldest message" in line
+            for line in found["diagnosis"]
+        )
 
         consume = await ConsumeClient.connect(world, address)
         await consume.subscribe(1, TOPIC, permits=4)
@@ -118,20 +139,38 @@ def test_nobody_connected_then_no_permits_then_unacknowledged_then_idle() -> Non
         consumer = found["subscriptions"]["s"]["consumers"][0]
         assert consumer["availablePermits"] == 0
         assert consumer["lastConsumedTimestamp"] >= consumer["lastConsumedFlowTimestamp"] > 0
-        assert found["subscriptions"]["s"]["waiting"]["sinceMs"] == consumer["lastConsumedTimestamp"]
+        assert (
+            found["subscriptions"]["s"]["waiting"]["sinceMs"] == consumer["lastConsumedTimestamp"]
+        )
 
         await consume.flow(1, 100)
         got += await consume.take(6)
         assert reason(await stats(cluster)) == "unacknowledged"
-        assert (await stats(cluster))["diagnosis"] == ["nothing stands still"], "a consumer that is just working is no finding"
+        assert (await stats(cluster))["diagnosis"] == ["nothing stands still"], (
+            "a consumer that is just working is no finding"
+        )
         await consume.ack(1, [(got[-1].ledger, got[-1].entry)], cumulative=True)
         found = await stats(cluster)
         subscription = found["subscriptions"]["s"]
-        assert (subscription["waiting"]["state"], subscription["oldestUnackedPosition"]) == ("idle", None)
-        assert subscription["lastAckedTimestamp"] == subscription["lastMarkDeleteAdvancedTimestamp"] > 0
+        assert (subscription["waiting"]["state"], subscription["oldestUnackedPosition"]) == (
+            "idle",
+            None,
+        )
+        assert (
+            subscription["lastAckedTimestamp"]
+            == subscription["lastMarkDeleteAdvancedTimestamp"]
+            > 0
+        )
         assert (subscription["msgOutCounter"], found["deduplicationStatus"]) == (10, "Disabled")
-        assert (found["oldestBacklogMessageSubscriptionName"], found["oldestBacklogMessageAgeSeconds"]) == (None, -1)
-        assert (found["earliestMsgPublishTimeInBacklogs"], found["backlogQuotaLimitSize"], found["backlogQuotaLimitTime"]) == (0, -1, -1)
+        assert (
+            found["oldestBacklogMessageSubscriptionName"],
+            found["oldestBacklogMessageAgeSeconds"],
+        ) == (None, -1)
+        assert (
+            found["earliestMsgPublishTimeInBacklogs"],
+            found["backlogQuotaLimitSize"],
+            found["backlogQuotaLimitTime"],
+        ) == (0, -1, -1)
 
     run(scenario)
 
@@ -173,10 +212,15 @@ def test_explain_says_the_same_for_scripts_and_names_the_command_that_helps() ->
         got = await consume.take(6)
         await consume.ack(1, [(got[-1].ledger, got[-1].entry)], cumulative=True)
         found = json.loads(await ask(cluster, "GET", "subscription/s/explain"))
-        assert (found["state"], found["explanation"]) == ("idle", "There is no backlog: every message is delivered and acknowledged.")
+        assert (found["state"], found["explanation"]) == (
+            "idle",
+            "There is no backlog: every message is delivered and acknowledged.",
+        )
         topic = json.loads(await ask(cluster, "GET", "explain"))
         assert (topic["state"], topic["publishers"][0]["producerName"]) == ("idle", "p")
-        assert topic["subscriptions"]["s"] == {key: found[key] for key in topic["subscriptions"]["s"]}
+        assert topic["subscriptions"]["s"] == {
+            key: found[key] for key in topic["subscriptions"]["s"]
+        }
         missing = await answered(cluster, "GET", "subscription/x/explain")
         assert (missing.status, b"it has: s" in missing.body) == (404, True)
 
@@ -188,7 +232,10 @@ def test_explain_says_what_applies_to_a_topic_that_keeps_no_messages() -> None:
         consume = await ConsumeClient.connect(world, await find(world, ["broker0"], NOT_KEPT))
         await consume.subscribe(1, NOT_KEPT, permits=0)
         found = json.loads(await ask(cluster, "GET", "subscription/s/explain", NOT_KEPT))
-        assert (found["reason"], "is dropped" in found["explanation"]) == ("dropped_no_permits", True)
+        assert (found["reason"], "is dropped" in found["explanation"]) == (
+            "dropped_no_permits",
+            True,
+        )
         await consume.flow(1, 10)
         await world.clock.sleep(0.1)
         found = json.loads(await ask(cluster, "GET", "explain", NOT_KEPT))
@@ -228,12 +275,17 @@ def test_a_read_that_fails_says_why_and_when_it_is_tried_again() -> None:
         waiting = found["subscriptions"]["s"]["waiting"]
         assert waiting["retryAtMs"] > waiting["sinceMs"] > 0
         assert waiting["explanation"]
-        assert found["subscriptions"]["s"]["oldestUnackedAgeMs"] is None, "what cannot be read is not made up"
+        assert found["subscriptions"]["s"]["oldestUnackedAgeMs"] is None, (
+            "what cannot be read is not made up"
+        )
         for name in ("bookie0", "bookie1", "bookie2"):
             await cluster.start_bookie(name)
         await consume.take(10)
         found = await stats(cluster)
-        assert (reason(found), found["subscriptions"]["s"]["oldestUnackedAgeMs"] is None) == ("unacknowledged", False)
+        assert (reason(found), found["subscriptions"]["s"]["oldestUnackedAgeMs"] is None) == (
+            "unacknowledged",
+            False,
+        )
 
     run(scenario, managed_ledger_cache_size_bytes=0)
 
@@ -274,15 +326,22 @@ def test_slow_bookies_then_too_few_of_them_and_the_numbers() -> None:
         }
         for name in ("bookie0", "bookie1"):
             cluster.nodes[name].crash()
-        found = await until(world, cluster, lambda found: found["waiting"]["reason"] == "too_few_bookies")
+        found = await until(
+            world, cluster, lambda found: found["waiting"]["reason"] == "too_few_bookies"
+        )
         assert found["waiting"]["retryAtMs"] > 0
         assert found["ledger"]["state"] in ("closing", "recovering")
         assert found["bookies"]["needed"] == 2
         found = await until(world, cluster, lambda found: found["bookies"]["down"] == 2)
         assert found["bookies"]["writable"] == 1
-        assert any(line.startswith("topic: waiting for") and "too few bookies" in line for line in found["diagnosis"])
+        assert any(
+            line.startswith("topic: waiting for") and "too few bookies" in line
+            for line in found["diagnosis"]
+        )
         assert "producer p: waiting for" in found["diagnosis"][-1]
-        assert found["diagnosis"][-1].endswith("as the topic"), "what is said already is not said again"
+        assert found["diagnosis"][-1].endswith("as the topic"), (
+            "what is said already is not said again"
+        )
         await world.clock.sleep(3.0)
         await publish.send([(1, entry("p", 11))])
         found = await until(world, cluster, lambda found: found["lastAddFailure"] is not None)
@@ -298,7 +357,9 @@ def test_a_lacking_copy_and_a_ledger_below_policy_are_told() -> None:
         await publish.send([(1, entry("p", 10))])
         await publish.wait(1, 11)
         found = await until(world, cluster, lambda found: bool(found["underReplicated"]))
-        assert [each["bookie"] for each in found["ledger"]["ensemble"] if each["missing"]] == ["bookie2"]
+        assert [each["bookie"] for each in found["ledger"]["ensemble"] if each["missing"]] == [
+            "bookie2"
+        ]
         assert found["underReplicated"][0]["sinceMs"] > 0
         assert any("copies of 1 of its ledgers are missing" in line for line in found["diagnosis"])
 
@@ -332,10 +393,14 @@ def test_a_topic_that_cannot_be_opened_says_why_without_being_waited_for() -> No
         assert found["waiting"]["sinceMs"] >= began_ms
         assert found["diagnosis"][0].startswith("topic: waiting for")
         await world.clock.sleep(5.0)
-        assert (await stats(cluster))["waiting"]["sinceMs"] == found["waiting"]["sinceMs"], "since it was first tried, not last"
+        assert (await stats(cluster))["waiting"]["sinceMs"] == found["waiting"]["sinceMs"], (
+            "since it was first tried, not last"
+        )
         for name in ("bookie0", "bookie1", "bookie2"):
             await cluster.start_bookie(name)
-        found = await until(world, cluster, lambda found: found["waiting"]["reason"] != "too_few_bookies")
+        found = await until(
+            world, cluster, lambda found: found["waiting"]["reason"] != "too_few_bookies"
+        )
         assert found["diagnosis"] == ["nothing stands still"]
 
     run(scenario)
@@ -348,7 +413,9 @@ def test_a_topic_that_nobody_uses_is_not_loaded_for_its_statistics() -> None:
         publish = await filled(cluster, world, address)
         got = await consume.take(10)
         await consume.ack(1, [(each.ledger, each.entry) for each in got])
-        loaded = await until(world, cluster, lambda found: not found["subscriptions"]["s"]["msgBacklog"])
+        loaded = await until(
+            world, cluster, lambda found: not found["subscriptions"]["s"]["msgBacklog"]
+        )
         await publish.stream.finish()
         await consume.stream.finish()
         await ask(cluster, "PUT", "unload")
@@ -356,9 +423,20 @@ def test_a_topic_that_nobody_uses_is_not_loaded_for_its_statistics() -> None:
         assert loaded_topics(cluster) == []
         assert found.keys() == loaded.keys()
         assert found["subscriptions"]["s"].keys() == loaded["subscriptions"]["s"].keys()
-        for name in ("storageSize", "backlogSize", "ownerBroker", "underReplicated", "bookies", "diagnosis", "topicCreationTimeStamp"):
+        for name in (
+            "storageSize",
+            "backlogSize",
+            "ownerBroker",
+            "underReplicated",
+            "bookies",
+            "diagnosis",
+            "topicCreationTimeStamp",
+        ):
             assert found[name] == loaded[name], name
-        assert found["subscriptions"]["s"]["markDeletePosition"] == loaded["subscriptions"]["s"]["markDeletePosition"]
+        assert (
+            found["subscriptions"]["s"]["markDeletePosition"]
+            == loaded["subscriptions"]["s"]["markDeletePosition"]
+        )
         assert found["owner"]["loadedSince"] is None
 
     run(scenario)
@@ -379,7 +457,9 @@ def test_a_topic_says_when_it_was_made() -> None:
         await ask(cluster, "PUT", "unload")
         publish = await PublishClient.connect(world, address)
         await publish.open(1, TOPIC)
-        assert (await stats(cluster))["topicCreationTimeStamp"] == made_ms, "that it was opened again changes nothing"
+        assert (await stats(cluster))["topicCreationTimeStamp"] == made_ms, (
+            "that it was opened again changes nothing"
+        )
 
     run(scenario)
 
@@ -388,7 +468,9 @@ def test_how_fast_each_consumer_acknowledges_and_gets_messages_again_is_told() -
     async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
         publish = await PublishClient.connect(world, address)
         await publish.open(1, TOPIC)
-        await publish.send([(1, entry("p", 4 * number, batch=4, time_ms=now_ms(cluster))) for number in range(10)])
+        await publish.send(
+            [(1, entry("p", 4 * number, batch=4, time_ms=now_ms(cluster))) for number in range(10)]
+        )
         await publish.wait(1, 10)
         consume = await ConsumeClient.connect(world, address)
         await consume.subscribe(1, TOPIC, type=1)
@@ -399,12 +481,18 @@ def test_how_fast_each_consumer_acknowledges_and_gets_messages_again_is_told() -
         await consume.take(4)
         await world.clock.sleep(12.0)
         subscription = (await stats(cluster))["subscriptions"]["s"]
-        busy, idle = sorted(subscription["consumers"], key=lambda each: each["availablePermits"], reverse=True)
+        busy, idle = sorted(
+            subscription["consumers"], key=lambda each: each["availablePermits"], reverse=True
+        )
         for name, least in (("msgRateRedeliver", 16 / 14), ("messageAckRate", 6 / 14)):
             assert least <= busy[name] <= least * 14 / 10, name
             assert abs(busy[name] - subscription[name]) < 0.01, f"{name}: nobody else did"
             assert idle[name] == 0.0
-        assert (busy["messagesRedelivered"], busy["avgMessagesPerEntry"], idle["avgMessagesPerEntry"]) == (16, 4, 0)
+        assert (
+            busy["messagesRedelivered"],
+            busy["avgMessagesPerEntry"],
+            idle["avgMessagesPerEntry"],
+        ) == (16, 4, 0)
 
     run(scenario)
 
@@ -450,21 +538,37 @@ def test_producers_and_consumers_say_which_client_they_are_of() -> None:
     async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
         async def binary(name: str, said: str) -> None:
             client = await BinaryClient.connect(world, "broker0:6650", shake_hands=False)
-            client.say(binary_pb.Command(type=2, connect=binary_pb.Connect(client_version=said, protocol_version=19)))
+            client.say(
+                binary_pb.Command(
+                    type=2, connect=binary_pb.Connect(client_version=said, protocol_version=19)
+                )
+            )
             await client.next(3)
             await client.open_producer(1, TOPIC, name)
             await client.subscribe(1, TOPIC, subscription=name)
 
-        publish, consume = await PublishClient.connect(world, address), await ConsumeClient.connect(world, address)
+        publish, consume = (
+            await PublishClient.connect(world, address),
+            await ConsumeClient.connect(world, address),
+        )
         await publish.open(1, TOPIC, "ours")
         await consume.subscribe(1, TOPIC, "ours")
         await binary("java", "Pulsar-Java-v4.0.0")
-        await binary("nameless", "Pulsar Client")  # what Apache Pulsar's clients say that do not know their version
+        # what Apache Pulsar's clients say that do not know their version
+        await binary("nameless", "Pulsar Client")
         await binary("long", "v" * 60_000)
         found = await stats(cluster)
         versions = {each["producerName"]: each["clientVersion"] for each in found["publishers"]}
-        assert versions == {"ours": program_name(), "java": "Pulsar-Java-v4.0.0", "nameless": "", "long": "v" * 128}
-        assert {name: each["consumers"][0]["clientVersion"] for name, each in found["subscriptions"].items()} == versions
+        assert versions == {
+            "ours": program_name(),
+            "java": "Pulsar-Java-v4.0.0",
+            "nameless": "",
+            "long": "v" * 128,
+        }
+        assert {
+            name: each["consumers"][0]["clientVersion"]
+            for name, each in found["subscriptions"].items()
+        } == versions
 
     run(scenario)
 
@@ -489,12 +593,18 @@ def test_a_backlog_beyond_its_quota_holds_producers_and_says_so() -> None:
         consume = await ConsumeClient.connect(world, address)
         await consume.subscribe(1, TOPIC, permits=0)
         await filled(cluster, world, address)
-        found = await until(world, cluster, lambda found: found["waiting"]["reason"] == "backlog_quota")
+        found = await until(
+            world, cluster, lambda found: found["waiting"]["reason"] == "backlog_quota"
+        )
         assert abs(found["waiting"]["sinceMs"] - now_ms(cluster)) < 2_000
         assert "above limitSize 50" in found["diagnosis"][0]
         assert found["backlogQuotaLimitSize"] == 50
 
-    run(scenario, backlog_quota_default_limit_bytes=50, managed_ledger_maintenance_interval_seconds=1.0)
+    run(
+        scenario,
+        backlog_quota_default_limit_bytes=50,
+        managed_ledger_maintenance_interval_seconds=1.0,
+    )
 
 
 def test_a_dispatch_rate_that_is_reached_is_told() -> None:
@@ -512,7 +622,10 @@ def test_a_dispatch_rate_that_is_reached_is_told() -> None:
 
 def test_the_log_and_its_cursors_are_shown_as_the_tools_of_apache_pulsar_expect() -> None:
     async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
-        publish, consume = await PublishClient.connect(world, address), await ConsumeClient.connect(world, address)
+        publish, consume = (
+            await PublishClient.connect(world, address),
+            await ConsumeClient.connect(world, address),
+        )
         await publish.open(1, TOPIC)
         await publish.send([(1, entry("p", number)) for number in range(10)])
         await publish.wait(1, 10)
@@ -521,19 +634,40 @@ def test_the_log_and_its_cursors_are_shown_as_the_tools_of_apache_pulsar_expect(
         ledger = got[0].ledger
         await consume.ack(7, [(ledger, number) for number in (0, 1, 3, 5)])
         log = json.loads(await ask(cluster, "GET", "internalStats"))
-        assert (log["entriesAddedCounter"], log["numberOfEntries"], log["pendingAddEntriesCount"]) == (10, 10, 0)
+        assert (
+            log["entriesAddedCounter"],
+            log["numberOfEntries"],
+            log["pendingAddEntriesCount"],
+        ) == (10, 10, 0)
         cursor = log["cursors"]["s"]
-        assert (cursor["markDeletePosition"], cursor["readPosition"]) == (f"{ledger}:1", f"{ledger}:10")
-        assert cursor["individuallyDeletedMessages"] == f"[({ledger}:2..{ledger}:3],({ledger}:4..{ledger}:5]]"
+        assert (cursor["markDeletePosition"], cursor["readPosition"]) == (
+            f"{ledger}:1",
+            f"{ledger}:10",
+        )
+        assert (
+            cursor["individuallyDeletedMessages"]
+            == f"[({ledger}:2..{ledger}:3],({ledger}:4..{ledger}:5]]"
+        )
         assert (cursor["messagesConsumedCounter"], cursor["numberOfEntriesInBacklog"]) == (4, 6)
-        assert (cursor["numberOfEntriesSinceFirstNotAckedMessage"], cursor["totalNonContiguousDeletedMessagesRange"]) == (8, 2)
-        assert (cursor["cursorLedger"], cursor["state"], cursor["active"], cursor["waitingReadOp"]) == (-1, "NoLedger", True, False)
+        assert (
+            cursor["numberOfEntriesSinceFirstNotAckedMessage"],
+            cursor["totalNonContiguousDeletedMessagesRange"],
+        ) == (8, 2)
+        assert (
+            cursor["cursorLedger"],
+            cursor["state"],
+            cursor["active"],
+            cursor["waitingReadOp"],
+        ) == (-1, "NoLedger", True, False)
         assert log["waitingCursorsCount"] == 0
         await consume.flow(7, 100)
         await consume.take(4)
         await consume.ack(7, [(ledger, 9)], cumulative=True)
         log = json.loads(await ask(cluster, "GET", "internalStats"))
-        assert (log["waitingCursorsCount"], log["cursors"]["s"]["messagesConsumedCounter"]) == (1, 10)
+        assert (log["waitingCursorsCount"], log["cursors"]["s"]["messagesConsumedCounter"]) == (
+            1,
+            10,
+        )
         assert log["cursors"]["s"]["individuallyDeletedMessages"] == "[]"
 
     run(scenario)

@@ -1,4 +1,6 @@
-"""A name is a topic's or a partitioned topic's, never both, whatever a broker's view of the metadata lags behind."""
+"""A name is a topic's or a partitioned topic's, never both, whatever a broker's view of the
+metadata lags behind.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Non-persistent topics that nobody uses are let go, whatever happens while the metadata are asked to forget one of them."""
+"""Non-persistent topics that nobody uses are let go, whatever happens while the metadata are asked
+to forget one of them.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,18 @@ from pulsarish.sim.world.world import Simulation
 from tests.support.dispatching import Outlet
 
 NAMES = [TopicName.parse(f"non-persistent://public/default/{name}") for name in ("t", "u")]
-CONFIG = BrokerConfig(broker_delete_inactive_topics_enabled=True, broker_delete_inactive_topics_max_inactive_duration_seconds=10)
+CONFIG = BrokerConfig(
+    broker_delete_inactive_topics_enabled=True,
+    broker_delete_inactive_topics_max_inactive_duration_seconds=10,
+)
 
 
 async def parts(world: World) -> tuple[Namespaces, NonPersistentTopics]:
     namespaces = Namespaces(world, Records(world.metadata, world.clock, world.random), CONFIG)
     await namespaces.start()
-    return namespaces, NonPersistentTopics(world, CONFIG, namespaces, serves=lambda _bundle: True, opened=lambda _name, _space: None)
+    return namespaces, NonPersistentTopics(
+        world, CONFIG, namespaces, serves=lambda _bundle: True, opened=lambda _name, _space: None
+    )
 
 
 def test_a_partitioned_topic_that_was_made_beside_it_stays() -> None:
@@ -48,7 +55,9 @@ def test_one_that_is_used_again_while_another_goes_stays() -> None:
         await world.clock.sleep(0.0001)
         assert first.closed is None
         assert not going.done()
-        _ = await second.open_producer(OpenProducer(1, 1, NAMES[1].full), Outlet(), "", lambda _turn, _name: None)
+        _ = await second.open_producer(
+            OpenProducer(1, 1, NAMES[1].full), Outlet(), "", lambda _turn, _name: None
+        )
         await going
         assert first.closed is not None
         assert list(topics.open.values()) == [second]
@@ -63,10 +72,14 @@ def test_the_time_without_users_counts_from_the_last_one_s_leaving(connects: str
         topic = await topics.get(NAMES[0], create=True)
         await world.clock.sleep(15)
         if connects == "producer":
-            producer, _ = await topic.open_producer(OpenProducer(1, 1, NAMES[0].full), Outlet(), "", lambda _turn, _name: None)
+            producer, _ = await topic.open_producer(
+                OpenProducer(1, 1, NAMES[0].full), Outlet(), "", lambda _turn, _name: None
+            )
             topic.remove_producer(producer)
         else:
-            subscription, consumer = await topic.subscribe(Subscribe(1, 1, NAMES[0].full, "s"), Outlet(), "")
+            subscription, consumer = await topic.subscribe(
+                Subscribe(1, 1, NAMES[0].full, "s"), Outlet(), ""
+            )
             topic.remove_consumer(subscription, consumer)
         await world.clock.sleep(5)
         await topics.let_go_of_unused()

@@ -38,5 +38,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("spark") / "cluster", bookies=3, brokers=1) as running:
+    with running_cluster(
+        tmp_path_factory.mktemp("spark") / "cluster", bookies=3, brokers=1
+    ) as running:
         yield running

@@ -1,8 +1,10 @@
-"""A Spark application of its own, so that it can be killed: it copies a topic to another one, once, until it is told to stop.
+"""A Spark application of its own, so that it can be killed: it copies a topic to another one, once,
+until it is told to stop.
 
     python exactly_once_driver.py MASTER SERVICE_URL ADMIN_URL SOURCE SINK FOLDER
 
-The checkpoint is ``FOLDER/checkpoint``; it stops when ``FOLDER/stop`` is there and all that the source had then is written.
+The checkpoint is ``FOLDER/checkpoint``; it stops when ``FOLDER/stop`` is there and all that the
+source had then is written.
 """
 
 from __future__ import annotations

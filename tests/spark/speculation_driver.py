@@ -1,9 +1,11 @@
-"""A Spark application of its own that writes to a topic while one of its two tasks runs twice at a time.
+"""A Spark application of its own that writes to a topic while one of its two tasks runs twice at a
+time.
 
     python speculation_driver.py SERVICE_URL ADMIN_URL TOPIC FOLDER
 
-Spark starts a second attempt only on another host than the first, and all executors of ``local-cluster`` are on one. So the master and two
-workers are started here, in the driver's Java process as there, with a loopback address each.
+Spark starts a second attempt only on another host than the first, and all executors of
+``local-cluster`` are on one. So the master and two workers are started here, in the driver's Java
+process as there, with a loopback address each.
 """
 
 from __future__ import annotations
@@ -32,13 +34,27 @@ def start_cluster(folder: Path) -> str:
     jvm, gateway = SparkContext._jvm, SparkContext._gateway
     spark, scala = jvm.org.apache.spark, jvm.scala
     conf = spark.SparkConf().set("spark.master.rest.enabled", "false")
-    url = spark.deploy.master.Master.startRpcEnvAndEndpoint(HOSTS[0], 0, 0, conf)._1().address().toSparkURL()
+    url = (
+        spark.deploy.master.Master.startRpcEnvAndEndpoint(HOSTS[0], 0, 0, conf)
+        ._1()
+        .address()
+        .toSparkURL()
+    )
     masters = gateway.new_array(jvm.java.lang.String, 1)
     masters[0] = url
     for number, host in enumerate(HOSTS):
         work = str(folder / f"work-{number}")
         spark.deploy.worker.Worker.startRpcEnvAndEndpoint(
-            host, 0, 0, 1, 1024, masters, work, scala.Option.apply(number), conf, scala.Option.empty()
+            host,
+            0,
+            0,
+            1,
+            1024,
+            masters,
+            work,
+            scala.Option.apply(number),
+            conf,
+            scala.Option.empty(),
         )
     return str(url)
 
@@ -49,7 +65,9 @@ def wait(done: Callable[[], bool]) -> None:
 
 
 def attempts(admin_url: str, topic: str, folder: Path) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """The rows of a task; the first attempt of task 0 goes on when a second one writes, which begins when the first has written."""
+    """The rows of a task; the first attempt of task 0 goes on when a second one writes, which
+    begins when the first has written.
+    """
 
     def rows(batches: Iterator[Any]) -> Iterator[Any]:
         context = TaskContext.get()
@@ -65,7 +83,9 @@ def attempts(admin_url: str, topic: str, folder: Path) -> Callable[[Iterator[Any
                 wait((folder / "second").exists)
             numbers = range(first, first + BATCH)
             values = [b"%d" % number + b" " * 300 for number in numbers]
-            yield pyarrow.RecordBatch.from_pydict({"value": values, "key": [f"task-{task}"] * BATCH})
+            yield pyarrow.RecordBatch.from_pydict(
+                {"value": values, "key": [f"task-{task}"] * BATCH}
+            )
 
     return rows
 
@@ -90,8 +110,15 @@ def main() -> None:
     )
     spark.sparkContext.setLogLevel("ERROR")
     pulsarish.spark.register(spark)
-    rows = spark.range(0, 2, 1, 2).mapInArrow(attempts(admin_url, topic, folder), "value binary, key string")
-    options = {"service.url": service_url, "admin.url": admin_url, "exactlyOnceName": "speculative", "exactlyOnceVersion": "1"}
+    rows = spark.range(0, 2, 1, 2).mapInArrow(
+        attempts(admin_url, topic, folder), "value binary, key string"
+    )
+    options = {
+        "service.url": service_url,
+        "admin.url": admin_url,
+        "exactlyOnceName": "speculative",
+        "exactlyOnceVersion": "1",
+    }
     rows.write.format(pulsarish.spark.FORMAT).mode("append").options(**options, topic=topic).save()
     spark.stop()
 

@@ -26,7 +26,8 @@ def environment() -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(sys.path),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
-        # Of Java processes that live for half a minute each, most of the work would be to translate what they run once.
+        # Of Java processes that live for half a minute each, most of the work would be to translate
+        # what they run once.
         "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
 
@@ -40,20 +41,36 @@ def admin_of(cluster: Cluster) -> Admin:
     return Admin(cluster.service_urls()["http"])
 
 
-def read(spark: SparkSession, cluster: Cluster, schema: str | None = None, **options: str) -> DataFrame:
+def read(
+    spark: SparkSession, cluster: Cluster, schema: str | None = None, **options: str
+) -> DataFrame:
     """A batch."""
     pulsarish.spark.register(spark)
     reader = spark.read.format("pulsarish").options(**options_of(cluster, **options))
     return (reader.schema(schema) if schema else reader).load()
 
 
-def publish(cluster: Cluster, topic: str, values: Sequence[bytes], *, batched: bool = True, **options: object) -> list[pulsarish.MessageId]:
+def publish(
+    cluster: Cluster,
+    topic: str,
+    values: Sequence[bytes],
+    *,
+    batched: bool = True,
+    **options: object,
+) -> list[pulsarish.MessageId]:
     """Publish in order by one producer; the ids."""
     with pulsarish.Client(cluster.service_urls()["pulsarish"]) as client:
-        producer = client.create_producer(topic, batching_enabled=batched, block_if_queue_full=True, **options)
+        producer = client.create_producer(
+            topic, batching_enabled=batched, block_if_queue_full=True, **options
+        )
         ids: list[pulsarish.MessageId] = []
         for value in values:
-            producer.send_async(value, lambda result, message_id: ids.append(message_id) if result == pulsarish.Result.Ok else None)
+            producer.send_async(
+                value,
+                lambda result, message_id: (
+                    ids.append(message_id) if result == pulsarish.Result.Ok else None
+                ),
+            )
         producer.flush()
         producer.close()
     assert len(ids) == len(values)
@@ -82,17 +99,22 @@ class Collected:
         return [value for batch in self.batches for value in batch]
 
 
-def sink(spark: SparkSession, cluster: Cluster, checkpoint: Path, collected: Collected, **options: str) -> StreamingQuery:
+def sink(
+    spark: SparkSession, cluster: Cluster, checkpoint: Path, collected: Collected, **options: str
+) -> StreamingQuery:
     """Run a query over all that is there now, and wait for its end. Raises what it failed with."""
     pulsarish.spark.register(spark)
     frame = spark.readStream.format("pulsarish").options(**options_of(cluster, **options)).load()
-    writer = frame.writeStream.foreachBatch(collected.add).option("checkpointLocation", str(checkpoint))
+    writer = frame.writeStream.foreachBatch(collected.add).option(
+        "checkpointLocation", str(checkpoint)
+    )
     while True:
         query = writer.trigger(availableNow=True).start()
         try:
             query.awaitTermination(300)
         except StreamingQueryException as error:
-            # Spark gives a Python process ten seconds to start, whatever else the machine has to do.
+            # Spark gives a Python process ten seconds to start, whatever else the machine has to
+            # do.
             if "Python worker failed to connect back" in str(error):
                 continue
             raise

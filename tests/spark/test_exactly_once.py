@@ -1,4 +1,6 @@
-"""Topic to topic on executors of their own, with executors, the driver and the owner of the sink killed in the middle."""
+"""Topic to topic on executors of their own, with executors, the driver and the owner of the sink
+killed in the middle.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,25 @@ class Driver:
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         service_url = cluster.service_urls()["pulsarish"]
-        self._command = [sys.executable, exactly_once_driver.__file__, MASTER, service_url, cluster.admin_url(), SOURCE, SINK, str(folder)]
+        self._command = [
+            sys.executable,
+            exactly_once_driver.__file__,
+            MASTER,
+            service_url,
+            cluster.admin_url(),
+            SOURCE,
+            SINK,
+            str(folder),
+        ]
         self._folder = folder
         self._sessions: list[int] = []
         self.start()
 
     def start(self) -> None:
         with (self._folder / "driver.log").open("ab") as log:
-            self.process = subprocess.Popen(self._command, env=environment(), stdout=log, stderr=log, start_new_session=True)
+            self.process = subprocess.Popen(
+                self._command, env=environment(), stdout=log, stderr=log, start_new_session=True
+            )
         self._sessions.append(self.process.pid)
 
     def _of_session(self, words: str) -> list[int]:
@@ -92,7 +105,9 @@ class Feed(threading.Thread):
         self.allowed = threading.Semaphore(0)
 
     def run(self) -> None:
-        producer = self._client.create_producer(SOURCE, batching_enabled=True, block_if_queue_full=True)
+        producer = self._client.create_producer(
+            SOURCE, batching_enabled=True, block_if_queue_full=True
+        )
         for number in range(MESSAGES):
             if number % (MESSAGES // 6) == 0:
                 producer.flush()
@@ -105,7 +120,9 @@ def stored(admin: Admin) -> int:
     """Bytes in the sink. Brokers that take over are waited for."""
 
     def asked() -> int:
-        found = [admin.topics.stats(f"{SINK}-partition-{index}").get("storageSize") for index in range(2)]
+        found = [
+            admin.topics.stats(f"{SINK}-partition-{index}").get("storageSize") for index in range(2)
+        ]
         if None in found:
             raise ServiceNotReady("the sink is being opened")
         return sum(found)
@@ -114,15 +131,23 @@ def stored(admin: Admin) -> int:
 
 
 @pytest.mark.timeout(900)
-def test_nothing_is_lost_or_doubled_while_executors_driver_and_broker_are_killed(tmp_path: Path) -> None:
+def test_nothing_is_lost_or_doubled_while_executors_driver_and_broker_are_killed(
+    tmp_path: Path,
+) -> None:
     with running_cluster(tmp_path / "cluster", bookies=3, brokers=2) as cluster:
         admin = Admin(cluster.admin_url())
-        # Nobody subscribes to either topic: without retention a ledger is gone soon after it is closed.
-        admin.namespaces.set_policy("public/default", "retention", {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1})
+        # Nobody subscribes to either topic: without retention a ledger is gone soon after it is
+        # closed.
+        admin.namespaces.set_policy(
+            "public/default", "retention", {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+        )
         admin.topics.create(SOURCE, partitions=2)
         admin.topics.create(SINK, partitions=2)
         admin.topics.set_policy(SINK, "deduplication", True)
-        with pulsarish.Client(cluster.service_urls()["pulsarish"]) as client, running_driver(cluster, tmp_path) as driver:
+        with (
+            pulsarish.Client(cluster.service_urls()["pulsarish"]) as client,
+            running_driver(cluster, tmp_path) as driver,
+        ):
             feed = Feed(client)
             feed.start()
 
@@ -130,7 +155,10 @@ def test_nothing_is_lost_or_doubled_while_executors_driver_and_broker_are_killed
                 """Let more be published, and wait until the first of it is copied."""
                 before = stored(admin)
                 feed.allowed.release()
-                until("more is written", lambda: driver.process.poll() is not None or stored(admin) > before)
+                until(
+                    "more is written",
+                    lambda: driver.process.poll() is not None or stored(admin) > before,
+                )
                 assert driver.process.poll() is None, (tmp_path / "driver.log").read_text()[-4_000:]
                 return stored(admin)
 
@@ -141,7 +169,11 @@ def test_nothing_is_lost_or_doubled_while_executors_driver_and_broker_are_killed
             driver.start()
             more()
             owner = admin.topics.lookup(f"{SINK}-partition-0")["brokerId"]
-            broker = next(node for node in cluster.nodes() if node.role == "broker" and owner.startswith(node.name))
+            broker = next(
+                node
+                for node in cluster.nodes()
+                if node.role == "broker" and owner.startswith(node.name)
+            )
             cluster.kill(broker.name)
             more()
             cluster.start(broker)

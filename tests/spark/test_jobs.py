@@ -1,4 +1,6 @@
-"""Jobs over the ledgers of a cluster of its own, in which one thing after another is broken by name."""
+"""Jobs over the ledgers of a cluster of its own, in which one thing after another is broken by
+name.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,8 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     nodes = plan_cluster(bookies=3, brokers=1, metadata="embedded", base_port=0)
     for node in nodes:
         if node.role == "bookie":
-            node.settings.append("auto_recovery_daemon_enabled=false")  # what is broken stays broken
+            # what is broken stays broken
+            node.settings.append("auto_recovery_daemon_enabled=false")
     cluster.create(nodes)
     try:
         cluster.up()
@@ -90,7 +93,9 @@ def publish(stage: Stage, topic: str, count: int = MESSAGES) -> None:
     stage.admin.topics.unload(topic)
 
 
-def test_acknowledged_messages_are_looked_for(spark: SparkSession, stage: Stage, tmp_path: Path) -> None:
+def test_acknowledged_messages_are_looked_for(
+    spark: SparkSession, stage: Stage, tmp_path: Path
+) -> None:
     log, topic = AckedLog(tmp_path / "acked.jsonl"), "persistent://public/default/acknowledged"
     client = pulsarish.Client(stage.cluster.service_urls()["pulsarish"])
     client.subscribe(topic, "keep", initial_position=pulsarish.InitialPosition.Earliest).close()
@@ -101,15 +106,21 @@ def test_acknowledged_messages_are_looked_for(spark: SparkSession, stage: Stage,
             log.acked(topic, producer.send(payload), log.checksum(payload))
     client.close()
     log.close()
-    report = verify(spark, stage.url, LedgerSelection((topic,)), acked=str(tmp_path / "acked.jsonl"))
+    report = verify(
+        spark, stage.url, LedgerSelection((topic,)), acked=str(tmp_path / "acked.jsonl")
+    )
     assert (report.acked, report.acked_trimmed, report.findings) == (2 * MESSAGES, 0, [])
     (ledger,) = stage.ledgers("acknowledged")
     lines = (tmp_path / "acked.jsonl").read_text().splitlines()
     other = json.loads(lines[-1]) | {"crc32c": 1}
     never = {"topic": topic, "id": f"{ledger}:{10_000}:-1:-1"}
     gone = {"topic": topic, "id": "123456:0:-1:0"}
-    (tmp_path / "wrong.jsonl").write_text("\n".join([*lines[:-1], *map(json.dumps, (other, never, gone))]))
-    report = verify(spark, stage.url, LedgerSelection((topic,)), acked=str(tmp_path / "wrong.jsonl"))
+    (tmp_path / "wrong.jsonl").write_text(
+        "\n".join([*lines[:-1], *map(json.dumps, (other, never, gone))])
+    )
+    report = verify(
+        spark, stage.url, LedgerSelection((topic,)), acked=str(tmp_path / "wrong.jsonl")
+    )
     assert (report.acked, report.acked_trimmed) == (2 * MESSAGES + 2, 1)
     last = int(other["id"].split(":")[1])
     assert [(row.finding, row.ledger, row.first_entry, row.owner) for row in report.findings] == [
@@ -123,18 +134,34 @@ def test_acknowledged_messages_are_looked_for(spark: SparkSession, stage: Stage,
 
 def test_usage_sums_up(spark: SparkSession, stage: Stage, tmp_path: Path) -> None:
     publish(stage, "measured")
-    stage.admin.topics.set_policy("measured", "retention", {"retentionTimeInMinutes": 60, "retentionSizeInMB": -1})
+    stage.admin.topics.set_policy(
+        "measured", "retention", {"retentionTimeInMinutes": 60, "retentionSizeInMB": -1}
+    )
     stage.admin.subscriptions.skip_all_messages("measured", "keep")
     stage.admin.topics.unload("measured")
-    found = usage(spark, stage.url, LedgerSelection(("measured",)), retention=Retention(), topics_max=10)
+    found = usage(
+        spark, stage.url, LedgerSelection(("measured",)), retention=Retention(), topics_max=10
+    )
     (row,) = found.topics
-    assert (row["topic"], row["entries"], row["freeable_bytes"]) == ("persistent://public/default/measured", MESSAGES, 0)
+    assert (row["topic"], row["entries"], row["freeable_bytes"]) == (
+        "persistent://public/default/measured",
+        MESSAGES,
+        0,
+    )
     assert row["stored_bytes"] == 3 * row["bytes"] > 0
     assert row["messages_per_entry"] == 1
     assert found.skew == pytest.approx(1)
-    assert {each["bookie"]: each["stored_bytes"] for each in found.bookies} == {f"bookie-{n}": row["bytes"] for n in (1, 2, 3)}
+    assert {each["bookie"]: each["stored_bytes"] for each in found.bookies} == {
+        f"bookie-{n}": row["bytes"] for n in (1, 2, 3)
+    }
     without = usage(
-        spark, stage.url, LedgerSelection(("measured",)), retention=Retention(), wanted=Retention(0, 0), samples=0, topics_max=10
+        spark,
+        stage.url,
+        LedgerSelection(("measured",)),
+        retention=Retention(),
+        wanted=Retention(0, 0),
+        samples=0,
+        topics_max=10,
     )
     assert without.topics[0]["freeable_bytes"] == row["stored_bytes"]
     assert without.total["topics"] == 1
@@ -156,16 +183,26 @@ def test_verify_names_what_is_broken(spark: SparkSession, stage: Stage, tmp_path
     forget_ledger(stage.data("bookie-2"), forgotten)
     # A bookie that is away says nothing, which is another thing than that it has lost its copies.
     away = verify(spark, stage.url, LedgerSelection(("sound",)))
-    assert {(row.finding, row.bookie, row.first_entry, row.last_entry) for row in away.findings} == {
-        ("unreachable", "bookie-2", 0, MESSAGES - 1)
-    }
+    assert {
+        (row.finding, row.bookie, row.first_entry, row.last_entry) for row in away.findings
+    } == {("unreachable", "bookie-2", 0, MESSAGES - 1)}
     stage.cluster.start(stage.cluster.node("bookie-2"))
     stage.cluster.wait_ready([stage.cluster.node("bookie-2")])
     after = verify(spark, stage.url, LedgerSelection())
-    found = [(row.finding, row.ledger, row.first_entry, row.last_entry, row.bookie, row.owner) for row in after.findings]
+    found = [
+        (row.finding, row.ledger, row.first_entry, row.last_entry, row.bookie, row.owner)
+        for row in after.findings
+    ]
     assert found == [
         ("corrupt", spoiled, 7, 8, "bookie-2", "topic persistent://public/default/spoiled"),
-        ("missing", forgotten, 0, MESSAGES - 1, "bookie-2", "topic persistent://public/default/forgotten"),
+        (
+            "missing",
+            forgotten,
+            0,
+            MESSAGES - 1,
+            "bookie-2",
+            "topic persistent://public/default/forgotten",
+        ),
     ]
     assert verify(spark, stage.url, LedgerSelection(("sound",))).findings == []
     save(spark, after.findings, FINDING_SCHEMA, str(tmp_path / "findings.parquet"))
@@ -199,7 +236,9 @@ def test_verify_while_a_bookie_is_killed(spark: SparkSession, stage: Stage) -> N
     assert found == [("unreachable", "bookie-2", 0, count - 1)]
     stage.cluster.start(stage.cluster.node("bookie-2"))
     stage.cluster.wait_ready([stage.cluster.node("bookie-2")])
-    assert verify(spark, stage.url, LedgerSelection(("killed",))).findings == [], "all that was confirmed is there again"
+    assert verify(spark, stage.url, LedgerSelection(("killed",))).findings == [], (
+        "all that was confirmed is there again"
+    )
 
 
 class _Deaf:
@@ -213,7 +252,14 @@ class _Deaf:
 PAYLOADS = [f"entry {number}".encode() * 20 for number in range(12)]
 
 
-def make_ledger(stage: Stage, owner: str, *, closed: bool = True, kind: PurposeKind = PurposeKind.TOPIC, copies: int = 3) -> int:
+def make_ledger(
+    stage: Stage,
+    owner: str,
+    *,
+    closed: bool = True,
+    kind: PurposeKind = PurposeKind.TOPIC,
+    copies: int = 3,
+) -> int:
     """A ledger with entries to which nothing refers."""
 
     async def work() -> int:
@@ -221,7 +267,11 @@ def make_ledger(stage: Stage, owner: str, *, closed: bool = True, kind: PurposeK
         client = LedgerClient(here.world, here.options)
         await client.start()
         writer = await client.create(
-            ensemble_size=copies, write_quorum=copies, ack_quorum=2, purpose=LedgerPurpose(kind, owner), listener=_Deaf()
+            ensemble_size=copies,
+            write_quorum=copies,
+            ack_quorum=2,
+            purpose=LedgerPurpose(kind, owner),
+            listener=_Deaf(),
         )
         for payload in PAYLOADS:
             writer.append(payload)
@@ -249,9 +299,17 @@ def copy_to_another(stage: Stage, ledger_id: int) -> str:
         here = site(stage.url)
         found = await here.ledgers.read(ledger_id)
         assert found is not None
-        other = next(each for each in here.bookies.members() if each not in found[0].last_segment.members)
-        records = (await read_records(here.pool, here.options, found[0], 0, found[0].last_entry, max_bytes=1 << 20)).records
-        await Copier(here.pool, here.options, Copied(), pace, 1 << 20).write(ledger_id, other, records)
+        other = next(
+            each for each in here.bookies.members() if each not in found[0].last_segment.members
+        )
+        records = (
+            await read_records(
+                here.pool, here.options, found[0], 0, found[0].last_entry, max_bytes=1 << 20
+            )
+        ).records
+        await Copier(here.pool, here.options, Copied(), pace, 1 << 20).write(
+            ledger_id, other, records
+        )
         return other
 
     return run(work())
@@ -261,10 +319,14 @@ def look(spark: SparkSession, stage: Stage, min_age_ms: int = 0) -> Leaks:
     return find_leaks(spark, stage.url, retention=Retention(), min_age_ms=min_age_ms)
 
 
-def test_leaks_are_named_removed_and_brought_back(spark: SparkSession, stage: Stage, tmp_path: Path) -> None:
+def test_leaks_are_named_removed_and_brought_back(
+    spark: SparkSession, stage: Stage, tmp_path: Path
+) -> None:
     assert [leak for leak in look(spark, stage).found if leak.kind != "under-replicated"] == []
     orphan = make_ledger(stage, "persistent://public/default/nobody")
-    open_orphan = make_ledger(stage, "persistent://public/default/nobody#reader", closed=False, kind=PurposeKind.CURSOR)
+    open_orphan = make_ledger(
+        stage, "persistent://public/default/nobody#reader", closed=False, kind=PurposeKind.CURSOR
+    )
     stray = make_ledger(stage, "persistent://public/default/lost")
     forget_record(stage, stray)
     dangling = make_ledger(stage, "persistent://public/default/dangling")
@@ -287,8 +349,16 @@ def test_leaks_are_named_removed_and_brought_back(spark: SparkSession, stage: St
     leaks = look(spark, stage)
     assert leaks.gaps == []
     (schema,) = [leak for leak in leaks.found if leak.ledger_id < 0]
-    assert (schema.kind, schema.owner, schema.detail) == ("dangling", path, "version 0 of its schema is not there")
-    found = {(leak.kind, leak.ledger_id): leak for leak in leaks.found if leak.kind != "under-replicated" and leak.ledger_id >= 0}
+    assert (schema.kind, schema.owner, schema.detail) == (
+        "dangling",
+        path,
+        "version 0 of its schema is not there",
+    )
+    found = {
+        (leak.kind, leak.ledger_id): leak
+        for leak in leaks.found
+        if leak.kind != "under-replicated" and leak.ledger_id >= 0
+    }
     assert set(found) == {
         ("orphan", orphan),
         ("orphan", open_orphan),
@@ -301,7 +371,9 @@ def test_leaks_are_named_removed_and_brought_back(spark: SparkSession, stage: St
     assert found["stray", stray].size_bytes == 3 * size_bytes
     assert found["over-replicated", over].bookies == (other,)
     assert path in found["dangling", dangling].detail
-    assert [leak.kind for leak in look(spark, stage, MIN_AGE_MS).found if leak.kind == "orphan"] == [], "they may be on their way"
+    assert [
+        leak.kind for leak in look(spark, stage, MIN_AGE_MS).found if leak.kind == "orphan"
+    ] == [], "they may be on their way"
 
     plan_file, backup = tmp_path / "plan.json", tmp_path / "backup"
     write_plan(make_plan(stage.url, leaks), plan_file)
@@ -342,7 +414,9 @@ def read_all(stage: Stage, ledger_id: int) -> list[bytes]:
         found = await here.records.get(paths.ledger(ledger_id), LedgerMetadata)
         assert found is not None
         assert found[0].state is LedgerState.CLOSED
-        records = await read_records(here.pool, here.options, found[0], 0, found[0].last_entry, max_bytes=1 << 20)
+        records = await read_records(
+            here.pool, here.options, found[0], 0, found[0].last_entry, max_bytes=1 << 20
+        )
         return [bytes(record.payload) for record in records.records]
 
     return run(work())
@@ -355,8 +429,13 @@ def test_nothing_is_planned_on_an_incomplete_view(spark: SparkSession, stage: St
         leaks = look(spark, stage)
         assert len(leaks.gaps) == 1
         assert leaks.gaps[0][0].startswith("ledgers of bookie bookie-3~")
-        # What a broker has recorded of it, because it did not answer in time, is no conclusion of this look.
-        concluded = [leak for leak in leaks.found if leak.kind == "under-replicated" and leak.detail.endswith("members")]
+        # What a broker has recorded of it, because it did not answer in time, is no conclusion of
+        # this look.
+        concluded = [
+            leak
+            for leak in leaks.found
+            if leak.kind == "under-replicated" and leak.detail.endswith("members")
+        ]
         assert not any("bookie-3" in each for leak in concluded for each in leak.bookies)
         with pytest.raises(NotAllowed, match="bookie-3"):
             make_plan(stage.url, leaks)

@@ -1,4 +1,6 @@
-"""Each pipeline that is shipped, run on a part of its data against a real cluster, and its result computed again without Spark."""
+"""Each pipeline that is shipped, run on a part of its data against a real cluster, and its result
+computed again without Spark.
+"""
 
 from __future__ import annotations
 
@@ -72,10 +74,19 @@ def site(spark: SparkSession, cluster: Cluster, tmp_path_factory: pytest.TempPat
     load.keep(urls["http"])
     pulsarish.spark.register(spark)
     load.send(urls["pulsarish"], "flown", messages)
-    return Site(spark, {"service.url": urls["pulsarish"], "admin.url": urls["http"]}, urls["pulsarish"], folder, flights, messages)
+    return Site(
+        spark,
+        {"service.url": urls["pulsarish"], "admin.url": urls["http"]},
+        urls["pulsarish"],
+        folder,
+        flights,
+        messages,
+    )
 
 
-def run(site: Site, file: Path | str, act: Callable[[Runner], None] = Runner.run, **settings: object) -> Ran:
+def run(
+    site: Site, file: Path | str, act: Callable[[Runner], None] = Runner.run, **settings: object
+) -> Ran:
     pipeline, _ = read_pipeline(str(file), {name: str(value) for name, value in settings.items()})
     shown: list[str] = []
     runner = Runner(site.spark, pipeline, site.cluster, shown.append)
@@ -90,13 +101,18 @@ def run(site: Site, file: Path | str, act: Callable[[Runner], None] = Runner.run
 def described(site: Site, name: str, text: str, act: Callable[[Runner], None] = Runner.run) -> Ran:
     """Run a pipeline of the test's own."""
     file = site.folder / f"{name}.yaml"
-    file.write_text(dedent(text).replace("FOLDER", str(site.folder)).replace("URL", site.cluster["service.url"]))
+    file.write_text(
+        dedent(text).replace("FOLDER", str(site.folder)).replace("URL", site.cluster["service.url"])
+    )
     return run(site, file, act)
 
 
 def is_picture(path: Path, width: int, height: int) -> bool:
     head = path.read_bytes()[:24]
-    return head[:8] == b"\x89PNG\r\n\x1a\n" and (int.from_bytes(head[16:20]), int.from_bytes(head[20:24])) == (width * 120, height * 120)
+    return head[:8] == b"\x89PNG\r\n\x1a\n" and (
+        int.from_bytes(head[16:20]),
+        int.from_bytes(head[20:24]),
+    ) == (width * 120, height * 120)
 
 
 def utc(row: Any, name: str) -> datetime:
@@ -106,12 +122,15 @@ def utc(row: Any, name: str) -> datetime:
 
 
 def in_time(
-    messages: list[load.Message], batch_rows: list[int], delay: timedelta, ends: Callable[[datetime], datetime]
+    messages: list[load.Message],
+    batch_rows: list[int],
+    delay: timedelta,
+    ends: Callable[[datetime], datetime],
 ) -> tuple[list[load.Message], datetime]:
     """What a watermark lets through, and where it stands at the end.
 
-    A batch drops what belongs to a window that ended by the watermark under which the batch before closed windows: that of all events
-    before that batch.
+    A batch drops what belongs to a window that ended by the watermark under which the batch before
+    closed windows: that of all events before that batch.
     """
     kept: list[load.Message] = []
     marks = [datetime.min.replace(tzinfo=UTC)] * 2
@@ -133,14 +152,25 @@ def hour_of(time: datetime) -> datetime:
 def test_hourly_delays_with_late_events(site: Site) -> None:
     out = site.folder / "hourly"
     late = timedelta(hours=1)
-    messages = [message for number, message in enumerate(site.messages) if number % 100] + site.messages[::100]
+    messages = [
+        message for number, message in enumerate(site.messages) if number % 100
+    ] + site.messages[::100]
     load.send(site.url, "flown-late", messages)
     ran = run(
-        site, EXAMPLES / "hourly_delays.yaml", data=site.data, out=out, flights="flown-late", hourly="by-hour", late="1h", batch=BATCH
+        site,
+        EXAMPLES / "hourly_delays.yaml",
+        data=site.data,
+        out=out,
+        flights="flown-late",
+        hourly="by-hour",
+        late="1h",
+        batch=BATCH,
     )
 
     counts = ran.runner.counts["parquet"]
-    kept, mark = in_time(messages, counts.batch_rows, late, lambda time: hour_of(time) + timedelta(hours=1))
+    kept, mark = in_time(
+        messages, counts.batch_rows, late, lambda time: hour_of(time) + timedelta(hours=1)
+    )
     expected: dict[tuple[datetime, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     for message in kept:
         if hour_of(message.time) + timedelta(hours=1) <= mark:
@@ -150,18 +180,36 @@ def test_hourly_delays_with_late_events(site: Site) -> None:
             sums[1] += delay is None
             sums[2] += delay or 0
     rows = ran.rows(out / "hours")
-    found = {(utc(row, "window_start"), row.carrier): [row.flights, row.cancelled, row.delay_minutes or 0] for row in rows}
+    found = {
+        (utc(row, "window_start"), row.carrier): [
+            row.flights,
+            row.cancelled,
+            row.delay_minutes or 0,
+        ]
+        for row in rows
+    }
     assert len(rows) == len(found)
     assert found == expected
     assert 0 < len(kept) < len(messages), "some came too late, most did not"
-    assert 0 < counts.late <= len(messages) - len(kept), "Spark counts what it drops after it put rows of a task together"
+    assert 0 < counts.late <= len(messages) - len(kept), (
+        "Spark counts what it drops after it put rows of a task together"
+    )
     assert any(f"{counts.late:,} dropped as late" in line for line in ran.shown)
 
     by_topic = read_json(site, "by-hour")
-    assert sorted((each["window_start"], each["carrier"], each["flights"]) for _, each, _ in by_topic) == sorted(
-        (utc(row, "window_start").isoformat(timespec="milliseconds").replace("+00:00", "Z"), row.carrier, row.flights) for row in rows
+    assert sorted(
+        (each["window_start"], each["carrier"], each["flights"]) for _, each, _ in by_topic
+    ) == sorted(
+        (
+            utc(row, "window_start").isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            row.carrier,
+            row.flights,
+        )
+        for row in rows
     )
-    assert all(key == each["carrier"] and time == each["window_start"] for key, each, time in by_topic)
+    assert all(
+        key == each["carrier"] and time == each["window_start"] for key, each, time in by_topic
+    )
     assert is_picture(out / "delays.png", 11, 7)
     assert any("The ten worst hours" in text and "average_delay" in text for text in ran.shown)
 
@@ -173,7 +221,11 @@ def read_json(site: Site, topic: str) -> list[tuple[str, Any, str]]:
         reader = client.create_reader(topic, pulsarish.MessageId.earliest)
         while reader.has_message_available():
             message = reader.read_next(timeout_millis=30_000)
-            time = datetime.fromtimestamp(message.event_timestamp() / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            time = (
+                datetime.fromtimestamp(message.event_timestamp() / 1000, UTC)
+                .isoformat(timespec="milliseconds")
+                .replace("+00:00", "Z")
+            )
             found.append((message.partition_key(), json.loads(message.data()), time))
     return found
 
@@ -186,15 +238,24 @@ def table(name: str, *keys: str) -> dict[Any, dict[str, str]]:
 
 def test_enrichment(site: Site) -> None:
     out = site.folder / "enriched"
-    ran = run(site, EXAMPLES / "enrichment.yaml", data=site.data, out=out, flights="flown", batch=ROWS)
+    ran = run(
+        site, EXAMPLES / "enrichment.yaml", data=site.data, out=out, flights="flown", batch=ROWS
+    )
 
-    airlines, airports, planes = table("airlines", "carrier"), table("airports", "faa"), table("planes", "tailnum")
+    airlines, airports, planes = (
+        table("airlines", "carrier"),
+        table("airports", "faa"),
+        table("planes", "tailnum"),
+    )
     weather = table("weather", "origin", "time_hour")
     nothing: dict[str, str] = {}
     expected = {}
     for flight in site.flights:
         hour = hour_of(flight["time"]).isoformat().replace("+00:00", "Z")
-        plane, sky = planes.get(flight["tailnum"], nothing), weather.get((flight["origin"], hour), nothing)
+        plane, sky = (
+            planes.get(flight["tailnum"], nothing),
+            weather.get((flight["origin"], hour), nothing),
+        )
         expected[flight["row"]] = (
             flight["origin"],
             airlines[flight["carrier"]]["name"],
@@ -205,20 +266,44 @@ def test_enrichment(site: Site) -> None:
             flight["dep_delay"],
         )
     rows = ran.rows(out / "flights")
-    names = ("origin", "airline", "destination", "manufacturer", "seats", "visibility_miles", "dep_delay")
+    names = (
+        "origin",
+        "airline",
+        "destination",
+        "manufacturer",
+        "seats",
+        "visibility_miles",
+        "dep_delay",
+    )
     assert len(rows) == len(expected)
     assert {row.row: tuple(row[name] for name in names) for row in rows} == expected
-    assert {path.name for path in (out / "flights").glob("origin=*")} == {"origin=EWR", "origin=JFK", "origin=LGA"}
+    assert {path.name for path in (out / "flights").glob("origin=*")} == {
+        "origin=EWR",
+        "origin=JFK",
+        "origin=LGA",
+    }
     assert is_picture(out / "visibility.png", 11, 6)
 
 
 def test_sessions_of_aircraft(site: Site) -> None:
     out = site.folder / "sessions"
     gap = timedelta(hours=8)
-    ran = run(site, EXAMPLES / "aircraft_sessions.yaml", out=out, flights="flown", gap="8h", late="1d", batch=BATCH)
+    ran = run(
+        site,
+        EXAMPLES / "aircraft_sessions.yaml",
+        out=out,
+        flights="flown",
+        gap="8h",
+        late="1d",
+        batch=BATCH,
+    )
 
     counts = ran.runner.counts["sessions"]
-    flown = [message for message in site.messages if message.key != "NA" and message.value["air_time"] is not None]
+    flown = [
+        message
+        for message in site.messages
+        if message.key != "NA" and message.value["air_time"] is not None
+    ]
     mark = max(message.time for message in flown) - timedelta(days=1)
     expected = {}
     by_aircraft: dict[str, list[load.Message]] = defaultdict(list)
@@ -230,13 +315,24 @@ def test_sessions_of_aircraft(site: Site) -> None:
             if session and (message is None or message.time > session[-1].time + gap):
                 end = session[-1].time + gap
                 if end <= mark:
-                    expected[key, session[0].time] = (end, len(session), sum(each.value["air_time"] for each in session))
+                    expected[key, session[0].time] = (
+                        end,
+                        len(session),
+                        sum(each.value["air_time"] for each in session),
+                    )
                 session = []
             if message is not None:
                 session.append(message)
     rows = ran.rows(out / "sessions")
     assert counts.late == 0
-    assert {(row.tailnum, utc(row, "session_start")): (utc(row, "session_end"), row.flights, row.air_minutes) for row in rows} == expected
+    assert {
+        (row.tailnum, utc(row, "session_start")): (
+            utc(row, "session_end"),
+            row.flights,
+            row.air_minutes,
+        )
+        for row in rows
+    } == expected
     assert len(rows) == len(expected)
     assert any(flights > 1 for _, flights, _ in expected.values())
     assert is_picture(out / "sessions.png", 11, 7)
@@ -244,12 +340,26 @@ def test_sessions_of_aircraft(site: Site) -> None:
 
 def test_replay_of_a_month(site: Site) -> None:
     out = site.folder / "replayed"
-    run(site, EXAMPLES / "replay.yaml", data=site.data, out=out, month=1, topic="again", rate=4 * ROWS)
+    run(
+        site,
+        EXAMPLES / "replay.yaml",
+        data=site.data,
+        out=out,
+        month=1,
+        topic="again",
+        rate=4 * ROWS,
+    )
 
     found = read_json(site, "again")
-    month = [message for message in load.flight_messages(site.flights) if message.value["month"] == 1]
-    assert [(key, each["row"]) for key, each, _ in found] == [(message.key, message.value["row"]) for message in month]
-    assert [datetime.fromisoformat(time) for _, _, time in found] == [message.time for message in month]
+    month = [
+        message for message in load.flight_messages(site.flights) if message.value["month"] == 1
+    ]
+    assert [(key, each["row"]) for key, each, _ in found] == [
+        (message.key, message.value["row"]) for message in month
+    ]
+    assert [datetime.fromisoformat(time) for _, _, time in found] == [
+        message.time for message in month
+    ]
     assert is_picture(out / "replayed.png", 11, 6)
 
 
@@ -261,17 +371,32 @@ def test_a_table_of_what_changed_is_kept_over_runs(site: Site) -> None:
     half = len(changes) // 2
     for part in (changes[:half], changes[half:]):
         load.send(site.url, "aircraft-changes", part)
-        ran = run(site, EXAMPLES / "aircraft_table.yaml", data=site.data, out=out, changes="aircraft-changes", batch=half // 2)
-        assert sum(ran.runner.counts["aircraft"].batch_rows) == len(part), "each run goes on where the one before ended"
+        ran = run(
+            site,
+            EXAMPLES / "aircraft_table.yaml",
+            data=site.data,
+            out=out,
+            changes="aircraft-changes",
+            batch=half // 2,
+        )
+        assert sum(ran.runner.counts["aircraft"].batch_rows) == len(part), (
+            "each run goes on where the one before ended"
+        )
 
     expected = {message.key: message.value for message in changes}
-    expected = {key: (value["airport"], value["flights"]) for key, value in expected.items() if value["op"] != "d"}
+    expected = {
+        key: (value["airport"], value["flights"])
+        for key, value in expected.items()
+        if value["op"] != "d"
+    }
     newest = max((out / "aircraft").glob("version=*"))
     rows = ran.rows(newest)
     assert {row.key: (row.airport, row.flights) for row in rows} == expected
     assert len(rows) == len(expected)
     assert gone not in expected
-    assert len(list((out / "aircraft").glob("version=*"))) == 2, "the newest, and the one before for those who read it"
+    assert len(list((out / "aircraft").glob("version=*"))) == 2, (
+        "the newest, and the one before for those who read it"
+    )
     assert is_picture(out / "fleets.png", 11, 6)
 
 
@@ -313,7 +438,10 @@ def test_values_that_are_no_json(site: Site) -> None:
     dropped = described(site, "drop", text.replace("POLICY", "drop"))
     assert sorted(row.n for row in dropped.rows(site.folder / "drop")) == [1, 4]
     kept = described(site, "keep", text.replace("POLICY", "keep")).rows(site.folder / "keep")
-    assert sorted(row.bad_value for row in kept if row.bad_value is not None) == ['{"n": "two"}', "{oh"]
+    assert sorted(row.bad_value for row in kept if row.bad_value is not None) == [
+        '{"n": "two"}',
+        "{oh",
+    ]
 
 
 def test_plans_and_samples_write_nothing(site: Site) -> None:
@@ -323,7 +451,11 @@ def test_plans_and_samples_write_nothing(site: Site) -> None:
     assert re.search(r"sinks\.topic \(line \d+\): a stream, rowOrder content", plans)
     assert re.search(r"sinks\.picture \(line \d+\): a table", plans)
     assert plans.count("== Physical Plan ==") >= 4
-    sample = "\n".join(run(site, EXAMPLES / "hourly_delays.yaml", lambda runner: runner.sample(2), **settings).shown)
+    sample = "\n".join(
+        run(
+            site, EXAMPLES / "hourly_delays.yaml", lambda runner: runner.sample(2), **settings
+        ).shown
+    )
     for name in ("sources.flights", "steps.hours", "sources.written", "steps.worst_hours"):
         assert name in sample
     assert not out.exists()
@@ -332,7 +464,9 @@ def test_plans_and_samples_write_nothing(site: Site) -> None:
 def test_files_every_so_often_with_a_function_of_python(site: Site) -> None:
     folder = site.folder / "numbers"
     folder.mkdir()
-    (site.folder / "doubling.py").write_text("def double(rows, *, column):\n    return rows.withColumn(column, rows[column] * 2)\n")
+    (site.folder / "doubling.py").write_text(
+        "def double(rows, *, column):\n    return rows.withColumn(column, rows[column] * 2)\n"
+    )
     text = """\
         name: it
         run: {mode: scheduled, every: 1s, rounds: 2}
@@ -340,7 +474,8 @@ def test_files_every_so_often_with_a_function_of_python(site: Site) -> None:
         sources:
           numbers: {type: json, path: FOLDER/numbers, streaming: true, fields: "n int, note string"}
         steps:
-          doubled: {type: python, function: "doubling:double", inputs: numbers, arguments: {column: n}}
+          doubled:
+            {type: python, function: "doubling:double", inputs: numbers, arguments: {column: n}}
           some: {type: filter, input: doubled, where: n > 2}
           more: {type: with_columns, input: some, columns: {big: n > 4}}
         sinks:
@@ -362,7 +497,10 @@ def test_files_every_so_often_with_a_function_of_python(site: Site) -> None:
 
     ran = described(site, "numbers", text, second_file)
     rows = ran.spark.read.option("header", "true").csv(str(site.folder / "doubled")).collect()
-    assert sorted((row.n, row.note, row.big) for row in rows) == [("4", "x", "false"), ("6", None, "true")]
+    assert sorted((row.n, row.note, row.big) for row in rows) == [
+        ("4", "x", "false"),
+        ("6", None, "true"),
+    ]
     assert ran.shown[0] == "round 1"
     assert sum(text.startswith("numbers, batch") for text in ran.shown) == 2
 
@@ -374,7 +512,13 @@ def test_a_pipeline_that_goes_on_until_it_is_stopped(site: Site) -> None:
         checkpoints: FOLDER/continuous-checkpoints
         cluster: {service_url: URL}
         sources:
-          flights: {type: topic, topic: flown, streaming: true, columns: [event_time], value: json, fields: origin string}
+          flights:
+            type: topic
+            topic: flown
+            streaming: true
+            columns: [event_time]
+            value: json
+            fields: origin string
           written: {type: result, of: kept}
         steps:
           counted: {type: group, input: written, by: origin, aggregate: {flights: count(*)}}

@@ -17,14 +17,25 @@ TOPIC = "public/default/speculative"
 
 
 @pytest.mark.timeout(400)  # a Spark cluster of its own
-def test_two_attempts_of_a_task_at_the_same_time_write_each_row_once(cluster: Cluster, tmp_path: Path) -> None:
+def test_two_attempts_of_a_task_at_the_same_time_write_each_row_once(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     admin = admin_of(cluster)
     admin.topics.create(TOPIC)
     admin.topics.set_policy(TOPIC, "deduplication", True)
     admin.subscriptions.create(TOPIC, "keep", position="earliest")
     urls = cluster.service_urls()
-    command = [sys.executable, speculation_driver.__file__, urls["pulsarish"], urls["http"], TOPIC, str(tmp_path)]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=300, check=False)
+    command = [
+        sys.executable,
+        speculation_driver.__file__,
+        urls["pulsarish"],
+        urls["http"],
+        TOPIC,
+        str(tmp_path),
+    ]
+    done = subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stderr[-4_000:]
     assert (tmp_path / "second").exists()
     found: dict[str, list[int]] = {}

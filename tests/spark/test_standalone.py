@@ -27,11 +27,23 @@ pytestmark = pytest.mark.timeout(600)  # several Spark jobs
 @contextmanager
 def standalone(folder: Path) -> Iterator[dict[str, str]]:
     """Its URLs by scheme. It is killed at the end."""
-    command = [sys.executable, "-m", "pulsarish", "standalone", "--data", str(folder / "data"), "--metadata-address", "127.0.0.1:0"]
+    command = [
+        sys.executable,
+        "-m",
+        "pulsarish",
+        "standalone",
+        "--data",
+        str(folder / "data"),
+        "--metadata-address",
+        "127.0.0.1:0",
+    ]
     command += ["--bookie-set", "listen_address=127.0.0.1:0"]
     for name in ("listen_address", "http_address", "pulsar_address"):
         command += ["--broker-set", f"{name}=127.0.0.1:0"]
-    with (folder / "log").open("ab") as log, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
+    with (
+        (folder / "log").open("ab") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
         try:
             assert process.stdout is not None
             words = process.stdout.readline().split()
@@ -41,9 +53,13 @@ def standalone(folder: Path) -> Iterator[dict[str, str]]:
             process.kill()
 
 
-def test_jobs_look_at_a_standalone_server_that_serves_its_metadata(spark: SparkSession, tmp_path: Path) -> None:
+def test_jobs_look_at_a_standalone_server_that_serves_its_metadata(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     with standalone(tmp_path) as urls, pulsarish.Client(urls["pulsarish"]) as client:
-        client.subscribe("kept", "keep", initial_position=pulsarish.InitialPosition.Earliest).close()
+        client.subscribe(
+            "kept", "keep", initial_position=pulsarish.InitialPosition.Earliest
+        ).close()
         producer = client.create_producer("kept", batching_enabled=False)
         for number in range(100):
             producer.send_async(b"%d" % number, None)
@@ -56,9 +72,22 @@ def test_jobs_look_at_a_standalone_server_that_serves_its_metadata(spark: SparkS
             report = verify(spark, url, LedgerSelection(("kept",)))
             assert (report.findings, report.entries, report.copies) == ([], 100, 100)
             assert find_leaks(spark, url, retention=Retention(), min_age_ms=0).gaps == []
-            (row,) = usage(spark, url, LedgerSelection(("kept",)), retention=Retention(), samples=0, topics_max=1).topics
+            (row,) = usage(
+                spark,
+                url,
+                LedgerSelection(("kept",)),
+                retention=Retention(),
+                samples=0,
+                topics_max=1,
+            ).topics
             assert row["entries"] == 100
         finally:
             leave(url)
-    with pytest.raises(MetadataUnavailable, match=r"no metadata server answered .* standalone server shows its metadata with --metadata"):
+    with pytest.raises(
+        MetadataUnavailable,
+        match=(
+            r"no metadata server answered .* standalone server shows its metadata with "
+            r"--metadata"
+        ),
+    ):
         site(url)

@@ -1,4 +1,6 @@
-"""Streaming reads against a real cluster: offsets, restarts, topics that change meanwhile, checkpoints that do not fit."""
+"""Streaming reads against a real cluster: offsets, restarts, topics that change meanwhile,
+checkpoints that do not fit.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def numbers(first: int, last: int) -> list[bytes]:
     return [b"%d" % number for number in range(first, last)]
 
 
-def test_a_query_goes_on_where_its_checkpoint_is(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_query_goes_on_where_its_checkpoint_is(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
     admin, topic, collected = admin_of(cluster), "stream-on", Collected()
     admin.topics.create(topic, partitions=2)
     publish(cluster, topic, numbers(0, 500))
@@ -29,7 +33,8 @@ def test_a_query_goes_on_where_its_checkpoint_is(spark: SparkSession, cluster: C
 
     publish(cluster, topic, numbers(500, 700))
     for partition in (0, 1):
-        # A closed ledger and an open one in one batch: straight from bookies, and through the broker.
+        # A closed ledger and an open one in one batch: straight from bookies, and through the
+        # broker.
         admin.topics.unload(f"{topic}-partition-{partition}")
     publish(cluster, topic, numbers(700, 900))
     admin.topics.update_partitions(topic, 3)
@@ -47,10 +52,22 @@ def test_a_query_goes_on_where_its_checkpoint_is(spark: SparkSession, cluster: C
     assert first["lag_messages"] > 0
 
 
-def test_a_batch_that_is_run_again_is_the_same_batch(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_batch_that_is_run_again_is_the_same_batch(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
     admin, topic, collected = admin_of(cluster), "stream-again", Collected()
-    publish(cluster, topic, [b"%05d" % number + b"x" * 1_000 for number in range(400)], batching_max_messages=20)
-    options = {"topic": topic, "startingOffsets": "earliest", "subscription": "spark", "splitBytes": "64k"}
+    publish(
+        cluster,
+        topic,
+        [b"%05d" % number + b"x" * 1_000 for number in range(400)],
+        batching_max_messages=20,
+    )
+    options = {
+        "topic": topic,
+        "startingOffsets": "earliest",
+        "subscription": "spark",
+        "splitBytes": "64k",
+    }
     sink(spark, cluster, tmp_path, collected, **options)
 
     # The driver died before it noted the end of the batch; meanwhile the ledger was closed.
@@ -94,30 +111,46 @@ def test_partitions_that_come_while_a_batch_is_unfinished_are_in_the_next_one(
     assert set(numbers(400, 500)) <= set(after.batches[1])
 
 
-def test_a_topic_that_was_made_anew_is_noticed(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_topic_that_was_made_anew_is_noticed(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
     admin, topic = admin_of(cluster), "stream-anew"
     publish(cluster, topic, numbers(0, 10))
     sink(spark, cluster, tmp_path, Collected(), topic=topic, startingOffsets="earliest")
     admin.topics.delete(topic, force=True)
     publish(cluster, topic, numbers(10, 20))
 
-    with pytest.raises(StreamingQueryException, match=f"{topic} was deleted and made again since the query's checkpoint was written"):
+    with pytest.raises(
+        StreamingQueryException,
+        match=f"{topic} was deleted and made again since the query's checkpoint was written",
+    ):
         sink(spark, cluster, tmp_path, Collected(), topic=topic)
 
 
-def test_a_checkpoint_of_another_topic_is_noticed(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_topic_is_noticed(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
     for topic in ("stream-one", "stream-other"):
         publish(cluster, topic, numbers(0, 10))
     sink(spark, cluster, tmp_path, Collected(), topic="stream-one", startingOffsets="earliest")
 
-    with pytest.raises(StreamingQueryException, match=r"option 'topic' = .*stream-other.*the query's checkpoint is of topic .*stream-one"):
+    with pytest.raises(
+        StreamingQueryException,
+        match=r"option 'topic' = .*stream-other.*the query's checkpoint is of topic .*stream-one",
+    ):
         sink(spark, cluster, tmp_path, Collected(), topic="stream-other")
 
 
-def test_topics_by_pattern_are_read_from_their_beginning_when_they_appear(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_topics_by_pattern_are_read_from_their_beginning_when_they_appear(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
     collected = Collected()
     publish(cluster, "appear-1", numbers(0, 10))
-    options = {"topicsPattern": "public/default/appear-.*", "startingOffsets": "earliest", "subscription": "spark"}
+    options = {
+        "topicsPattern": "public/default/appear-.*",
+        "startingOffsets": "earliest",
+        "subscription": "spark",
+    }
     sink(spark, cluster, tmp_path, collected, **options)
     publish(cluster, "appear-2", numbers(10, 20))
     sink(spark, cluster, tmp_path, collected, **options)

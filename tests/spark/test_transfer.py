@@ -35,7 +35,9 @@ def client(cluster: Cluster) -> Any:
 
 def publish(client: pulsarish.Client, topic: str, *, batching: bool, count: int = COUNT) -> None:
     client.subscribe(topic, "keep", initial_position=pulsarish.InitialPosition.Earliest).close()
-    producer = client.create_producer(topic, batching_enabled=batching, producer_name=f"maker-{topic}", block_if_queue_full=True)
+    producer = client.create_producer(
+        topic, batching_enabled=batching, producer_name=f"maker-{topic}", block_if_queue_full=True
+    )
     for number in range(count):
         producer.send_async(
             f"{topic} {number}".encode(),
@@ -54,8 +56,17 @@ def read(client: pulsarish.Client, topic: str, count: int) -> Seen:
     seen: Seen = {}
     for _ in range(count):
         message = consumer.receive(timeout_millis=60_000)
-        partition = message.topic_name().rpartition("-partition-")[2] if "-partition-" in message.topic_name() else ""
-        row = (message.data(), message.partition_key(), message.properties(), message.event_timestamp())
+        partition = (
+            message.topic_name().rpartition("-partition-")[2]
+            if "-partition-" in message.topic_name()
+            else ""
+        )
+        row = (
+            message.data(),
+            message.partition_key(),
+            message.properties(),
+            message.event_timestamp(),
+        )
         seen.setdefault(partition, []).append(row)
         consumer.acknowledge(message)
     with pytest.raises(pulsarish.Timeout):
@@ -64,7 +75,9 @@ def read(client: pulsarish.Client, topic: str, count: int) -> Seen:
     return seen
 
 
-def test_topics_go_out_and_come_back_once(spark: SparkSession, cluster: Cluster, client: pulsarish.Client, tmp_path: Path) -> None:
+def test_topics_go_out_and_come_back_once(
+    spark: SparkSession, cluster: Cluster, client: pulsarish.Client, tmp_path: Path
+) -> None:
     urls = cluster.service_urls()
     admin = Admin(urls["http"])
     admin.topics.create("transfer-parts", partitions=3)
@@ -72,10 +85,21 @@ def test_topics_go_out_and_come_back_once(spark: SparkSession, cluster: Cluster,
     publish(client, "transfer-plain", batching=False)
     publish(client, "transfer-parts", batching=True)
     folder = tmp_path / "export"
-    made = export(spark, urls["pulsarish"], admin, urls["http"], ["transfer-plain", "transfer-parts"], folder)
+    made = export(
+        spark, urls["pulsarish"], admin, urls["http"], ["transfer-plain", "transfer-parts"], folder
+    )
     assert [(each.partitions, each.messages) for each in made.topics] == [(0, COUNT), (3, COUNT)]
-    row = spark.read.parquet(str(folder / "messages.parquet")).where("topic like '%plain' and sequence_id = 7").collect()[0]
-    assert (bytes(row.value), row.key, row.producer_name, row.partition) == (b"transfer-plain 7", "key 7", "maker-transfer-plain", -1)
+    row = (
+        spark.read.parquet(str(folder / "messages.parquet"))
+        .where("topic like '%plain' and sequence_id = 7")
+        .collect()[0]
+    )
+    assert (bytes(row.value), row.key, row.producer_name, row.partition) == (
+        b"transfer-plain 7",
+        "key 7",
+        "maker-transfer-plain",
+        -1,
+    )
 
     admin.namespaces.create(SPACE)
     into: dict[str, Any] = {"namespace": SPACE, "keep_origin": False}
@@ -84,11 +108,21 @@ def test_topics_go_out_and_come_back_once(spark: SparkSession, cluster: Cluster,
     # A part of it comes in, as of a job that was broken off.
     plain = f"persistent://{SPACE}/transfer-plain"
     admin.topics.set_policy(plain, "deduplication", True)
-    rows = spark.read.parquet(str(folder / "messages.parquet")).where("topic like '%plain'").orderBy("message_id").limit(120).collect()
-    assert _publish_log(client, plain, f"import-{made.export_id}", rows, epoch=1, keep_origin=False) == (120, 0)
+    rows = (
+        spark.read.parquet(str(folder / "messages.parquet"))
+        .where("topic like '%plain'")
+        .orderBy("message_id")
+        .limit(120)
+        .collect()
+    )
+    assert _publish_log(
+        client, plain, f"import-{made.export_id}", rows, epoch=1, keep_origin=False
+    ) == (120, 0)
     admin.topics.create(f"{SPACE}/transfer-parts", partitions=3)
     for name in ("transfer-plain", "transfer-parts"):
-        client.subscribe(f"{SPACE}/{name}", "keep", initial_position=pulsarish.InitialPosition.Earliest).close()
+        client.subscribe(
+            f"{SPACE}/{name}", "keep", initial_position=pulsarish.InitialPosition.Earliest
+        ).close()
     done = import_(spark, urls["pulsarish"], admin, folder, enable_deduplication=True, **into)
     parts = f"persistent://{SPACE}/transfer-parts"
     assert done.published == {plain: COUNT - 120, parts: COUNT}
@@ -101,25 +135,46 @@ def test_topics_go_out_and_come_back_once(spark: SparkSession, cluster: Cluster,
 
 
 @pytest.mark.timeout(900)
-def test_an_import_that_was_killed_is_repeated(spark: SparkSession, cluster: Cluster, client: pulsarish.Client, tmp_path: Path) -> None:
+def test_an_import_that_was_killed_is_repeated(
+    spark: SparkSession, cluster: Cluster, client: pulsarish.Client, tmp_path: Path
+) -> None:
     urls = cluster.service_urls()
     admin = Admin(urls["http"])
     count, topic = 12_000, "public/leaving/killed"
     for space in ("public/leaving", "public/arriving"):
         admin.namespaces.create(space)
-        admin.namespaces.set_policy(space, "retention", {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1})
+        admin.namespaces.set_policy(
+            space, "retention", {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+        )
     admin.topics.create(topic, partitions=3)
     publish(client, topic, batching=True, count=count)
     export(spark, urls["pulsarish"], admin, urls["http"], [topic], tmp_path / "export")
 
     def has_begun() -> bool:
         try:
-            return any(admin.topics.stats(f"public/arriving/killed-partition-{index}").get("storageSize") for index in range(3))
+            return any(
+                admin.topics.stats(f"public/arriving/killed-partition-{index}").get("storageSize")
+                for index in range(3)
+            )
         except TopicNotFound:
             return False
 
-    command = [sys.executable, "-m", "pulsarish", "job", "import", str(tmp_path / "export"), "--namespace=public/arriving"]
-    command += ["--enable-deduplication", "--keep-origin", "--master=local[1]", f"--url={urls['pulsarish']}", f"--admin-url={urls['http']}"]
+    command = [
+        sys.executable,
+        "-m",
+        "pulsarish",
+        "job",
+        "import",
+        str(tmp_path / "export"),
+        "--namespace=public/arriving",
+    ]
+    command += [
+        "--enable-deduplication",
+        "--keep-origin",
+        "--master=local[1]",
+        f"--url={urls['pulsarish']}",
+        f"--admin-url={urls['http']}",
+    ]
     with (tmp_path / "import.log").open("wb") as log:
         process = subprocess.Popen(command, env=support.environment(), stdout=log, stderr=log)
     try:
@@ -128,7 +183,14 @@ def test_an_import_that_was_killed_is_repeated(spark: SparkSession, cluster: Clu
     finally:
         process.kill()
     # Spark's other processes end when they notice, and publish until then.
-    done = import_(spark, urls["pulsarish"], admin, tmp_path / "export", namespace="public/arriving", keep_origin=True)
+    done = import_(
+        spark,
+        urls["pulsarish"],
+        admin,
+        tmp_path / "export",
+        namespace="public/arriving",
+        keep_origin=True,
+    )
     process.wait()
     (published,), (passed_over,) = done.published.values(), done.passed_over.values()
     assert passed_over > 0
@@ -146,11 +208,18 @@ def test_an_import_that_was_killed_is_repeated(spark: SparkSession, cluster: Clu
             "pulsarish.origin.producer": old.producer_name,
             "pulsarish.origin.sequence_id": str(old.sequence_id),
         }
-        assert (new.partition, new.value, new.key, new.event_time) == (old.partition, old.value, old.key, old.event_time)
+        assert (new.partition, new.value, new.key, new.event_time) == (
+            old.partition,
+            old.value,
+            old.key,
+            old.event_time,
+        )
         assert new.properties == old.properties | origin
 
 
-def test_what_is_no_export_is_refused(spark: SparkSession, cluster: Cluster, client: pulsarish.Client, tmp_path: Path) -> None:
+def test_what_is_no_export_is_refused(
+    spark: SparkSession, cluster: Cluster, client: pulsarish.Client, tmp_path: Path
+) -> None:
     urls = cluster.service_urls()
     admin = Admin(urls["http"])
     with pytest.raises(NotFound, match="did not come to its end"):
@@ -161,6 +230,13 @@ def test_what_is_no_export_is_refused(spark: SparkSession, cluster: Cluster, cli
     admin.namespaces.create("public/refused")
     admin.topics.create("public/refused/transfer-refused", partitions=2)
     with pytest.raises(InvalidArgument, match="has 2 partitions"):
-        import_(spark, urls["pulsarish"], admin, folder, namespace="public/refused", enable_deduplication=True)
+        import_(
+            spark,
+            urls["pulsarish"],
+            admin,
+            folder,
+            namespace="public/refused",
+            enable_deduplication=True,
+        )
     shutil.copy(folder / EXPORT_FILE, tmp_path)
     assert read_manifest(tmp_path) == read_manifest(folder)

@@ -1,4 +1,6 @@
-"""Writing to topics against a real cluster: what becomes of columns, what is refused, and that nothing is written twice."""
+"""Writing to topics against a real cluster: what becomes of columns, what is refused, and that
+nothing is written twice.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class Sink:
         self.admin = Admin(urls["http"])
         self.client = client
 
-    def write(self, frame: DataFrame, topic: str | None = None, mode: str = "append", **options: str) -> None:
+    def write(
+        self, frame: DataFrame, topic: str | None = None, mode: str = "append", **options: str
+    ) -> None:
         named = {"topic": topic} if topic is not None else {}
         frame.write.format("pulsarish").mode(mode).options(**self.urls, **named, **options).save()
 
@@ -68,8 +72,14 @@ def sink(spark: SparkSession, cluster: Cluster) -> Iterator[Sink]:
 
 def test_every_column_of_a_message(spark: SparkSession, sink: Sink) -> None:
     at = datetime(2024, 5, 6, 7, 8, 9, 123_000, tzinfo=UTC)
-    rows = [(bytearray(b"a"), "k", {"x": "1", "y": ""}, at), (bytearray(b""), None, None, None), (None, "gone", {}, None)]
-    frame = spark.createDataFrame(rows, "value binary, key string, properties map<string,string>, event_time timestamp").coalesce(1)
+    rows = [
+        (bytearray(b"a"), "k", {"x": "1", "y": ""}, at),
+        (bytearray(b""), None, None, None),
+        (None, "gone", {}, None),
+    ]
+    frame = spark.createDataFrame(
+        rows, "value binary, key string, properties map<string,string>, event_time timestamp"
+    ).coalesce(1)
     sink.write(frame, "w-columns", createTopic="0")
     found = sink.messages("w-columns")
     assert [message.data() for message in found] == [b"a", b"", b""]
@@ -78,8 +88,14 @@ def test_every_column_of_a_message(spark: SparkSession, sink: Sink) -> None:
     assert [message.event_timestamp() for message in found] == [int(at.timestamp() * 1_000), 0, 0]
 
 
-def test_keys_go_where_every_producer_sends_them_and_keep_their_order(spark: SparkSession, sink: Sink) -> None:
-    frame = spark.range(5_000).selectExpr("cast(id as string) value", "concat('key-', id % 37) key").repartition(1)
+def test_keys_go_where_every_producer_sends_them_and_keep_their_order(
+    spark: SparkSession, sink: Sink
+) -> None:
+    frame = (
+        spark.range(5_000)
+        .selectExpr("cast(id as string) value", "concat('key-', id % 37) key")
+        .repartition(1)
+    )
     sink.write(frame, "w-keys", createTopic="3", compression="zstd")
     by_key: dict[str, list[int]] = {}
     for partition in range(3):
@@ -89,17 +105,26 @@ def test_keys_go_where_every_producer_sends_them_and_keep_their_order(spark: Spa
     assert sum(map(len, by_key.values())) == 5_000
     in_plan_order = [int(row.value) for row in frame.collect()]
     place = {number: index for index, number in enumerate(in_plan_order)}
-    assert all([place[number] for number in numbers] == sorted(place[number] for number in numbers) for numbers in by_key.values())
+    assert all(
+        [place[number] for number in numbers] == sorted(place[number] for number in numbers)
+        for numbers in by_key.values()
+    )
 
 
 def test_a_column_routes_to_topics_and_partitions(spark: SparkSession, sink: Sink) -> None:
     for name in ("w-red", "w-blue"):
         sink.admin.topics.create(name, partitions=2)
     frame = spark.range(8).selectExpr(
-        "cast(id as string) value", "if(id % 2 = 0, 'w-red', 'w-blue') topic", "cast(id div 4 as int) partition"
+        "cast(id as string) value",
+        "if(id % 2 = 0, 'w-red', 'w-blue') topic",
+        "cast(id div 4 as int) partition",
     )
     sink.write(frame)
-    found = {name: sorted(sink.values(name)) for half in (0, 1) for name in (f"w-red-partition-{half}", f"w-blue-partition-{half}")}
+    found = {
+        name: sorted(sink.values(name))
+        for half in (0, 1)
+        for name in (f"w-red-partition-{half}", f"w-blue-partition-{half}")
+    }
     assert found == {
         "w-red-partition-0": [b"0", b"2"],
         "w-red-partition-1": [b"4", b"6"],
@@ -109,23 +134,41 @@ def test_a_column_routes_to_topics_and_partitions(spark: SparkSession, sink: Sin
 
 
 def test_what_was_read_is_written_as_it_is(spark: SparkSession, sink: Sink) -> None:
-    sink.write(spark.range(300).selectExpr("cast(id as string) value", "cast(id % 5 as string) key"), "w-from", createTopic="2")
-    sink.write(spark.read.format("pulsarish").options(**sink.urls, topic="w-from").load(), "w-to", createTopic="2")
+    sink.write(
+        spark.range(300).selectExpr("cast(id as string) value", "cast(id % 5 as string) key"),
+        "w-from",
+        createTopic="2",
+    )
+    sink.write(
+        spark.read.format("pulsarish").options(**sink.urls, topic="w-from").load(),
+        "w-to",
+        createTopic="2",
+    )
     for partition in range(2):
-        before, after = (sink.messages(f"{name}-partition-{partition}") for name in ("w-from", "w-to"))
+        before, after = (
+            sink.messages(f"{name}-partition-{partition}") for name in ("w-from", "w-to")
+        )
         assert sorted((each.partition_key(), each.data()) for each in before) == sorted(
             (each.partition_key(), each.data()) for each in after
         )
 
 
 FIELDS = (
-    "cast(id as int) number", "id / 4 share", "concat('n', id) name", "id = 1 flag", "array(id, null) list", "map('a', id) table",
-    "named_struct('at', timestamp_millis(1500 * id), 'day', date'1970-01-03') inner", "cast(id as decimal(6, 2)) price",
-)  # fmt: skip
+    "cast(id as int) number",
+    "id / 4 share",
+    "concat('n', id) name",
+    "id = 1 flag",
+    "array(id, null) list",
+    "map('a', id) table",
+    "named_struct('at', timestamp_millis(1500 * id), 'day', date'1970-01-03') inner",
+    "cast(id as decimal(6, 2)) price",
+)
 
 
 @pytest.mark.parametrize("kind", ["json", "avro"])
-def test_other_columns_are_a_record_of_the_topics_schema(spark: SparkSession, sink: Sink, kind: str) -> None:
+def test_other_columns_are_a_record_of_the_topics_schema(
+    spark: SparkSession, sink: Sink, kind: str
+) -> None:
     topic = f"w-record-{kind}"
     frame = spark.range(3).coalesce(1).selectExpr(*FIELDS, "concat('k', id) key")
     sink.write(frame, topic, createTopic="0", valueSchema=kind)
@@ -135,18 +178,33 @@ def test_other_columns_are_a_record_of_the_topics_schema(spark: SparkSession, si
     assert [message.partition_key() for message in found] == ["k0", "k1", "k2"]
     if kind == "json":
         assert json.loads(found[1].data()) == {
-            "number": 1, "share": 0.25, "name": "n1", "flag": True, "list": [1, None], "table": {"a": 1},
-            "inner": {"at": 1_500_000, "day": 2}, "price": 1.0,
-        }  # fmt: skip
+            "number": 1,
+            "share": 0.25,
+            "name": "n1",
+            "flag": True,
+            "list": [1, None],
+            "table": {"a": 1},
+            "inner": {"at": 1_500_000, "day": 2},
+            "price": 1.0,
+        }
     else:
         import io
 
-        record: Any = fastavro.schemaless_reader(io.BytesIO(found[1].data()), fastavro.parse_schema(json.loads(known["data"])), None)
-        assert (record["number"], record["name"], record["list"], record["table"]) == (1, "n1", [1, None], {"a": 1})
+        record: Any = fastavro.schemaless_reader(
+            io.BytesIO(found[1].data()), fastavro.parse_schema(json.loads(known["data"])), None
+        )
+        assert (record["number"], record["name"], record["list"], record["table"]) == (
+            1,
+            "n1",
+            [1, None],
+            {"a": 1},
+        )
         assert record["inner"]["at"] == datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=UTC)
     # The same again by what the registry says, and something else not at all.
     sink.write(frame, topic, valueSchema="topic")
-    assert [message.data() for message in sink.messages(topic)][3:] == [message.data() for message in found]
+    assert [message.data() for message in sink.messages(topic)][3:] == [
+        message.data() for message in found
+    ]
     with pytest.raises(PySparkException, match="does not take the columns' schema"):
         sink.write(spark.range(1).selectExpr("concat('x', id) number"), topic, valueSchema=kind)
     assert len(sink.messages(topic)) == 6
@@ -157,29 +215,71 @@ REFUSED: list[tuple[str, dict[str, str], str]] = [
     ("1 value", {}, "column 'value' is int: it must be binary, string or a struct"),
     ("'x' value, 1 key", {}, "column 'key' is int: it must be string or binary"),
     ("'x' value, 'x' event_time", {}, "column 'event_time' is string: it must be timestamp"),
-    ("'x' value, map('a', 1) properties", {}, r"column 'properties' is map<string,int>: it must be map<string,string>"),
+    (
+        "'x' value, map('a', 1) properties",
+        {},
+        r"column 'properties' is map<string,int>: it must be map<string,string>",
+    ),
     ("'k' key", {}, "there is no column 'value'"),
-    ("'x' value", {"topic": ""}, "option 'topic' = None: there is no such option and no column 'topic'"),
-    ("'x' value", {"topic": "w-nowhere"}, "topic persistent://public/default/w-nowhere is not there.*'createTopic'"),
-    ("'x' value", {"topic": "non-persistent://public/default/x"}, "keeps nothing of what is published"),
-    ("'x' value", {"topik": "t"}, "option 'topik' = 't': writing has no such option; did you mean 'topic'"),
+    (
+        "'x' value",
+        {"topic": ""},
+        "option 'topic' = None: there is no such option and no column 'topic'",
+    ),
+    (
+        "'x' value",
+        {"topic": "w-nowhere"},
+        "topic persistent://public/default/w-nowhere is not there.*'createTopic'",
+    ),
+    (
+        "'x' value",
+        {"topic": "non-persistent://public/default/x"},
+        "keeps nothing of what is published",
+    ),
+    (
+        "'x' value",
+        {"topik": "t"},
+        "option 'topik' = 't': writing has no such option; did you mean 'topic'",
+    ),
     ("'x' value", {"compression": "gzip"}, "option 'compression' = 'gzip': allowed are none, lz4"),
-    ("'x' value", {"valueSchema": "json"}, "option 'valueSchema' = 'json': column 'value' is bytes or text"),
+    (
+        "'x' value",
+        {"valueSchema": "json"},
+        "option 'valueSchema' = 'json': column 'value' is bytes or text",
+    ),
     ("1 a", {"valueSchema": "raw"}, "option 'valueSchema' = 'raw': the columns are a record"),
     ("1 a", {"valueSchema": "topic"}, "has no schema; give json or avro"),
     ("interval 1 day a", {}, "column 'a' is .*, for which a record has no type"),
-    ("'x' value", {"exactlyOnceVersion": "1"}, "it counts the runs of a write that has an exactlyOnceName"),
+    (
+        "'x' value",
+        {"exactlyOnceVersion": "1"},
+        "it counts the runs of a write that has an exactlyOnceName",
+    ),
     ("'x' value", {"deduplication": "require"}, "topic .*w-plain does not drop duplicates"),
-    ("'x' value, 3 partition", {}, "column 'partition' is 3, and topic .*w-plain has no partitions"),
+    (
+        "'x' value, 3 partition",
+        {},
+        "column 'partition' is 3, and topic .*w-plain has no partitions",
+    ),
     ("unhex('ff') key, 'x' value", {}, "column 'key' has bytes that are no UTF-8"),
     ("repeat('x', 6000000) value", {}, "6000.* bytes is above the broker's limit"),
-    ("'x' value, timestamp'1969-12-31' event_time", {}, "column 'event_time' has a time before 1970"),
-    ("'x' value, map('a', cast(null as string)) properties", {}, "column 'properties' has no value for 'a'"),
+    (
+        "'x' value, timestamp'1969-12-31' event_time",
+        {},
+        "column 'event_time' has a time before 1970",
+    ),
+    (
+        "'x' value, map('a', cast(null as string)) properties",
+        {},
+        "column 'properties' has no value for 'a'",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("columns", "options", "words"), REFUSED)
-def test_what_is_refused_writes_nothing(spark: SparkSession, sink: Sink, columns: str, options: dict[str, str], words: str) -> None:
+def test_what_is_refused_writes_nothing(
+    spark: SparkSession, sink: Sink, columns: str, options: dict[str, str], words: str
+) -> None:
     if "w-plain" not in {name.rpartition("/")[2] for name in sink.admin.topics.list()}:
         sink.admin.topics.create("w-plain")
     with pytest.raises(PySparkException, match=words):
@@ -188,17 +288,26 @@ def test_what_is_refused_writes_nothing(spark: SparkSession, sink: Sink, columns
 
 
 def test_overwriting_is_refused(spark: SparkSession, sink: Sink) -> None:
-    with pytest.raises(PySparkException, match="mode 'overwrite' would replace what is in the topic"):
+    with pytest.raises(
+        PySparkException, match="mode 'overwrite' would replace what is in the topic"
+    ):
         sink.write(spark.sql("select 'x' value"), "w-plain", mode="overwrite")
 
 
-def test_a_named_write_that_is_repeated_writes_nothing_twice(spark: SparkSession, sink: Sink) -> None:
+def test_a_named_write_that_is_repeated_writes_nothing_twice(
+    spark: SparkSession, sink: Sink
+) -> None:
     topic = sink.topic("w-named", partitions=2)
-    frame = spark.range(0, 1_000, 1, 2).selectExpr("cast(id as string) value", "cast(id % 10 as string) key")
+    frame = spark.range(0, 1_000, 1, 2).selectExpr(
+        "cast(id as string) value", "cast(id % 10 as string) key"
+    )
     for version in ("0", "0", "1", "1"):
         sink.write(frame, topic, exactlyOnceName="load", exactlyOnceVersion=version)
     assert sorted(map(int, sink.values(topic))) == sorted([*range(1_000), *range(1_000)])
-    with pytest.raises(PySparkException, match=r"version 1, and this is version 0.*start with another exactlyOnceName"):
+    with pytest.raises(
+        PySparkException,
+        match=r"version 1, and this is version 0.*start with another exactlyOnceName",
+    ):
         sink.write(frame, topic, exactlyOnceName="load", exactlyOnceVersion="0")
     # It follows a topic that has grown from the next version on, and not before.
     sink.admin.topics.update_partitions(topic, 3)
@@ -209,7 +318,9 @@ def test_a_named_write_that_is_repeated_writes_nothing_twice(spark: SparkSession
     assert sink.values(f"{topic}-partition-2") != []
 
 
-def test_a_write_that_failed_halfway_is_finished_by_its_repetition(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
+def test_a_write_that_failed_halfway_is_finished_by_its_repetition(
+    spark: SparkSession, sink: Sink, tmp_path: Path
+) -> None:
     topic = sink.topic("w-again")
     url, failed = sink.urls["admin.url"], tmp_path / "failed"
 
@@ -223,7 +334,11 @@ def test_a_write_that_failed_halfway_is_finished_by_its_repetition(spark: SparkS
                 raise RuntimeError("as planned")
             yield batch
 
-    frame = spark.range(0, 70_000, 1, 1).selectExpr("cast(id as string) value").mapInArrow(failing_once, "value string")
+    frame = (
+        spark.range(0, 70_000, 1, 1)
+        .selectExpr("cast(id as string) value")
+        .mapInArrow(failing_once, "value string")
+    )
     named = {"exactlyOnceName": "again", "exactlyOnceVersion": "0", "deduplication": "enable"}
     with pytest.raises(PySparkException, match="as planned"):
         sink.write(frame, topic, **named)
@@ -237,12 +352,20 @@ def test_the_newer_of_two_attempts_ends_the_older_one_and_goes_on_where_it_was(s
     topic = sink.topic("w-attempts")
     schema = StructType([StructField("value", StringType())])
     job = make_job({**sink.urls, "topic": topic}, schema, streaming=True, overwrite=False)
-    batches = [pa.record_batch({"value": [str(number) for number in range(start, start + 2_500)]}) for start in (0, 2_500, 5_000)]
-    older, newer = (Task(job, Attempt("query", version=3, spark_partition=0, epoch=epoch)) for epoch in (1_000, 2_000))
+    batches = [
+        pa.record_batch({"value": [str(number) for number in range(start, start + 2_500)]})
+        for start in (0, 2_500, 5_000)
+    ]
+    older, newer = (
+        Task(job, Attempt("query", version=3, spark_partition=0, epoch=epoch))
+        for epoch in (1_000, 2_000)
+    )
     older.take(iter(batches[:2]))
     assert older.finish().messages == 5_000
     newer.take(iter(batches))
-    with pytest.raises(ProducerFenced, match="a newer producer 'query-0' has taken the place of this one"):
+    with pytest.raises(
+        ProducerFenced, match="a newer producer 'query-0' has taken the place of this one"
+    ):
         older.take(iter(batches[2:]))
         older.finish()
     older.leave()

@@ -1,4 +1,6 @@
-"""A broker's HTTP face for tests of the admin client: it answers what it was told to, and keeps what it was asked."""
+"""A broker's HTTP face for tests of the admin client: it answers what it was told to, and keeps
+what it was asked.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,20 @@ class AdminServer:
     url: str = ""
     answers: dict[str, Callable[[], _Answer]] = field(default_factory=dict)  # by "METHOD /path"
     otherwise: Callable[[str, str], _Answer] = lambda method, path: (204, None, {})
-    requests: list[tuple[str, str, Any]] = field(default_factory=list)  # method, path with query, body
+    # method, path with query, body
+    requests: list[tuple[str, str, Any]] = field(default_factory=list)
 
-    def answer(self, request: str, status: int = 200, body: Any = None, headers: Mapping[str, str] | None = None) -> None:
-        """``request``: as ``GET /admin/v2/tenants``, without a query. What was not told is answered by ``otherwise``."""
+    def answer(
+        self,
+        request: str,
+        status: int = 200,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """``request``: as ``GET /admin/v2/tenants``, without a query.
+
+        What was not told is answered by ``otherwise``.
+        """
         self.answers[request] = lambda: (status, body, headers or {})
 
     def answer_each(self, request: str, answer: Callable[[], tuple[int, Any]]) -> None:
@@ -43,8 +55,16 @@ def admin_server() -> Iterator[AdminServer]:
             found.requests.append((self.command, self.path, json.loads(sent) if sent else None))
             path = self.path.partition("?")[0]
             answer = found.answers.get(f"{self.command} {path}")
-            status, body, headers = answer() if answer is not None else found.otherwise(self.command, path)
-            data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+            status, body, headers = (
+                answer() if answer is not None else found.otherwise(self.command, path)
+            )
+            data = (
+                b""
+                if body is None
+                else body
+                if isinstance(body, bytes)
+                else json.dumps(body).encode()
+            )
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name, value)

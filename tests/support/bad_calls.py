@@ -1,4 +1,6 @@
-"""Calls with bad arguments, one table for both faces of the client, and what of their methods it covers."""
+"""Calls with bad arguments, one table for both faces of the client, and what of their methods it
+covers.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ class Things:
 
 @dataclass(frozen=True)
 class BadCall:
-    """``method``: whose it is and its name, as in "producer.send". ``words``: what its error must say, a regular expression."""
+    """``method``: whose it is and its name, as in "producer.send".
+
+    ``words``: what its error must say, a regular expression.
+    """
 
     method: str
     call: Callable[[Any], Any]
@@ -44,83 +49,242 @@ _RECEIVED = "message is .*received"
 
 # Each is called with the object that its method belongs to.
 BAD_CALLS = [
-    BadCall("client.create_producer", lambda c: c.create_producer(5), "topic is 5 of type int: pass a str"),
-    BadCall("client.create_producer", lambda c: c.create_producer(["a", "b"]), "topic is .*list: pass a str"),
-    BadCall(
-        "client.create_producer", lambda c: c.create_producer("t", send_timeout_ms=5), "'send_timeout_ms'.*did you mean send_timeout_millis"
-    ),
-    BadCall("client.create_producer", lambda c: c.create_producer("t", zzz=5), "'zzz': it has producer_name, "),
-    BadCall("client.create_producer", lambda c: c.create_producer("t", send_timeout_millis=-1), "send_timeout_millis is -1.*0 or more"),
-    BadCall(
-        "client.create_producer", lambda c: c.create_producer("t", max_pending_messages="5"), "max_pending_messages is '5' of type str"
-    ),
-    BadCall("client.create_producer", lambda c: c.create_producer("t", properties={"a": 1}), "properties holds 'a': 1"),
-    BadCall("client.create_producer", lambda c: c.create_producer("t", schema=5), "schema is 5.*StringSchema"),
-    BadCall("client.create_producer", lambda c: c.create_producer("t", message_router=5), "message_router is 5.*function"),
     BadCall(
         "client.create_producer",
-        lambda c: c.create_producer("t", message_routing_mode=pulsarish.PartitionsRoutingMode.CustomPartition),
+        lambda c: c.create_producer(5),
+        "topic is 5 of type int: pass a str",
+    ),
+    BadCall(
+        "client.create_producer",
+        lambda c: c.create_producer(["a", "b"]),
+        "topic is .*list: pass a str",
+    ),
+    BadCall(
+        "client.create_producer",
+        lambda c: c.create_producer("t", send_timeout_ms=5),
+        "'send_timeout_ms'.*did you mean send_timeout_millis",
+    ),
+    BadCall(
+        "client.create_producer",
+        lambda c: c.create_producer("t", zzz=5),
+        "'zzz': it has producer_name, ",
+    ),
+    BadCall(
+        "client.create_producer",
+        lambda c: c.create_producer("t", send_timeout_millis=-1),
+        "send_timeout_millis is -1.*0 or more",
+    ),
+    BadCall(
+        "client.create_producer",
+        lambda c: c.create_producer("t", max_pending_messages="5"),
+        "max_pending_messages is '5' of type str",
+    ),
+    BadCall(
+        "client.create_producer",
+        lambda c: c.create_producer("t", properties={"a": 1}),
+        "properties holds 'a': 1",
+    ),
+    BadCall(
+        "client.create_producer",
+        lambda c: c.create_producer("t", schema=5),
+        "schema is 5.*StringSchema",
+    ),
+    BadCall(
+        "client.create_producer",
+        lambda c: c.create_producer("t", message_router=5),
+        "message_router is 5.*function",
+    ),
+    BadCall(
+        "client.create_producer",
+        lambda c: c.create_producer(
+            "t", message_routing_mode=pulsarish.PartitionsRoutingMode.CustomPartition
+        ),
         "CustomPartition needs message_router",
     ),
     BadCall("client.subscribe", lambda c: c.subscribe(5, "s"), "topic is 5 of type int"),
-    BadCall("client.subscribe", lambda c: c.subscribe("t", 5), "subscription_name is 5 of type int"),
+    BadCall(
+        "client.subscribe", lambda c: c.subscribe("t", 5), "subscription_name is 5 of type int"
+    ),
     BadCall("client.subscribe", lambda c: c.subscribe("t", None), "subscription_name is None"),
-    BadCall("client.subscribe", lambda c: c.subscribe("t", "s", start=MessageId.earliest), "no argument 'start'"),
-    BadCall("client.subscribe", lambda c: c.subscribe("t", "s", consumer_typ=1), "did you mean consumer_type"),
-    BadCall("client.subscribe", lambda c: c.subscribe("t", "s", consumer_type=1), "consumer_type is 1.*ConsumerType"),
-    BadCall("client.subscribe", lambda c: c.subscribe("t", "s", receiver_queue_size=-1), "receiver_queue_size is -1.*0 or more"),
-    BadCall("client.subscribe", lambda c: c.subscribe("t", "s", receiver_queue_size=1 << 40), "receiver_queue_size.*at most 2147483647"),
-    BadCall("client.subscribe", lambda c: c.subscribe("t", "s", message_listener=5), "message_listener is 5.*function"),
-    BadCall("client.subscribe", lambda c: c.subscribe("t", "s", unacked_messages_timeout_ms=""), "unacked_messages_timeout_ms is ''"),
-    BadCall("client.subscribe", lambda c: c.subscribe("t", "s", unacked_messages_timeout_ms=9_000), "10000 or more"),
-    BadCall("client.subscribe", lambda c: c.subscribe("t", "s", batch_receive_policy=5), "batch_receive_policy is 5"),
     BadCall(
-        "client.subscribe", lambda c: c.subscribe("t", "s", dead_letter_policy=ConsumerDeadLetterPolicy(1)), "needs consumer_type Shared"
+        "client.subscribe",
+        lambda c: c.subscribe("t", "s", start=MessageId.earliest),
+        "no argument 'start'",
     ),
-    BadCall("client.create_reader", lambda c: c.create_reader(["a"], MessageId.earliest), "topic is .*list: pass a str"),
-    BadCall("client.create_reader", lambda c: c.create_reader("t", 5), "start_message_id is 5: pass MessageId.earliest"),
     BadCall(
-        "client.create_reader", lambda c: c.create_reader("t", MessageId.earliest, reader_listener=5), "reader_listener is 5.*function"
+        "client.subscribe",
+        lambda c: c.subscribe("t", "s", consumer_typ=1),
+        "did you mean consumer_type",
     ),
-    BadCall("client.create_reader", lambda c: c.create_reader("t", MessageId.earliest, reader_name=5), "reader_name is 5"),
+    BadCall(
+        "client.subscribe",
+        lambda c: c.subscribe("t", "s", consumer_type=1),
+        "consumer_type is 1.*ConsumerType",
+    ),
+    BadCall(
+        "client.subscribe",
+        lambda c: c.subscribe("t", "s", receiver_queue_size=-1),
+        "receiver_queue_size is -1.*0 or more",
+    ),
+    BadCall(
+        "client.subscribe",
+        lambda c: c.subscribe("t", "s", receiver_queue_size=1 << 40),
+        "receiver_queue_size.*at most 2147483647",
+    ),
+    BadCall(
+        "client.subscribe",
+        lambda c: c.subscribe("t", "s", message_listener=5),
+        "message_listener is 5.*function",
+    ),
+    BadCall(
+        "client.subscribe",
+        lambda c: c.subscribe("t", "s", unacked_messages_timeout_ms=""),
+        "unacked_messages_timeout_ms is ''",
+    ),
+    BadCall(
+        "client.subscribe",
+        lambda c: c.subscribe("t", "s", unacked_messages_timeout_ms=9_000),
+        "10000 or more",
+    ),
+    BadCall(
+        "client.subscribe",
+        lambda c: c.subscribe("t", "s", batch_receive_policy=5),
+        "batch_receive_policy is 5",
+    ),
+    BadCall(
+        "client.subscribe",
+        lambda c: c.subscribe("t", "s", dead_letter_policy=ConsumerDeadLetterPolicy(1)),
+        "needs consumer_type Shared",
+    ),
+    BadCall(
+        "client.create_reader",
+        lambda c: c.create_reader(["a"], MessageId.earliest),
+        "topic is .*list: pass a str",
+    ),
+    BadCall(
+        "client.create_reader",
+        lambda c: c.create_reader("t", 5),
+        "start_message_id is 5: pass MessageId.earliest",
+    ),
+    BadCall(
+        "client.create_reader",
+        lambda c: c.create_reader("t", MessageId.earliest, reader_listener=5),
+        "reader_listener is 5.*function",
+    ),
+    BadCall(
+        "client.create_reader",
+        lambda c: c.create_reader("t", MessageId.earliest, reader_name=5),
+        "reader_name is 5",
+    ),
     BadCall(
         "client.create_reader",
         lambda c: c.create_reader("t", MessageId.earliest, subscription_role_prefix=5),
         "subscription_role_prefix is 5",
     ),
-    BadCall("client.create_reader", lambda c: c.create_reader("t", MessageId.earliest, consumer_type=1), "no argument 'consumer_type'"),
     BadCall(
-        "client.create_reader", lambda c: c.create_reader("t", MessageId.earliest, receiver_queue_size=-1), "receiver_queue_size is -1"
+        "client.create_reader",
+        lambda c: c.create_reader("t", MessageId.earliest, consumer_type=1),
+        "no argument 'consumer_type'",
+    ),
+    BadCall(
+        "client.create_reader",
+        lambda c: c.create_reader("t", MessageId.earliest, receiver_queue_size=-1),
+        "receiver_queue_size is -1",
     ),
     BadCall("client.create_table_view", lambda c: c.create_table_view(5), "topic is 5"),
-    BadCall("client.create_table_view", lambda c: c.create_table_view("t", 5), "subscription_name is 5"),
-    BadCall("client.create_table_view", lambda c: c.create_table_view("t", schema=0), "schema is 0"),
-    BadCall("client.get_topic_partitions", lambda c: c.get_topic_partitions(["a", "b"]), "topic is .*list: pass a str"),
-    BadCall("client.get_topic_partitions", lambda c: c.get_topic_partitions("a/b"), "3 parts", pulsarish.InvalidTopicName),
+    BadCall(
+        "client.create_table_view", lambda c: c.create_table_view("t", 5), "subscription_name is 5"
+    ),
+    BadCall(
+        "client.create_table_view", lambda c: c.create_table_view("t", schema=0), "schema is 0"
+    ),
+    BadCall(
+        "client.get_topic_partitions",
+        lambda c: c.get_topic_partitions(["a", "b"]),
+        "topic is .*list: pass a str",
+    ),
+    BadCall(
+        "client.get_topic_partitions",
+        lambda c: c.get_topic_partitions("a/b"),
+        "3 parts",
+        pulsarish.InvalidTopicName,
+    ),
     *(
         row
-        # The asyncio face's ``send_soon`` and the blocking face's ``send_async`` take what ``send`` takes.
+        # The asyncio face's ``send_soon`` and the blocking face's ``send_async`` take what ``send``
+        # takes.
         for name, call in (
             ("send", lambda p, *given, **named: p.send(*given, **named)),
             ("send_soon", lambda p, *given, **named: p.send_soon(*given, **named)),
             ("send_async", lambda p, *given, **named: p.send_async(*given, None, **named)),
         )
         for row in (
-            BadCall(f"producer.{name}", lambda p, call=call: call(p, "text"), "content is of type str: pass bytes"),
-            BadCall(f"producer.{name}", lambda p, call=call: call(p, b"", sequence_id="1"), "sequence_id is '1'"),
-            BadCall(f"producer.{name}", lambda p, call=call: call(p, b"", sequence_id=-1), "sequence_id is -1"),
-            BadCall(f"producer.{name}", lambda p, call=call: call(p, b"", properties=["a"]), "properties is .*list: pass a dict"),
-            BadCall(f"producer.{name}", lambda p, call=call: call(p, b"", properties=0), "properties is 0"),
-            BadCall(f"producer.{name}", lambda p, call=call: call(p, b"", partition_key=5), "partition_key is 5"),
-            BadCall(f"producer.{name}", lambda p, call=call: call(p, b"", ordering_key=b"k"), "ordering_key is b'k'"),
-            BadCall(f"producer.{name}", lambda p, call=call: call(p, b"", event_timestamp=1.5), "event_timestamp is 1.5"),
-            BadCall(f"producer.{name}", lambda p, call=call: call(p, b"", deliver_after=5), "deliver_after is 5.*timedelta"),
-            BadCall(f"producer.{name}", lambda p, call=call: call(p, b"", deliver_at=-5), "deliver_at is -5.*0 or more"),
-            BadCall(f"producer.{name}", lambda p, call=call: call(p, b"", replication_clusters=["a"]), "one cluster", _UNSUPPORTED),
+            BadCall(
+                f"producer.{name}",
+                lambda p, call=call: call(p, "text"),
+                "content is of type str: pass bytes",
+            ),
+            BadCall(
+                f"producer.{name}",
+                lambda p, call=call: call(p, b"", sequence_id="1"),
+                "sequence_id is '1'",
+            ),
+            BadCall(
+                f"producer.{name}",
+                lambda p, call=call: call(p, b"", sequence_id=-1),
+                "sequence_id is -1",
+            ),
+            BadCall(
+                f"producer.{name}",
+                lambda p, call=call: call(p, b"", properties=["a"]),
+                "properties is .*list: pass a dict",
+            ),
+            BadCall(
+                f"producer.{name}",
+                lambda p, call=call: call(p, b"", properties=0),
+                "properties is 0",
+            ),
+            BadCall(
+                f"producer.{name}",
+                lambda p, call=call: call(p, b"", partition_key=5),
+                "partition_key is 5",
+            ),
+            BadCall(
+                f"producer.{name}",
+                lambda p, call=call: call(p, b"", ordering_key=b"k"),
+                "ordering_key is b'k'",
+            ),
+            BadCall(
+                f"producer.{name}",
+                lambda p, call=call: call(p, b"", event_timestamp=1.5),
+                "event_timestamp is 1.5",
+            ),
+            BadCall(
+                f"producer.{name}",
+                lambda p, call=call: call(p, b"", deliver_after=5),
+                "deliver_after is 5.*timedelta",
+            ),
+            BadCall(
+                f"producer.{name}",
+                lambda p, call=call: call(p, b"", deliver_at=-5),
+                "deliver_at is -5.*0 or more",
+            ),
+            BadCall(
+                f"producer.{name}",
+                lambda p, call=call: call(p, b"", replication_clusters=["a"]),
+                "one cluster",
+                _UNSUPPORTED,
+            ),
         )
     ),
-    BadCall("producer.send_soon", lambda p: p.send_soon(b"", property=5), "did you mean properties"),
-    BadCall("producer.send_async", lambda p: p.send_async(b"x", 5), "callback is 5 of type int: pass a function"),
+    BadCall(
+        "producer.send_soon", lambda p: p.send_soon(b"", property=5), "did you mean properties"
+    ),
+    BadCall(
+        "producer.send_async",
+        lambda p: p.send_async(b"x", 5),
+        "callback is 5 of type int: pass a function",
+    ),
     BadCall("consumer.receive", lambda c: c.receive("5"), _TIMES.format("'5'")),
     BadCall("consumer.receive", lambda c: c.receive(-1), _TIMES.format("-1")),
     BadCall("consumer.receive", lambda c: c.receive(True), _TIMES.format("True")),
@@ -128,10 +292,22 @@ BAD_CALLS = [
     BadCall("consumer.acknowledge", lambda c: c.acknowledge([MessageId.latest]), _RECEIVED),
     BadCall("consumer.acknowledge", lambda c: c.acknowledge(None), _RECEIVED),
     BadCall("consumer.acknowledge_cumulative", lambda c: c.acknowledge_cumulative([]), _RECEIVED),
-    BadCall("consumer.acknowledge_cumulative", lambda c: c.acknowledge_cumulative(MessageId.earliest), _RECEIVED),
+    BadCall(
+        "consumer.acknowledge_cumulative",
+        lambda c: c.acknowledge_cumulative(MessageId.earliest),
+        _RECEIVED,
+    ),
     BadCall("consumer.negative_acknowledge", lambda c: c.negative_acknowledge("m"), _RECEIVED),
-    BadCall("consumer.negative_acknowledge", lambda c: c.negative_acknowledge(MessageId.latest), _RECEIVED),
-    BadCall("consumer.unsubscribe", lambda c: c.unsubscribe(force="yes"), "force is 'yes'.*True or False"),
+    BadCall(
+        "consumer.negative_acknowledge",
+        lambda c: c.negative_acknowledge(MessageId.latest),
+        _RECEIVED,
+    ),
+    BadCall(
+        "consumer.unsubscribe",
+        lambda c: c.unsubscribe(force="yes"),
+        "force is 'yes'.*True or False",
+    ),
     *(
         BadCall(f"{who}.seek", call, words)
         for who in ("consumer", "reader")

@@ -16,7 +16,9 @@ __all__ = ["BinaryClient", "Heard", "send_frame"]
 
 
 def send_frame(producer_id: int, sequence_id: int, entry: bytes, **fields: int) -> bytes:
-    command = pb.Command(type=6, send=pb.Send(producer_id=producer_id, sequence_id=sequence_id, **fields)).SerializeToString()  # type: ignore[arg-type]
+    command = pb.Command(
+        type=6, send=pb.Send(producer_id=producer_id, sequence_id=sequence_id, **fields)
+    ).SerializeToString()  # type: ignore[arg-type]
     return struct.pack(">II", 4 + len(command) + len(entry), len(command)) + command + entry
 
 
@@ -39,12 +41,18 @@ class BinaryClient(asyncio.Protocol):
     _request_id: int = 0
 
     @classmethod
-    async def connect(cls, world: World, address: str, *, shake_hands: bool = True, version: int = 19) -> BinaryClient:
+    async def connect(
+        cls, world: World, address: str, *, shake_hands: bool = True, version: int = 19
+    ) -> BinaryClient:
         assert isinstance(world.connections, SimConnections)
         protocol = await world.connections.open_bytes(address, lambda: cls(world))
         assert isinstance(protocol, BinaryClient)
         if shake_hands:
-            protocol.say(pb.Command(type=2, connect=pb.Connect(client_version="test", protocol_version=version)))
+            protocol.say(
+                pb.Command(
+                    type=2, connect=pb.Connect(client_version="test", protocol_version=version)
+                )
+            )
             await protocol.next(3)
         return protocol
 
@@ -77,7 +85,10 @@ class BinaryClient(asyncio.Protocol):
         self.write(send_frame(producer_id, sequence_id, entry, **fields))
 
     async def next(self, *types: int) -> Heard:
-        """The first command of these types (or of any) that came and was not asked for yet. ``EOFError`` when the connection is lost."""
+        """The first command of these types (or of any) that came and was not asked for yet.
+
+        ``EOFError`` when the connection is lost.
+        """
         while True:
             for index, each in enumerate(self.heard):
                 if not types or each.command.type in types:
@@ -90,18 +101,32 @@ class BinaryClient(asyncio.Protocol):
         while not self.lost:
             await self.world.clock.sleep(0.01)
 
-    async def open_producer(self, producer_id: int, topic: str, name: str = "p", **fields: object) -> Heard:
-        command = pb.Producer(topic=topic, producer_id=producer_id, request_id=self.request(), producer_name=name, **fields)  # type: ignore[arg-type]
+    async def open_producer(
+        self, producer_id: int, topic: str, name: str = "p", **fields: object
+    ) -> Heard:
+        command = pb.Producer(
+            topic=topic,
+            producer_id=producer_id,
+            request_id=self.request(),
+            producer_name=name,
+            **fields,
+        )  # type: ignore[arg-type]
         self.say(pb.Command(type=5, producer=command))
         return await self.next(17, 14)
 
-    async def subscribe(self, consumer_id: int, topic: str, *, permits: int = 1000, kind: int = 0, **fields: object) -> Heard:
+    async def subscribe(
+        self, consumer_id: int, topic: str, *, permits: int = 1000, kind: int = 0, **fields: object
+    ) -> Heard:
         fields = {"subscription": "s", "initial_position": pb.EARLIEST, **fields}
-        command = pb.Subscribe(topic=topic, consumer_id=consumer_id, request_id=self.request(), sub_type=kind, **fields)  # type: ignore[arg-type]
+        command = pb.Subscribe(
+            topic=topic, consumer_id=consumer_id, request_id=self.request(), sub_type=kind, **fields
+        )  # type: ignore[arg-type]
         self.say(pb.Command(type=4, subscribe=command))
         answer = await self.next(13, 14)
         if permits and answer.command.type == 13:
-            self.say(pb.Command(type=11, flow=pb.Flow(consumer_id=consumer_id, message_permits=permits)))
+            self.say(
+                pb.Command(type=11, flow=pb.Flow(consumer_id=consumer_id, message_permits=permits))
+            )
         return answer
 
     async def take(self, count: int) -> list[Heard]:

@@ -1,4 +1,6 @@
-"""One bookie in a simulation, and a client that speaks its wire protocol and remembers what it was promised."""
+"""One bookie in a simulation, and a client that speaks its wire protocol and remembers what it was
+promised.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ from pulsarish.runtime.seams import Stream, World
 from pulsarish.sim.world.nodes import Node
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import bookie_pb2 as pb
-from pulsarish.wire.bookie import ReadAnswer, ReadItem, decode_add_response, decode_read_response, encode_add, encode_read
+from pulsarish.wire.bookie import (
+    ReadAnswer,
+    ReadItem,
+    decode_add_response,
+    decode_read_response,
+    encode_add,
+    encode_read,
+)
 from pulsarish.wire.framing import slice_records, split_records
 from pulsarish.wire.record import decode_entry_record, encode_record_head
 
@@ -46,7 +55,10 @@ def small_config(name: str = "b1", **settings: object) -> BookieConfig:
 def make_record(ledger_id: int, entry_id: int, payload: bytes, *, lac: int | None = None) -> bytes:
     """A record whose length is what a writer of equal payloads would count."""
     lac = entry_id - 1 if lac is None else lac
-    return encode_record_head(ledger_id, entry_id, lac, len(payload) * (entry_id + 1), payload) + payload
+    return (
+        encode_record_head(ledger_id, entry_id, lac, len(payload) * (entry_id + 1), payload)
+        + payload
+    )
 
 
 class BookieClient:
@@ -64,10 +76,19 @@ class BookieClient:
             self._adds = await self.world.connections.open(self.address, "bookie.add")
         return self._adds
 
-    async def add(self, records: Sequence[bytes], *, recovery: bool = False) -> dict[tuple[int, int], int]:
+    async def add(
+        self, records: Sequence[bytes], *, recovery: bool = False
+    ) -> dict[tuple[int, int], int]:
         """Send one batch and wait for all its codes, by ledger and entry."""
         stream = await self.open_adds()
-        await stream.send(encode_add(self.instance_id, recovery=recovery, sizes=[len(r) for r in records], parts=list(records)))
+        await stream.send(
+            encode_add(
+                self.instance_id,
+                recovery=recovery,
+                sizes=[len(r) for r in records],
+                parts=list(records),
+            )
+        )
         self._sent += 1
         codes: dict[tuple[int, int], int] = {}
         while True:
@@ -80,7 +101,9 @@ class BookieClient:
             if answered == self._sent:
                 return codes
 
-    async def read(self, ledger_id: int, first: int, last: int, max_bytes: int = 1 << 20) -> tuple[int, dict[int, bytes]]:
+    async def read(
+        self, ledger_id: int, first: int, last: int, max_bytes: int = 1 << 20
+    ) -> tuple[int, dict[int, bytes]]:
         """The code and the payloads, checked, of one read."""
         answer = (await self.read_many([ReadItem(1, ledger_id, [(first, last)], max_bytes)]))[0]
         return answer.code, {
@@ -103,34 +126,63 @@ class BookieClient:
 
     async def fence(self, ledger_id: int) -> tuple[int, int]:
         request = pb.FenceRequest(instance_id=self.instance_id, ledger=ledger_id)
-        answer = pb.FenceResponse.FromString(await self._call("bookie.fence", request.SerializeToString()))
+        answer = pb.FenceResponse.FromString(
+            await self._call("bookie.fence", request.SerializeToString())
+        )
         return answer.code, answer.lac
 
     async def write_lac(self, ledger_id: int, lac: int) -> int:
         request = pb.WriteLacsRequest(instance_id=self.instance_id, ledgers=[ledger_id], lacs=[lac])
-        (code,) = pb.WriteLacsResponse.FromString(await self._call("bookie.write_lacs", request.SerializeToString())).codes
+        (code,) = pb.WriteLacsResponse.FromString(
+            await self._call("bookie.write_lacs", request.SerializeToString())
+        ).codes
         return code
 
     async def read_lac(self, ledger_id: int, after: int = -1, wait_ms: int = 0) -> tuple[int, int]:
-        request = pb.ReadLacRequest(instance_id=self.instance_id, ledger=ledger_id, after_lac=after, wait_ms=wait_ms)
-        answer = pb.ReadLacResponse.FromString(await self._call("bookie.read_lac", request.SerializeToString()))
+        request = pb.ReadLacRequest(
+            instance_id=self.instance_id, ledger=ledger_id, after_lac=after, wait_ms=wait_ms
+        )
+        answer = pb.ReadLacResponse.FromString(
+            await self._call("bookie.read_lac", request.SerializeToString())
+        )
         return answer.code, answer.lac
 
     async def recovery_read(self, ledger_id: int, first: int, last: int) -> tuple[int, list[bytes]]:
-        request = pb.RecoveryReadRequest(instance_id=self.instance_id, ledger=ledger_id, first=first, last=last, max_bytes=1 << 20)
-        head, body = split_records(await self._call("bookie.recovery_read", request.SerializeToString()))
+        request = pb.RecoveryReadRequest(
+            instance_id=self.instance_id,
+            ledger=ledger_id,
+            first=first,
+            last=last,
+            max_bytes=1 << 20,
+        )
+        head, body = split_records(
+            await self._call("bookie.recovery_read", request.SerializeToString())
+        )
         answer = pb.RecoveryReadResponse.FromString(head)
         records = slice_records(body, answer.sizes)
-        return answer.code, [bytes(decode_entry_record(record, ledger_id, first + number).payload) for number, record in enumerate(records)]
+        return answer.code, [
+            bytes(decode_entry_record(record, ledger_id, first + number).payload)
+            for number, record in enumerate(records)
+        ]
 
     async def ledgers(self) -> list[int]:
         request = pb.ListLedgersRequest(instance_id=self.instance_id, after=-1, limit=1000)
-        return list(pb.ListLedgersResponse.FromString(await self._call("bookie.list_ledgers", request.SerializeToString())).ledgers)
+        return list(
+            pb.ListLedgersResponse.FromString(
+                await self._call("bookie.list_ledgers", request.SerializeToString())
+            ).ledgers
+        )
 
-    async def change_trash(self, ledger_ids: Sequence[int], *, restore: bool) -> tuple[int, str, list[int]]:
+    async def change_trash(
+        self, ledger_ids: Sequence[int], *, restore: bool
+    ) -> tuple[int, str, list[int]]:
         """The code, the reason and the ledgers that were changed."""
-        request = pb.ChangeTrashRequest(instance_id=self.instance_id, restore=restore, ledgers=ledger_ids)
-        answer = pb.ChangeTrashResponse.FromString(await self._call("bookie.change_trash", request.SerializeToString()))
+        request = pb.ChangeTrashRequest(
+            instance_id=self.instance_id, restore=restore, ledgers=ledger_ids
+        )
+        answer = pb.ChangeTrashResponse.FromString(
+            await self._call("bookie.change_trash", request.SerializeToString())
+        )
         return answer.code, answer.message, list(answer.ledgers)
 
     async def _call(self, method: str, request: bytes) -> bytes:

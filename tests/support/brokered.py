@@ -20,7 +20,10 @@ __all__ = ["Brokered", "play_with_brokers"]
 
 
 class Brokered:
-    """What a scenario plays with. Its clients live on nodes of their own, so that each can be killed."""
+    """What a scenario plays with.
+
+    Its clients live on nodes of their own, so that each can be killed.
+    """
 
     def __init__(self, sim: Simulation, cluster: BrokerCluster, world: World) -> None:
         self.sim = sim
@@ -31,7 +34,14 @@ class Brokered:
     def client(self, **options: Any) -> AsyncClient:
         world = self.world
         url = "pulsarish://" + ",".join(f"{name}:6660" for name in self.cluster.brokers)
-        client = AsyncClient(url, clock=world.clock, random=world.random, tasks=world.tasks, connections=world.connections, **options)
+        client = AsyncClient(
+            url,
+            clock=world.clock,
+            random=world.random,
+            tasks=world.tasks,
+            connections=world.connections,
+            **options,
+        )
         self._clients.append(client)
         return client
 
@@ -60,18 +70,28 @@ class Brokered:
     async def stats(self, topic: str) -> dict[str, Any]:
         """The topic's statistics, as its owner tells them."""
         name = TopicName.parse(topic)
-        found: dict[str, Any] = await self.administer("GET", f"persistent/{name.tenant}/{name.namespace}/{name.local}/stats", owner=name)
+        found: dict[str, Any] = await self.administer(
+            "GET", f"persistent/{name.tenant}/{name.namespace}/{name.local}/stats", owner=name
+        )
         return found
 
-    async def administer(self, method: str, words: str, body: object = None, *, owner: TopicName | None = None) -> Any:
+    async def administer(
+        self, method: str, words: str, body: object = None, *, owner: TopicName | None = None
+    ) -> Any:
         """A request of the administration, as one broker passes it on to another."""
-        address = next(f"{name}:6660" for name in self.cluster.brokers if self.cluster.nodes[name].alive)
+        address = next(
+            f"{name}:6660" for name in self.cluster.brokers if self.cluster.nodes[name].alive
+        )
         if owner is not None:
             address = await find(self.world, list(self.cluster.brokers), owner.full)
         encoded = b"" if body is None else json.dumps(body).encode()
         segments = ["admin", "v2", *words.split("/")]
-        request = pb.AdminRequest(method=method, segments=segments, body=encoded, admin_key=self.admin_key(address))
-        data = await self.world.connections.call(address, "broker.admin", request.SerializeToString(), timeout_seconds=5.0)
+        request = pb.AdminRequest(
+            method=method, segments=segments, body=encoded, admin_key=self.admin_key(address)
+        )
+        data = await self.world.connections.call(
+            address, "broker.admin", request.SerializeToString(), timeout_seconds=5.0
+        )
         answer = pb.AdminResponse.FromString(data)
         assert answer.status < 300, answer.body
         return json.loads(answer.body) if answer.body else None
@@ -94,7 +114,9 @@ def play_with_brokers(
     max_virtual_seconds: float = 600.0,
     **settings: object,
 ) -> None:
-    """Run ``scenario(brokered)`` once for each of a few seeds; ``settings`` are options of the brokers."""
+    """Run ``scenario(brokered)`` once for each of a few seeds; ``settings`` are options of the
+    brokers.
+    """
     for seed in range(seeds):
         sim = Simulation(seed)
         cluster = BrokerCluster(sim, brokers=brokers, **settings)

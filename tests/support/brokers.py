@@ -1,4 +1,6 @@
-"""A small cluster of real brokers and bookies in a simulation, and clients that speak the broker's protocol by hand."""
+"""A small cluster of real brokers and bookies in a simulation, and clients that speak the broker's
+protocol by hand.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,18 @@ from tests.support.bookies import small_config
 __all__ = ["BrokerCluster", "ConsumeClient", "PublishClient", "entry", "find"]
 
 
-def entry(producer: str, sequence_id: int, payload: bytes = b"x", *, batch: int = 0, highest: int = 0, time_ms: int = 1) -> bytes:
-    metadata = MessageMetadata(producer_name=producer, sequence_id=sequence_id, publish_time=time_ms)
+def entry(
+    producer: str,
+    sequence_id: int,
+    payload: bytes = b"x",
+    *,
+    batch: int = 0,
+    highest: int = 0,
+    time_ms: int = 1,
+) -> bytes:
+    metadata = MessageMetadata(
+        producer_name=producer, sequence_id=sequence_id, publish_time=time_ms
+    )
     if batch:
         metadata.num_messages_in_batch = batch
     if highest:
@@ -46,7 +58,11 @@ class BrokerCluster:
         self._names = [f"broker{index}" for index in range(brokers)]
 
     def config(self, name: str) -> BrokerConfig:
-        addresses = {"listen_address": f"{name}:6660", "http_address": f"{name}:8080", "pulsar_address": f"{name}:6650"}
+        addresses = {
+            "listen_address": f"{name}:6660",
+            "http_address": f"{name}:8080",
+            "pulsar_address": f"{name}:6650",
+        }
         config = BrokerConfig(broker_id=name, metadata_url="memory:", **addresses)
         return msgspec.structs.replace(config, **self._settings)  # type: ignore[arg-type]
 
@@ -105,8 +121,12 @@ async def find(world: World, brokers: Sequence[str], topic: str, *, attempts: in
         address, authoritative = f"{brokers[attempt % len(brokers)]}:6660", False
         try:
             for _ in range(5):
-                request = pb.LookupsRequest(lookups=[pb.LookupRequest(topic=topic, authoritative=authoritative)])
-                data = await world.connections.call(address, "broker.lookup", request.SerializeToString(), timeout_seconds=2.0)
+                request = pb.LookupsRequest(
+                    lookups=[pb.LookupRequest(topic=topic, authoritative=authoritative)]
+                )
+                data = await world.connections.call(
+                    address, "broker.lookup", request.SerializeToString(), timeout_seconds=2.0
+                )
                 (answer,) = pb.LookupsResponse.FromString(data).answers
                 if answer.code:
                     raise error_from_code(answer.code, answer.message)
@@ -128,7 +148,11 @@ def _raise(outcome: pb.Outcome) -> None:
 
 @dataclass
 class PublishClient:
-    """One publish stream. ``receipts`` has ``(ledger, entry)`` for each entry of a producer in its order, or the error it got."""
+    """One publish stream.
+
+    ``receipts`` has ``(ledger, entry)`` for each entry of a producer in its order, or the error it
+    got.
+    """
 
     stream: Stream
     receipts: dict[int, list[tuple[int, int] | PulsarishError]] = field(default_factory=dict)
@@ -141,9 +165,17 @@ class PublishClient:
     async def connect(cls, world: World, address: str) -> PublishClient:
         return cls(await world.connections.open(address, "broker.publish"))
 
-    async def open(self, producer_id: int, topic: str, name: str = "p", **fields: Any) -> pb.ProducerOpened:
+    async def open(
+        self, producer_id: int, topic: str, name: str = "p", **fields: Any
+    ) -> pb.ProducerOpened:
         self._request_id += 1
-        request = pb.OpenProducer(request_id=self._request_id, producer_id=producer_id, topic=topic, producer_name=name, **fields)
+        request = pb.OpenProducer(
+            request_id=self._request_id,
+            producer_id=producer_id,
+            topic=topic,
+            producer_name=name,
+            **fields,
+        )
         await self.stream.send([pb.PublishRequest(open=[request]).SerializeToString()])
         while True:
             for opened in (await self.receive()).opened:
@@ -155,15 +187,23 @@ class PublishClient:
     async def close(self, producer_id: int) -> None:
         self._request_id += 1
         await self.stream.send(
-            [pb.PublishRequest(close=[pb.CloseProducer(request_id=self._request_id, producer_id=producer_id)]).SerializeToString()]
+            [
+                pb.PublishRequest(
+                    close=[pb.CloseProducer(request_id=self._request_id, producer_id=producer_id)]
+                ).SerializeToString()
+            ]
         )
         while not (await self.receive()).outcomes:
             continue
 
     async def send(self, entries: Sequence[tuple[int, bytes]]) -> None:
-        head = pb.PublishRequest(producer_ids=[p for p, _ in entries], sizes=[len(e) for _, e in entries], counted=True)
+        head = pb.PublishRequest(
+            producer_ids=[p for p, _ in entries], sizes=[len(e) for _, e in entries], counted=True
+        )
         self.counted += 1
-        await self.stream.send(join_records(head, [e for _, e in entries], sum(len(e) for _, e in entries)))
+        await self.stream.send(
+            join_records(head, [e for _, e in entries], sum(len(e) for _, e in entries))
+        )
 
     async def receive(self) -> pb.PublishResponse:
         data = await self.stream.receive()
@@ -173,9 +213,13 @@ class PublishClient:
         rows = zip(message.producers, message.counts, message.ledgers, message.firsts, strict=True)
         for producer, count, ledger, first in rows:
             step = 0 if ledger < 0 else 1
-            self.receipts.setdefault(producer, []).extend((ledger, first + step * index) for index in range(count))
+            self.receipts.setdefault(producer, []).extend(
+                (ledger, first + step * index) for index in range(count)
+            )
         for failed in message.failed:
-            self.receipts.setdefault(failed.producer_id, []).append(error_from_code(failed.code, failed.message))
+            self.receipts.setdefault(failed.producer_id, []).append(
+                error_from_code(failed.code, failed.message)
+            )
         for closed in message.closed:
             self.closed[closed.producer_id] = error_from_code(closed.code, closed.message)
         assert self.answered <= message.answered <= self.counted
@@ -229,10 +273,24 @@ class ConsumeClient:
         self._request_id += 1
         return self._request_id
 
-    async def subscribe(self, consumer_id: int, topic: str, subscription: str = "s", *, permits: int = 1000, **fields: Any) -> None:
+    async def subscribe(
+        self,
+        consumer_id: int,
+        topic: str,
+        subscription: str = "s",
+        *,
+        permits: int = 1000,
+        **fields: Any,
+    ) -> None:
         number = self.next_id()
         fields = {"durable": True, "initial_position": pb.EARLIEST, **fields}
-        request = pb.Subscribe(request_id=number, consumer_id=consumer_id, topic=topic, subscription=subscription, **fields)
+        request = pb.Subscribe(
+            request_id=number,
+            consumer_id=consumer_id,
+            topic=topic,
+            subscription=subscription,
+            **fields,
+        )
         await self.say(subscribe=[request])
         await self.outcome(number)
         self.closed.pop(consumer_id, None)
@@ -242,9 +300,22 @@ class ConsumeClient:
     async def flow(self, consumer_id: int, permits: int) -> None:
         await self.say(flow_consumers=[consumer_id], flow_permits=[permits])
 
-    async def ack(self, consumer_id: int, ids: Sequence[tuple[int, int]], *, receipt: bool = True, **fields: Any) -> None:
+    async def ack(
+        self,
+        consumer_id: int,
+        ids: Sequence[tuple[int, int]],
+        *,
+        receipt: bool = True,
+        **fields: Any,
+    ) -> None:
         number = self.next_id() if receipt else 0
-        ack = pb.Ack(consumer_id=consumer_id, request_id=number, ledgers=[i[0] for i in ids], entries=[i[1] for i in ids], **fields)
+        ack = pb.Ack(
+            consumer_id=consumer_id,
+            request_id=number,
+            ledgers=[i[0] for i in ids],
+            entries=[i[1] for i in ids],
+            **fields,
+        )
         await self.say(acks=[ack])
         if receipt:
             await self.outcome(number)
@@ -252,7 +323,9 @@ class ConsumeClient:
     async def ask(self, kind: str, **fields: Any) -> None:
         """seek, close or unsubscribe, until answered."""
         number = self.next_id()
-        message = {"seek": pb.Seek, "close": pb.CloseConsumer, "unsubscribe": pb.Unsubscribe}[kind](request_id=number, **fields)
+        message = {"seek": pb.Seek, "close": pb.CloseConsumer, "unsubscribe": pb.Unsubscribe}[kind](
+            request_id=number, **fields
+        )
         await self.say(**{kind: [message]})
         await self.outcome(number)
 
@@ -270,7 +343,9 @@ class ConsumeClient:
         head, records = split_records(data)
         message = pb.ConsumeResponse.FromString(head)
         for outcome in [*message.outcomes, *(each.outcome for each in message.subscribed)]:
-            self.outcomes[outcome.request_id] = error_from_code(outcome.code, outcome.message) if outcome.code else None
+            self.outcomes[outcome.request_id] = (
+                error_from_code(outcome.code, outcome.message) if outcome.code else None
+            )
         for closed in message.closed:
             self.closed[closed.consumer_id] = error_from_code(closed.code, closed.message)
         for change in message.active:

@@ -15,7 +15,9 @@ __all__ = ["Cast", "play"]
 
 
 class Cast:
-    """What a scenario plays with: ``brokers[0]`` owns all topics until the scenario says otherwise."""
+    """What a scenario plays with: ``brokers[0]`` owns all topics until the scenario says
+    otherwise.
+    """
 
     def __init__(self, sim: Simulation, cluster: FakeCluster, world: World) -> None:
         self.sim = sim
@@ -40,7 +42,9 @@ class Cast:
     def broker(self) -> FakeBroker:
         return self.brokers[0]
 
-    def client(self, *, addresses: str = "", stream_limits: StreamLimits | None = None, **options: Any) -> AsyncClient:
+    def client(
+        self, *, addresses: str = "", stream_limits: StreamLimits | None = None, **options: Any
+    ) -> AsyncClient:
         world = self.world
         url = "pulsarish://" + (addresses or ",".join(broker.address for broker in self.brokers))
         client = AsyncClient(
@@ -60,7 +64,11 @@ class Cast:
 
 
 def play(
-    scenario: Callable[[Cast], Awaitable[None]], *, seeds: int = 3, deduplication: bool = False, max_virtual_seconds: float = 300.0
+    scenario: Callable[[Cast], Awaitable[None]],
+    *,
+    seeds: int = 3,
+    deduplication: bool = False,
+    max_virtual_seconds: float = 300.0,
 ) -> None:
     """Run ``scenario(cast)`` inside a node "app", once for each of a few seeds."""
     for seed in range(seeds):

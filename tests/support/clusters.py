@@ -1,4 +1,6 @@
-"""A cluster of real processes for a whole module of tests: on loopback, on free ports, gone at the end."""
+"""A cluster of real processes for a whole module of tests: on loopback, on free ports, gone at the
+end.
+"""
 
 from __future__ import annotations
 

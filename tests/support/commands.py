@@ -1,4 +1,6 @@
-"""The command line in this process: as from the shell, with errors and exit status, and without a terminal."""
+"""The command line in this process: as from the shell, with errors and exit status, and without a
+terminal.
+"""
 
 from __future__ import annotations
 

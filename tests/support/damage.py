@@ -14,7 +14,10 @@ __all__ = ["forget_ledger", "spoil_entry"]
 
 
 def spoil_entry(bookie: Path, ledger_id: int, entry_id: int) -> None:
-    """Turn a byte of an entry's payload over, in each place of the entry logs where it lies. ``bookie`` is its data directory."""
+    """Turn a byte of an entry's payload over, in each place of the entry logs where it lies.
+
+    ``bookie`` is its data directory.
+    """
     ids = RECORD_HEAD.pack(0, ledger_id, entry_id, 0, 0)[4:20]
     count = 0
     for log in sorted((bookie / "ledgers").glob("*.log")):
@@ -35,7 +38,9 @@ def forget_ledger(bookie: Path, ledger_id: int) -> None:
         lanes = Lanes(OutsideWork())
         rows = await open_rocks_index(str(bookie / "index" / "rows"), lane=lanes.get("index"))
         index = LedgerIndex(rows)
-        assert (await index.ledger_rows([ledger_id]))[0] is not None, f"ledger {ledger_id} is not at {bookie}"
+        assert (await index.ledger_rows([ledger_id]))[0] is not None, (
+            f"ledger {ledger_id} is not at {bookie}"
+        )
         while keys := await index.entry_keys(ledger_id, 1_000):
             await rows.write([], keys, sync=True)
         await rows.write([], [ledger_key(ledger_id)], sync=True)

@@ -1,4 +1,6 @@
-"""What cores of dispatchers are tried with: a log in a list, outlets that remember, and the loop of a subscription's task."""
+"""What cores of dispatchers are tried with: a log in a list, outlets that remember, and the loop of
+a subscription's task.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from pulsarish.model.position import Position
 
 __all__ = ["LIMITS", "Log", "Outlet", "ack", "at", "consumer", "drive"]
 
-LIMITS = ReadLimits(entries_max=10, bytes_max=1 << 20, backoff_min_seconds=0.1, backoff_max_seconds=1.0)
+LIMITS = ReadLimits(
+    entries_max=10, bytes_max=1 << 20, backoff_min_seconds=0.1, backoff_max_seconds=1.0
+)
 
 
 def at(entry: int) -> Position:
@@ -82,13 +86,26 @@ class Log:
     def read(self, read: Read) -> list[Ready]:
         last = min(self.count, read.start.entry_id + read.entries_max)
         there = [entry for entry in range(read.start.entry_id, last) if entry not in self.lost]
-        return [Ready(at(entry), b"x", self.messages, None, self.key_hash(entry), self._due(entry), self.chunk(entry)) for entry in there]
+        return [
+            Ready(
+                at(entry),
+                b"x",
+                self.messages,
+                None,
+                self.key_hash(entry),
+                self._due(entry),
+                self.chunk(entry),
+            )
+            for entry in there
+        ]
 
     def _due(self, entry: int) -> int:
         return self.due_ms(entry) if self.due_ms(entry) > self.now_ms else 0
 
 
-def consumer(order: int, *, permits: int = 0, name: str = "", level: int = 0) -> tuple[Consumer, Outlet]:
+def consumer(
+    order: int, *, permits: int = 0, name: str = "", level: int = 0
+) -> tuple[Consumer, Outlet]:
     outlet = Outlet()
     made = Consumer(order, name or f"c{order}", outlet, level, order=order)
     made.permits = permits

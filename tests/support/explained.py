@@ -35,7 +35,9 @@ Report = dict[str, Any]
 
 
 @contextmanager
-def running(directory: Path, *, bookies: int = 3, settings: Sequence[str] = ()) -> Iterator[Cluster]:
+def running(
+    directory: Path, *, bookies: int = 3, settings: Sequence[str] = ()
+) -> Iterator[Cluster]:
     cluster = Cluster(directory)
     nodes = plan_cluster(bookies=bookies, brokers=1, metadata="embedded", base_port=0)
     for node in nodes:
@@ -59,7 +61,9 @@ class Asked:
         self.cluster = cluster
         self.environment = {"PULSARISH_ADMIN_URL": cluster.admin_url()}
         self.admin = Admin(cluster.admin_url())
-        self.client = pulsarish.Client(cluster.service_urls()["pulsarish"], operation_timeout_seconds=30)
+        self.client = pulsarish.Client(
+            cluster.service_urls()["pulsarish"], operation_timeout_seconds=30
+        )
 
     def run(self, *arguments: str) -> str:
         done = run_command(self.environment, *arguments)
@@ -67,7 +71,9 @@ class Asked:
         return done.stdout
 
     def until(self, read: Callable[[], Report], *reasons: str, parts: Sequence[str] = ()) -> Report:
-        """Return what is explained once it has one of these reasons, and its sentence these parts."""
+        """Return what is explained once it has one of these reasons, and its sentence these
+        parts.
+        """
         seen: dict[str, None] = {}
         found: Report = {}
 
@@ -75,7 +81,9 @@ class Asked:
             found.clear()
             found.update(read())
             seen[f"{found['state']} {found['reason']}: {found['explanation']}"] = None
-            return found["reason"] in reasons and all(part in found["explanation"] for part in parts)
+            return found["reason"] in reasons and all(
+                part in found["explanation"] for part in parts
+            )
 
         until(lambda: f"{reasons} with {parts}, but {list(seen)}", has_reason)
         return found
@@ -83,12 +91,19 @@ class Asked:
     def until_subscribed(self, topic: str, name: str = "s") -> None:
         """A consumer of this subscription is connected and takes what comes."""
         self.until(
-            lambda: self.admin.topics.explain(topic)["subscriptions"].get(name, {"state": "", "explanation": "", "reason": None}), ""
+            lambda: self.admin.topics.explain(topic)["subscriptions"].get(
+                name, {"state": "", "explanation": "", "reason": None}
+            ),
+            "",
         )
 
     def subscription(self, topic: str, reason: str, *parts: str, name: str = "s") -> Report:
         """``parts`` stand in the sentence, which people are shown with its command."""
-        found = self.until(lambda: json.loads(self.run("subscriptions", "explain", topic, name, "-o", "json")), reason, parts=parts)
+        found = self.until(
+            lambda: json.loads(self.run("subscriptions", "explain", topic, name, "-o", "json")),
+            reason,
+            parts=parts,
+        )
         shown = self.run("subscriptions", "explain", topic, name)
         assert "waiting" in shown.splitlines()[0], shown
         assert f"  see: {found['help']}" in shown
@@ -97,7 +112,9 @@ class Asked:
         return found
 
     def publishing(self, topic: str, *reasons: str) -> Report:
-        found = self.until(lambda: json.loads(self.run("topics", "explain", topic, "-o", "json")), *reasons)
+        found = self.until(
+            lambda: json.loads(self.run("topics", "explain", topic, "-o", "json")), *reasons
+        )
         assert found["explanation"].endswith(".")
         return found
 
@@ -107,7 +124,20 @@ class Asked:
             producer.send(b"%0*d" % (size, number), **options)
         producer.close()
 
-    def subscribe(self, topic: str, *, name: str = "s", queue: int = 1000, kind: Any = ConsumerType.Exclusive, **options: Any) -> Any:
+    def subscribe(
+        self,
+        topic: str,
+        *,
+        name: str = "s",
+        queue: int = 1000,
+        kind: Any = ConsumerType.Exclusive,
+        **options: Any,
+    ) -> Any:
         return self.client.subscribe(
-            topic, name, consumer_type=kind, receiver_queue_size=queue, initial_position=InitialPosition.Earliest, **options
+            topic,
+            name,
+            consumer_type=kind,
+            receiver_queue_size=queue,
+            initial_position=InitialPosition.Earliest,
+            **options,
         )

@@ -1,7 +1,9 @@
-"""A small broker in memory that speaks the client's protocol over any ``Connections``: a fake, for the client's tests and bench.
+"""A small broker in memory that speaks the client's protocol over any ``Connections``: a fake, for
+the client's tests and bench.
 
-It keeps topics as lists of entries in one ledger each, so its answers are easy to reason about. A test can make it refuse, close,
-drop or break what it wants. Subscriptions deliver in order, by permits, and redeliver what is not acknowledged.
+It keeps topics as lists of entries in one ledger each, so its answers are easy to reason about. A
+test can make it refuse, close, drop or break what it wants. Subscriptions deliver in order, by
+permits, and redeliver what is not acknowledged.
 """
 
 from __future__ import annotations
@@ -11,7 +13,15 @@ from collections import deque
 from dataclasses import dataclass, field
 from itertools import count
 
-from pulsarish.model.errors import AlreadyClosed, ConsumerBusy, InvalidPosition, NotAllowed, ProducerBusy, ServiceNotReady, TopicNotFound
+from pulsarish.model.errors import (
+    AlreadyClosed,
+    ConsumerBusy,
+    InvalidPosition,
+    NotAllowed,
+    ProducerBusy,
+    ServiceNotReady,
+    TopicNotFound,
+)
 from pulsarish.runtime.seams import Buffer, Connections, Listener, Stream, StreamBroken, Tasks
 from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire.entry import parse_metadata, verify_entry
@@ -219,7 +229,9 @@ class PublishSession(_Session):
         if self.broker.drop_entries:
             return
         touched: dict[str, FakeTopic] = {}
-        for producer_id, entry in zip(request.producer_ids, slice_records(records, request.sizes), strict=True):
+        for producer_id, entry in zip(
+            request.producer_ids, slice_records(records, request.sizes), strict=True
+        ):
             if producer_id in self.producers:
                 topic, name = self.producers[producer_id]
                 self._store(producer_id, topic, name, entry)
@@ -236,7 +248,9 @@ class PublishSession(_Session):
         opened = self.out.opened.add(producer_id=command.producer_id, producer_name=name)
         opened.outcome.request_id = command.request_id
         self.tell()
-        error: Exception | None = self.broker.refuse_open.pop(0) if self.broker.refuse_open else None
+        error: Exception | None = (
+            self.broker.refuse_open.pop(0) if self.broker.refuse_open else None
+        )
         old = topic.producers.get(name)
         if error is None and old is not None and command.epoch <= old[2]:
             error = ProducerBusy(f"producer {name} is connected")
@@ -255,7 +269,12 @@ class PublishSession(_Session):
         highest = max(metadata.sequence_id, metadata.highest_sequence_id)
         if self.broker.refuse_entries:
             error = self.broker.refuse_entries.pop(0)
-            self.out.failed.add(producer_id=producer_id, sequence_id=metadata.sequence_id, code=error.code, message=str(error))  # type: ignore[attr-defined]
+            self.out.failed.add(
+                producer_id=producer_id,
+                sequence_id=metadata.sequence_id,
+                code=error.code,
+                message=str(error),
+            )  # type: ignore[attr-defined]
             return
         ledger, at = topic.ledger, len(topic.entries)
         if self.broker.cluster.deduplication and metadata.sequence_id <= topic.marks.get(name, -1):
@@ -274,7 +293,12 @@ class PublishSession(_Session):
             self.out = pb.PublishResponse(answered=self.out.answered)
         out = self.out
         last = len(out.producers) - 1
-        if last >= 0 and out.producers[last] == producer_id and ledger == out.ledgers[last] >= 0 and not out.failed:
+        if (
+            last >= 0
+            and out.producers[last] == producer_id
+            and ledger == out.ledgers[last] >= 0
+            and not out.failed
+        ):
             out.counts[last] += 1
             out.sequence_ids[last] = metadata.sequence_id
         else:
@@ -355,9 +379,15 @@ class ConsumeSession(_Session):
             answer = self.out.last_message_id.add()
             answer.outcome.request_id = ask.request_id
             size = topic.messages[-1] if topic.entries else 1
-            last = pb.MessageId(ledger=topic.ledger, entry=len(topic.entries) - 1, batch_index=size - 1 if size > 1 else -1)
+            last = pb.MessageId(
+                ledger=topic.ledger,
+                entry=len(topic.entries) - 1,
+                batch_index=size - 1 if size > 1 else -1,
+            )
             answer.last.CopyFrom(last)
-            answer.mark_delete.CopyFrom(pb.MessageId(ledger=topic.ledger, entry=subscription.mark_delete, batch_index=-1))
+            answer.mark_delete.CopyFrom(
+                pb.MessageId(ledger=topic.ledger, entry=subscription.mark_delete, batch_index=-1)
+            )
             self.tell()
         for unsubscribe in request.unsubscribe:
             if unsubscribe.consumer_id not in self.consumers:
@@ -375,7 +405,9 @@ class ConsumeSession(_Session):
     def _unknown(self, request_id: int) -> pb.Outcome:
         """What a broker says to a consumer that it has closed and that has not heard of it yet."""
         self.tell()
-        return pb.Outcome(request_id=request_id, code=AlreadyClosed.code, message="the consumer is not connected")
+        return pb.Outcome(
+            request_id=request_id, code=AlreadyClosed.code, message="the consumer is not connected"
+        )
 
     def _subscribe(self, command: pb.Subscribe) -> None:
         topic = self.broker.cluster.topic(command.topic)
@@ -383,17 +415,31 @@ class ConsumeSession(_Session):
         answer.outcome.request_id = command.request_id
         self.tell()
         subscription = topic.subscriptions.get(command.subscription)
-        error: Exception | None = self.broker.refuse_open.pop(0) if self.broker.refuse_open else None
-        if error is None and subscription is not None and subscription.consumers and subscription.kind != pb.SUB_SHARED:
-            error = ConsumerBusy(f"subscription {command.subscription} has an exclusive consumer: use another name or type")
+        error: Exception | None = (
+            self.broker.refuse_open.pop(0) if self.broker.refuse_open else None
+        )
+        if (
+            error is None
+            and subscription is not None
+            and subscription.consumers
+            and subscription.kind != pb.SUB_SHARED
+        ):
+            error = ConsumerBusy(
+                f"subscription {command.subscription} has an exclusive consumer: use another name "
+                "or type"
+            )
         if error is not None:
             answer.outcome.code, answer.outcome.message = error.code, str(error)  # type: ignore[attr-defined]
             return
         if subscription is None:
-            subscription = topic.subscriptions[command.subscription] = FakeSubscription(command.type, command.durable)
+            subscription = topic.subscriptions[command.subscription] = FakeSubscription(
+                command.type, command.durable
+            )
             start = 0 if command.initial_position == pb.EARLIEST else len(topic.entries)
             if not command.durable:
-                start = {-1: 0, LATEST: len(topic.entries)}.get(command.start.ledger, min(max(0, command.start.entry), len(topic.entries)))
+                start = {-1: 0, LATEST: len(topic.entries)}.get(
+                    command.start.ledger, min(max(0, command.start.entry), len(topic.entries))
+                )
             subscription.acked = set(range(start))
             subscription.read = start
         subscription.kind = command.type
@@ -415,7 +461,9 @@ class ConsumeSession(_Session):
                 continue
             consumer.permits -= topic.messages[at]
             consumer.held[at] = None
-            self.deliveries.append((consumer.consumer_id, topic, at, subscription.counts.get(at, 0)))
+            self.deliveries.append(
+                (consumer.consumer_id, topic, at, subscription.counts.get(at, 0))
+            )
         self.wake.set()
 
     def _ack(self, ack: pb.Ack) -> None:
@@ -430,7 +478,9 @@ class ConsumeSession(_Session):
                 subscription.acked.update(range(ack.entries[0] + 1))
             else:
                 indexes = ack.batch_indexes or [-1] * len(ack.entries)
-                subscription.acked.update(entry for entry, index in zip(ack.entries, indexes, strict=True) if index < 0)
+                subscription.acked.update(
+                    entry for entry, index in zip(ack.entries, indexes, strict=True) if index < 0
+                )
             for entry in list(consumer.held):
                 if entry in subscription.acked:
                     del consumer.held[entry]
@@ -440,7 +490,9 @@ class ConsumeSession(_Session):
                 outcome.code, outcome.message = error.code, str(error)  # type: ignore[attr-defined]
             self.tell()
 
-    def _again(self, subscription: FakeSubscription, consumer: FakeConsumer, entries: list[int]) -> None:
+    def _again(
+        self, subscription: FakeSubscription, consumer: FakeConsumer, entries: list[int]
+    ) -> None:
         for entry in sorted(entries or consumer.held):
             if entry not in subscription.acked and entry not in subscription.again:
                 subscription.counts[entry] = subscription.counts.get(entry, 0) + 1
@@ -456,13 +508,22 @@ class ConsumeSession(_Session):
         if self.broker.hold_seeks:
             return
         if seek.HasField("position") and seek.position.ledger not in (-1, LATEST, topic.ledger):
-            self.out.outcomes.add(request_id=seek.request_id, code=InvalidPosition.code, message="no ledger of the topic")
+            self.out.outcomes.add(
+                request_id=seek.request_id,
+                code=InvalidPosition.code,
+                message="no ledger of the topic",
+            )
             self.tell()
             return
         if seek.HasField("position"):
-            at = {-1: 0, LATEST: len(topic.entries)}.get(seek.position.ledger, min(seek.position.entry, len(topic.entries)))
+            at = {-1: 0, LATEST: len(topic.entries)}.get(
+                seek.position.ledger, min(seek.position.entry, len(topic.entries))
+            )
         else:
-            at = next((index for index, time in enumerate(topic.times) if time >= seek.publish_time_ms), len(topic.entries))
+            at = next(
+                (index for index, time in enumerate(topic.times) if time >= seek.publish_time_ms),
+                len(topic.entries),
+            )
         withdrawn = [row for row in self.deliveries if row[0] == seek.consumer_id]
         consumer.permits += sum(topic.messages[row[2]] for row in withdrawn)
         self.deliveries = deque(row for row in self.deliveries if row[0] != seek.consumer_id)

@@ -1,6 +1,8 @@
-"""The fake broker as a process of its own: ``python -m tests.support.fake_broker_process`` prints its address and serves until killed.
+"""The fake broker as a process of its own: ``python -m tests.support.fake_broker_process`` prints
+its address and serves until killed.
 
-Settings are words on the command line: ``discard`` (entries are counted and not kept), ``deduplication``, ``partitions=TOPIC:N``.
+Settings are words on the command line: ``discard`` (entries are counted and not kept),
+``deduplication``, ``partitions=TOPIC:N``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What a hostile client of ZooKeeper's protocol sends: conversations as clients have them, changed where a server may trip over it."""
+"""What a hostile client of ZooKeeper's protocol sends: conversations as clients have them, changed
+where a server may trip over it.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ _KINDS = (
 _NUMBERS = (0, 1, -1, 2, 0x7F, 0x80, 0xFF, 0x7FFFFFFF, -0x80000000, 0xFFFFF, 0x100000, 200_000)
 
 
-def handshake(session_id: int = 0, password: bytes = bytes(16), *, zxid: int = 0, timeout_ms: int = 30_000) -> bytes:
+def handshake(
+    session_id: int = 0, password: bytes = bytes(16), *, zxid: int = 0, timeout_ms: int = 30_000
+) -> bytes:
     return text(struct.pack(">iqiq", 0, zxid, timeout_ms, session_id) + text(password) + b"\0")
 
 
@@ -82,16 +86,26 @@ def _path(rng: random.Random) -> bytes:
 
 def _strings(rng: random.Random) -> bytes:
     count = rng.randrange(5)
-    return struct.pack(">i", rng.choice((count, count, -1, *_NUMBERS))) + b"".join(_path(rng) for _ in range(count))
+    return struct.pack(">i", rng.choice((count, count, -1, *_NUMBERS))) + b"".join(
+        _path(rng) for _ in range(count)
+    )
 
 
 def _create(rng: random.Random) -> bytes:
     open_to = rng.choice((acl(), acl(), acl(1), acl(31, "digest", "u:p"), _number(rng)))
-    return _path(rng) + text(bytes(rng.choice((0, 10, 5000)))) + open_to + struct.pack(">i", rng.choice((0, 1, 2, 3, 4, 9)))
+    return (
+        _path(rng)
+        + text(bytes(rng.choice((0, 10, 5000))))
+        + open_to
+        + struct.pack(">i", rng.choice((0, 1, 2, 3, 4, 9)))
+    )
 
 
 def _multi(rng: random.Random) -> bytes:
-    ops = [(rng.choice((1, 2, 5, 13, 14, 15, 99)), _BODIES[rng.choice((1, 2, 5, 13))](rng)) for _ in range(rng.randrange(6))]
+    ops = [
+        (rng.choice((1, 2, 5, 13, 14, 15, 99)), _BODIES[rng.choice((1, 2, 5, 13))](rng))
+        for _ in range(rng.randrange(6))
+    ]
     body = multi_body(ops)
     return body if rng.random() < 0.8 else body[:-9]
 
@@ -115,7 +129,12 @@ _BODIES: dict[int, Callable[[random.Random], bytes]] = {
 def conversation(rng: random.Random) -> list[bytes]:
     """Frames of a client. Nearly all of them can be decoded."""
     frames = [
-        handshake(rng.choice((0, 0, 0, 1, -1, 2**62)), bytes(16), zxid=rng.choice((0, 0, 0, -1, 2**62)), timeout_ms=rng.choice(_NUMBERS))
+        handshake(
+            rng.choice((0, 0, 0, 1, -1, 2**62)),
+            bytes(16),
+            zxid=rng.choice((0, 0, 0, -1, 2**62)),
+            timeout_ms=rng.choice(_NUMBERS),
+        )
     ]
     for number in range(rng.randrange(1, 12)):
         kind = rng.choice(_KINDS)
@@ -133,7 +152,9 @@ def _cut(rng: random.Random, frame: bytes) -> bytes:
 def _flip(rng: random.Random, frame: bytes) -> bytes:
     changed = bytearray(frame)
     for _ in range(rng.randrange(1, 4)):
-        changed[rng.randrange(len(changed))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+        changed[rng.randrange(len(changed))] = rng.choice(
+            (0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256))
+        )
     return bytes(changed)
 
 
@@ -152,7 +173,21 @@ def hostile_bytes(rng: random.Random) -> bytes:
     frames = conversation(rng)
     for _ in range(rng.randrange(4)):
         index = rng.randrange(len(frames))
-        frames[index] = rng.choice((_cut, _flip, _flip, _lie, _lie, _repeat))(rng, frames[index]) or b"\0"
+        frames[index] = (
+            rng.choice((_cut, _flip, _flip, _lie, _lie, _repeat))(rng, frames[index]) or b"\0"
+        )
     if rng.random() < 0.05:
-        frames.insert(0, rng.choice((b"ruok", b"mntr", b"srvr", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01", rng.randbytes(50))))
+        frames.insert(
+            0,
+            rng.choice(
+                (
+                    b"ruok",
+                    b"mntr",
+                    b"srvr",
+                    b"GET / HTTP/1.1\r\n\r\n",
+                    b"\x16\x03\x01",
+                    rng.randbytes(50),
+                )
+            ),
+        )
     return b"".join(frames)

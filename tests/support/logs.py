@@ -1,4 +1,6 @@
-"""Topics' logs in a simulation, on ledgers in memory: nodes, metadata and time are the simulator's."""
+"""Topics' logs in a simulation, on ledgers in memory: nodes, metadata and time are the
+simulator's.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,12 @@ __all__ = ["NAME", "Heard", "Shelf", "names", "seek", "simulate"]
 T = TypeVar("T")
 
 NAME = TopicName.parse("persistent://public/default/t")
-QUICK = {"append_hold_ms": 200, "retry_wait_ms": 5, "retry_wait_max_ms": 50, "min_ledger_rollover_time_minutes": 0}
+QUICK = {
+    "append_hold_ms": 200,
+    "retry_wait_ms": 5,
+    "retry_wait_max_ms": 50,
+    "min_ledger_rollover_time_minutes": 0,
+}
 
 
 def names(first: int, last: int) -> list[bytes]:
@@ -95,7 +102,10 @@ class Shelf:
         await self.on("b1", work)
 
     async def open(
-        self, node: str = "b1", heard: Heard | None = None, found: tuple[TopicRecord, int] | None = None
+        self,
+        node: str = "b1",
+        heard: Heard | None = None,
+        found: tuple[TopicRecord, int] | None = None,
     ) -> tuple[ManagedLedger, Heard]:
         """Open the topic on a node, which may have its record already."""
         listener = heard or Heard()
@@ -157,7 +167,11 @@ class Shelf:
         return await self.on(node, work)
 
 
-def simulate(scenario: Callable[[Shelf], Coroutine[Any, Any, T]], seed: int = 1, max_virtual_seconds: float = 3_600.0) -> T:
+def simulate(
+    scenario: Callable[[Shelf], Coroutine[Any, Any, T]],
+    seed: int = 1,
+    max_virtual_seconds: float = 3_600.0,
+) -> T:
     """Run ``scenario(shelf)`` with an empty topic ``NAME`` there."""
     sim = Simulation(seed)
     shelf = Shelf(sim)

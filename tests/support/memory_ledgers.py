@@ -1,12 +1,14 @@
-"""Ledgers in memory, with the meaning of the ledger layer's contract and none of its protocol: for tests of what stands on top.
+"""Ledgers in memory, with the meaning of the ledger layer's contract and none of its protocol: for
+tests of what stands on top.
 
-``MemoryLedgers`` is the storage that all clients share; ``MemoryLedgerClient`` is one node's client. Faults are set on the storage:
+``MemoryLedgers`` is the storage that all clients share; ``MemoryLedgerClient`` is one node's
+client. Faults are set on the storage:
 
 * ``hold``: appends are taken and not confirmed, until ``release()``;
 * ``refuse_create``: errors that the next calls of ``create`` raise, one each;
 * ``refuse_open``: the same for ``open``, by ledger;
-* ``break_writer(ledger_id, kept, error)``: the writer stops with ``error``; of its unconfirmed entries the first ``kept`` are in the
-  ledger and the others are not (an unknown outcome);
+* ``break_writer(ledger_id, kept, error)``: the writer stops with ``error``; of its unconfirmed
+  entries the first ``kept`` are in the ledger and the others are not (an unknown outcome);
 * ``lose(ledger_id)``: nobody knows the ledger any more.
 """
 
@@ -17,7 +19,13 @@ import contextvars
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from pulsarish.model.errors import LedgerClosed, LedgerFenced, NoSuchEntry, NoSuchLedger, PulsarishError
+from pulsarish.model.errors import (
+    LedgerClosed,
+    LedgerFenced,
+    NoSuchEntry,
+    NoSuchLedger,
+    PulsarishError,
+)
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, Segment
 from pulsarish.model.position import NO_ENTRY
 from pulsarish.runtime.seams import Clock, Op
@@ -93,7 +101,9 @@ class MemoryLedgers:
 
 
 class MemoryWriter:
-    def __init__(self, cluster: MemoryLedgers, ledger: StoredLedger, listener: WriterListener) -> None:
+    def __init__(
+        self, cluster: MemoryLedgers, ledger: StoredLedger, listener: WriterListener
+    ) -> None:
         self.ledger_id = ledger.ledger_id
         self.created_ms = 1
         self.last_add_pushed = NO_ENTRY
@@ -107,7 +117,8 @@ class MemoryWriter:
         self._fenced = False
         self._drained: list[asyncio.Future[None]] = []
         self._loop = asyncio.get_running_loop()
-        self._context = contextvars.copy_context()  # of the writer's node: what it hears, it hears there
+        # of the writer's node: what it hears, it hears there
+        self._context = contextvars.copy_context()
         self._due = False
 
     @property
@@ -193,7 +204,9 @@ class MemoryWriter:
 
 
 class MemoryReader:
-    def __init__(self, cluster: MemoryLedgers, ledger: StoredLedger, writer: MemoryWriter | None = None) -> None:
+    def __init__(
+        self, cluster: MemoryLedgers, ledger: StoredLedger, writer: MemoryWriter | None = None
+    ) -> None:
         self.ledger_id = ledger.ledger_id
         self.metadata = _metadata(ledger)
         self._last = len(ledger.entries) - 1
@@ -211,7 +224,9 @@ class MemoryReader:
         self._cluster.find(self.ledger_id)
         self._cluster.reads += 1
         if first > self.last_add_confirmed:
-            raise NoSuchEntry(f"ledger {self.ledger_id} ends at {self.last_add_confirmed}, asked was {first}")
+            raise NoSuchEntry(
+                f"ledger {self.ledger_id} ends at {self.last_add_confirmed}, asked was {first}"
+            )
         found: list[LedgerEntry] = []
         size = 0
         for entry_id in range(first, min(last, self.last_add_confirmed) + 1):

@@ -16,7 +16,13 @@ __all__ = ["daemon_of", "with_daemon"]
 
 
 def daemon_of(node: Production, directory: str, **options: Any) -> MetadataDaemon:
-    settings = {"listen_address": "127.0.0.1:0", "http_address": "", "tick_ms": 20, "session_timeout_min_ms": 100, **options}
+    settings = {
+        "listen_address": "127.0.0.1:0",
+        "http_address": "",
+        "tick_ms": 20,
+        "session_timeout_min_ms": 100,
+        **options,
+    }
     return MetadataDaemon(
         MetadataConfig(data_directory=directory, **settings),
         clock=node.clock,

@@ -1,6 +1,8 @@
-"""Random scripts of requests, sessions and watches, run on a server over the wire; what it answered, made comparable.
+"""Random scripts of requests, sessions and watches, run on a server over the wire; what it
+answered, made comparable.
 
-Left out of the comparison are times and transaction numbers themselves; that a node's numbers stand in the same order is compared.
+Left out of the comparison are times and transaction numbers themselves; that a node's numbers stand
+in the same order is compared.
 """
 
 from __future__ import annotations
@@ -10,7 +12,17 @@ import random
 import struct
 from typing import Any
 
-from tests.support.zk_client import RawClient, Reply, acl, multi_body, read_multi, read_stat, read_string, read_strings, text
+from tests.support.zk_client import (
+    RawClient,
+    Reply,
+    acl,
+    multi_body,
+    read_multi,
+    read_stat,
+    read_string,
+    read_strings,
+    text,
+)
 
 __all__ = ["run_script"]
 
@@ -18,9 +30,39 @@ CLIENTS = 3
 STEPS = 60
 NAMES = ["a", "b", "a/x", "a/y", "a/x/deep", "b/s-", "a/s-", "b/", "c"]
 BAD_PATHS = ["a", "//", "/d//x", "/d/./x", "/d/..", "/d/x/", "/d/\x01", "/d/\0", "/nowhere/x"]
-CREATE, DELETE, EXISTS, GET, SET, GET_ACL, CHILDREN, SYNC, PING, CHILDREN2, CHECK, MULTI, CREATE2, CLOSE, SET_WATCHES = (
-    1, 2, 3, 4, 5, 6, 8, 9, 11, 12, 13, 14, 15, -11, 101,
-)  # fmt: skip
+(
+    CREATE,
+    DELETE,
+    EXISTS,
+    GET,
+    SET,
+    GET_ACL,
+    CHILDREN,
+    SYNC,
+    PING,
+    CHILDREN2,
+    CHECK,
+    MULTI,
+    CREATE2,
+    CLOSE,
+    SET_WATCHES,
+) = (
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    8,
+    9,
+    11,
+    12,
+    13,
+    14,
+    15,
+    -11,
+    101,
+)
 
 
 class _Run:
@@ -42,7 +84,8 @@ class _Run:
     def write(self, *, within_multi: bool = False) -> tuple[int, bytes]:
         rng, path = self.rng, self.path()
         if rng.random() < 0.01:
-            # More of the root is not comparable: it knows of the other scripts. (A read of "" is a read of the root to ZooKeeper alone.)
+            # More of the root is not comparable: it knows of the other scripts. (A read of "" is a
+            # read of the root to ZooKeeper alone.)
             return DELETE, text(rng.choice(["/", ""])) + struct.pack(">i", -1)
         version = rng.choice([-1, -1, -1, 0, 1, 2])
         # Alone, ZooKeeper does not take a check and ends the connection.
@@ -52,9 +95,13 @@ class _Run:
                 if path.endswith(("-", "/")) and rng.random() < 0.8:
                     flags |= 2
                 rights = acl() if rng.random() < 0.97 else struct.pack(">i", 0)
-                return rng.choice([CREATE, CREATE2]), text(path) + text(rng.randbytes(rng.randrange(4))) + rights + struct.pack(">i", flags)
+                return rng.choice([CREATE, CREATE2]), text(path) + text(
+                    rng.randbytes(rng.randrange(4))
+                ) + rights + struct.pack(">i", flags)
             case 4 | 5 | 6:
-                return SET, text(path) + text(rng.randbytes(rng.randrange(4))) + struct.pack(">i", version)
+                return SET, text(path) + text(rng.randbytes(rng.randrange(4))) + struct.pack(
+                    ">i", version
+                )
             case 7 | 8:
                 return DELETE, text(path) + struct.pack(">i", version)
             case _:
@@ -66,10 +113,16 @@ class _Run:
             case 0 | 1 | 2 | 3:
                 return self.write()
             case 4 | 5:
-                return MULTI, multi_body([self.write(within_multi=True) for _ in range(rng.choice([1, 2, 2, 3, 5]))])
+                return MULTI, multi_body(
+                    [self.write(within_multi=True) for _ in range(rng.choice([1, 2, 2, 3, 5]))]
+                )
             case 6:
                 return rng.choice(
-                    [(SYNC, text(self.path())), (GET_ACL, text(self.path())), (19, text(self.root + "/c") + text(b"") + acl())][:2]
+                    [
+                        (SYNC, text(self.path())),
+                        (GET_ACL, text(self.path())),
+                        (19, text(self.root + "/c") + text(b"") + acl()),
+                    ][:2]
                 )
             case _:
                 kind = rng.choice([EXISTS, EXISTS, GET, GET, CHILDREN, CHILDREN2])
@@ -132,7 +185,9 @@ class _Run:
 
     async def run(self) -> list[Any]:
         self.clients = [await self.open(number + 1) for number in range(CLIENTS)]
-        await self.clients[0].request(CREATE, text(self.root) + text(b"") + acl() + struct.pack(">i", 0))
+        await self.clients[0].request(
+            CREATE, text(self.root) + text(b"") + acl() + struct.pack(">i", 0)
+        )
         for step in range(STEPS):
             number = self.rng.randrange(CLIENTS)
             client = self.clients[number]
@@ -141,13 +196,16 @@ class _Run:
             if what < 0.04:
                 # A session ends: its nodes go in no particular order.
                 unordered = True
-                self.story.append((step, "close", (await client.request(CLOSE)).error, await client.at_end()))
+                self.story.append(
+                    (step, "close", (await client.request(CLOSE)).error, await client.at_end())
+                )
                 client.abort()
                 self.clients[number] = await self.open(100 + step)
             elif what < 0.08:
                 await self.come_back(step, client)
             elif what < 0.10:
-                # ZooKeeper closes the session's living connection before it looks at the password; the daemon does not.
+                # ZooKeeper closes the session's living connection before it looks at the password;
+                # the daemon does not.
                 client.abort()
                 stranger = RawClient(self.address)
                 taken = await stranger.connect(30_000, client.session_id, bytes(16))
@@ -160,7 +218,10 @@ class _Run:
                 sent = [await client.send(kind, body) for kind, body in requests]
                 replies = [await client.reply() for _ in requests]
                 assert [reply.xid for reply in replies] == sent
-                answers = [(kind, body, self.answer(kind, reply)) for (kind, body), reply in zip(requests, replies, strict=True)]
+                answers = [
+                    (kind, body, self.answer(kind, reply))
+                    for (kind, body), reply in zip(requests, replies, strict=True)
+                ]
                 self.story.append((step, number, answers))
             else:
                 kind, body = self.draw()
@@ -173,14 +234,19 @@ class _Run:
         return self.story
 
     async def come_back(self, step: int, client: RawClient) -> None:
-        """The connection breaks, the others go on, the client returns and sets its watches again."""
+        """The connection breaks, the others go on, the client returns and sets its watches
+        again.
+        """
         client.abort()
         seen = client.last_zxid
         other = self.clients[(self.clients.index(client) + 1) % CLIENTS]
         for _ in range(self.rng.randrange(4)):
             await other.request(*self.write())
         assert await client.reattach()
-        lists = [[f"{self.root}/{name}" for name in self.rng.sample(NAMES[:5], self.rng.randrange(3))] for _ in range(3)]
+        lists = [
+            [f"{self.root}/{name}" for name in self.rng.sample(NAMES[:5], self.rng.randrange(3))]
+            for _ in range(3)
+        ]
         body = struct.pack(">q", seen)
         for paths in lists:
             body += struct.pack(">i", len(paths)) + b"".join(text(path) for path in paths)

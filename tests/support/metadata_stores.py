@@ -1,7 +1,8 @@
 """Every ``MetadataStore``, so that one scenario can be run on all of them.
 
-A scenario is ``async def scenario(env: StoreEnv)``. ``STORES`` names the runners. Those with a session that can end (``CAN_LOSE_SESSIONS``)
-also run the scenarios about lost connections and sessions: the simulated store, and kazoo's through a TCP relay that can be cut.
+A scenario is ``async def scenario(env: StoreEnv)``. ``STORES`` names the runners. Those with a
+session that can end (``CAN_LOSE_SESSIONS``) also run the scenarios about lost connections and
+sessions: the simulated store, and kazoo's through a TCP relay that can be cut.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ from kazoo.client import KazooClient
 from pulsarish.local_cluster.ports import free_ports
 from pulsarish.metadata.connect import connect, open_local, parse_metadata_url
 from pulsarish.metadata.daemon.daemon import MetadataConfig, MetadataDaemon
-from pulsarish.metadata.daemon.zookeeper_server import ZooKeeperServerConfig, write_configuration, zookeeper_command
+from pulsarish.metadata.daemon.zookeeper_server import (
+    ZooKeeperServerConfig,
+    write_configuration,
+    zookeeper_command,
+)
 from pulsarish.metadata.tree.local import LocalTree
 from pulsarish.metadata.zookeeper.store import ZooKeeperStore
 from pulsarish.model.errors import ConfigError
@@ -50,15 +55,21 @@ __all__ = [
     "real_zookeeper",
 ]
 
-# Longer than a machine may stand still: where no session is to end, none does. The short one is for those that wait for its end.
+# Longer than a machine may stand still: where no session is to end, none does. The short one is for
+# those that wait for its end.
 SESSION_TIMEOUT_MS = 20_000
 SHORT_SESSION_MS = 8_000
 SIMULATED_SEEDS = 10
 
 
 class StoreEnv(Protocol):
-    async def store(self, name: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> MetadataStore:
-        """The store of the node ``name``, with a session of its own. The time-out is of real servers; the simulator has its own."""
+    async def store(
+        self, name: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS
+    ) -> MetadataStore:
+        """The store of the node ``name``, with a session of its own.
+
+        The time-out is of real servers; the simulator has its own.
+        """
         ...
 
     async def expire(self, name: str) -> None:
@@ -100,18 +111,27 @@ def why_no_zookeeper() -> str | None:
 
 @functools.cache
 def real_zookeeper() -> str:
-    """Start the real ZooKeeper once for the test process; its address. Where a part of it is missing the test is skipped and says why;
-    under ``CI`` it fails, so that nothing is left out there unseen.
+    """Start the real ZooKeeper once for the test process; its address.
+
+    Where a part of it is missing the test is skipped and says why; under ``CI`` it fails, so that
+    nothing is left out there unseen.
     """
     reason = why_no_zookeeper()
     if reason is not None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"left out: what needs the real ZooKeeper, because {reason}")
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(
+            f"left out: what needs the real ZooKeeper, because {reason}"
+        )
     directory = tempfile.TemporaryDirectory(prefix="pulsarish-zookeeper-")
     config = ZooKeeperServerConfig(
-        listen_address=f"127.0.0.1:{free_port()}", data_directory=directory.name, tick_ms=100, session_timeout_min_ms=500
+        listen_address=f"127.0.0.1:{free_port()}",
+        data_directory=directory.name,
+        tick_ms=100,
+        session_timeout_min_ms=500,
     )
     log = Path(directory.name, "log").open("wb")  # noqa: SIM115  # open as long as the server runs
-    process = subprocess.Popen(zookeeper_command(config, write_configuration(config)), stdout=log, stderr=log)
+    process = subprocess.Popen(
+        zookeeper_command(config, write_configuration(config)), stdout=log, stderr=log
+    )
 
     def stop() -> None:
         process.kill()
@@ -139,7 +159,9 @@ class _LocalEnv:
     def __init__(self, local: LocalTree) -> None:
         self._local = local
 
-    async def store(self, name: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> MetadataStore:
+    async def store(
+        self, name: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS
+    ) -> MetadataStore:
         return await self._local.new_store()
 
     async def expire(self, name: str) -> None:
@@ -183,7 +205,9 @@ class _KazooEnv:
         self._relays: dict[str, Relay] = {}
         self._stores: dict[str, ZooKeeperStore] = {}
 
-    async def store(self, name: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> MetadataStore:
+    async def store(
+        self, name: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS
+    ) -> MetadataStore:
         relay = self._relays[name] = Relay(self._address)
         await relay.start()
         node = self._node
@@ -238,7 +262,11 @@ def _with_daemon(work: ServerWork) -> None:
         async def run() -> None:
             node = production()
             config = MetadataConfig(
-                listen_address="127.0.0.1:0", http_address="", data_directory=directory, tick_ms=50, session_timeout_min_ms=500
+                listen_address="127.0.0.1:0",
+                http_address="",
+                data_directory=directory,
+                tick_ms=50,
+                session_timeout_min_ms=500,
             )
             daemon = MetadataDaemon(
                 config,
@@ -272,7 +300,10 @@ def _with_zookeeper(work: ServerWork) -> None:
     run_in_production_loop(run)
 
 
-SERVERS: dict[str, Callable[[ServerWork], None]] = {"daemon": _with_daemon, "zookeeper": _with_zookeeper}
+SERVERS: dict[str, Callable[[ServerWork], None]] = {
+    "daemon": _with_daemon,
+    "zookeeper": _with_zookeeper,
+}
 
 
 def _run_kazoo(server: str, scenario: Scenario) -> None:
@@ -312,7 +343,9 @@ class _InNode:
     def listen(self, changed: Callable[[SessionState], None]) -> None:
         self._store.listen(changed)
 
-    async def get_many(self, paths: Sequence[str], *, watch: Callable[[str], None] | None = None) -> list[Versioned | None]:
+    async def get_many(
+        self, paths: Sequence[str], *, watch: Callable[[str], None] | None = None
+    ) -> list[Versioned | None]:
         return await self._node.run(lambda world: world.metadata.get_many(paths, watch=watch))
 
     async def children(self, path: str, *, watch: Callable[[str], None] | None = None) -> list[str]:
@@ -332,7 +365,9 @@ class _SimulatedEnv:
     def __init__(self, sim: Simulation) -> None:
         self._sim = sim
 
-    async def store(self, name: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> MetadataStore:
+    async def store(
+        self, name: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS
+    ) -> MetadataStore:
         return cast("MetadataStore", _InNode(self._sim, name))
 
     async def expire(self, name: str) -> None:

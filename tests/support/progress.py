@@ -1,4 +1,6 @@
-"""A subscription around a dispatcher's core, as far as the judgement of its progress looks at one."""
+"""A subscription around a dispatcher's core, as far as the judgement of its progress looks at
+one.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from pulsarish.broker.dispatchers.factory import Dispatcher
 from pulsarish.broker.progress.collect import snapshot_of
 from pulsarish.broker.progress.snapshot import SubscriptionSnapshot
 from pulsarish.broker.subscriptions.subscription import Subscription
-from pulsarish.model.policies import MAX_UNACKED_MESSAGES_PER_CONSUMER, MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION
+from pulsarish.model.policies import (
+    MAX_UNACKED_MESSAGES_PER_CONSUMER,
+    MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION,
+)
 from pulsarish.model.position import Position
 from tests.support.dispatching import Log, at
 
@@ -54,7 +59,9 @@ class _Policing:
 
 @dataclass
 class DispatchedLog:
-    """``work`` is what the subscription's task does; ``snapshot`` is what the judgement is made from."""
+    """``work`` is what the subscription's task does; ``snapshot`` is what the judgement is made
+    from.
+    """
 
     dispatcher: Dispatcher
     log: Log
@@ -85,14 +92,18 @@ class DispatchedLog:
         consumer.sent = self._sent
         self.dispatcher.add(consumer)
 
-    def _sent(self, _consumer: Consumer, messages: int, _size_bytes: int, _redelivered: int) -> None:
+    def _sent(
+        self, _consumer: Consumer, messages: int, _size_bytes: int, _redelivered: int
+    ) -> None:
         self.delivered += messages
 
     def snapshot(self) -> SubscriptionSnapshot:
         return snapshot_of(cast("Subscription", self), self.log.now_ms)
 
     def work(self) -> int:
-        """Read and deliver until there is nothing to do; how many reads and deliveries that were."""
+        """Read and deliver until there is nothing to do; how many reads and deliveries that
+        were.
+        """
         dispatcher, log, before = self.dispatcher, self.log, self.delivered
         reads = 0
         dispatcher.deliver()

@@ -10,7 +10,9 @@ __all__ = ["Fault", "Relay"]
 
 @dataclass
 class Fault:
-    """Where the stream is to end or to be held: after so many bytes of one direction, counted from when the fault is set."""
+    """Where the stream is to end or to be held: after so many bytes of one direction, counted from
+    when the fault is set.
+    """
 
     to_server: bool
     after_bytes: int
@@ -49,9 +51,13 @@ class Relay:
             writer.close()
             return
         self._writers += [writer, far_writer]
-        await asyncio.gather(self._pump(reader, far_writer, True), self._pump(far_reader, writer, False))
+        await asyncio.gather(
+            self._pump(reader, far_writer, True), self._pump(far_reader, writer, False)
+        )
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, to_server: bool) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, to_server: bool
+    ) -> None:
         try:
             while data := await reader.read(1 << 16):
                 await self._passing.wait()

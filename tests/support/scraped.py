@@ -15,7 +15,8 @@ def parsed(text: str) -> Scraped:
     found: Scraped = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            # The parser gives every counter the ending that OpenMetrics wants; many of Pulsar's have none.
+            # The parser gives every counter the ending that OpenMetrics wants; many of Pulsar's
+            # have none.
             name = sample.name
             if f"# TYPE {name.removesuffix('_total')} counter\n" in text:
                 name = name.removesuffix("_total")

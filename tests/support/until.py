@@ -14,5 +14,7 @@ def until(what: str | Callable[[], str], done: Callable[[], bool], seconds: floa
     """Return once ``done`` holds. Fails with ``what`` after so long."""
     deadline = time.monotonic() + seconds
     while not done():
-        assert time.monotonic() < deadline, f"still not: {what if isinstance(what, str) else what()}"
+        assert time.monotonic() < deadline, (
+            f"still not: {what if isinstance(what, str) else what()}"
+        )
         time.sleep(_LOOK_SECONDS)

@@ -1,7 +1,8 @@
 """Running one scenario in each world that implements the seams.
 
-A conformance scenario is ``async def scenario(env: Env)``. It does everything inside named nodes (``env.on``), touches only their
-``World``, and so runs unchanged wherever the seams are implemented. ``WORLDS`` names the runners; each conformance test runs in all.
+A conformance scenario is ``async def scenario(env: Env)``. It does everything inside named nodes
+(``env.on``), touches only their ``World``, and so runs unchanged wherever the seams are
+implemented. ``WORLDS`` names the runners; each conformance test runs in all.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ class Env(Protocol):
     """What a scenario may use besides the worlds of its nodes."""
 
     async def on(self, name: str, work: Callable[[World], Coroutine[Any, Any, T]]) -> T:
-        """Run ``work(world)`` inside the node ``name``, which is started when it is not up. ``World.metadata`` is not to be used."""
+        """Run ``work(world)`` inside the node ``name``, which is started when it is not up.
+
+        ``World.metadata`` is not to be used.
+        """
         ...
 
     async def crash(self, name: str) -> None:
@@ -62,9 +66,11 @@ class Env(Protocol):
         """An absolute path on the node's disk."""
         ...
 
-    async def crash_and_rot(self, name: str, path: str, held: list[KeyValueIndex], *, log: bool) -> None:
-        """End the node, and spoil one record in the log, or one block in the tables, of the index at this path. ``held`` has what the node
-        had open; it is emptied.
+    async def crash_and_rot(
+        self, name: str, path: str, held: list[KeyValueIndex], *, log: bool
+    ) -> None:
+        """End the node, and spoil one record in the log, or one block in the tables, of the index
+        at this path. ``held`` has what the node had open; it is emptied.
         """
         ...
 
@@ -82,7 +88,11 @@ class _ForkedConnections:
     def __init__(self, served: GrpcConnections, tasks: Tasks) -> None:
         self._opened = GrpclibConnections(tasks=tasks)
         self.open, self.call = self._opened.open, self._opened.call
-        self.serve, self.serve_bytes, self.serve_http = served.serve, served.serve_bytes, served.serve_http
+        self.serve, self.serve_bytes, self.serve_http = (
+            served.serve,
+            served.serve_bytes,
+            served.serve_http,
+        )
         self.open_bytes = served.open_bytes
 
     async def close(self) -> None:
@@ -90,7 +100,9 @@ class _ForkedConnections:
 
 
 class _ProductionEnv:
-    """Nodes in one process and one event loop, apart in everything that they touch: sockets, directories, tasks, lanes."""
+    """Nodes in one process and one event loop, apart in everything that they touch: sockets,
+    directories, tasks, lanes.
+    """
 
     def __init__(self, directory: str, *, forked: bool = False) -> None:
         self._directory = directory
@@ -101,16 +113,21 @@ class _ProductionEnv:
 
     async def on(self, name: str, work: Callable[[World], Coroutine[Any, Any, T]]) -> T:
         if name not in self._nodes:
-            supervisor = Supervisor(died=lambda task, error: self.deaths.append((f"{name}: {task}", error)))
+            supervisor = Supervisor(
+                died=lambda task, error: self.deaths.append((f"{name}: {task}", error))
+            )
             self._nodes[name] = production(outside=OutsideWork(), supervisor=supervisor)
             if self._forked is not None:
                 self._forked[name] = _ForkedConnections(self._nodes[name].connections, supervisor)
         # No scenario of the runtime's seams uses metadata, which is a layer above.
         world = self._nodes[name].world(cast("MetadataStore", None))
-        return await work(world if self._forked is None else replace(world, connections=self._forked[name]))
+        return await work(
+            world if self._forked is None else replace(world, connections=self._forked[name])
+        )
 
     async def crash(self, name: str) -> None:
-        # The nearest thing to a death inside one process: sockets closed without a word, tasks gone. tests/integration kills processes.
+        # The nearest thing to a death inside one process: sockets closed without a word, tasks
+        # gone. tests/integration kills processes.
         if self._forked is not None:
             await self._forked.pop(name).close()
         await self._nodes.pop(name).close()
@@ -127,8 +144,11 @@ class _ProductionEnv:
     def path(self, name: str, rest: str) -> str:
         return os.path.join(self._directory, name, rest)
 
-    async def crash_and_rot(self, name: str, path: str, held: list[KeyValueIndex], *, log: bool) -> None:
-        # RocksDB cannot be left open in this process, and what closes it empties its log: a copy has what SIGKILL would have left.
+    async def crash_and_rot(
+        self, name: str, path: str, held: list[KeyValueIndex], *, log: bool
+    ) -> None:
+        # RocksDB cannot be left open in this process, and what closes it empties its log: a copy
+        # has what SIGKILL would have left.
         _copy_index(path, path + ".killed")
         await self.crash(name)
         held.clear()
@@ -178,7 +198,9 @@ def run_in_production_loop(work: Callable[[], Awaitable[T]]) -> T:
 
 
 def run_production(scenario: Scenario, *, forked: bool = False) -> None:
-    """Run ``scenario`` on sockets, files and RocksDB. Raises what it raises, or that a critical task died.
+    """Run ``scenario`` on sockets, files and RocksDB.
+
+    Raises what it raises, or that a critical task died.
 
     ``forked``: its clients use the network as clients in a forked child do.
     """
@@ -223,7 +245,9 @@ class _SimulatedEnv:
     def path(self, name: str, rest: str) -> str:
         return f"/{name}/{rest}"
 
-    async def crash_and_rot(self, name: str, path: str, held: list[KeyValueIndex], *, log: bool) -> None:
+    async def crash_and_rot(
+        self, name: str, path: str, held: list[KeyValueIndex], *, log: bool
+    ) -> None:
         await self.crash(name)
         assert self._node(name).disk.rot_index(path, log=log)
 
@@ -232,13 +256,19 @@ class _SimulatedEnv:
 
 
 def run_simulated(scenario: Scenario) -> None:
-    """Run ``scenario`` under virtual time, once for each of a few seeds. Raises what it raises, with the seed as a note."""
+    """Run ``scenario`` under virtual time, once for each of a few seeds.
+
+    Raises what it raises, with the seed as a note.
+    """
     for seed in range(SIMULATED_SEEDS):
         sim = Simulation(seed)
         sim.run(partial(scenario, _SimulatedEnv(sim)), SCENARIO_SECONDS_MAX)
 
 
-WORLDS: dict[str, Callable[[Scenario], None]] = {"production": run_production, "simulated": run_simulated}
+WORLDS: dict[str, Callable[[Scenario], None]] = {
+    "production": run_production,
+    "simulated": run_simulated,
+}
 """Every world that the conformance suites hold to the seams."""
 
 STREAM_WORLDS = {**WORLDS, "forked-child": partial(run_production, forked=True)}

@@ -1,4 +1,6 @@
-"""A ZooKeeper client that only speaks the wire: one connection, requests one at a time, events as they come. For tests of servers."""
+"""A ZooKeeper client that only speaks the wire: one connection, requests one at a time, events as
+they come. For tests of servers.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,19 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Gone", "RawClient", "Reply", "acl", "create", "multi_body", "read_multi", "read_stat", "read_string", "read_strings", "text"]
+__all__ = [
+    "Gone",
+    "RawClient",
+    "Reply",
+    "acl",
+    "create",
+    "multi_body",
+    "read_multi",
+    "read_stat",
+    "read_string",
+    "read_strings",
+    "text",
+]
 
 STAT = struct.Struct(">qqqqiiiqiiq")
 
@@ -38,7 +52,9 @@ def create(path: str, data: bytes = b"", flags: int = 0) -> bytes:
 
 
 def multi_body(ops: list[tuple[int, bytes]]) -> bytes:
-    return b"".join(struct.pack(">i?i", kind, False, -1) + body for kind, body in ops) + struct.pack(">i?i", -1, True, -1)
+    return b"".join(
+        struct.pack(">i?i", kind, False, -1) + body for kind, body in ops
+    ) + struct.pack(">i?i", -1, True, -1)
 
 
 def read_string(body: bytes, at: int = 0) -> tuple[str, int]:
@@ -61,7 +77,9 @@ def read_stat(body: bytes, at: int = 0) -> tuple[tuple[int, ...], int]:
 
 
 def read_multi(body: bytes) -> list[tuple[int, Any]]:
-    """Each operation's kind and what it answered: a path, a path and stat, a stat, nothing or an error."""
+    """Each operation's kind and what it answered: a path, a path and stat, a stat, nothing or an
+    error.
+    """
     at = 0
     found: list[tuple[int, Any]] = []
     while True:
@@ -97,11 +115,15 @@ class RawClient:
         self.last_zxid = 0
         self.events: list[tuple[int, str]] = []
 
-    async def connect(self, timeout_ms: int = 30_000, session_id: int = 0, password: bytes = bytes(16)) -> bool:
+    async def connect(
+        self, timeout_ms: int = 30_000, session_id: int = 0, password: bytes = bytes(16)
+    ) -> bool:
         """Shake hands; False when the session has expired (or the password is wrong)."""
         self.abort()
         self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
-        body = struct.pack(">iqiq", 0, self.last_zxid, timeout_ms, session_id) + text(password) + b"\0"
+        body = (
+            struct.pack(">iqiq", 0, self.last_zxid, timeout_ms, session_id) + text(password) + b"\0"
+        )
         self._writer.write(text(body))
         frame = await self._frame()
         _, self.timeout_ms, self.session_id, size = struct.unpack_from(">iiqi", frame)

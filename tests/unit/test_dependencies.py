@@ -35,11 +35,19 @@ def declared() -> dict[str, Requirement]:
 @pytest.mark.parametrize("name", sorted(FIXED))
 def test_versions_with_known_holes_are_excluded(name: str) -> None:
     fixed, advisory = FIXED[name]
-    bounds = [Version(each.version) for each in declared()[name].specifier if each.operator in (">=", "~=", "==")]
+    bounds = [
+        Version(each.version)
+        for each in declared()[name].specifier
+        if each.operator in (">=", "~=", "==")
+    ]
     assert bounds, f"{name} has no lower bound"
     assert max(bounds) >= Version(fixed), advisory
 
 
 def test_every_dependency_has_a_lower_bound() -> None:
-    without = [name for name, each in declared().items() if not any(spec.operator in (">=", "~=", "==") for spec in each.specifier)]
+    without = [
+        name
+        for name, each in declared().items()
+        if not any(spec.operator in (">=", "~=", "==") for spec in each.specifier)
+    ]
     assert without == []

@@ -1,4 +1,5 @@
-"""The documentation names what is there: files, symbols, paths in the metadata, records, methods, options, rules, links.
+"""The documentation names what is there: files, symbols, paths in the metadata, records, methods,
+options, rules, links.
 
 Prose rots silently; these checks are what can be checked about it without running anything.
 """
@@ -32,7 +33,12 @@ from pulsarish.wire._pb import bookie_pb2, broker_pb2
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "pulsarish"
-DOCS = sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md"))])
+DOCS = sorted(
+    [
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    ]
+)
 CONFIGS = {
     "broker": BrokerConfig,
     "bookie": BookieConfig,
@@ -41,14 +47,18 @@ CONFIGS = {
     "autorecovery": AutoRecoveryConfig,
     "proxy": ProxyConfig,
 }
-RECORDS = {name: getattr(records, name) for name in records.__all__} | {"LedgerMetadata": LedgerMetadata}
+RECORDS = {name: getattr(records, name) for name in records.__all__} | {
+    "LedgerMetadata": LedgerMetadata
+}
 
 _FILE = re.compile(r"(?<![\w/.*-])((?:[\w-]+/)*[\w-]+\.(?:py|proto))(?::(\w+(?:\.\w+)?))?")
 _SPAN = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _RULES = re.compile(r"\brules? (\d+(?:(?:, | and | to |, and )\d+)*)")
 _ROOT_ROW = re.compile(r"^\| `(/[\w-]+)` \| `(\w+)` \| (.+) \|$", re.MULTILINE)
-_METHOD_ROW = re.compile(r"^\| `((?:bookie|broker)\.\w+)` \| \w+ \| `(\w+)` \| `(\w+)` \|$", re.MULTILINE)
+_METHOD_ROW = re.compile(
+    r"^\| `((?:bookie|broker)\.\w+)` \| \w+ \| `(\w+)` \| `(\w+)` \|$", re.MULTILINE
+)
 
 
 def doc(name: str) -> str:
@@ -87,7 +97,9 @@ def all_symbols() -> frozenset[str]:
 def anchors(file: Path) -> frozenset[str]:
     """The anchors of a document's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE)
-    return frozenset(re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings)
+    return frozenset(
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings
+    )
 
 
 @pytest.mark.parametrize("file", DOCS, ids=lambda file: file.name)
@@ -96,7 +108,9 @@ def test_named_files_and_symbols_exist(file: Path) -> None:
         target = next((base / name for base in (PACKAGE, ROOT) if (base / name).is_file()), None)
         assert target is not None, f"{file.name} names {name}, which is not there"
         if symbol:
-            assert symbol in symbols(target), f"{file.name} names {symbol} of {name}, which is not there"
+            assert symbol in symbols(target), (
+                f"{file.name} names {symbol} of {name}, which is not there"
+            )
 
 
 @pytest.mark.parametrize("file", DOCS, ids=lambda file: file.name)
@@ -114,11 +128,15 @@ def test_links_resolve(file: Path) -> None:
         name, _, anchor = link.partition("#")
         target = file.parent / name if name else file
         assert target.exists(), f"{file.name} links to {link}"
-        assert not anchor or anchor in anchors(target), f"{file.name} links to {link}: there is no such heading"
+        assert not anchor or anchor in anchors(target), (
+            f"{file.name} links to {link}: there is no such heading"
+        )
 
 
 def test_rules_that_are_pointed_to_are_in_the_guarantees() -> None:
-    known = {int(number) for number in re.findall(r"^(\d+)\. \*\*", doc("guarantees.md"), re.MULTILINE)}
+    known = {
+        int(number) for number in re.findall(r"^(\d+)\. \*\*", doc("guarantees.md"), re.MULTILINE)
+    }
     assert known == set(range(1, len(known) + 1))
     for file in [*DOCS, *PACKAGE.rglob("*.py")]:
         for numbers in _RULES.findall(file.read_text()):
@@ -139,7 +157,11 @@ def test_the_map_has_every_package_in_its_layer() -> None:
 
 def test_metadata_roots_are_those_of_the_code() -> None:
     rows = _ROOT_ROW.findall(doc("formats.md"))
-    constants = {name: value for name, value in vars(paths).items() if name.isupper() and isinstance(value, str)}
+    constants = {
+        name: value
+        for name, value in vars(paths).items()
+        if name.isupper() and isinstance(value, str)
+    }
     assert {constant: root for root, constant, _ in rows} == constants
     made_early = {root for root, _, made in rows if "by the first broker" in made}
     assert made_early == set(paths.ROOTS)
@@ -147,30 +169,44 @@ def test_metadata_roots_are_those_of_the_code() -> None:
 
 def test_every_root_has_a_section_and_every_record_an_example() -> None:
     text = doc("formats.md")
-    sections = {"/" + found.split("/")[1] for found in re.findall(r"^### `(/.+)`$", text, re.MULTILINE)}
-    assert sections == {value for name, value in vars(paths).items() if name.isupper() and isinstance(value, str)}
+    sections = {
+        "/" + found.split("/")[1] for found in re.findall(r"^### `(/.+)`$", text, re.MULTILINE)
+    }
+    assert sections == {
+        value for name, value in vars(paths).items() if name.isupper() and isinstance(value, str)
+    }
     examples = re.findall(r"^```json (\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    nested = {"CompactedView", "LostRange", "TopicLedger", "Persistence", "ListenerAddresses"}  # parts of other records
+    # parts of other records
+    nested = {"CompactedView", "LostRange", "TopicLedger", "Persistence", "ListenerAddresses"}
     assert {name for name, _ in examples} == set(RECORDS) - nested
     for name, example in examples:
         record = msgspec.json.decode(example, type=RECORDS[name])
-        assert json.loads(example) == json.loads(msgspec.json.encode(record)), f"the example of {name} has other fields than the class"
+        assert json.loads(example) == json.loads(msgspec.json.encode(record)), (
+            f"the example of {name} has other fields than the class"
+        )
 
 
 def test_methods_are_those_that_are_served() -> None:
-    rows = {method: (request, response) for method, request, response in _METHOD_ROW.findall(doc("formats.md"))}
+    rows = {
+        method: (request, response)
+        for method, request, response in _METHOD_ROW.findall(doc("formats.md"))
+    }
     served = {name for name in PERMISSIONS if name.startswith("broker.")}
     served |= set(re.findall(r'"(bookie\.\w+)": self', (PACKAGE / "bookie/service.py").read_text()))
     assert set(rows) == served
     for method, names in rows.items():
         module = bookie_pb2 if method.startswith("bookie.") else broker_pb2
         for name in names:
-            assert name in module.DESCRIPTOR.message_types_by_name, f"{method} is said to carry {name}"
+            assert name in module.DESCRIPTOR.message_types_by_name, (
+                f"{method} is said to carry {name}"
+            )
 
 
 def test_journal_record_types_are_those_of_the_code() -> None:
     rows = re.findall(r"^\| (\d) \| `([A-Z_]+)` \|", doc("formats.md"), re.MULTILINE)
-    assert {name: int(number) for number, name in rows} == {kind.name: kind.value for kind in RecordType}
+    assert {name: int(number) for number, name in rows} == {
+        kind.name: kind.value for kind in RecordType
+    }
 
 
 @pytest.mark.parametrize("role", CONFIGS)
@@ -186,17 +222,33 @@ def test_options_are_shown_as_they_are(role: str) -> None:
 
 
 def test_the_list_of_all_options_is_current() -> None:
-    """Each process, each option with its variable, type, range, unit, default and meaning. To repair it: python docs/options.py"""
-    done = subprocess.run([sys.executable, ROOT / "docs/options.py", "--check"], capture_output=True, text=True, check=False)
+    """Each process, each option with its variable, type, range, unit, default and meaning.
+
+    To repair it: python docs/options.py
+    """
+    done = subprocess.run(
+        [sys.executable, ROOT / "docs/options.py", "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("file", DOCS, ids=lambda file: file.name)
 def test_options_that_are_named_exist(file: Path) -> None:
-    """In backticks, in snake case and with a unit: an option of some process, or a field of the code."""
+    """In backticks, in snake case and with a unit: an option of some process, or a field of the
+    code.
+    """
     options = {option.name for config in CONFIGS.values() for option in describe(config)}
     known = options | {name.rpartition(".")[2] for name in options}
-    source = "".join(each.read_text() for each in PACKAGE.rglob("*.py")) if file.parent.name == "docs" else ""
+    source = (
+        "".join(each.read_text() for each in PACKAGE.rglob("*.py"))
+        if file.parent.name == "docs"
+        else ""
+    )
     for span in _SPAN.findall(file.read_text()):
         if re.fullmatch(r"[a-z]\w*(?:\.\w+)?_(?:ms|seconds|minutes|bytes|mb|max)", span):
-            assert span in known or re.search(rf"\b{re.escape(span)}\b", source), f"{file.name} names the option {span}"
+            assert span in known or re.search(rf"\b{re.escape(span)}\b", source), (
+                f"{file.name} names the option {span}"
+            )

@@ -1,4 +1,6 @@
-"""docs/operations.md holds: every command in it exists with its options and arguments, and every alert has its section."""
+"""docs/operations.md holds: every command in it exists with its options and arguments, and every
+alert has its section.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,11 @@ from pulsarish.cli.main import pulsarish
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs/operations.md").read_text()
 BLOCKS = re.findall(r"^```sh\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-LINES = [line.partition("#")[0].strip() for block in BLOCKS for line in block.replace("\\\n", " ").splitlines()]
+LINES = [
+    line.partition("#")[0].strip()
+    for block in BLOCKS
+    for line in block.replace("\\\n", " ").splitlines()
+]
 COMMANDS = [line for line in LINES if line]
 SPANS: list[str] = re.findall(r"`(pulsarish [^`\n]+)`", TEXT)
 
@@ -81,4 +87,6 @@ def test_every_alert_has_its_section() -> None:
     assert sections
     assert len(sections) == len(set(sections))
     for file in (ROOT / "deploy").rglob("alerts.yml"):
-        assert set(re.findall(r"^\s*- alert: (\w+)$", file.read_text(), re.MULTILINE)) == set(sections)
+        assert set(re.findall(r"^\s*- alert: (\w+)$", file.read_text(), re.MULTILINE)) == set(
+            sections
+        )

@@ -60,7 +60,11 @@ def found_in(place: str) -> list[str]:
     files = (
         [path]
         if path.is_file()
-        else sorted(each for each in path.rglob("*") if each.suffix in (".py", ".md") and each.parent.name != "_pb")
+        else sorted(
+            each
+            for each in path.rglob("*")
+            if each.suffix in (".py", ".md") and each.parent.name != "_pb"
+        )
     )
     return [
         f"{file.relative_to(ROOT)}:{number}: {word} (write {PLAIN[word.lower()]})"
@@ -74,9 +78,15 @@ def found_in(place: str) -> list[str]:
 @pytest.mark.parametrize("place", LEFT)
 def test_words_of_the_old_dialect_become_fewer(place: str) -> None:
     found = found_in(place)
-    assert len(found) <= LEFT[place], f"{len(found)} of {LEFT[place]}; say it as docs/STYLE.md does:\n" + "\n".join(found)
+    assert len(found) <= LEFT[place], (
+        f"{len(found)} of {LEFT[place]}; say it as docs/STYLE.md does:\n" + "\n".join(found)
+    )
 
 
 def test_every_place_is_looked_at() -> None:
-    places = {f"pulsarish/{each.name}" for each in (ROOT / "pulsarish").iterdir() if each.name != "__pycache__"}
+    places = {
+        f"pulsarish/{each.name}"
+        for each in (ROOT / "pulsarish").iterdir()
+        if each.name != "__pycache__"
+    }
     assert places | {"docs", "README.md", "CHANGELOG.md"} == {*LEFT, "pulsarish/py.typed"}

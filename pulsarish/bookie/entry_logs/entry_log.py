@@ -1,7 +1,7 @@
 """The entry logs of a bookie: one is written, the others are only read.
 
-Nothing is appended to a log of an earlier process, so what a crash left after its last indexed record does
-not matter. A location enters the index only after ``sync``.
+Nothing is appended to a log of an earlier process, so what a crash left after its last indexed
+record does not matter. A location enters the index only after ``sync``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,14 @@ class EntryLogs:
     """
 
     def __init__(
-        self, files: Files, index: LedgerIndex, directory: str, *, size_bytes: int, open_max: int, read_lane: str = _READ_LANE
+        self,
+        files: Files,
+        index: LedgerIndex,
+        directory: str,
+        *,
+        size_bytes: int,
+        open_max: int,
+        read_lane: str = _READ_LANE,
     ) -> None:
         self.current_id: int | None = None
         """The log that is written, if any."""
@@ -82,11 +89,13 @@ class EntryLogs:
     def path(self, log_id: int) -> str:
         return f"{self._directory}/{log_name(log_id)}"
 
-    async def write(self, chunks: Sequence[tuple[int, Sequence[bytes | memoryview]]]) -> tuple[int, list[int]]:
+    async def write(
+        self, chunks: Sequence[tuple[int, Sequence[bytes | memoryview]]]
+    ) -> tuple[int, list[int]]:
         """Append chunks, each of one ledger's records, with one write.
 
-        Return the log and the offset of the first record of each chunk. The others follow without a gap. Nothing is
-        durable before ``sync``.
+        Return the log and the offset of the first record of each chunk. The others follow without a
+        gap. Nothing is durable before ``sync``.
         """
         if self._file is None or self._offset >= self._size_bytes:
             await self._roll()
@@ -103,12 +112,14 @@ class EntryLogs:
             parts.append(head)
             parts += records
         try:
-            # Use one buffer: to copy a small entry here costs less than to pass it separately through every layer below.
+            # Use one buffer: to copy a small entry here costs less than to pass it separately
+            # through every layer below.
             await self._file.write(self._offset, [b"".join(parts)], sync=False)
         except OSError:
             self._torn = True
             raise
-        # Move the offset only now: the next write replaces a failed one, because a scan cannot pass a hole.
+        # Move the offset only now: the next write replaces a failed one, because a scan cannot pass
+        # a hole.
         self._offset = end
         return self.current_id, offsets
 
@@ -122,8 +133,13 @@ class EntryLogs:
             try:
                 await self._file.write(self._offset, [], sync=True)
             except OSError as error:
-                # Whatever the reason was: a caller that can wait for space must not take this for a write that it can repeat.
-                raise OSError(errno.EIO, f"the entry log {self.current_id} in {self._directory} cannot be synced: {error}") from error
+                # Whatever the reason was: a caller that can wait for space must not take this for a
+                # write that it can repeat.
+                raise OSError(
+                    errno.EIO,
+                    f"the entry log {self.current_id} in {self._directory} cannot be synced: "
+                    f"{error}",
+                ) from error
 
     async def _roll(self) -> None:
         await self.finish()
@@ -133,7 +149,8 @@ class EntryLogs:
         try:
             await file.write(0, [encode_header(log_id)], sync=False)
         except OSError:
-            # Nothing may be appended to a log without a header. This one has no entries, so garbage collection deletes it.
+            # Nothing may be appended to a log without a header. This one has no entries, so garbage
+            # collection deletes it.
             await file.close()
             raise
         self._file, self.current_id, self._offset = file, log_id, HEADER_SIZE
@@ -152,7 +169,8 @@ class EntryLogs:
     async def read(self, locations: Sequence[Location]) -> list[bytes | memoryview | OSError]:
         """Return the bytes at each location, unchecked.
 
-        A result is shorter than requested at the end of a log, and an ``OSError`` where the log cannot be read.
+        A result is shorter than requested at the end of a log, and an ``OSError`` where the log
+        cannot be read.
         """
         found: list[bytes | memoryview | OSError] = [b""] * len(locations)
         by_log: dict[int, list[int]] = {}
@@ -166,7 +184,10 @@ class EntryLogs:
                 _, offset, size = locations[place]
                 if spans:
                     start, length = spans[-1]
-                    if offset - start - length <= _GAP_BYTES_MAX and offset + size - start <= _SPAN_BYTES_MAX:
+                    if (
+                        offset - start - length <= _GAP_BYTES_MAX
+                        and offset + size - start <= _SPAN_BYTES_MAX
+                    ):
                         spans[-1] = (start, max(length, offset + size - start))
                         span_of.append(len(spans) - 1)
                         continue
@@ -183,7 +204,11 @@ class EntryLogs:
                 _, offset, size = locations[place]
                 start = offset - spans[number][0]
                 whole = data[number]
-                found[place] = whole if start == 0 and size == len(whole) else memoryview(whole)[start : start + size]
+                found[place] = (
+                    whole
+                    if start == 0 and size == len(whole)
+                    else memoryview(whole)[start : start + size]
+                )
         return found
 
     async def _reader(self, log_id: int) -> File:
@@ -214,14 +239,22 @@ class EntryLogs:
             while offset < size_bytes:
                 head = decode_chunk_head((await file.read([(offset, CHUNK_HEAD_SIZE)]))[0], log_id)
                 if head is None:
-                    raise CorruptData(f"the entry log {self.path(log_id)} has no chunk at offset {offset}")
+                    raise CorruptData(
+                        f"the entry log {self.path(log_id)} has no chunk at offset {offset}"
+                    )
                 if offset + CHUNK_HEAD_SIZE + head.sizes_size > size_bytes:
-                    # The count is not verified before the sizes are read, and a buffer for all of them may not fit into memory.
-                    raise CorruptData(f"the entry log {self.path(log_id)} has a chunk at offset {offset} that names {head.count} records")
+                    # The count is not verified before the sizes are read, and a buffer for all of
+                    # them may not fit into memory.
+                    raise CorruptData(
+                        f"the entry log {self.path(log_id)} has a chunk at offset {offset} that "
+                        f"names {head.count} records"
+                    )
                 table = (await file.read([(offset + CHUNK_HEAD_SIZE, head.sizes_size)]))[0]
                 places = decode_chunk_sizes(table, log_id, head)
                 if places is None:
-                    raise CorruptData(f"the entry log {self.path(log_id)} has a damaged chunk at offset {offset}")
+                    raise CorruptData(
+                        f"the entry log {self.path(log_id)} has a damaged chunk at offset {offset}"
+                    )
                 start = offset + CHUNK_HEAD_SIZE + head.sizes_size
                 yield Chunk(head.ledger_id, [(log_id, start + at, size) for at, size in places])
                 offset = start + (places[-1][0] + places[-1][1] if places else 0)

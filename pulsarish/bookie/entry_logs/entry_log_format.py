@@ -1,9 +1,11 @@
 """The bytes of an entry log: a header, then chunks, each with consecutive records of one ledger.
 
-Header, 24 bytes: ``magic u32 | version u32 | log id u32 | crc32c u32 | 8 zero bytes``. Chunk: ``magic u32 | log id u32 | ledger i64 |
-count u32 | crc32c u32 | sizes u32 * count | records``, big-endian. The chunk's CRC covers its head (with a zero CRC field) and the sizes.
-Each record carries its own CRC. A record is the entry exactly as it came over the wire, so the index can point straight at it: log id,
-offset, size. Bytes after the last chunk that the index knows have no meaning.
+Header, 24 bytes: ``magic u32 | version u32 | log id u32 | crc32c u32 | 8 zero bytes``. Chunk:
+``magic u32 | log id u32 | ledger i64 | count u32 | crc32c u32 | sizes u32 * count | records``,
+big-endian. The chunk's CRC covers its head (with a zero CRC field) and the sizes. Each record
+carries its own CRC. A record is the entry exactly as it came over the wire, so the index can point
+straight at it: log id, offset, size. Bytes after the last chunk that the index knows have no
+meaning.
 """
 
 from __future__ import annotations
@@ -67,11 +69,15 @@ def log_id_of(name: str) -> int | None:
 
 
 def encode_header(log_id: int) -> bytes:
-    return _HEADER.pack(_MAGIC, _VERSION, log_id, extend(0, _HEADER.pack(_MAGIC, _VERSION, log_id, 0)))
+    return _HEADER.pack(
+        _MAGIC, _VERSION, log_id, extend(0, _HEADER.pack(_MAGIC, _VERSION, log_id, 0))
+    )
 
 
 def check_header(data: bytes, log_id: int, path: str) -> None:
-    """Raise ``CorruptData`` for an unreadable header: it tells nothing about what follows it (rule 12)."""
+    """Raise ``CorruptData`` for an unreadable header: it tells nothing about what follows it (rule
+    12).
+    """
     if data != encode_header(log_id):
         raise CorruptData(f"the entry log {path} has no valid header of log {log_id} at offset 0")
 
@@ -84,7 +90,10 @@ def encode_chunk_head(log_id: int, ledger_id: int, sizes: Sequence[int]) -> byte
 
 
 def decode_chunk_head(data: bytes, log_id: int) -> ChunkHead | None:
-    """Return the head of a chunk, or ``None`` when there is none. It must still be checked together with its sizes."""
+    """Return the head of a chunk, or ``None`` when there is none.
+
+    It must still be checked together with its sizes.
+    """
     if len(data) < CHUNK_HEAD_SIZE:
         return None
     magic, found_id, ledger_id, count, crc = _CHUNK.unpack_from(data)
@@ -94,10 +103,15 @@ def decode_chunk_head(data: bytes, log_id: int) -> ChunkHead | None:
 
 
 def decode_chunk_sizes(data: bytes, log_id: int, head: ChunkHead) -> list[tuple[int, int]] | None:
-    """Return ``(offset from the end of the sizes, size)`` of each record, or ``None`` when head and sizes do not match their CRC."""
+    """Return ``(offset from the end of the sizes, size)`` of each record, or ``None`` when head and
+    sizes do not match their CRC.
+    """
     if len(data) != head.sizes_size:
         return None
-    if extend(extend(0, _CHUNK.pack(_CHUNK_MAGIC, log_id, head.ledger_id, head.count, 0)), data) != head.crc:
+    if (
+        extend(extend(0, _CHUNK.pack(_CHUNK_MAGIC, log_id, head.ledger_id, head.count, 0)), data)
+        != head.crc
+    ):
         return None
     sizes = struct.unpack(f">{head.count}I", data)
     return list(zip(accumulate(sizes, initial=0), sizes, strict=False))

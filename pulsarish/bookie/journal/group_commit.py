@@ -1,8 +1,8 @@
 """Group commit of the journal, without I/O: which records to write next, and when to answer them.
 
-A record gets its sequence number when it is appended. All waiting records are taken as one group, and one
-group is in flight at a time. A record is answered only after the sync that covers it has returned, and
-answers go out in the order of the records.
+A record gets its sequence number when it is appended. All waiting records are taken as one group,
+and one group is in flight at a time. A record is answered only after the sync that covers it has
+returned, and answers go out in the order of the records.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ __all__ = ["Group", "GroupCommit", "Pending"]
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A record that waits. With ``kind`` None it is only a place in the order: it is answered when all before it are."""
+    """A record that waits.
+
+    With ``kind`` None it is only a place in the order: it is answered when all before it are.
+    """
 
     sequence: int
     kind: RecordType | None
@@ -59,8 +62,17 @@ class GroupCommit:
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def append(self, kind: RecordType, parts: Sequence[Buffer], size_bytes: int, durable: Callable[[], None] | None) -> int:
-        """Queue a record and return its sequence. ``durable`` is called in the loop once the record is synced."""
+    def append(
+        self,
+        kind: RecordType,
+        parts: Sequence[Buffer],
+        size_bytes: int,
+        durable: Callable[[], None] | None,
+    ) -> int:
+        """Queue a record and return its sequence.
+
+        ``durable`` is called in the loop once the record is synced.
+        """
         sequence = self.next_sequence
         self.next_sequence = sequence + 1
         self.waiting_bytes += size_bytes
@@ -100,10 +112,15 @@ class GroupCommit:
         self.waiting_bytes -= sum(pending.size_bytes for pending in group.records)
 
     def answer(self, group: Group) -> None:
-        """Call the callbacks of the group, in order. The answered sequence never passes the synced one (rule 9)."""
+        """Call the callbacks of the group, in order.
+
+        The answered sequence never passes the synced one (rule 9).
+        """
         for pending in group.records:
             self.answered_sequence = pending.sequence + (pending.kind is not None)
-            assert self.answered_sequence <= self.synced_sequence, "a record would be acknowledged before it is durable"
+            assert self.answered_sequence <= self.synced_sequence, (
+                "a record would be acknowledged before it is durable"
+            )
             if pending.durable is not None:
                 pending.durable()
         self.check()

@@ -1,8 +1,9 @@
 """The journal: one writer, with one write and one sync for all records that wait (rule 9).
 
-A failed write or sync raises out of the writer's task. That task is critical, so this ends the process
-without a retry. The next file is preallocated while the current one fills (``journal_prepare``): the switch
-to it waits for nothing, and ``fdatasync`` carries no change of size.
+A failed write or sync raises out of the writer's task. That task is critical, so this ends the
+process without a retry. The next file is preallocated while the current one fills
+(``journal_prepare``): the switch to it waits for nothing, and ``fdatasync`` carries no change of
+size.
 """
 
 from __future__ import annotations
@@ -12,7 +13,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from pulsarish.bookie.journal.group_commit import Group, GroupCommit
-from pulsarish.bookie.journal.journal_format import Buffer, RecordType, file_name, frame_record, padded_size
+from pulsarish.bookie.journal.journal_format import (
+    Buffer,
+    RecordType,
+    file_name,
+    frame_record,
+    padded_size,
+)
 from pulsarish.bookie.journal.journal_prepare import NextFile
 from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.log import get_logger
@@ -33,7 +40,8 @@ class Journal:
         directory: of the journal files.
         first_file_id: of the file that ``open`` makes; greater than any that was ever used.
         next_sequence: of the first record.
-        file_size_bytes: preallocated for a file; a larger record is still written whole, past this size.
+        file_size_bytes: preallocated for a file; a larger record is still written whole, past this
+            size.
         group_size_bytes: written and synced at a time, at most.
         prepare_slice_bytes: of the next file, preallocated at a time.
         slow_sync_ms: a write and sync that took longer is logged.
@@ -69,7 +77,8 @@ class Journal:
         self._file_id = first_file_id
         self._file: File | None = None
         self._offset = 0
-        self._kept: deque[tuple[int, int]] = deque()  # file id and its first sequence, oldest first; the last one is the current file
+        # file id and its first sequence, oldest first; the last one is the current file
+        self._kept: deque[tuple[int, int]] = deque()
         self._next: NextFile | None = None
         self._preparing: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -83,8 +92,15 @@ class Journal:
         await self._begin_file()
         self._writer = self._tasks.spawn(self._run(), name="journal", critical=Critical.JOURNAL)
 
-    def append(self, kind: RecordType, parts: Sequence[Buffer], size_bytes: int, durable: Callable[[], None] | None = None) -> int:
-        """Queue a record whose payload is ``parts`` (``size_bytes`` in all), and return its sequence.
+    def append(
+        self,
+        kind: RecordType,
+        parts: Sequence[Buffer],
+        size_bytes: int,
+        durable: Callable[[], None] | None = None,
+    ) -> int:
+        """Queue a record whose payload is ``parts`` (``size_bytes`` in all), and return its
+        sequence.
 
         ``durable`` is called once the record is synced.
         """
@@ -116,7 +132,10 @@ class Journal:
         return found
 
     async def remove_below(self, file_id: int) -> None:
-        """Delete the files before ``file_id``. The caller has a durable mark at or after the beginning of that file."""
+        """Delete the files before ``file_id``.
+
+        The caller has a durable mark at or after the beginning of that file.
+        """
         gone = []
         while self._kept[0][0] < file_id and len(self._kept) > 1:
             gone.append(f"{self._directory}/{file_name(self._kept.popleft()[0])}")
@@ -132,7 +151,8 @@ class Journal:
         if self._next is not None and self._preparing is not None:
             self._next.give_up()
             await self._preparing
-            # The prepared file is not needed any more. A start would take it for an empty journal file and remove it.
+            # The prepared file is not needed any more. A start would take it for an empty journal
+            # file and remove it.
             await self._files.remove([self._next.path])
         if self._file is not None:
             await self._file.close()
@@ -153,20 +173,35 @@ class Journal:
             self.queue.answer(group)
 
     async def _write(self, group: Group) -> None:
-        if self._offset + group.size_bytes > self._file_size_bytes and self._offset > self._header_size:
+        if (
+            self._offset + group.size_bytes > self._file_size_bytes
+            and self._offset > self._header_size
+        ):
             await self._roll()
         assert self._file is not None
         durable_up_to = self.queue.synced_sequence
         parts: list[Buffer] = []
         for pending in group.records:
             if pending.kind is not None:
-                parts += frame_record(self._file_id, pending.kind, pending.sequence, durable_up_to, pending.parts, pending.size_bytes)
+                parts += frame_record(
+                    self._file_id,
+                    pending.kind,
+                    pending.sequence,
+                    durable_up_to,
+                    pending.parts,
+                    pending.size_bytes,
+                )
         began = self._clock.monotonic()
         await self._file.write(self._offset, parts, sync=True)
         took = self._clock.monotonic() - began
         self.sync_seconds.observe(took)
         if took >= self._slow_sync_seconds:
-            _log.warning("slow journal sync", took_ms=round(took * 1000), size_bytes=group.size_bytes, records=len(group.records))
+            _log.warning(
+                "slow journal sync",
+                took_ms=round(took * 1000),
+                size_bytes=group.size_bytes,
+                records=len(group.records),
+            )
         self._offset += group.size_bytes
         self.synced_bytes += group.size_bytes
         if self._next is not None:
@@ -197,7 +232,9 @@ class Journal:
             size_bytes=self._file_size_bytes,
             slice_bytes=self._prepare_slice_bytes,
         )
-        self._preparing = self._tasks.spawn(self._next.run(), name="journal-prepare", critical=Critical.JOURNAL)
+        self._preparing = self._tasks.spawn(
+            self._next.run(), name="journal-prepare", critical=Critical.JOURNAL
+        )
 
     async def _begin_file(self) -> None:
         """Switch to the prepared file, and write its header record.
@@ -210,7 +247,14 @@ class Journal:
         await self._preparing
         self._file = await self._files.open(self._next.path, lane=_LANE)
         synced = self.queue.synced_sequence
-        header = frame_record(self._file_id, RecordType.FILE_HEADER, synced, synced, [self._instance_id], len(self._instance_id))
+        header = frame_record(
+            self._file_id,
+            RecordType.FILE_HEADER,
+            synced,
+            synced,
+            [self._instance_id],
+            len(self._instance_id),
+        )
         await self._file.write(0, header, sync=True)
         self._offset = self._header_size
         self._kept.append((self._file_id, synced))

@@ -2,13 +2,14 @@
 
 A file is a sequence of records, each 8-byte aligned:
 
-``magic u32 | file id u32 | length u32 | type u8, 3 zero bytes | sequence u64 | durable up to u64 | crc32c u32 | 4 zero bytes | payload``,
+``magic u32 | file id u32 | length u32 | type u8, 3 zero bytes | sequence u64 | durable up to u64 |
+crc32c u32 | 4 zero bytes | payload``,
 
-big-endian. The CRC covers the head (with a zero CRC field) and the payload. The file id keeps stale bytes of
-another file from passing as records. ``sequence`` counts records through all files without a gap. ``durable
-up to`` says that every record with a smaller sequence was synced when this one was written. Rule 10 uses it
-to tell a torn tail, which no client was promised, from damage to acknowledged data. Preallocated space is
-zero and is not a record.
+big-endian. The CRC covers the head (with a zero CRC field) and the payload. The file id keeps stale
+bytes of another file from passing as records. ``sequence`` counts records through all files without
+a gap. ``durable up to`` says that every record with a smaller sequence was synced when this one was
+written. Rule 10 uses it to tell a torn tail, which no client was promised, from damage to
+acknowledged data. Preallocated space is zero and is not a record.
 """
 
 from __future__ import annotations
@@ -100,9 +101,17 @@ def padded_size(payload_size: int) -> int:
 
 
 def frame_record(
-    file_id: int, kind: RecordType, sequence: int, durable_up_to: int, parts: Sequence[Buffer], size_bytes: int
+    file_id: int,
+    kind: RecordType,
+    sequence: int,
+    durable_up_to: int,
+    parts: Sequence[Buffer],
+    size_bytes: int,
 ) -> list[Buffer]:
-    """Return the parts of one record, padded. The payload's own parts are not copied; ``size_bytes`` is their sum."""
+    """Return the parts of one record, padded.
+
+    The payload's own parts are not copied; ``size_bytes`` is their sum.
+    """
     crc = extend(0, _HEAD.pack(_MAGIC, file_id, size_bytes, kind, sequence, durable_up_to, 0))
     for part in parts:
         crc = extend(crc, part if isinstance(part, bytes) else bytes(part))
@@ -125,7 +134,15 @@ def _record_at(data: bytes, offset: int, file_id: int) -> JournalRecord | None:
         return None
     if extend(extend(0, head), bytes(payload)) != crc:
         return None
-    return JournalRecord(file_id, offset, RecordType(kind), sequence, durable, payload, (start + size + _ALIGN - 1) & -_ALIGN)
+    return JournalRecord(
+        file_id,
+        offset,
+        RecordType(kind),
+        sequence,
+        durable,
+        payload,
+        (start + size + _ALIGN - 1) & -_ALIGN,
+    )
 
 
 def _records_behind(data: bytes, offset: int, file_id: int) -> Iterator[JournalRecord]:
@@ -144,15 +161,16 @@ def _records_behind(data: bytes, offset: int, file_id: int) -> Iterator[JournalR
 class JournalScanner:
     """Read files in order, yield their records, and decide what the end means.
 
-    Pass every file, oldest first, to ``scan``; then call ``finish``. ``durable_up_to`` is a sequence that is
-    known to be durable from another source: the mark.
+    Pass every file, oldest first, to ``scan``; then call ``finish``. ``durable_up_to`` is a
+    sequence that is known to be durable from another source: the mark.
     """
 
     def __init__(self, directory: str, durable_up_to: int) -> None:
         self._directory = directory
         self._durable_up_to = durable_up_to
         self._next: int | None = None  # the expected sequence
-        self._bad: ScanEnd | None = None  # where the good records ended, in the newest file that had any
+        # where the good records ended, in the newest file that had any
+        self._bad: ScanEnd | None = None
 
     def scan(self, file_id: int, data: bytes) -> Iterator[JournalRecord]:
         """Yield the records of one file. Raises ``CorruptData`` as soon as damage is proved."""
@@ -160,14 +178,21 @@ class JournalScanner:
         if self._bad is not None:
             first = _record_at(data, 0, file_id)
             if first is None:
-                # This file does not count yet, but its content may prove that records before it are missing.
+                # This file does not count yet, but its content may prove that records before it are
+                # missing.
                 self._need_no_evidence(_records_behind(data, 0, file_id))
                 return
             if first.sequence != self._bad.next_sequence:
-                # A file begins only when all before it is synced, so its first record proves what should have been there.
-                raise self._corrupt(f"the next file, {file_name(file_id)}, goes on with record {first.sequence}")
+                # A file begins only when all before it is synced, so its first record proves what
+                # should have been there.
+                raise self._corrupt(
+                    f"the next file, {file_name(file_id)}, goes on with record {first.sequence}"
+                )
             self._bad = None
-        while (record := _record_at(data, offset, file_id)) is not None and self._next in (None, record.sequence):
+        while (record := _record_at(data, offset, file_id)) is not None and self._next in (
+            None,
+            record.sequence,
+        ):
             # A file's header stands before the record whose sequence it carries.
             self._next = record.sequence + (record.type is not RecordType.FILE_HEADER)
             self._durable_up_to = max(self._durable_up_to, record.durable_up_to)
@@ -178,7 +203,10 @@ class JournalScanner:
         self._need_no_evidence(_records_behind(data, offset, file_id))
 
     def finish(self) -> ScanEnd:
-        """Return the end of the journal. Raises ``CorruptData`` when the mark proves that there was more."""
+        """Return the end of the journal.
+
+        Raises ``CorruptData`` when the mark proves that there was more.
+        """
         assert self._bad is not None, "no file was scanned"
         if self._durable_up_to > self._bad.next_sequence:
             raise self._corrupt(f"all up to record {self._durable_up_to - 1} was synced")
@@ -187,15 +215,22 @@ class JournalScanner:
     def _need_no_evidence(self, later: Iterator[JournalRecord]) -> None:
         assert self._bad is not None
         for record in later:
-            # A record of the same unsynced group may have survived without its neighbour, so it proves nothing.
+            # A record of the same unsynced group may have survived without its neighbour, so it
+            # proves nothing.
             if record.durable_up_to > self._bad.next_sequence:
-                raise self._corrupt(f"the record at offset {record.offset} of {file_name(record.file_id)} says that it was synced")
+                raise self._corrupt(
+                    f"the record at offset {record.offset} of {file_name(record.file_id)} says "
+                    "that it was synced"
+                )
 
     def _corrupt(self, why: str) -> CorruptData:
         assert self._bad is not None
         return CorruptData(
-            f"the journal file {self._directory}/{file_name(self._bad.file_id)} is damaged at offset {self._bad.offset}: "
-            f"record {self._bad.next_sequence} cannot be read, and {why}. Acknowledged entries may be lost here: restore the file, or "
-            'start once with journal_corruption = "limbo": this bookie then answers "unknown" for every ledger that existed, and readers '
+            f"the journal file {self._directory}/{file_name(self._bad.file_id)} is damaged at "
+            f"offset {self._bad.offset}: "
+            f"record {self._bad.next_sequence} cannot be read, and {why}. Acknowledged entries "
+            "may be lost here: restore the file, or "
+            'start once with journal_corruption = "limbo": this bookie then answers "unknown" '
+            "for every ledger that existed, and readers "
             "go to the other copies"
         )

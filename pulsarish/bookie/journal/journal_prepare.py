@@ -1,9 +1,9 @@
 """The next journal file, filled with zeroes in slices while the current one fills.
 
-A journal's ``fdatasync`` must carry no change of size, so a file is filled with zeroes before its first
-record. To do so at once is a burst of a whole file, on every bookie of a ledger at about the same entry, and
-adds wait half a second behind it. In slices it is never more than twice what the journal itself writes, and
-an idle bookie prepares nothing.
+A journal's ``fdatasync`` must carry no change of size, so a file is filled with zeroes before its
+first record. To do so at once is a burst of a whole file, on every bookie of a ledger at about the
+same entry, and adds wait half a second behind it. In slices it is never more than twice what the
+journal itself writes, and an idle bookie prepares nothing.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ __all__ = ["NextFile"]
 
 _LANE: Final = "journal-prepare"
 _AHEAD: Final = 2
-"""Prepared bytes for each byte written to the current file: the next file is ready when the current one is half full."""
+"""Prepared bytes for each byte written to the current file: the next file is ready when the current
+one is half full.
+"""
 
 
 class NextFile:
-    """A file in preparation. ``run`` prepares it, ``reached`` and ``hurry`` set the speed, and ``give_up`` ends it early.
+    """A file in preparation.
+
+    ``run`` prepares it, ``reached`` and ``hurry`` set the speed, and ``give_up`` ends it early.
 
     Args:
         path: of the file, which must not exist.
@@ -67,6 +71,8 @@ class NextFile:
             # One sync covers all slices that are due; in a hurry, the rest of the file.
             end = min(self._size_bytes, max(self._due_bytes, self._done_bytes + self._slice_bytes))
             whole, rest = divmod(end - self._done_bytes, self._slice_bytes)
-            await file.write(self._done_bytes, [zeroes] * whole + [zeroes[:rest]] * (rest > 0), sync=True)
+            await file.write(
+                self._done_bytes, [zeroes] * whole + [zeroes[:rest]] * (rest > 0), sync=True
+            )
             self._done_bytes = end
         await file.close()

@@ -1,4 +1,7 @@
-"""The mark: up to which record the journal is in the store (rule 11). It is one small file in the ledger directory, replaced whole."""
+"""The mark: up to which record the journal is in the store (rule 11).
+
+It is one small file in the ledger directory, replaced whole.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,18 @@ _LANE: Final = "files"
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """The mark. Every record below ``sequence`` is in the store; replay begins with the file ``file_id``."""
+    """The mark.
+
+    Every record below ``sequence`` is in the store; replay begins with the file ``file_id``.
+    """
 
     file_id: int
     sequence: int
     index_write: int = 0
-    """The last index write that was synced then. An index that ends before it is not the index of this mark. 0: not known."""
+    """The last index write that was synced then.
+
+    An index that ends before it is not the index of this mark. 0: not known.
+    """
 
 
 class _Stored(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,10 +66,16 @@ async def read_mark(files: Files, directory: str) -> Mark | None:
     try:
         stored = msgspec.json.decode(data, type=_Stored)
     except msgspec.MsgspecError as error:
-        raise CorruptData(f"the mark {directory}/{MARK_NAME} cannot be read at offset 0: {error}") from None
+        raise CorruptData(
+            f"the mark {directory}/{MARK_NAME} cannot be read at offset 0: {error}"
+        ) from None
     if _crc(stored) != stored.crc32c:
         raise CorruptData(f"the mark {directory}/{MARK_NAME} does not match its CRC32C at offset 0")
-    return Mark(stored.file_id, stored.sequence, 0 if stored.index_write is msgspec.UNSET else stored.index_write)
+    return Mark(
+        stored.file_id,
+        stored.sequence,
+        0 if stored.index_write is msgspec.UNSET else stored.index_write,
+    )
 
 
 async def write_mark(files: Files, directory: str, mark: Mark) -> None:

@@ -1,1 +1,3 @@
-"""Apache Pulsar's binary protocol in front of sessions, so that its official clients can connect."""
+"""Apache Pulsar's binary protocol in front of sessions, so that its official clients can
+connect.
+"""

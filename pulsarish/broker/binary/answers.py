@@ -82,12 +82,15 @@ class Answers:
         return self._unheard.pop(consumer_id, []) if consumer_id not in self._subscribing else []
 
     def check_opened(self, producer_id: int) -> None:
-        """Raise ``Malformed`` for a producer that cannot have been opened: clients number their producers upwards.
+        """Raise ``Malformed`` for a producer that cannot have been opened: clients number their
+        producers upwards.
 
         Sending to a closed producer is not an error: the client may not know yet that it is closed.
         """
         if producer_id > self._highest_producer:
-            raise Malformed(f"SEND of producer {producer_id}, which was never opened on this connection")
+            raise Malformed(
+                f"SEND of producer {producer_id}, which was never opened on this connection"
+            )
 
     def encode(self, answer: Answer, parts: Parts) -> None:
         """Append the frames of an answer to ``parts``."""
@@ -107,17 +110,26 @@ class Answers:
             case _:
                 assert_never(answer)
 
-    def _to_producer(self, answer: Receipts | SendFailed | ProducerOpened | ProducerClosed, parts: Parts) -> None:
+    def _to_producer(
+        self, answer: Receipts | SendFailed | ProducerOpened | ProducerClosed, parts: Parts
+    ) -> None:
         producer_id = answer.producer_id
         match answer:
             case Receipts():
                 assert answer.sends is not None
                 sends = [answer.sends.popleft() for _ in range(answer.count)]
-                parts.extend(receipt_frames(producer_id, sends, answer.ledger_id, answer.first_entry))
+                parts.extend(
+                    receipt_frames(producer_id, sends, answer.ledger_id, answer.first_entry)
+                )
             case SendFailed():
                 assert answer.sends is not None
                 number, text = failure(answer.error)
-                refused = pb.SendError(producer_id=producer_id, sequence_id=answer.sends.popleft()[0], error=number, message=text)
+                refused = pb.SendError(
+                    producer_id=producer_id,
+                    sequence_id=answer.sends.popleft()[0],
+                    error=number,
+                    message=text,
+                )
                 parts.append(command_frame(pb.Command(type=8, send_error=refused)))
             case ProducerOpened():
                 parts.append(command_frame(_producer_opened(answer)))
@@ -125,7 +137,9 @@ class Answers:
                 closed = pb.CloseProducer(producer_id=producer_id, request_id=NO_REQUEST)
                 parts.append(command_frame(pb.Command(type=15, close_producer=closed)))
 
-    def _to_consumer(self, answer: Subscribed | ActiveChanged | ConsumerClosed | EndOfTopic, parts: Parts) -> None:
+    def _to_consumer(
+        self, answer: Subscribed | ActiveChanged | ConsumerClosed | EndOfTopic, parts: Parts
+    ) -> None:
         match answer:
             case Subscribed():
                 parts.append(command_frame(_outcome(answer.request_id, answer.error)))
@@ -140,7 +154,11 @@ class Answers:
                 parts.append(command_frame(_consumer_closed(answer.consumer_id)))
             case EndOfTopic():
                 ended = pb.ReachedEndOfTopic(consumer_id=answer.consumer_id)
-                self._unasked(answer.consumer_id, command_frame(pb.Command(type=27, reached_end_of_topic=ended)), parts)
+                self._unasked(
+                    answer.consumer_id,
+                    command_frame(pb.Command(type=27, reached_end_of_topic=ended)),
+                    parts,
+                )
 
     def _unasked(self, consumer_id: int, frame: bytes, parts: Parts) -> None:
         waiting = self._unheard.get(consumer_id)
@@ -178,7 +196,11 @@ def _outcome(request_id: int, error: PulsarishError | None) -> pb.Command:
 def _producer_opened(answer: ProducerOpened) -> pb.Command:
     if answer.error is not None:
         return _outcome(answer.request_id, answer.error)
-    opened = pb.ProducerSuccess(request_id=answer.request_id, producer_name=answer.name, last_sequence_id=answer.last_sequence_id)
+    opened = pb.ProducerSuccess(
+        request_id=answer.request_id,
+        producer_name=answer.name,
+        last_sequence_id=answer.last_sequence_id,
+    )
     # Set it even when empty: Apache Pulsar's Java client closes its connection over a field that is
     # not set.
     opened.schema_version = answer.schema_version
@@ -190,11 +212,18 @@ def _producer_opened(answer: ProducerOpened) -> pb.Command:
 
 
 def _active(change: ActiveChanged) -> pb.Command:
-    return pb.Command(type=31, active_consumer_change=pb.ActiveConsumerChange(consumer_id=change.consumer_id, is_active=change.active))
+    return pb.Command(
+        type=31,
+        active_consumer_change=pb.ActiveConsumerChange(
+            consumer_id=change.consumer_id, is_active=change.active
+        ),
+    )
 
 
 def _consumer_closed(consumer_id: int) -> pb.Command:
-    return pb.Command(type=16, close_consumer=pb.CloseConsumer(consumer_id=consumer_id, request_id=NO_REQUEST))
+    return pb.Command(
+        type=16, close_consumer=pb.CloseConsumer(consumer_id=consumer_id, request_id=NO_REQUEST)
+    )
 
 
 def _last_message_id(answer: LastMessageId) -> pb.Command:

@@ -1,4 +1,6 @@
-"""Translation between the commands of Apache Pulsar's binary protocol and a session's commands and answers."""
+"""Translation between the commands of Apache Pulsar's binary protocol and a session's commands and
+answers.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,12 @@ NO_REQUEST: Final = 2**64 - 1
 
 _WORD: Final = 2**64
 _SIGN: Final = 2**63
-_TYPE_NAMES: Final = {"EXCLUSIVE": "Exclusive", "SHARED": "Shared", "FAILOVER": "Failover", "KEY_SHARED": "Key_Shared"}
+_TYPE_NAMES: Final = {
+    "EXCLUSIVE": "Exclusive",
+    "SHARED": "Shared",
+    "FAILOVER": "Failover",
+    "KEY_SHARED": "Key_Shared",
+}
 _TRANSACTIONS: Final = {
     50: ("new_txn", "new_txn_response"),
     52: ("add_partition_to_txn", "add_partition_to_txn_response"),
@@ -78,24 +85,42 @@ def session_command(command: pb.Command) -> Command | None:
         case 11:
             return Flow(command.flow.consumer_id, command.flow.message_permits)
         case 12:
-            return Unsubscribe(command.unsubscribe.request_id, command.unsubscribe.consumer_id, command.unsubscribe.force)
+            return Unsubscribe(
+                command.unsubscribe.request_id,
+                command.unsubscribe.consumer_id,
+                command.unsubscribe.force,
+            )
         case 15:
-            return CloseProducer(command.close_producer.request_id, command.close_producer.producer_id)
+            return CloseProducer(
+                command.close_producer.request_id, command.close_producer.producer_id
+            )
         case 16:
-            return CloseConsumer(command.close_consumer.request_id, command.close_consumer.consumer_id)
+            return CloseConsumer(
+                command.close_consumer.request_id, command.close_consumer.consumer_id
+            )
         case 20:
             redeliver = command.redeliver
             epoch = redeliver.consumer_epoch if redeliver.HasField("consumer_epoch") else -1
-            return Redeliver(redeliver.consumer_id, tuple([_position(each) for each in redeliver.message_ids]), epoch)
+            return Redeliver(
+                redeliver.consumer_id,
+                tuple([_position(each) for each in redeliver.message_ids]),
+                epoch,
+            )
         case 28:
             seek = command.seek
             position = _position(seek.message_id) if seek.HasField("message_id") else None
             return Seek(seek.request_id, seek.consumer_id, position, seek.message_publish_time)
         case 29:
-            return GetLastMessageId(command.get_last_message_id.request_id, command.get_last_message_id.consumer_id)
+            return GetLastMessageId(
+                command.get_last_message_id.request_id, command.get_last_message_id.consumer_id
+            )
         case 34:
             schema = command.get_schema
-            return GetSchema(schema.request_id, schema.topic, schema.schema_version if schema.HasField("schema_version") else None)
+            return GetSchema(
+                schema.request_id,
+                schema.topic,
+                schema.schema_version if schema.HasField("schema_version") else None,
+            )
         case 39:
             asked = command.get_or_create_schema
             return GetOrCreateSchema(asked.request_id, asked.topic, _schema(asked.schema))
@@ -108,7 +133,9 @@ def refused_unknown(command: pb.Command) -> pb.Command | None:
     number, text = failure(NotAllowed(f"a command of type {command.type} is not known here"))
     for field, body in command.ListFields():
         if field.message_type is not None and "request_id" in field.message_type.fields_by_name:
-            return pb.Command(type=14, error=pb.Error(request_id=body.request_id, error=number, message=text))
+            return pb.Command(
+                type=14, error=pb.Error(request_id=body.request_id, error=number, message=text)
+            )
     return None
 
 
@@ -123,17 +150,26 @@ def _position(sent: pb.MessageIdData) -> Position:
 
 def _schema(sent: pb.Schema) -> Schema:
     """Decode a schema. Raises ``ValueError`` for a type unknown in this version of the protocol."""
-    return Schema(SchemaType(sent.type), sent.schema_data, sent.name, {each.key: each.value for each in sent.properties})
+    return Schema(
+        SchemaType(sent.type),
+        sent.schema_data,
+        sent.name,
+        {each.key: each.value for each in sent.properties},
+    )
 
 
 def encode_schema(schema: Schema) -> pb.Schema:
     properties = [pb.KeyValue(key=key, value=value) for key, value in schema.properties.items()]
-    return pb.Schema(name=schema.name, schema_data=schema.data, type=int(schema.type), properties=properties)
+    return pb.Schema(
+        name=schema.name, schema_data=schema.data, type=int(schema.type), properties=properties
+    )
 
 
 def _open_producer(sent: pb.Producer) -> OpenProducer:
     if sent.txn_enabled:
-        raise NotAllowed("transactions are not supported; make the client without enableTransaction")
+        raise NotAllowed(
+            "transactions are not supported; make the client without enableTransaction"
+        )
     return OpenProducer(
         sent.request_id,
         sent.producer_id,
@@ -151,7 +187,11 @@ def _open_producer(sent: pb.Producer) -> OpenProducer:
 def _subscribe(sent: pb.Subscribe) -> Subscribe:
     # The cursor decides where a durable subscription starts. The client drops the messages of an
     # entry before its start message.
-    start = _position(sent.start_message_id) if sent.HasField("start_message_id") and not sent.durable else None
+    start = (
+        _position(sent.start_message_id)
+        if sent.HasField("start_message_id") and not sent.durable
+        else None
+    )
     return Subscribe(
         sent.request_id,
         sent.consumer_id,
@@ -169,7 +209,9 @@ def _subscribe(sent: pb.Subscribe) -> Subscribe:
         subscription_properties={each.key: each.value for each in sent.subscription_properties},
         start_rollback_seconds=sent.start_message_rollback_duration_sec,
         epoch=sent.consumer_epoch if sent.HasField("consumer_epoch") else -1,
-        key_shared=_key_shared(sent.key_shared_meta) if sent.HasField("key_shared_meta") else KeySharedPolicy(),
+        key_shared=_key_shared(sent.key_shared_meta)
+        if sent.HasField("key_shared_meta")
+        else KeySharedPolicy(),
         creates_topic=sent.force_topic_creation,
         replicates_state=sent.replicate_subscription_state,
     )
@@ -177,7 +219,9 @@ def _subscribe(sent: pb.Subscribe) -> Subscribe:
 
 def _key_shared(sent: pb.KeySharedMeta) -> KeySharedPolicy:
     ranges = tuple([(each.start, each.end) for each in sent.hash_ranges])
-    return KeySharedPolicy(KeySharedMode(sent.key_shared_mode), sent.allow_out_of_order_delivery, ranges)
+    return KeySharedPolicy(
+        KeySharedMode(sent.key_shared_mode), sent.allow_out_of_order_delivery, ranges
+    )
 
 
 def _acknowledge(sent: pb.Ack) -> Acknowledge:
@@ -187,20 +231,35 @@ def _acknowledge(sent: pb.Ack) -> Acknowledge:
     left: list[int] = []
     for each in sent.message_id:
         positions.append(_position(each))
-        left.append(sum([(word % _WORD) << (64 * index) for index, word in enumerate(each.ack_set)]) if each.ack_set else 0)
+        left.append(
+            sum([(word % _WORD) << (64 * index) for index, word in enumerate(each.ack_set)])
+            if each.ack_set
+            else 0
+        )
     return Acknowledge(
-        sent.consumer_id, positions, sent.request_id, sent.ack_type == pb.Ack.CUMULATIVE, left_unacknowledged=left if any(left) else ()
+        sent.consumer_id,
+        positions,
+        sent.request_id,
+        sent.ack_type == pb.Ack.CUMULATIVE,
+        left_unacknowledged=left if any(left) else (),
     )
 
 
-def message_id(position: Position, *, partition: int = -1, batch_index: int = -1) -> pb.MessageIdData:
+def message_id(
+    position: Position, *, partition: int = -1, batch_index: int = -1
+) -> pb.MessageIdData:
     return pb.MessageIdData(
-        ledger_id=position.ledger_id % _WORD, entry_id=position.entry_id % _WORD, partition=partition, batch_index=batch_index
+        ledger_id=position.ledger_id % _WORD,
+        entry_id=position.entry_id % _WORD,
+        partition=partition,
+        batch_index=batch_index,
     )
 
 
 def ack_words(bits: bytes | None) -> Sequence[int]:
-    """Return the words of a delivery's set of messages, lowest bits first; empty when all messages are to be delivered."""
+    """Return the words of a delivery's set of messages, lowest bits first; empty when all messages
+    are to be delivered.
+    """
     if bits is None:
         return ()
     return [int.from_bytes(bits[at : at + 8], "little") for at in range(0, len(bits), 8)]
@@ -220,8 +279,13 @@ def failure(error: PulsarishError) -> tuple[pb.ServerError, str]:
     return cast("pb.ServerError", number), str(known)
 
 
-def consumer_stats(asked: pb.ConsumerStats, found: tuple[ServedSubscription, Consumer] | None, now: float) -> pb.Command:
-    """Answer what a client asks about its consumer. ``found`` is this consumer, or ``None`` if it is not connected."""
+def consumer_stats(
+    asked: pb.ConsumerStats, found: tuple[ServedSubscription, Consumer] | None, now: float
+) -> pb.Command:
+    """Answer what a client asks about its consumer.
+
+    ``found`` is this consumer, or ``None`` if it is not connected.
+    """
     answer = pb.ConsumerStatsResponse(request_id=asked.request_id)
     if found is None:
         answer.error_code = pb.CONSUMER_NOT_FOUND
@@ -244,7 +308,9 @@ def consumer_stats(asked: pb.ConsumerStats, found: tuple[ServedSubscription, Con
 
 
 def refused_transaction(command: pb.Command) -> pb.Command | None:
-    """Return the answer to a command of transactions, which do not exist here; ``None`` for any other command."""
+    """Return the answer to a command of transactions, which do not exist here; ``None`` for any
+    other command.
+    """
     if command.type not in _TRANSACTIONS:
         return None
     asked, answered = _TRANSACTIONS[command.type]

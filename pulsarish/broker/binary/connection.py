@@ -1,10 +1,13 @@
-"""One client's connection in Apache Pulsar's binary protocol: frames become commands of a session, answers and deliveries become frames.
+"""One client's connection in Apache Pulsar's binary protocol: frames become commands of a session,
+answers and deliveries become frames.
 
-All entries of one read go to their topics together. Everything that waits for the client leaves in one write.
+All entries of one read go to their topics together. Everything that waits for the client leaves in
+one write.
 
-Memory is bounded whatever the client does. The broker does not read while the client does not receive, while its unanswered entries are
-above a limit, or while too many of its requests are open. When all connections together hold too much, the connection that has held an
-incomplete frame, or has not received, for the longest time is closed (``runtime/peer_limits.py``).
+Memory is bounded whatever the client does. The broker does not read while the client does not
+receive, while its unanswered entries are above a limit, or while too many of its requests are open.
+When all connections together hold too much, the connection that has held an incomplete frame, or
+has not received, for the longest time is closed (``runtime/peer_limits.py``).
 """
 
 from __future__ import annotations
@@ -14,7 +17,14 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol, cast
 
 from pulsarish.broker.binary.answers import Answers
-from pulsarish.broker.binary.codec import ack_words, consumer_stats, failure, refused_transaction, refused_unknown, session_command
+from pulsarish.broker.binary.codec import (
+    ack_words,
+    consumer_stats,
+    failure,
+    refused_transaction,
+    refused_unknown,
+    session_command,
+)
 from pulsarish.broker.binary.topic_lists import TopicWatch
 from pulsarish.broker.clients.commands import Flow
 from pulsarish.broker.clients.outbox import Outbox
@@ -54,7 +64,10 @@ _WATCH_TOPIC_LIST_CLOSE: Final = 67
 _WATCHES_MAX: Final = 1_000  # of one connection
 _UNHEARD_SECONDS_MAX: Final = 1.0  # notices for a consumer without permits wait at most this long
 _QUESTIONS_MAX: Final = 100
-"""Unanswered lookups and similar requests of a client. At this number its further frames wait, and nothing is read."""
+"""Unanswered lookups and similar requests of a client.
+
+At this number its further frames wait, and nothing is read.
+"""
 _FIRST_FRAME_BYTES_MAX: Final = 64 << 10
 """The largest frame before CONNECTED: CONNECT has at most a token and a few names."""
 
@@ -63,11 +76,19 @@ class Questions(Protocol):
     """Requests for the broker that do not concern an open producer or consumer."""
 
     async def answer(self, question: pb.Command, came_in_on: str) -> pb.Command | None:
-        """Answer a request; ``None`` when it is not one of these. A refusal is an answer; nothing is raised."""
+        """Answer a request; ``None`` when it is not one of these.
+
+        A refusal is an answer; nothing is raised.
+        """
         ...
 
-    async def watch(self, asked: pb.WatchTopicList, say: Callable[[pb.Command], None]) -> tuple[TopicWatch | None, pb.Command]:
-        """Start a watch. Return it, ``None`` when it is refused, and the answer. ``say`` gets the updates."""
+    async def watch(
+        self, asked: pb.WatchTopicList, say: Callable[[pb.Command], None]
+    ) -> tuple[TopicWatch | None, pb.Command]:
+        """Start a watch.
+
+        Return it, ``None`` when it is refused, and the answer. ``say`` gets the updates.
+        """
         ...
 
     def unwatch(self, watch: TopicWatch) -> None: ...
@@ -102,7 +123,9 @@ class Connection(ContainedProtocol):
         self._reader = FrameReader(_FIRST_FRAME_BYTES_MAX)
         self._holds_input = False
         self._wake = asyncio.Event()
-        self._outbox = Outbox(delivery_bytes_max=config.max_delivery_bytes_per_connection, changed=self._wake.set)
+        self._outbox = Outbox(
+            delivery_bytes_max=config.max_delivery_bytes_per_connection, changed=self._wake.set
+        )
         self._session: Session
         self._admitted = False
         self._connected = False
@@ -111,13 +134,15 @@ class Connection(ContainedProtocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._received_at = self._held_since = world.clock.monotonic()
-        # Reasons to stop reading: topics or limits are full, the client does not receive, too many requests are open.
+        # Reasons to stop reading: topics or limits are full, the client does not receive, too many
+        # requests are open.
         self._reading = True
         self._waiting_for_room = False
         self._bytes = 0
         self._room = asyncio.Event()
         self._questions_open = 0
-        self._behind: list[Frame] = []  # received, and not handled while too many questions are open
+        # received, and not handled while too many questions are open
+        self._behind: list[Frame] = []
         self._finishing = False
         self._answers = Answers(self._held)
         self._watches: dict[int, TopicWatch] = {}
@@ -149,7 +174,8 @@ class Connection(ContainedProtocol):
         if not self._admitted:
             return
         self._behind.clear()
-        self._reader = FrameReader(0)  # its tasks end later, and must not keep the bytes of an incomplete frame
+        # its tasks end later, and must not keep the bytes of an incomplete frame
+        self._reader = FrameReader(0)
         self._traffic.limits.slots.leave(self)
         self._traffic.limits.partial_input.set(self, 0)
         self._traffic.limits.unsent.set(self, 0)
@@ -158,7 +184,9 @@ class Connection(ContainedProtocol):
             self._questions.unwatch(watch)
         self._watches.clear()
         if self._keeper is not None:
-            self._keeper.cancel()  # while asleep it would keep all of this in memory; a peer may open thousands of connections per second
+            # while asleep it would keep all of this in memory; a peer may open thousands of
+            # connections per second
+            self._keeper.cancel()
         self._room.set()
         self._writable.set()
         self._wake.set()
@@ -214,7 +242,12 @@ class Connection(ContainedProtocol):
 
     def _go_on(self) -> None:
         """Handle the frames that wait, as far as there is room now, and read on or not."""
-        while self._behind and self._questions_open <= _QUESTIONS_MAX // 2 and self._writable.is_set() and self._is_open():
+        while (
+            self._behind
+            and self._questions_open <= _QUESTIONS_MAX // 2
+            and self._writable.is_set()
+            and self._is_open()
+        ):
             frames, self._behind = self._behind, []
             self._take(frames)
         self._pace()
@@ -225,7 +258,8 @@ class Connection(ContainedProtocol):
             held_bytes += sum(len(frame.command) + len(frame.payload) for frame in self._behind)
         if held_bytes or self._holds_input:
             if progress and self._holds_input:
-                self._traffic.limits.partial_input.set(self, 0)  # a frame was completed: the time of holding starts again
+                # a frame was completed: the time of holding starts again
+                self._traffic.limits.partial_input.set(self, 0)
             self._holds_input = held_bytes > 0
             self._traffic.limits.partial_input.set(self, held_bytes)
 
@@ -266,14 +300,18 @@ class Connection(ContainedProtocol):
                 self._session.handle(asked)
             elif kind == _CONSUMER_STATS:
                 found = self._session.consumer(command.consumer_stats.consumer_id)
-                self._reply(consumer_stats(command.consumer_stats, found, self._world.clock.monotonic()))
+                self._reply(
+                    consumer_stats(command.consumer_stats, found, self._world.clock.monotonic())
+                )
             else:
                 self._questions_open += 1
                 _ = self._world.tasks.spawn(self._ask(command), name=f"question {self._peer}")
 
     def _shake_hands(self, command: pb.Command) -> None:
         if command.type != _CONNECT:
-            raise Malformed(f"a connection begins with CONNECT, not with a command of type {command.type}")
+            raise Malformed(
+                f"a connection begins with CONNECT, not with a command of type {command.type}"
+            )
         self._connected = True
         self._reader.frame_bytes_max = self._config.max_message_size_bytes + ENVELOPE_BYTES_MAX
         self._traffic.limits.slots.mark_active(self)
@@ -282,7 +320,8 @@ class Connection(ContainedProtocol):
         client, method = command.connect.client_version, command.connect.auth_method_name
         if command.connect.auth_data or method not in ("", "none"):
             _log.warning(
-                "client connected; its credentials are not checked, because there is no authentication yet",
+                "client connected; its credentials are not checked, because there is no "
+                "authentication yet",
                 peer=self._peer,
                 client=client,
                 version=version,
@@ -290,9 +329,15 @@ class Connection(ContainedProtocol):
             )
         else:
             _log.debug("client connected", peer=self._peer, client=client, version=version)
-        flags = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True, supports_topic_watchers=True)
+        flags = pb.FeatureFlags(
+            supports_get_partitioned_metadata_without_auto_creation=True,
+            supports_topic_watchers=True,
+        )
         connected = pb.Connected(
-            server_version="Pulsarish", protocol_version=version, max_message_size=self._config.max_message_size_bytes, feature_flags=flags
+            server_version="Pulsarish",
+            protocol_version=version,
+            max_message_size=self._config.max_message_size_bytes,
+            feature_flags=flags,
         )
         self._reply(pb.Command(type=3, connected=connected))
 
@@ -328,11 +373,16 @@ class Connection(ContainedProtocol):
         if transport is None or transport.is_closing():
             return
         if not self._waiting_for_room and (
-            self._session.full or self._bytes >= self._config.max_publish_bytes_per_connection or self._traffic.budget.full
+            self._session.full
+            or self._bytes >= self._config.max_publish_bytes_per_connection
+            or self._traffic.budget.full
         ):
             self._waiting_for_room = True
             _ = self._world.tasks.spawn(self._wait_for_room(), name=f"room {self._peer}")
-        wanted = not (self._waiting_for_room or self._behind or self._questions_open >= _QUESTIONS_MAX) and self._writable.is_set()
+        wanted = (
+            not (self._waiting_for_room or self._behind or self._questions_open >= _QUESTIONS_MAX)
+            and self._writable.is_set()
+        )
         if wanted != self._reading:
             self._reading = wanted
             now = self._world.clock.monotonic()
@@ -345,7 +395,10 @@ class Connection(ContainedProtocol):
 
     async def _wait_for_room(self) -> None:
         await self._session.wait_for_room()
-        while self._transport is not None and (self._bytes >= self._config.max_publish_bytes_per_connection or self._traffic.budget.full):
+        while self._transport is not None and (
+            self._bytes >= self._config.max_publish_bytes_per_connection
+            or self._traffic.budget.full
+        ):
             if self._traffic.budget.full:
                 await self._traffic.budget.wait_for_room()
             else:
@@ -381,7 +434,9 @@ class Connection(ContainedProtocol):
                 self._questions.unwatch(self._watches.pop(asked.watcher_id))
                 error = NotAllowed(f"a connection may watch {_WATCHES_MAX} patterns; close some")
                 number, text = failure(error)
-                answer = pb.Command(type=14, error=pb.Error(request_id=asked.request_id, error=number, message=text))
+                answer = pb.Command(
+                    type=14, error=pb.Error(request_id=asked.request_id, error=number, message=text)
+                )
         self._reply(answer)
 
     def _unwatch(self, asked: pb.WatchTopicListClose) -> None:
@@ -394,10 +449,19 @@ class Connection(ContainedProtocol):
         number, text = failure(error)
         if command.type == 10:
             ack = command.ack
-            answer = pb.AckResponse(consumer_id=ack.consumer_id, request_id=ack.request_id, error=number, message=text)
+            answer = pb.AckResponse(
+                consumer_id=ack.consumer_id, request_id=ack.request_id, error=number, message=text
+            )
             self._reply(pb.Command(type=38, ack_response=answer))
         else:
-            self._reply(pb.Command(type=14, error=pb.Error(request_id=command.producer.request_id, error=number, message=text)))
+            self._reply(
+                pb.Command(
+                    type=14,
+                    error=pb.Error(
+                        request_id=command.producer.request_id, error=number, message=text
+                    ),
+                )
+            )
 
     # -- sent answers and deliveries
 
@@ -427,7 +491,9 @@ class Connection(ContainedProtocol):
     def _note_unsent(self) -> None:
         """Count what the client does not receive. This may end the connection."""
         if self._transport is not None:
-            self._traffic.limits.unsent.set(self, self._transport.get_write_buffer_size() + self._replies_bytes)
+            self._traffic.limits.unsent.set(
+                self, self._transport.get_write_buffer_size() + self._replies_bytes
+            )
 
     def _is_open(self) -> bool:
         return self._transport is not None
@@ -439,7 +505,8 @@ class Connection(ContainedProtocol):
             wake.clear()
             while True:
                 await self._writable.wait()
-                # The connection may have ended during the wait, and uvloop's transports refuse writes after that.
+                # The connection may have ended during the wait, and uvloop's transports refuse
+                # writes after that.
                 transport = self._transport
                 if transport is None:
                     return
@@ -464,9 +531,14 @@ class Connection(ContainedProtocol):
             return
         had_room = outbox.has_room
         partitions = self._answers.partitions
-        for consumer_id, (position, payload, _, redelivery_count, ack_set, epoch) in outbox.take_deliveries(
-            self._config.message_bytes_target
-        ):
+        for consumer_id, (
+            position,
+            payload,
+            _,
+            redelivery_count,
+            ack_set,
+            epoch,
+        ) in outbox.take_deliveries(self._config.message_bytes_target):
             head = delivery_frame_head(
                 consumer_id,
                 position,
@@ -485,11 +557,18 @@ class Connection(ContainedProtocol):
     # -- keep-alive
 
     async def _keep_alive(self) -> None:
-        interval, limit = self._config.keep_alive_interval_seconds, self._config.keep_alive_timeout_seconds
+        interval, limit = (
+            self._config.keep_alive_interval_seconds,
+            self._config.keep_alive_timeout_seconds,
+        )
         clock = self._world.clock
         connected_until = clock.monotonic() + self._config.connect_timeout_seconds
         while self._transport is not None:
-            await clock.sleep(interval if self._connected else max(min(interval, connected_until - clock.monotonic()), 0))
+            await clock.sleep(
+                interval
+                if self._connected
+                else max(min(interval, connected_until - clock.monotonic()), 0)
+            )
             now = clock.monotonic()
             if not self._connected and now >= connected_until:
                 self.abort(f"no CONNECT was received in {self._config.connect_timeout_seconds} s")

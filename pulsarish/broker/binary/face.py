@@ -17,7 +17,14 @@ class BinaryFace:
     """Creates the protocols that a broker's listeners serve."""
 
     def __init__(
-        self, *, topics: TopicSource, gate: Gate, world: World, config: BrokerConfig, traffic: ConnectionTraffic, questions: Questions
+        self,
+        *,
+        topics: TopicSource,
+        gate: Gate,
+        world: World,
+        config: BrokerConfig,
+        traffic: ConnectionTraffic,
+        questions: Questions,
     ) -> None:
         self._topics = topics
         self._gate = gate

@@ -1,4 +1,6 @@
-"""Requests of the binary protocol that do not concern an open producer or consumer: lookups and lists of topics."""
+"""Requests of the binary protocol that do not concern an open producer or consumer: lookups and
+lists of topics.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,22 @@ from pulsarish.wire._pb import pulsar_pb2 as pb
 
 __all__ = ["BrokerQuestions"]
 
-_TRANSACTIONS: Final = "persistent://pulsar/system/transaction_coordinator_assign"  # first request of a client with transactions
+# first request of a client with transactions
+_TRANSACTIONS: Final = "persistent://pulsar/system/transaction_coordinator_assign"
 
 
 class BrokerQuestions:
     """The ``Questions`` of a broker's connections."""
 
-    def __init__(self, *, gate: Gate, listeners: Listeners, namespaces: Namespaces, lookup: Lookup, lists: TopicLists) -> None:
+    def __init__(
+        self,
+        *,
+        gate: Gate,
+        listeners: Listeners,
+        namespaces: Namespaces,
+        lookup: Lookup,
+        lists: TopicLists,
+    ) -> None:
         self._gate = gate
         self._listeners = listeners
         self._namespaces = namespaces
@@ -33,9 +44,16 @@ class BrokerQuestions:
     async def answer(self, question: pb.Command, came_in_on: str) -> pb.Command | None:
         match question.type:
             case 21:
-                return pb.Command(type=22, partitioned_metadata_response=await self._partitions(question.partitioned_metadata))
+                return pb.Command(
+                    type=22,
+                    partitioned_metadata_response=await self._partitions(
+                        question.partitioned_metadata
+                    ),
+                )
             case 23:
-                return pb.Command(type=24, lookup_response=await self._look_up(question.lookup, came_in_on))
+                return pb.Command(
+                    type=24, lookup_response=await self._look_up(question.lookup, came_in_on)
+                )
             case 32:
                 return await self._topics(question.get_topics_of_namespace)
             case _:
@@ -46,7 +64,9 @@ class BrokerQuestions:
             name = TopicName.parse(asked.topic)
             self._gate.check("broker.lookup", ANYBODY, name.full)
             if name.full == _TRANSACTIONS:
-                raise NotAllowed("transactions are not supported; make the client without enableTransaction")
+                raise NotAllowed(
+                    "transactions are not supported; make the client without enableTransaction"
+                )
             count = await self._namespaces.partitions(name)
             if count is None and asked.metadata_auto_creation_enabled:
                 count = await self._namespaces.auto_partitions(name)
@@ -55,9 +75,13 @@ class BrokerQuestions:
         except PulsarishError as error:
             number, text = failure(error)
             refused = pb.PartitionedMetadataResponse.FAILED
-            return pb.PartitionedMetadataResponse(request_id=asked.request_id, response=refused, error=number, message=text)
+            return pb.PartitionedMetadataResponse(
+                request_id=asked.request_id, response=refused, error=number, message=text
+            )
         found = pb.PartitionedMetadataResponse.SUCCESS
-        return pb.PartitionedMetadataResponse(request_id=asked.request_id, response=found, partitions=count or 0)
+        return pb.PartitionedMetadataResponse(
+            request_id=asked.request_id, response=found, partitions=count or 0
+        )
 
     async def _look_up(self, asked: pb.LookupTopic, came_in_on: str) -> pb.LookupTopicResponse:
         answer = pb.LookupTopicResponse(request_id=asked.request_id, authoritative=True)
@@ -65,13 +89,19 @@ class BrokerQuestions:
             name = TopicName.parse(asked.topic)
             self._gate.check("broker.lookup", ANYBODY, name.full)
             listener = self._listeners.chosen(asked.advertised_listener_name, came_in_on)
-            found = self._lookup.at_once(name) or await self._lookup.find(name, authoritative=asked.authoritative)
+            found = self._lookup.at_once(name) or await self._lookup.find(
+                name, authoritative=asked.authoritative
+            )
             answer.broker_service_url = f"pulsar://{pulsar_at(found.broker, listener)}"
         except PulsarishError as error:
             answer.response = pb.LookupTopicResponse.FAILED
             answer.error, answer.message = failure(error)
         else:
-            answer.response = pb.LookupTopicResponse.REDIRECT if found.redirect else pb.LookupTopicResponse.CONNECT
+            answer.response = (
+                pb.LookupTopicResponse.REDIRECT
+                if found.redirect
+                else pb.LookupTopicResponse.CONNECT
+            )
         return answer
 
     async def _topics(self, asked: pb.GetTopicsOfNamespace) -> pb.Command:
@@ -102,17 +132,28 @@ class BrokerQuestions:
         self._gate.check("broker.topics", ANYBODY, name)
         return tenant, namespace
 
-    async def watch(self, asked: pb.WatchTopicList, say: Callable[[pb.Command], None]) -> tuple[TopicWatch | None, pb.Command]:
+    async def watch(
+        self, asked: pb.WatchTopicList, say: Callable[[pb.Command], None]
+    ) -> tuple[TopicWatch | None, pb.Command]:
         def tell(new: Sequence[str], gone: Sequence[str], topics_hash: str) -> None:
-            update = pb.WatchTopicUpdate(watcher_id=asked.watcher_id, new_topics=new, deleted_topics=gone, topics_hash=topics_hash)
+            update = pb.WatchTopicUpdate(
+                watcher_id=asked.watcher_id,
+                new_topics=new,
+                deleted_topics=gone,
+                topics_hash=topics_hash,
+            )
             say(pb.Command(type=66, watch_topic_update=update))
 
         try:
-            watch = await self._lists.watch(*self._namespace(asked.namespace), asked.topics_pattern, tell)
+            watch = await self._lists.watch(
+                *self._namespace(asked.namespace), asked.topics_pattern, tell
+            )
         except PulsarishError as error:
             return None, _error(asked.request_id, error)
         topics_hash = list_hash(watch.names)
-        answer = pb.WatchTopicListSuccess(request_id=asked.request_id, watcher_id=asked.watcher_id, topics_hash=topics_hash)
+        answer = pb.WatchTopicListSuccess(
+            request_id=asked.request_id, watcher_id=asked.watcher_id, topics_hash=topics_hash
+        )
         if topics_hash != asked.topics_hash:
             answer.topic.extend(sorted(watch.names))
         return watch, pb.Command(type=65, watch_topic_list_success=answer)

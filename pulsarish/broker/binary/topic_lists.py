@@ -29,7 +29,8 @@ _log = get_logger("broker.topic_lists")
 
 PATTERN_CHARS_MAX: Final = 1_000
 _INTERVAL_SECONDS: Final = 0.5  # between two listings of a namespace
-_ABSENT_SECONDS: Final = 1.0  # between two checks of a namespace without topics, which cannot be watched
+# between two checks of a namespace without topics, which cannot be watched
+_ABSENT_SECONDS: Final = 1.0
 
 
 def compile_pattern(pattern: str) -> Callable[[str], bool]:
@@ -40,13 +41,17 @@ def compile_pattern(pattern: str) -> Callable[[str], bool]:
     import re2  # only brokers whose clients subscribe to patterns need it
 
     if len(pattern) > PATTERN_CHARS_MAX:
-        raise InvalidArgument(f"a topic pattern of {len(pattern)} characters; at most {PATTERN_CHARS_MAX} are taken")
+        raise InvalidArgument(
+            f"a topic pattern of {len(pattern)} characters; at most {PATTERN_CHARS_MAX} are taken"
+        )
     options = re2.Options()
     options.log_errors = False
     try:
         compiled: Any = re2.compile(pattern.partition("://")[2] or pattern, options)
     except re2.error as error:
-        raise InvalidArgument(f"the topic pattern {pattern!r} is no regular expression of RE2: {error}") from None
+        raise InvalidArgument(
+            f"the topic pattern {pattern!r} is no regular expression of RE2: {error}"
+        ) from None
 
     def matches(topic: str) -> bool:
         plain = TopicName.parse(topic).partitioned.full.partition("://")[2]
@@ -90,7 +95,11 @@ class TopicLists:
     """Lists and watches of topics for one broker."""
 
     def __init__(
-        self, world: World, records: Records, namespaces: Namespaces, open_somewhere: Callable[[str, str], Awaitable[list[str]]]
+        self,
+        world: World,
+        records: Records,
+        namespaces: Namespaces,
+        open_somewhere: Callable[[str, str], Awaitable[list[str]]],
     ) -> None:
         """Create the lists.
 
@@ -111,7 +120,9 @@ class TopicLists:
         A namespace that does not exist has no topics. After an error clients would ask again until
         their timeout.
         """
-        return await self._with_partitions(tenant, namespace, await self._namespaces.topics(tenant, namespace), persistent=True)
+        return await self._with_partitions(
+            tenant, namespace, await self._namespaces.topics(tenant, namespace), persistent=True
+        )
 
     async def not_kept(self, tenant: str, namespace: str) -> list[str]:
         """Return the names of non-persistent topics: those in use, and all partitions.
@@ -120,13 +131,19 @@ class TopicLists:
 
         Raises the errors of ``names``, and ``ServiceNotReady``.
         """
-        return await self._with_partitions(tenant, namespace, await self._open_somewhere(tenant, namespace), persistent=False)
+        return await self._with_partitions(
+            tenant, namespace, await self._open_somewhere(tenant, namespace), persistent=False
+        )
 
-    async def _with_partitions(self, tenant: str, namespace: str, there: Iterable[str], *, persistent: bool) -> list[str]:
+    async def _with_partitions(
+        self, tenant: str, namespace: str, there: Iterable[str], *, persistent: bool
+    ) -> list[str]:
         names = set(there)
         found = await self._namespaces.partitioned_topics(tenant, namespace, persistent=persistent)
         partitioned = [TopicName.parse(each) for each in found]
-        for name, count in zip(partitioned, await self._namespaces.partition_counts(partitioned), strict=True):
+        for name, count in zip(
+            partitioned, await self._namespaces.partition_counts(partitioned), strict=True
+        ):
             names.update(name.with_partition(index).full for index in range(count or 0))
         return sorted(names)
 
@@ -136,12 +153,16 @@ class TopicLists:
         Raises the errors of ``names``, and ``InvalidArgument``.
         """
         watch = TopicWatch((tenant, namespace), compile_pattern(pattern), tell)
-        watch.names = frozenset(name for name in await self.names(tenant, namespace) if watch.matches(name))
+        watch.names = frozenset(
+            name for name in await self.names(tenant, namespace) if watch.matches(name)
+        )
         space = self._spaces.get(watch.namespace)
         if space is None:
             space = self._spaces[watch.namespace] = _Space()
             _ = self._world.tasks.spawn(
-                self._follow(watch.namespace, space), name=f"topics of {tenant}/{namespace}", scope=self._scope(watch.namespace)
+                self._follow(watch.namespace, space),
+                name=f"topics of {tenant}/{namespace}",
+                scope=self._scope(watch.namespace),
             )
         space.watches[watch] = None
         # A change between the listing and now is seen by a listing that begins after both.
@@ -149,13 +170,19 @@ class TopicLists:
         return watch
 
     def _scope(self, namespace: tuple[str, str]) -> Scope:
-        """Return a scope that starts the task of a namespace again after it failed: its watches would get no more changes."""
+        """Return a scope that starts the task of a namespace again after it failed: its watches
+        would get no more changes.
+        """
 
         def end(_error: BaseException) -> None:
             space = self._spaces.get(namespace)
             if space is not None:
                 name = "/".join(namespace)
-                _ = self._world.tasks.spawn(self._follow_again(namespace, space), name=f"topics of {name}", scope=self._scope(namespace))
+                _ = self._world.tasks.spawn(
+                    self._follow_again(namespace, space),
+                    name=f"topics of {name}",
+                    scope=self._scope(namespace),
+                )
 
         return Scope(ScopeKind.TASK, "/".join(namespace), end)
 

@@ -1,4 +1,5 @@
-"""Which producers may be on a topic together: access modes, the queue for exclusive access, and the epoch that fences other producers.
+"""Which producers may be on a topic together: access modes, the queue for exclusive access, and the
+epoch that fences other producers.
 
 An exclusive producer is alone on its topic. Each new one raises the topic's epoch, which is durable
 before the producer is open. A producer that reconnects names the epoch that it had. It is fenced
@@ -77,7 +78,15 @@ class Access:
     def waiting_names(self) -> list[str]:
         return [turn.name for turn in self._turns]
 
-    def judge(self, command: OpenProducer, other: Producer | None, others_count: int, epoch: int, *, comes_back: bool) -> Admission:
+    def judge(
+        self,
+        command: OpenProducer,
+        other: Producer | None,
+        others_count: int,
+        epoch: int,
+        *,
+        comes_back: bool,
+    ) -> Admission:
         """Decide how a producer may connect. O(1).
 
         Args:
@@ -97,14 +106,21 @@ class Access:
             if other is not None and other.exclusive:
                 raise ProducerBusy(f"topic {self._topic} has the exclusive producer {other.name!r}")
             if waiting is not None:
-                raise ProducerBusy(f"producer {waiting.name!r} waits to be alone on topic {self._topic}")
+                raise ProducerBusy(
+                    f"producer {waiting.name!r} waits to be alone on topic {self._topic}"
+                )
             return Admission.NOW
         match command.access_mode:
             case AccessMode.EXCLUSIVE:
                 if other is not None:
-                    raise ProducerFenced(f"topic {self._topic} has {others_count} producers already, {other.name!r} among them")
+                    raise ProducerFenced(
+                        f"topic {self._topic} has {others_count} producers already, "
+                        f"{other.name!r} among them"
+                    )
                 if waiting is not None:
-                    raise ProducerFenced(f"producer {waiting.name!r} waits to be alone on topic {self._topic}")
+                    raise ProducerFenced(
+                        f"producer {waiting.name!r} waits to be alone on topic {self._topic}"
+                    )
                 return Admission.NOW
             case AccessMode.WAIT_FOR_EXCLUSIVE:
                 return Admission.NOW if other is None and waiting is None else Admission.IN_TURN
@@ -124,17 +140,20 @@ class Access:
             return
         if command.topic_epoch < epoch:
             raise ProducerFenced(
-                f"another exclusive producer was on topic {self._topic} meanwhile: it is at epoch {epoch}, this producer at"
+                f"another exclusive producer was on topic {self._topic} meanwhile: it is at "
+                f"epoch {epoch}, this producer at"
                 f" {command.topic_epoch}"
             )
         if command.topic_epoch > epoch + 1:
             raise ProducerFenced(
-                f"topic {self._topic} is at epoch {epoch} and never gave out epoch {command.topic_epoch}, which this producer names:"
+                f"topic {self._topic} is at epoch {epoch} and never gave out epoch "
+                f"{command.topic_epoch}, which this producer names:"
                 " close it and make a new one"
             )
 
     def next_epoch(self, command: OpenProducer, epoch: int) -> int:
-        """Return the topic's epoch once this exclusive producer is connected: the one it had, or the next one.
+        """Return the topic's epoch once this exclusive producer is connected: the one it had, or
+        the next one.
 
         A producer that reconnects to a topic without an epoch is new there: the topic was deleted
         and created again.

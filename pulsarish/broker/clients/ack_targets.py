@@ -38,15 +38,20 @@ def check_acknowledgement(command: Acknowledge, kind: SubscriptionType, subscrip
     positions = command.positions
     for column in (command.batch_indexes, command.left_unacknowledged):
         if column and len(column) != len(positions):
-            raise InvalidArgument(f"{len(column)} batch indexes or sets for {len(positions)} positions")
+            raise InvalidArgument(
+                f"{len(column)} batch indexes or sets for {len(positions)} positions"
+            )
     if command.cumulative:
         if kind in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED):
             raise NotAllowed(
-                f"cumulative acknowledgement is not possible on the {kind.name.lower()} subscription {subscription!r};"
+                f"cumulative acknowledgement is not possible on the {kind.name.lower()} "
+                f"subscription {subscription!r};"
                 " acknowledge messages one by one"
             )
         if len(positions) != 1:
-            raise InvalidArgument(f"a cumulative acknowledgement names one position, not {len(positions)}")
+            raise InvalidArgument(
+                f"a cumulative acknowledgement names one position, not {len(positions)}"
+            )
 
 
 def names_parts(command: Acknowledge) -> bool:

@@ -16,7 +16,9 @@ __all__ = ["SubscriptionActivity"]
 
 @dataclass(slots=True)
 class SubscriptionActivity:
-    """Times of a subscription, in milliseconds of the wall clock; 0: not since the subscription was loaded."""
+    """Times of a subscription, in milliseconds of the wall clock; 0: not since the subscription was
+    loaded.
+    """
 
     mark_delete: Position
     unused_since_ms: int  # since then no consumer is connected; 0: one is
@@ -32,7 +34,8 @@ class SubscriptionActivity:
     rate_until_ms: int = 0  # the rate is checked again then
     seeks: int = 0  # number of seeks in progress
     seeking_since_ms: int = 0  # when the first of them began
-    handing_over_since_ms: int = 0  # since then the active consumer waits for the previous one; 0: it does not
+    # since then the active consumer waits for the previous one; 0: it does not
+    handing_over_since_ms: int = 0
     stall: Stall = field(default_factory=Stall)
 
     def seek_began(self, now_ms: int) -> None:
@@ -45,7 +48,9 @@ class SubscriptionActivity:
             self.seeking_since_ms = 0
 
     def cursor_moved(self, cursor: Cursor, now_ms: int) -> None:
-        """Note when the mark-delete position advanced, and since when there are too many acknowledged ranges."""
+        """Note when the mark-delete position advanced, and since when there are too many
+        acknowledged ranges.
+        """
         mark = cursor.mark_delete
         if mark != self.mark_delete:
             self.mark_delete, self.mark_delete_advanced_ms = mark, now_ms

@@ -1,4 +1,5 @@
-"""The only place that permits: every gRPC method, every session command and every HTTP route passes the gate with its name.
+"""The only place that permits: every gRPC method, every session command and every HTTP route passes
+the gate with its name.
 
 A policy decides which principal has which permission. The table below says which permission a
 method or command needs. A name that is not in the table is denied, so a new one stays closed until
@@ -63,7 +64,9 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
 }
 
 Policy = Callable[[Permission, Principal, str], bool]
-"""Return whether a principal has a permission on a resource: a topic's full name, a namespace, or empty."""
+"""Return whether a principal has a permission on a resource: a topic's full name, a namespace, or
+empty.
+"""
 
 
 def everything_allowed(permission: Permission, principal: Principal, resource: str) -> bool:
@@ -88,10 +91,15 @@ class Gate:
             raise AuthorizationError(f"{name} is not permitted to anybody")
         self.permit(permission, name, principal, resource)
 
-    def permit(self, permission: Permission, name: str, principal: Principal, resource: str = "") -> None:
+    def permit(
+        self, permission: Permission, name: str, principal: Principal, resource: str = ""
+    ) -> None:
         """Check a given permission, for callers that declare their own.
 
         Raises ``AuthorizationError``.
         """
         if permission is not Permission.NONE and not self._policy(permission, principal, resource):
-            raise AuthorizationError(f"{principal.name or 'an anonymous client'} lacks permission {permission.value} for {name} {resource}")
+            raise AuthorizationError(
+                f"{principal.name or 'an anonymous client'} lacks permission {permission.value} "
+                f"for {name} {resource}"
+            )

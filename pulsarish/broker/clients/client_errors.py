@@ -7,7 +7,14 @@ for an operator (rule 20), as long as its own timeouts allow.
 
 from __future__ import annotations
 
-from pulsarish.model.errors import LedgerClosed, LedgerFenced, NoSuchLedger, PulsarishError, ServiceNotReady, TopicFenced
+from pulsarish.model.errors import (
+    LedgerClosed,
+    LedgerFenced,
+    NoSuchLedger,
+    PulsarishError,
+    ServiceNotReady,
+    TopicFenced,
+)
 
 __all__ = ["to_client_error"]
 
@@ -17,5 +24,7 @@ def to_client_error(error: PulsarishError) -> PulsarishError:
     if isinstance(error, LedgerFenced | LedgerClosed):
         return TopicFenced(f"the topic has another owner, or will have: {error}")
     if isinstance(error, NoSuchLedger):
-        return ServiceNotReady(f"what this broker knows of the topic is old, or data are lost: {error}")
+        return ServiceNotReady(
+            f"what this broker knows of the topic is old, or data are lost: {error}"
+        )
     return error

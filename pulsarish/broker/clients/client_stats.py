@@ -55,7 +55,9 @@ def consumer_stats(consumer: Consumer, now: float) -> dict[str, Any]:
         "msgThroughputOut": round(byte_rate, 3),
         "msgOutCounter": consumer.out.messages,
         "bytesOutCounter": consumer.out.size_bytes,
-        "avgMessagesPerEntry": round(consumer.out.messages / consumer.entries_out) if consumer.entries_out else 0,
+        "avgMessagesPerEntry": round(consumer.out.messages / consumer.entries_out)
+        if consumer.entries_out
+        else 0,
         "messagesRedelivered": consumer.redelivered.messages,
         "msgRateRedeliver": round(consumer.redelivered.rates(now)[0], 3),
         "messageAckRate": round(consumer.acked.rates(now)[0], 3),
@@ -73,4 +75,8 @@ def consumer_stats(consumer: Consumer, now: float) -> dict[str, Any]:
 
 def iso_time(milliseconds: int) -> str:
     """Return a time in milliseconds as an ISO date and time in UTC."""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(milliseconds / 1000, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )

@@ -58,7 +58,9 @@ NO_EPOCH: Final = -1
 
 
 class AccessMode(Enum):
-    """How a producer shares its topic with other producers; the numbers are those of the protocols."""
+    """How a producer shares its topic with other producers; the numbers are those of the
+    protocols.
+    """
 
     SHARED = 0
     EXCLUSIVE = 1
@@ -67,7 +69,9 @@ class AccessMode(Enum):
 
 
 class SubscriptionType(Enum):
-    """How the consumers of a subscription share its messages; the numbers are those of the protocols."""
+    """How the consumers of a subscription share its messages; the numbers are those of the
+    protocols.
+    """
 
     EXCLUSIVE = 0
     SHARED = 1
@@ -146,9 +150,12 @@ class Subscribe:
     read_compacted: bool = False
     schema: Schema | None = None
     key_shared: KeySharedPolicy = KeySharedPolicy()
-    subscription_properties: Mapping[str, str] = field(default_factory=dict)  # stored if this creates the subscription
-    start_rollback_seconds: int = 0  # a new subscription starts with messages published this long ago
-    epoch: int = -1  # grows when the consumer asks for a redelivery of everything; deliveries carry it back
+    # stored if this creates the subscription
+    subscription_properties: Mapping[str, str] = field(default_factory=dict)
+    # a new subscription starts with messages published this long ago
+    start_rollback_seconds: int = 0
+    # grows when the consumer asks for a redelivery of everything; deliveries carry it back
+    epoch: int = -1
     creates_topic: bool = True  # False: do not create a missing topic, for consumers of a pattern
     replicates_state: bool = False  # accepted without an effect: there is only one cluster
 
@@ -284,7 +291,8 @@ class ProducerOpened:
     name: str = ""
     last_sequence_id: int = -1
     deduplication: bool = False
-    schema_version: bytes = b""  # version of the producer's schema, for the metadata of its messages
+    # version of the producer's schema, for the metadata of its messages
+    schema_version: bytes = b""
     topic_epoch: int = NO_EPOCH
     ready: bool = True
     """``False``: the producer waits for exclusive access.
@@ -317,7 +325,8 @@ clients count outcomes themselves.
 
 @dataclass(slots=True)
 class Receipts:
-    """Receipts for the next ``count`` entries of a producer, stored from ``ledger_id``, ``first_entry`` on.
+    """Receipts for the next ``count`` entries of a producer, stored from ``ledger_id``,
+    ``first_entry`` on.
 
     Ledger -1: they had been stored before.
     """

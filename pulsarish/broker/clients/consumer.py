@@ -1,4 +1,6 @@
-"""A connected consumer as dispatchers see it: permits, unacknowledged entries, and the outlet to its client."""
+"""A connected consumer as dispatchers see it: permits, unacknowledged entries, and the outlet to
+its client.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,8 @@ class Consumer:
     priority_level: int = 0
     order: int = 0  # join order in the subscription
     properties: Mapping[str, str] = field(default_factory=dict)
-    hash_ranges: Sequence[tuple[int, int]] = ()  # key-shared with sticky ranges: the key hashes it declared
+    # key-shared with sticky ranges: the key hashes it declared
+    hash_ranges: Sequence[tuple[int, int]] = ()
     address: str = ""
     connected_ms: int = 0
     client_version: str = ""
@@ -82,12 +85,15 @@ class Consumer:
     seeks: int = 0  # seeks in progress: its acknowledgements now belong to the time before them
     blocked: bool = False  # too many unacknowledged messages
     unacked: int = 0  # messages; kept for shared and key-shared subscriptions only
-    pending: dict[Position, int] = field(default_factory=dict)  # shared: delivered, unacknowledged entry -> its messages
-    sent: Callable[[Consumer, int, int, int], None] = _unheard  # called for each delivery: messages, bytes, redelivered messages
+    # shared: delivered, unacknowledged entry -> its messages
+    pending: dict[Position, int] = field(default_factory=dict)
+    # called for each delivery: messages, bytes, redelivered messages
+    sent: Callable[[Consumer, int, int, int], None] = _unheard
     out: Meter = field(default_factory=lambda: Meter(0.0))
     entries_out: int = 0
     redelivered: Meter = field(default_factory=lambda: Meter(0.0))  # redelivered messages
-    acked: Meter = field(default_factory=lambda: Meter(0.0))  # acknowledgements: one for a whole batch counts once
+    # acknowledgements: one for a whole batch counts once
+    acked: Meter = field(default_factory=lambda: Meter(0.0))
     last_flow_ms: int = 0
     last_delivered_ms: int = 0
     last_acked_ms: int = 0

@@ -23,7 +23,8 @@ def read_entry(view: memoryview, topic_limits: TopicLimits) -> tuple[bytes, Mess
     size_bytes = len(view)
     if size_bytes > topic_limits.entry_bytes_max:
         raise MessageTooBig(
-            f"an entry of {size_bytes} bytes is above max_message_size_bytes {topic_limits.message_bytes_max};"
+            f"an entry of {size_bytes} bytes is above max_message_size_bytes "
+            f"{topic_limits.message_bytes_max};"
             " send smaller messages or batches, or compress them"
         )
     entry = bytes(view)
@@ -38,9 +39,15 @@ def check_metadata(metadata: MessageMetadata, topic_limits: TopicLimits) -> None
     """
     messages = metadata.num_messages_in_batch
     if not 1 <= messages <= MESSAGES_IN_BATCH_MAX:
-        raise InvalidArgument(f"an entry says that it holds {messages} messages; 1 to {MESSAGES_IN_BATCH_MAX} are possible")
+        raise InvalidArgument(
+            f"an entry says that it holds {messages} messages; 1 to {MESSAGES_IN_BATCH_MAX} are "
+            "possible"
+        )
     if type(metadata.producer_name) is not str:
-        raise InvalidArgument(f"an entry is signed {metadata.producer_name!r}, which is no UTF-8; name its producer in text")
+        raise InvalidArgument(
+            f"an entry is signed {metadata.producer_name!r}, which is no UTF-8; name its producer "
+            "in text"
+        )
     if metadata.deliver_at_time:
         topic_limits.check_delay(metadata.deliver_at_time)
 

@@ -1,4 +1,6 @@
-"""What a client's session needs of a topic and a subscription, persistent or not, and checks that both share."""
+"""What a client's session needs of a topic and a subscription, persistent or not, and checks that
+both share.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from pulsarish.broker.clients.commands import Acknowledge, OpenProducer, Subscribe, SubscriptionType
+    from pulsarish.broker.clients.commands import (
+        Acknowledge,
+        OpenProducer,
+        Subscribe,
+        SubscriptionType,
+    )
     from pulsarish.broker.clients.consumer import Consumer, Outlet
     from pulsarish.broker.clients.meters import Meter, TopicTraffic
     from pulsarish.broker.clients.producer import Producer, PublishRequest
@@ -72,7 +79,9 @@ class ServedSubscription(Protocol):
         """
         ...
 
-    async def seek(self, position: Position | None, publish_time_ms: int, *, by: Consumer | None = None) -> None:
+    async def seek(
+        self, position: Position | None, publish_time_ms: int, *, by: Consumer | None = None
+    ) -> None:
         """Deliver from a position or a publish time on.
 
         Raises ``NotAllowed``, ``InvalidPosition``.
@@ -129,13 +138,17 @@ class ServedTopic(Protocol):
         """Apply new policies."""
         ...
 
-    async def open_producer(self, command: OpenProducer, outlet: Outlet, address: str, queued: Queued) -> tuple[Producer, int]:
+    async def open_producer(
+        self, command: OpenProducer, outlet: Outlet, address: str, queued: Queued
+    ) -> tuple[Producer, int]:
         """Connect a producer. Return it and the last known sequence id of its name (-1: none)."""
         ...
 
     def remove_producer(self, producer: Producer) -> None: ...
 
-    def publish(self, producer: Producer, entries: Sequence[memoryview], request: PublishRequest) -> None:
+    def publish(
+        self, producer: Producer, entries: Sequence[memoryview], request: PublishRequest
+    ) -> None:
         """Take entries of one producer, in order.
 
         Each gets an outcome through the producer's outlet.
@@ -149,11 +162,15 @@ class ServedTopic(Protocol):
 
     async def ensure_subscription(self, name: str) -> None: ...
 
-    async def subscribe(self, command: Subscribe, outlet: Outlet, address: str) -> tuple[ServedSubscription, Consumer]: ...
+    async def subscribe(
+        self, command: Subscribe, outlet: Outlet, address: str
+    ) -> tuple[ServedSubscription, Consumer]: ...
 
     async def unsubscribe(self, name: str, *, force: bool, by: Consumer | None = None) -> None: ...
 
-    def remove_consumer(self, subscription: ServedSubscription, consumer: Consumer, *, comes_back: bool = False) -> None: ...
+    def remove_consumer(
+        self, subscription: ServedSubscription, consumer: Consumer, *, comes_back: bool = False
+    ) -> None: ...
 
 
 _Found = TypeVar("_Found", bound=ServedSubscription)
@@ -163,11 +180,15 @@ def find_subscription(by_name: Mapping[str, _Found], name: str, topic: TopicName
     """Return the subscription. Raises ``SubscriptionNotFound``."""
     found = by_name.get(name)
     if found is None:
-        raise SubscriptionNotFound(f"topic {topic} has no subscription {name!r}; it has: {', '.join(by_name) or 'none'}")
+        raise SubscriptionNotFound(
+            f"topic {topic} has no subscription {name!r}; it has: {', '.join(by_name) or 'none'}"
+        )
     return found
 
 
-def check_unused(subscription: ServedSubscription, topic: TopicName, *, force: bool, by: Consumer | None) -> None:
+def check_unused(
+    subscription: ServedSubscription, topic: TopicName, *, force: bool, by: Consumer | None
+) -> None:
     """Check that a subscription may be deleted.
 
     Raises ``SubscriptionBusy`` when consumers other than ``by`` use it, unless ``force``.
@@ -175,5 +196,6 @@ def check_unused(subscription: ServedSubscription, topic: TopicName, *, force: b
     others = [consumer for consumer in subscription.consumers if consumer is not by]
     if others and not force:
         raise SubscriptionBusy(
-            f"subscription {subscription.name!r} of {topic} has {len(others)} other connected consumers; close them or use force"
+            f"subscription {subscription.name!r} of {topic} has {len(others)} other connected "
+            "consumers; close them or use force"
         )

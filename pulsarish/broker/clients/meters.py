@@ -16,7 +16,16 @@ _WINDOW_SECONDS: Final = 10.0
 
 WRITE_LATENCY_BUCKETS_MS: Final = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
 """The bounds of Apache Pulsar's ``pulsar_storage_write_latency_le_*``."""
-ENTRY_SIZE_BUCKETS_BYTES: Final = (128, 512, 1 << 10, 2 << 10, 4 << 10, 16 << 10, 100 << 10, 1 << 20)
+ENTRY_SIZE_BUCKETS_BYTES: Final = (
+    128,
+    512,
+    1 << 10,
+    2 << 10,
+    4 << 10,
+    16 << 10,
+    100 << 10,
+    1 << 20,
+)
 """The bounds of Apache Pulsar's ``pulsar_entry_size_le_*``."""
 
 
@@ -46,14 +55,20 @@ class Meter:
             self._turn(now)
         elif elapsed > 1.0 and self._message_rate == 0.0:
             # The first window is still open: its beginning says more than nothing.
-            return (self.messages - self._messages_before) / elapsed, (self.size_bytes - self._bytes_before) / elapsed
+            return (self.messages - self._messages_before) / elapsed, (
+                self.size_bytes - self._bytes_before
+            ) / elapsed
         return self._message_rate, self._byte_rate
 
     def _turn(self, now: float) -> None:
         elapsed = now - self.started
         self._message_rate = (self.messages - self._messages_before) / elapsed
         self._byte_rate = (self.size_bytes - self._bytes_before) / elapsed
-        self._messages_before, self._bytes_before, self.started = self.messages, self.size_bytes, now
+        self._messages_before, self._bytes_before, self.started = (
+            self.messages,
+            self.size_bytes,
+            now,
+        )
 
 
 class TopicTraffic:
@@ -68,7 +83,8 @@ class TopicTraffic:
         self.came = Meter(now)  # messages and bytes that producers sent
         self.written = Meter(now)  # entries and bytes that the log confirmed
         self.last_stored = 0.0  # monotonic seconds; 0: no entry yet
-        self.write_latency: Histogram | None = None  # milliseconds from an entry's arrival to its confirmation
+        # milliseconds from an entry's arrival to its confirmation
+        self.write_latency: Histogram | None = None
         self._entry_sizes: Histogram | None = None
 
     def entry_sizes(self) -> Histogram:

@@ -69,7 +69,9 @@ class Outbox:
         return messages
 
     def take_deliveries(self, bytes_target: int) -> list[tuple[int, Delivery]]:
-        """Remove and return the next deliveries, about ``bytes_target`` bytes, but at least one if there is any."""
+        """Remove and return the next deliveries, about ``bytes_target`` bytes, but at least one if
+        there is any.
+        """
         taken: list[tuple[int, Delivery]] = []
         size_bytes = 0
         deliveries = self.deliveries

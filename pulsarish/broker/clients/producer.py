@@ -1,4 +1,5 @@
-"""A connected producer as its topic sees it, and the state of an entry from its arrival to its outcome.
+"""A connected producer as its topic sees it, and the state of an entry from its arrival to its
+outcome.
 
 Outcomes leave in the send order of each producer. The log confirms in order. An outcome that is
 decided at once (a duplicate, a refusal) waits until all earlier entries of the producer have their
@@ -13,7 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from pulsarish.broker.clients.commands import NO_EPOCH, AccessMode, ProducerClosed, Receipts, SendFailed, Sends
+from pulsarish.broker.clients.commands import (
+    NO_EPOCH,
+    AccessMode,
+    ProducerClosed,
+    Receipts,
+    SendFailed,
+    Sends,
+)
 from pulsarish.broker.clients.consumer import Outlet
 from pulsarish.broker.clients.meters import Meter
 from pulsarish.model.errors import PulsarishError, ServiceNotReady
@@ -41,7 +49,13 @@ class PublishRequest:
 
     __slots__ = ("_resolved", "_unkept", "left_bytes", "left_entries", "received")
 
-    def __init__(self, entries: int, size_bytes: int, resolved: Callable[[PublishRequest, int], None], received: float) -> None:
+    def __init__(
+        self,
+        entries: int,
+        size_bytes: int,
+        resolved: Callable[[PublishRequest, int], None],
+        received: float,
+    ) -> None:
         self.received = received
         self.left_entries = entries
         self.left_bytes = size_bytes
@@ -115,7 +129,8 @@ class Flights:
                 await flight.landed.wait()
         except TimeoutError:
             raise ServiceNotReady(
-                f"topic {self._topic} has {flight.count} entries of this producer whose outcome is not known yet; try again"
+                f"topic {self._topic} has {flight.count} entries of this producer whose outcome "
+                "is not known yet; try again"
             ) from None
 
     async def all_landed(self) -> None:
@@ -128,17 +143,37 @@ class Flights:
 
         ``connected``: a producer with that name is connected.
         """
-        if producer.closed and not connected and not producer.flight.count and producer.flight.landed is None:
+        if (
+            producer.closed
+            and not connected
+            and not producer.flight.count
+            and producer.flight.landed is None
+        ):
             self._by_name.pop(producer.name, None)
 
 
 class PendingEntry:
     """The context that the topic gives the log with an entry."""
 
-    __slots__ = ("first_mark", "last_mark", "messages", "producer", "request", "sequence_id", "size_bytes")
+    __slots__ = (
+        "first_mark",
+        "last_mark",
+        "messages",
+        "producer",
+        "request",
+        "sequence_id",
+        "size_bytes",
+    )
 
     def __init__(
-        self, producer: Producer, request: PublishRequest, sequence_id: int, messages: int, size_bytes: int, first_mark: int, last_mark: int
+        self,
+        producer: Producer,
+        request: PublishRequest,
+        sequence_id: int,
+        messages: int,
+        size_bytes: int,
+        first_mark: int,
+        last_mark: int,
     ) -> None:
         self.producer = producer
         self.request = request
@@ -177,7 +212,9 @@ class Producer:
     dropped: Meter | None = None  # messages that a non-persistent topic dropped
     sends: Sends | None = None  # the client's names for entries that wait for an outcome
     # Decided at once, and due when ``landed`` reaches the number: (number, outcome).
-    _waiting: deque[tuple[int, Receipts | SendFailed]] = field(default_factory=lambda: _NONE_WAITING)
+    _waiting: deque[tuple[int, Receipts | SendFailed]] = field(
+        default_factory=lambda: _NONE_WAITING
+    )
 
     def ignore_replication(self, topic: str, clusters: Sequence[str], own: str) -> None:
         """Log once that messages name other clusters, because there is no replication.
@@ -266,7 +303,9 @@ class Producer:
             self._put(self._waiting.popleft()[1])
 
     def _row(self, ledger_id: int, first_entry: int, count: int, sequence_id: int) -> None:
-        self._put(Receipts(self.producer_id, count, ledger_id, first_entry, sequence_id, self.sends))
+        self._put(
+            Receipts(self.producer_id, count, ledger_id, first_entry, sequence_id, self.sends)
+        )
 
     def _put(self, outcome: Receipts | SendFailed) -> None:
         if not self.closed:

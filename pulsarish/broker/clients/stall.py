@@ -1,4 +1,6 @@
-"""How often a subscription that should move did not: the core of the watchdog and of the simulator's invariant."""
+"""How often a subscription that should move did not: the core of the watchdog and of the
+simulator's invariant.
+"""
 
 from __future__ import annotations
 
@@ -39,5 +41,7 @@ class Stall:
         return self.looks
 
     def since(self, mark: Mark) -> int:
-        """Return since when (wall clock) it has not moved although it must; 0: it moves, or has a reason to wait."""
+        """Return since when (wall clock) it has not moved although it must; 0: it moves, or has a
+        reason to wait.
+        """
         return 0 if self.moved(mark) or not self.looks else self.since_ms

@@ -1,4 +1,6 @@
-"""What the listeners of a broker share: limits on what clients hold, and whether messages flow at all."""
+"""What the listeners of a broker share: limits on what clients hold, and whether messages flow at
+all.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ class ConnectionTraffic:
         self.budget = ByteBudget(config.max_message_publish_buffer_size_bytes)
         """Bytes of entries that were received and not answered."""
         self.limits = PeerLimits(
-            ConnectionSlots(connections_limit(config.broker_max_connections), config.broker_max_connections_per_ip),
+            ConnectionSlots(
+                connections_limit(config.broker_max_connections),
+                config.broker_max_connections_per_ip,
+            ),
             HeldBytes(config.max_partial_input_bytes, "incomplete frames"),
             HeldBytes(config.max_unsent_bytes, "what their clients do not receive"),
         )

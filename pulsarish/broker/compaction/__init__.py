@@ -1,1 +1,3 @@
-"""Compaction: the newest message of each key, kept in a separate ledger next to the log, and what readers get of it."""
+"""Compaction: the newest message of each key, kept in a separate ledger next to the log, and what
+readers get of it.
+"""

@@ -9,9 +9,15 @@ __all__ = ["check_compacted_read"]
 
 
 def check_compacted_read(command: Subscribe) -> None:
-    """Raise ``NotAllowed``, as Apache Pulsar does, for a subscription that would spread its messages over several consumers."""
-    if command.read_compacted and command.type not in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER):
+    """Raise ``NotAllowed``, as Apache Pulsar does, for a subscription that would spread its
+    messages over several consumers.
+    """
+    if command.read_compacted and command.type not in (
+        SubscriptionType.EXCLUSIVE,
+        SubscriptionType.FAILOVER,
+    ):
         raise NotAllowed(
-            f"read_compacted is possible on exclusive and failover subscriptions only, and {command.subscription!r} is to be"
+            "read_compacted is possible on exclusive and failover subscriptions only, and "
+            f"{command.subscription!r} is to be"
             f" {command.type.name.lower()}"
         )

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
     from pulsarish.managed_ledger.view_log import ViewReader, ViewWriter
     from pulsarish.metadata.records import CompactedView
 
-__all__ = ["VIEW_SUBSCRIPTION", "CompactionGate", "CompactionState", "TopicCompaction", "compaction_stats"]
+__all__ = [
+    "VIEW_SUBSCRIPTION",
+    "CompactionGate",
+    "CompactionState",
+    "TopicCompaction",
+    "compaction_stats",
+]
 
 _log = get_logger("broker.compaction")
 
@@ -32,7 +38,8 @@ VIEW_SUBSCRIPTION: Final = "__compaction"
 Deleting it drops the view too.
 """
 
-_ENTRY_COST_BYTES: Final = 1_024  # an entry counts at least this much against the rate: small entries cost time, too
+# an entry counts at least this much against the rate: small entries cost time, too
+_ENTRY_COST_BYTES: Final = 1_024
 _READ_BYTES: Final = 1 << 20
 _SLICE_SECONDS: Final = 0.003  # of work before other tasks of the broker may run
 
@@ -47,7 +54,9 @@ class CompactionState(StrEnum):
 
 
 class CompactionGate:
-    """Limits that all compactions of a broker share: how many run at once, and how many bytes per second they read together."""
+    """Limits that all compactions of a broker share: how many run at once, and how many bytes per
+    second they read together.
+    """
 
     def __init__(self, world: World, config: BrokerConfig) -> None:
         self.slots = asyncio.Semaphore(config.topic_compactions_max)
@@ -130,7 +139,9 @@ class TopicCompaction:
         return self._log.bytes_above(self._log.views.horizon or EARLIEST)
 
     def start_if_due(self, threshold_bytes: int) -> None:
-        """Start a run when more than ``threshold_bytes`` are not compacted yet; 0: only on demand."""
+        """Start a run when more than ``threshold_bytes`` are not compacted yet; 0: only on
+        demand.
+        """
         if threshold_bytes and not self.running and self.backlog_bytes() > threshold_bytes:
             self.start()
 
@@ -163,11 +174,19 @@ class TopicCompaction:
             try:
                 removed = await self._compact()
             except PulsarishError as error:
-                self.state, self.last_error, self.failed_ms = CompactionState.ERROR, f"{type(error).__name__}: {error}", clock.wall_ms()
+                self.state, self.last_error, self.failed_ms = (
+                    CompactionState.ERROR,
+                    f"{type(error).__name__}: {error}",
+                    clock.wall_ms(),
+                )
                 self.failed_count += 1
                 _log.warning("topic not compacted", topic=self._topic, reason=self.last_error)
             else:
-                self.state, self.last_error, self.succeeded_ms = CompactionState.SUCCESS, "", clock.wall_ms()
+                self.state, self.last_error, self.succeeded_ms = (
+                    CompactionState.SUCCESS,
+                    "",
+                    clock.wall_ms(),
+                )
                 self.succeeded_count += 1
                 self.removed_count = removed
                 self.removed_total += removed
@@ -187,7 +206,9 @@ class TopicCompaction:
         config = self._config
         retention_ms = config.topic_compaction_tombstone_retention_seconds * 1000
         limits = KeyLimits(
-            config.topic_compaction_keys_max, config.topic_compaction_retain_null_key, self._world.clock.wall_ms() - retention_ms
+            config.topic_compaction_keys_max,
+            config.topic_compaction_retain_null_key,
+            self._world.clock.wall_ms() - retention_ms,
         )
         survey = KeySurvey(self._topic, limits)
         writer: ViewWriter | None = None
@@ -203,7 +224,9 @@ class TopicCompaction:
                 for kept in survey.select(*entry):
                     if writer is None:
                         writer = await views.make(self._options())
-                    await writer.add(ViewEntry(entry.position, kept.audience, kept.payload, kept.left))
+                    await writer.add(
+                        ViewEntry(entry.position, kept.audience, kept.payload, kept.left)
+                    )
 
             await self._each(before, horizon, observe)
             survey.close()
@@ -229,28 +252,48 @@ class TopicCompaction:
 
     def _check(self) -> None:
         if self._stopped:
-            raise ServiceNotReady(f"topic {self._topic} was closed on this broker while it was compacted")
+            raise ServiceNotReady(
+                f"topic {self._topic} was closed on this broker while it was compacted"
+            )
 
-    async def _each(self, before: ViewReader | None, horizon: Position, work: Callable[[LogEntry], Awaitable[None]]) -> None:
-        """Call ``work`` with every entry up to ``horizon``, in order and at the rate: first the existing view, then the log behind it."""
+    async def _each(
+        self,
+        before: ViewReader | None,
+        horizon: Position,
+        work: Callable[[LogEntry], Awaitable[None]],
+    ) -> None:
+        """Call ``work`` with every entry up to ``horizon``, in order and at the rate: first the
+        existing view, then the log behind it.
+        """
         start = EARLIEST
         while before is not None:
             found = await before.read(
-                start, Audience.RETURNING, max_entries=self._config.dispatcher_max_read_batch_size, max_bytes=_READ_BYTES
+                start,
+                Audience.RETURNING,
+                max_entries=self._config.dispatcher_max_read_batch_size,
+                max_bytes=_READ_BYTES,
             )
             if not found:
                 break
-            start = await self._work_off([LogEntry(each.position, each.payload) for each in found], work)
+            start = await self._work_off(
+                [LogEntry(each.position, each.payload) for each in found], work
+            )
         log = self._log
         start = EARLIEST if log.views.horizon is None else log.next_position(log.views.horizon)
         while start <= horizon:
-            entries = await log.read(start, max_entries=self._config.dispatcher_max_read_batch_size, max_bytes=_READ_BYTES)
+            entries = await log.read(
+                start,
+                max_entries=self._config.dispatcher_max_read_batch_size,
+                max_bytes=_READ_BYTES,
+            )
             wanted = [entry for entry in entries if entry.position <= horizon]
             if not wanted:
                 break
             start = await self._work_off(wanted, work)
 
-    async def _work_off(self, entries: list[LogEntry], work: Callable[[LogEntry], Awaitable[None]]) -> Position:
+    async def _work_off(
+        self, entries: list[LogEntry], work: Callable[[LogEntry], Awaitable[None]]
+    ) -> Position:
         """Call ``work`` with entries. Return the position after the last one."""
         clock = self._world.clock
         self._check()
@@ -265,14 +308,17 @@ class TopicCompaction:
         return Position(last.ledger_id, last.entry_id + 1)
 
 
-def compaction_stats(view: CompactedView | None, compaction: TopicCompaction | None) -> dict[str, Any]:
+def compaction_stats(
+    view: CompactedView | None, compaction: TopicCompaction | None
+) -> dict[str, Any]:
     """Return compaction statistics with Apache Pulsar's names.
 
     ``compaction``: of a loaded topic, else ``None``.
     """
     return {
         "lastCompactionRemovedEventCount": 0 if compaction is None else compaction.removed_count,
-        "lastCompactionSucceedTimestamp": (0 if compaction is None else compaction.succeeded_ms) or (0 if view is None else view.made_ms),
+        "lastCompactionSucceedTimestamp": (0 if compaction is None else compaction.succeeded_ms)
+        or (0 if view is None else view.made_ms),
         "lastCompactionFailedTimestamp": 0 if compaction is None else compaction.failed_ms,
         "lastCompactionDurationTimeInMills": 0 if compaction is None else compaction.duration_ms,
     }

@@ -39,7 +39,9 @@ _UNPACKED_BYTES_MAX: Final = 64 << 20
 
 
 class Audience(IntFlag):
-    """Which consumers get a kept entry: those that read the view from its beginning, those that return in the middle, or both."""
+    """Which consumers get a kept entry: those that read the view from its beginning, those that
+    return in the middle, or both.
+    """
 
     FRESH = 1
     RETURNING = 2
@@ -89,7 +91,9 @@ class _Chunks(NamedTuple):
 
 
 class KeySurvey:
-    """One run over a topic: ``observe`` every entry, call ``close``, then ``select`` from every entry."""
+    """One run over a topic: ``observe`` every entry, call ``close``, then ``select`` from every
+    entry.
+    """
 
     def __init__(self, topic: str, limits: KeyLimits) -> None:
         self.observed_count = 0
@@ -100,7 +104,8 @@ class KeySurvey:
         self._limits = limits
         self._newest: dict[bytes, int] = {}  # key -> place of its newest message
         self._chunks: dict[int, list[int]] = {}  # last chunk of a newest message -> all its chunks
-        self._unfinished: dict[str, _Chunks] = {}  # by producer, which sends the chunks of one message after the other
+        # by producer, which sends the chunks of one message after the other
+        self._unfinished: dict[str, _Chunks] = {}
         self._chunk_places: frozenset[int] = frozenset()
         self._first_opaque: int | None = None
 
@@ -128,27 +133,40 @@ class KeySurvey:
         self.observed_count += len(messages)
         for message in messages:
             if message.key is not None:
-                self._is_newest(message.key, _place(position, message.number), message.is_tombstone, metadata.publish_time)
+                self._is_newest(
+                    message.key,
+                    _place(position, message.number),
+                    message.is_tombstone,
+                    metadata.publish_time,
+                )
 
     def _is_newest(self, key: bytes, place: int, is_tombstone: bool, publish_time: int) -> None:
         before = self._newest.get(key)
         if before is not None and self._chunks:
             self._chunks.pop(before, None)
-        if is_tombstone and self._first_opaque is None and publish_time < self._limits.tombstones_from_ms:
+        if (
+            is_tombstone
+            and self._first_opaque is None
+            and publish_time < self._limits.tombstones_from_ms
+        ):
             self._newest.pop(key, None)
             return
         self._newest[key] = place
         if before is None and len(self._newest) > self._limits.keys_max:
             raise NotAllowed(
-                f"topic {self._topic} has more than {self._limits.keys_max} keys, the limit topic_compaction_keys_max: it is not compacted;"
-                " raise the limit (a key takes about 200 bytes of the broker's memory while it runs)"
+                f"topic {self._topic} has more than {self._limits.keys_max} keys, the limit "
+                "topic_compaction_keys_max: it is not compacted;"
+                " raise the limit (a key takes about 200 bytes of the broker's memory while it "
+                "runs)"
             )
 
     def _observe_chunk(self, place: int, metadata: MessageMetadata) -> None:
         unfinished = self._unfinished.get(metadata.producer_name)
         if unfinished is None or unfinished.uuid != metadata.uuid or metadata.chunk_id == 0:
             # A producer that starts a message again has given up the earlier chunks.
-            unfinished = self._unfinished[metadata.producer_name] = _Chunks(metadata.uuid, [], metadata.publish_time)
+            unfinished = self._unfinished[metadata.producer_name] = _Chunks(
+                metadata.uuid, [], metadata.publish_time
+            )
         unfinished.places.append(place)
         if metadata.chunk_id + 1 < metadata.num_chunks_from_msg:
             return
@@ -162,7 +180,11 @@ class KeySurvey:
 
     def close(self) -> None:
         """Finish observing: everything up to the horizon was observed."""
-        live = [chunks for chunks in self._unfinished.values() if chunks.publish_time >= self._limits.tombstones_from_ms]
+        live = [
+            chunks
+            for chunks in self._unfinished.values()
+            if chunks.publish_time >= self._limits.tombstones_from_ms
+        ]
         places = [place for chunks in self._chunks.values() for place in chunks]
         places += [place for chunks in live for place in chunks.places]
         self._chunk_places = frozenset(places)
@@ -197,15 +219,23 @@ class KeySurvey:
             if len(kept) == metadata.num_messages_in_batch:
                 return Kept(audience, entry)
             left = sum(1 << message.number for message in kept)
-            return Kept(audience, _rewritten(metadata, unpacked, kept), left.to_bytes((left.bit_length() + 7) // 8, "little"))
+            return Kept(
+                audience,
+                _rewritten(metadata, unpacked, kept),
+                left.to_bytes((left.bit_length() + 7) // 8, "little"),
+            )
 
         if not tombstones:
             return [form(Audience.ALL, live)] if live else []
         forms = [form(Audience.FRESH, live)] if live else []
         return [*forms, form(Audience.RETURNING, live + tombstones)]
 
-    def _judge(self, position: Position, messages: list[_Message]) -> tuple[list[_Message], list[_Message]]:
-        """Return the messages that stay for all consumers, and the tombstones that stay only for those that return."""
+    def _judge(
+        self, position: Position, messages: list[_Message]
+    ) -> tuple[list[_Message], list[_Message]]:
+        """Return the messages that stay for all consumers, and the tombstones that stay only for
+        those that return.
+        """
         live: list[_Message] = []
         tombstones: list[_Message] = []
         for message in messages:
@@ -214,7 +244,9 @@ class KeySurvey:
                 if self._limits.retain_null_key:
                     live.append(message)
             elif self._newest.get(message.key) == place:
-                hidden = message.is_tombstone and (self._first_opaque is None or place < self._first_opaque)
+                hidden = message.is_tombstone and (
+                    self._first_opaque is None or place < self._first_opaque
+                )
                 (tombstones if hidden else live).append(message)
         return live, tombstones
 
@@ -232,7 +264,9 @@ def _key_of(metadata: MessageMetadata | SingleMessageMetadata) -> bytes | None:
     return key if len(key) < _KEY_BYTES_MAX else blake2b(key, digest_size=_KEY_BYTES_MAX).digest()
 
 
-def _messages(metadata: MessageMetadata, payload: memoryview) -> tuple[bytes, list[_Message]] | None:
+def _messages(
+    metadata: MessageMetadata, payload: memoryview
+) -> tuple[bytes, list[_Message]] | None:
     """Return the unpacked payload of a batch and its messages, or the one message of another entry.
 
     ``None`` for a batch that cannot be read.
@@ -243,11 +277,18 @@ def _messages(metadata: MessageMetadata, payload: memoryview) -> tuple[bytes, li
     if metadata.encryption_keys:
         return None
     try:
-        unpacked = decompress(metadata.compression, bytes(payload), metadata.uncompressed_size, bytes_max=_UNPACKED_BYTES_MAX)
+        unpacked = decompress(
+            metadata.compression,
+            bytes(payload),
+            metadata.uncompressed_size,
+            bytes_max=_UNPACKED_BYTES_MAX,
+        )
 
         def made(index: int, head: int, start: int, end: int) -> _Message:
             single = SingleMessageMetadata.FromString(unpacked[head:start])
-            return _Message(index, _key_of(single), single.null_value or end == start, head - _SIZE.size, end)
+            return _Message(
+                index, _key_of(single), single.null_value or end == start, head - _SIZE.size, end
+            )
 
         return unpacked, split_batch(unpacked, metadata.num_messages_in_batch, made)
     except (ChecksumError, UnsupportedFeature):
@@ -273,9 +314,15 @@ def _rewritten(metadata: MessageMetadata, unpacked: bytes, kept: list[_Message])
 
 
 def last_batch_index(entry: Buffer) -> int:
-    """Return the index of the last message that compaction left in a batch; -1 for an entry that is not a batch."""
+    """Return the index of the last message that compaction left in a batch; -1 for an entry that is
+    not a batch.
+    """
     metadata, payload = split_entry(entry)
     if not metadata.HasField("num_messages_in_batch"):
         return -1
     opened = _messages(metadata, payload)
-    return metadata.num_messages_in_batch - 1 if opened is None else max(message.number for message in opened[1])
+    return (
+        metadata.num_messages_in_batch - 1
+        if opened is None
+        else max(message.number for message in opened[1])
+    )

@@ -1,4 +1,5 @@
-"""What a subscription that reads compacted gets: the topic's compacted view up to its horizon, then the log.
+"""What a subscription that reads compacted gets: the topic's compacted view up to its horizon, then
+the log.
 
 Promises: a consumer that starts at the beginning gets the newest message of each key and no
 tombstones. A consumer that returns in the middle gets everything that brings each key from its old
@@ -45,7 +46,8 @@ class CompactedReads:
         self._fresh_of: int | None = None  # ledger of the view that is read from its beginning
         self._begins_at = EARLIEST
         """A consumer that reads from here or from before does not know any key yet."""
-        self._left: dict[Position, bytes] = {}  # of the last read: batches of which compaction removed messages
+        # of the last read: batches of which compaction removed messages
+        self._left: dict[Position, bytes] = {}
         self._epoch = 0  # grows when delivery starts again: a read from before does not count
         self._in_log = False  # reading has moved from the view to the log, or began in the log
 
@@ -56,7 +58,11 @@ class CompactedReads:
         # A subscription that has acknowledged nothing starts at the beginning of what it is to
         # read. One that returns does not, even if everything before its mark-delete position was
         # trimmed: it must get the tombstones of keys that it received.
-        untouched = cursor.mark_delete.entry_id == NO_ENTRY and not cursor.hole_count and cursor.read_from <= log.first_position
+        untouched = (
+            cursor.mark_delete.entry_id == NO_ENTRY
+            and not cursor.hole_count
+            and cursor.read_from <= log.first_position
+        )
         begins = command.start is None and untouched
         if begins and command.initial_position is InitialPosition.EARLIEST:
             start = EARLIEST
@@ -88,15 +94,23 @@ class CompactedReads:
         horizon = log.views.horizon
         self._left.clear()
         epoch = self._epoch
-        if horizon is not None and start <= horizon and not (self._in_log and start >= log.first_position):
+        if (
+            horizon is not None
+            and start <= horizon
+            and not (self._in_log and start >= log.first_position)
+        ):
             reader = await log.views.reader()
             if reader is not None:
                 audience = self._audience(reader.ledger_id)
-                found = await reader.read(start, audience, max_entries=max_entries, max_bytes=max_bytes)
+                found = await reader.read(
+                    start, audience, max_entries=max_entries, max_bytes=max_bytes
+                )
                 if epoch != self._epoch:
                     return []
                 if found:
-                    self._unacked.update((each.position, None) for each in found if each.position >= self._reached)
+                    self._unacked.update(
+                        (each.position, None) for each in found if each.position >= self._reached
+                    )
                     self._reached = max(self._reached, _after(found[-1].position))
                     self._left.update((each.position, each.left) for each in found if each.left)
                     return [LogEntry(each.position, each.payload) for each in found]
@@ -124,11 +138,18 @@ class CompactedReads:
         """
         if not self._left or self._cursor.durable:
             return ready
-        return [each._replace(ack_set=self._remaining(each)) if each.position in self._left else each for each in ready]
+        return [
+            each._replace(ack_set=self._remaining(each)) if each.position in self._left else each
+            for each in ready
+        ]
 
     def _remaining(self, ready: Ready) -> bytes:
         left = self._left[ready.position].ljust((ready.messages + 7) // 8, b"\0")
-        return left if ready.ack_set is None else bytes(one & other for one, other in zip(left, ready.ack_set, strict=True))
+        return (
+            left
+            if ready.ack_set is None
+            else bytes(one & other for one, other in zip(left, ready.ack_set, strict=True))
+        )
 
     def read_from(self) -> Position:
         """Start or restart reading. Return the first position to deliver."""
@@ -156,18 +177,29 @@ class CompactedReads:
         return position >= self._log.first_position and self._cursor.is_acknowledged(position)
 
     def is_only_in_view(self, position: Position) -> bool:
-        """Return whether a position lies below the horizon and the log does not hold its entry any more."""
+        """Return whether a position lies below the horizon and the log does not hold its entry any
+        more.
+        """
         horizon = self._log.views.horizon
         return horizon is not None and position <= horizon and not self._log.contains(position)
 
     async def batch_size(self, position: Position) -> int:
-        """Return the number of messages of an entry that only the view has; 0 when it no longer exists.
+        """Return the number of messages of an entry that only the view has; 0 when it no longer
+        exists.
 
         Raises the errors of ``read``.
         """
         reader = await self._log.views.reader()
-        found = [] if reader is None else await reader.read(position, Audience.ALL, max_entries=1, max_bytes=1)
-        return int(parse_metadata(found[0].payload).num_messages_in_batch) if found and found[0].position == position else 0
+        found = (
+            []
+            if reader is None
+            else await reader.read(position, Audience.ALL, max_entries=1, max_bytes=1)
+        )
+        return (
+            int(parse_metadata(found[0].payload).num_messages_in_batch)
+            if found and found[0].position == position
+            else 0
+        )
 
     def acknowledge_part(self, position: Position, size: int, indexes: Sequence[int]) -> bool:
         """Acknowledge messages of a batch that only the view has.
@@ -199,7 +231,9 @@ class CompactedReads:
         self._pass_gaps()
 
     def _pass_gaps(self) -> None:
-        """Acknowledge removed entries before the oldest unacknowledged message, or before the place where reading continues."""
+        """Acknowledge removed entries before the oldest unacknowledged message, or before the place
+        where reading continues.
+        """
         oldest = next(iter(self._unacked), None if self._in_log else self._reached)
         if oldest is None or oldest <= self._cursor.read_from:
             return
@@ -223,18 +257,27 @@ class CompactedReads:
         self._begins_at = EARLIEST
         self._in_log = False
 
-    async def find_by_time(self, time_ms: int, time_of: Callable[[LogEntry], int]) -> Position | None:
+    async def find_by_time(
+        self, time_ms: int, time_of: Callable[[LogEntry], int]
+    ) -> Position | None:
         """Find as ``ManagedLedger.find_by_time``, also in entries that only the view still has."""
         log = self._log
         found = await log.find_by_time(time_ms, time_of)
         if (found is None and log.entries) or (found is not None and found > log.first_position):
             return found
         reader = await log.views.reader()
-        early = None if reader is None else await reader.find(lambda each: time_of(LogEntry(each.position, each.payload)) >= time_ms)
+        early = (
+            None
+            if reader is None
+            else await reader.find(
+                lambda each: time_of(LogEntry(each.position, each.payload)) >= time_ms
+            )
+        )
         return found if early is None or (found is not None and found < early) else early
 
     async def last(self) -> tuple[Position, int]:
-        """Return the position and batch index (-1: not in a batch) of the last message to be delivered; entry -1 when there is none.
+        """Return the position and batch index (-1: not in a batch) of the last message to be
+        delivered; entry -1 when there is none.
 
         Raises the errors of ``read``.
         """
@@ -243,12 +286,18 @@ class CompactedReads:
         if views.horizon is not None and (last.entry_id == NO_ENTRY or last <= views.horizon):
             reader = await views.reader()
             found = None if reader is None else await reader.last(self._audience(reader.ledger_id))
-            return (Position(last.ledger_id, NO_ENTRY), -1) if found is None else (found.position, last_batch_index(found.payload))
+            return (
+                (Position(last.ledger_id, NO_ENTRY), -1)
+                if found is None
+                else (found.position, last_batch_index(found.payload))
+            )
         return last, await last_index(log, last)
 
 
 async def last_index(log: ManagedLedger, last: Position) -> int:
-    """Return the batch index of the log's last message; -1 when it is not in a batch, or there is no message."""
+    """Return the batch index of the log's last message; -1 when it is not in a batch, or there is
+    no message.
+    """
     entries = await log.read(last, max_entries=1, max_bytes=1) if last.entry_id > NO_ENTRY else []
     if entries:
         metadata = parse_metadata(entries[0].payload)

@@ -1,4 +1,5 @@
-"""All chunks of a message go to one consumer of a shared subscription, in order: a client can only join chunks that it received itself.
+"""All chunks of a message go to one consumer of a shared subscription, in order: a client can only
+join chunks that it received itself.
 
 The consumer that got the first chunk gets the others. When it has no permits, or earlier chunks
 wait for redelivery, chunks are put aside by position and read again later. When the consumer
@@ -45,7 +46,8 @@ class ChunkedMessages:
 
     def __init__(self) -> None:
         self._unfinished: dict[tuple[str, str], _Unfinished] = {}
-        self._of: dict[Position, tuple[str, str]] = {}  # message of each position in ``given`` or ``behind``
+        # message of each position in ``given`` or ``behind``
+        self._of: dict[Position, tuple[str, str]] = {}
         self._waiting: dict[tuple[str, str], None] = {}  # messages with positions in ``behind``
         self._asked: set[Position] = set()
 
@@ -66,7 +68,9 @@ class ChunkedMessages:
             found.consumer = consumer
         taker = found.consumer
         self._of[position] = message
-        if (found.behind and position > min(found.behind)) or not (taker is consumer or taker.available):
+        if (found.behind and position > min(found.behind)) or not (
+            taker is consumer or taker.available
+        ):
             found.behind.add(position)
             self._waiting[message] = None
             return None
@@ -76,7 +80,9 @@ class ChunkedMessages:
             self._drop(message)
         return taker
 
-    def _is_not_behind(self, message: tuple[str, str], found: _Unfinished, position: Position) -> None:
+    def _is_not_behind(
+        self, message: tuple[str, str], found: _Unfinished, position: Position
+    ) -> None:
         found.behind.discard(position)
         if not found.behind:
             self._waiting.pop(message, None)
@@ -119,7 +125,8 @@ class ChunkedMessages:
         self._asked.intersection_update(coming)
 
     def held(self) -> dict[str, tuple[int, bool]]:
-        """Return, by the name of the consumer that they wait for, how many chunks were put aside and whether it could receive them.
+        """Return, by the name of the consumer that they wait for, how many chunks were put aside
+        and whether it could receive them.
 
         The name is empty when the consumer has left: then any consumer could receive them.
         """
@@ -128,7 +135,10 @@ class ChunkedMessages:
             each = self._unfinished[message]
             name = "" if each.consumer is None else each.consumer.name
             count, available = found.get(name, (0, False))
-            found[name] = count + len(each.behind), available or each.consumer is None or each.consumer.available
+            found[name] = (
+                count + len(each.behind),
+                available or each.consumer is None or each.consumer.available,
+            )
         return found
 
     def given_back(self, positions: Iterable[Position]) -> None:
@@ -168,7 +178,9 @@ class ChunkedMessages:
 
     def drop_aside(self) -> int:
         """Drop the entries that were put aside. Return how many these were."""
-        aside = [position for message in self._waiting for position in self._unfinished[message].behind]
+        aside = [
+            position for message in self._waiting for position in self._unfinished[message].behind
+        ]
         self.done(aside)
         return len(aside)
 
@@ -181,10 +193,14 @@ class ChunkedMessages:
     def check(self, consumers: Sequence[Consumer]) -> None:
         assert len(self._unfinished) <= _MESSAGES_MAX
         for message, each in self._unfinished.items():
-            assert each.consumer is None or each.consumer in consumers, "chunks wait for a consumer that is gone"
+            assert each.consumer is None or each.consumer in consumers, (
+                "chunks wait for a consumer that is gone"
+            )
             assert each.given.isdisjoint(each.behind)
             assert each.consumer is None or each.given <= each.consumer.pending.keys()
             assert bool(each.behind) == (message in self._waiting)
             assert all(self._of[position] == message for position in (*each.given, *each.behind))
-        assert len(self._of) == sum(len(each.given) + len(each.behind) for each in self._unfinished.values())
+        assert len(self._of) == sum(
+            len(each.given) + len(each.behind) for each in self._unfinished.values()
+        )
         assert self._waiting.keys() <= self._unfinished.keys()

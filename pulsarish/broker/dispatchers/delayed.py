@@ -27,7 +27,8 @@ class DelayedEntries:
     def __init__(self, entries_max: int) -> None:
         self.tick_ms = 1
         self.entries_max = entries_max
-        self._heap: list[int] = []  # time, ledger and entry in one number: a tuple would take four times the memory
+        # time, ledger and entry in one number: a tuple would take four times the memory
+        self._heap: list[int] = []
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -45,7 +46,9 @@ class DelayedEntries:
         """Add an entry that is due at a time (wall clock)."""
         tick = self.tick_ms
         due_ms = -(-due_ms // tick) * tick
-        heapq.heappush(self._heap, due_ms << 2 * _ID_BITS | position.ledger_id << _ID_BITS | position.entry_id)
+        heapq.heappush(
+            self._heap, due_ms << 2 * _ID_BITS | position.ledger_id << _ID_BITS | position.entry_id
+        )
 
     def take_due(self, now_ms: int, count_max: int) -> list[Position]:
         """Remove and return the next entries that are due."""

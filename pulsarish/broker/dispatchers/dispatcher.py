@@ -67,14 +67,18 @@ class Dispatcher(ABC):
         self.active: Consumer | None = None
         """The one consumer that gets entries, if the type has one."""
         self.handing_over = False
-        """The active consumer waits, so that the previous one can still acknowledge what it works on."""
+        """The active consumer waits, so that the previous one can still acknowledge what it works
+        on.
+        """
         self.blocked = False
         """The subscription has too many unacknowledged messages."""
 
     # -- consumers
 
     @abstractmethod
-    def limit(self, *, consumers_max: int, unacked_max_consumer: int, unacked_max_subscription: int) -> None:
+    def limit(
+        self, *, consumers_max: int, unacked_max_consumer: int, unacked_max_subscription: int
+    ) -> None:
         """Apply new limits; 0: no limit. Connected consumers stay."""
 
     @abstractmethod
@@ -133,7 +137,9 @@ class Dispatcher(ABC):
 
     @abstractmethod
     def restart(self) -> None:
-        """Plan and count again from facts: consumers keep what they hold, the rest is read in order."""
+        """Plan and count again from facts: consumers keep what they hold, the rest is read in
+        order.
+        """
 
     def drop_waiting(self) -> int:
         """Drop the entries that were not delivered. Return how many messages these were."""
@@ -148,7 +154,10 @@ class Dispatcher(ABC):
 
     @property
     def holds_nothing(self) -> bool:
-        """Whether no entry is held by a consumer or waits for one. ``False`` where this is not known."""
+        """Whether no entry is held by a consumer or waits for one.
+
+        ``False`` where this is not known.
+        """
         return False
 
     @property
@@ -167,7 +176,9 @@ class Dispatcher(ABC):
 
     @property
     def chunks_held(self) -> Mapping[str, tuple[int, bool]]:
-        """By consumer name: how many chunks wait for the consumer, and whether it could receive them."""
+        """By consumer name: how many chunks wait for the consumer, and whether it could receive
+        them.
+        """
         return {}
 
     def lined_up(self, _consumer: Consumer) -> int:

@@ -77,10 +77,13 @@ def make_dispatcher(
                 acknowledged=acknowledged,
                 limits=limits,
                 consumers_max=consumers_max,
-                hands_over_slowly=keeps_unacked and config.active_consumer_failover_delay_time_millis > 0,
+                hands_over_slowly=keeps_unacked
+                and config.active_consumer_failover_delay_time_millis > 0,
             )
         case SubscriptionType.SHARED:
-            return SharedDispatcher(read_from=read_from, acknowledged=acknowledged, limits=limits, sharing=sharing)
+            return SharedDispatcher(
+                read_from=read_from, acknowledged=acknowledged, limits=limits, sharing=sharing
+            )
         case SubscriptionType.KEY_SHARED:
             return KeySharedDispatcher(
                 read_from=read_from,
@@ -100,15 +103,23 @@ def make_dispatcher(
 
 
 def chunk_of(metadata: MessageMetadata) -> Chunk | None:
-    """Return the chunk that an entry is; ``None`` for a whole message or a batch of whole messages."""
+    """Return the chunk that an entry is; ``None`` for a whole message or a batch of whole
+    messages.
+    """
     count = metadata.num_chunks_from_msg
-    return Chunk((metadata.producer_name, metadata.uuid), metadata.chunk_id + 1 >= count) if count > 1 else None
+    return (
+        Chunk((metadata.producer_name, metadata.uuid), metadata.chunk_id + 1 >= count)
+        if count > 1
+        else None
+    )
 
 
 class ReadyMaker:
     """Turns entries of the log into entries for a dispatcher, for one subscription type."""
 
-    def __init__(self, kind: SubscriptionType, cursor: Cursor, topic_limits: TopicLimits, clock: Clock) -> None:
+    def __init__(
+        self, kind: SubscriptionType, cursor: Cursor, topic_limits: TopicLimits, clock: Clock
+    ) -> None:
         self._hashes_keys = kind is SubscriptionType.KEY_SHARED
         self._may_delay = kind in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
         self._cursor = cursor

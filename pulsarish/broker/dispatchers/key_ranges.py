@@ -1,4 +1,5 @@
-"""Which consumer of a key-shared subscription has which key hashes: split by a ring, or declared by the consumers.
+"""Which consumer of a key-shared subscription has which key hashes: split by a ring, or declared by
+the consumers.
 
 A ring has a number of points for each consumer, at hashes of its name. A hash belongs to the next
 point at or above it, and after the last point to the first. A new consumer takes a share from all
@@ -42,7 +43,8 @@ class HashRing:
         self._points: list[int] = []  # ascending, each once
         self._at: dict[int, list[_Member]] = {}  # the first member owns a point that several have
         self._consumers: dict[_Member, Consumer] = {}
-        self._owners: list[Consumer] = []  # owners of the points, and the first owner again for hashes above the last point
+        # owners of the points, and the first owner again for hashes above the last point
+        self._owners: list[Consumer] = []
 
     def add(self, consumer: Consumer) -> None:
         number = 0
@@ -75,7 +77,10 @@ class HashRing:
 
     def _points_of(self, member: _Member) -> set[int]:
         prefix = f"{member.name}/{member.number}/"
-        return {murmur3_32_hash(f"{prefix}{index}".encode()) % KEY_HASHES for index in range(self._points_count)}
+        return {
+            murmur3_32_hash(f"{prefix}{index}".encode()) % KEY_HASHES
+            for index in range(self._points_count)
+        }
 
     def owner(self, key_hash: int) -> Consumer | None:
         """Return the consumer of a hash; ``None`` without consumers."""
@@ -96,16 +101,25 @@ class HashRing:
 
 
 def check_ranges(ranges: Sequence[HashRange]) -> None:
-    """Raise ``ConsumerAssign`` unless there is at least one range, and the ranges are valid and do not overlap."""
+    """Raise ``ConsumerAssign`` unless there is at least one range, and the ranges are valid and do
+    not overlap.
+    """
     if not ranges:
-        raise ConsumerAssign("a sticky key-shared consumer names no hash ranges: name at least one, of 0 to 65535")
+        raise ConsumerAssign(
+            "a sticky key-shared consumer names no hash ranges: name at least one, of 0 to 65535"
+        )
     for first, last in ranges:
         if not 0 <= first <= last <= _LAST:
-            raise ConsumerAssign(f"hash range [{first}, {last}]: both ends lie in 0 to {_LAST}, and the first is not above the last")
+            raise ConsumerAssign(
+                f"hash range [{first}, {last}]: both ends lie in 0 to {_LAST}, and the first is "
+                "not above the last"
+            )
     in_order = sorted(ranges)
     for before, after in pairwise(in_order):
         if after[0] <= before[1]:
-            raise ConsumerAssign(f"hash ranges {_shown(before)} and {_shown(after)} of one consumer overlap")
+            raise ConsumerAssign(
+                f"hash ranges {_shown(before)} and {_shown(after)} of one consumer overlap"
+            )
 
 
 class StickyRanges:
@@ -123,7 +137,10 @@ class StickyRanges:
         for mine in consumer.hash_ranges:
             for taken, other in self._taken:
                 if mine[0] <= taken[1] and taken[0] <= mine[1]:
-                    raise ConsumerAssign(f"hash range {_shown(mine)} overlaps {_shown(taken)} of the connected consumer {other.name!r}")
+                    raise ConsumerAssign(
+                        f"hash range {_shown(mine)} overlaps {_shown(taken)} of the connected "
+                        f"consumer {other.name!r}"
+                    )
         self._taken.extend((mine, consumer) for mine in consumer.hash_ranges)
         self._taken.sort(key=lambda each: each[0])
 

@@ -1,10 +1,13 @@
-"""Key-shared subscriptions: all entries of a key go to one consumer, in order, and different keys to different consumers.
+"""Key-shared subscriptions: all entries of a key go to one consumer, in order, and different keys
+to different consumers.
 
-Keys are told apart by a hash. The promise: at any time only one consumer holds unacknowledged entries of a hash. When a consumer joins or
-leaves, hashes move to other consumers. The entries that the previous consumer still holds of such a hash *drain*: the new consumer gets
-no entry of that hash until they are acknowledged or given back, or the previous consumer has left. An entry that is skipped or expires
-while a consumer holds it may still be processed there, so it drains too. An entry that cannot be delivered now is kept and delivered
-later in its order. A limit says how far this reads ahead. When out-of-order delivery is allowed, nothing drains. Source: Apache Pulsar's
+Keys are told apart by a hash. The promise: at any time only one consumer holds unacknowledged
+entries of a hash. When a consumer joins or leaves, hashes move to other consumers. The entries that
+the previous consumer still holds of such a hash *drain*: the new consumer gets no entry of that
+hash until they are acknowledged or given back, or the previous consumer has left. An entry that is
+skipped or expires while a consumer holds it may still be processed there, so it drains too. An
+entry that cannot be delivered now is kept and delivered later in its order. A limit says how far
+this reads ahead. When out-of-order delivery is allowed, nothing drains. Source: Apache Pulsar's
 PIP-379.
 """
 
@@ -39,7 +42,11 @@ class LookAhead:
 
     def entries_max(self, consumers: int) -> int:
         """Return the limit for a number of consumers."""
-        limits = [limit for limit in (self.entries_max_consumer * consumers, self.entries_max_subscription) if limit]
+        limits = [
+            limit
+            for limit in (self.entries_max_consumer * consumers, self.entries_max_subscription)
+            if limit
+        ]
         return min(limits, default=1 << 62)
 
 
@@ -62,7 +69,9 @@ class _Holder:
     entries: int = 0
     attempts: int = 0
     skipped: Position | None = None
-    """The last entry that was skipped or expired while the consumer held it, as long as the consumer may still process it."""
+    """The last entry that was skipped or expired while the consumer held it, as long as the
+    consumer may still process it.
+    """
 
     @property
     def in_hand(self) -> int:
@@ -78,7 +87,10 @@ class _Kept:
 
 
 class Line:
-    """Positions to be delivered to one consumer, the lowest first. Positions that are no longer kept are passed over."""
+    """Positions to be delivered to one consumer, the lowest first.
+
+    Positions that are no longer kept are passed over.
+    """
 
     __slots__ = ("_is_sorted", "positions")
 
@@ -117,31 +129,45 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
         ring_points: int,
         look_ahead: LookAhead,
     ) -> None:
-        super().__init__(read_from=read_from, acknowledged=acknowledged, limits=limits, sharing=sharing)
+        super().__init__(
+            read_from=read_from, acknowledged=acknowledged, limits=limits, sharing=sharing
+        )
         self.policy = policy
         self.cleared: dict[int, int] = {}
         """By join order of the consumer: number of hashes that have finished draining there."""
         self._look_ahead = look_ahead
         self._in_order = not policy.allow_out_of_order_delivery
-        self._assignment = StickyRanges() if policy.mode is KeySharedMode.STICKY else HashRing(ring_points)
+        self._assignment = (
+            StickyRanges() if policy.mode is KeySharedMode.STICKY else HashRing(ring_points)
+        )
         self._kept: dict[Position, _Kept] = {}
         self._kept_bytes = 0
         self._lines: dict[int, Line] = {}  # by the consumer's join order
-        self._barred: dict[int, list[Position]] = {}  # by hash: kept entries of a hash that drains or has no consumer
+        # by hash: kept entries of a hash that drains or has no consumer
+        self._barred: dict[int, list[Position]] = {}
         self._holders: dict[int, _Holder] = {}
-        self._draining: set[int] = set()  # hashes with entries at a consumer that they no longer belong to
+        # hashes with entries at a consumer that they no longer belong to
+        self._draining: set[int] = set()
         self._held: dict[Position, int] = {}  # hash of each entry that a consumer holds
-        self._skipped: dict[Position, int] = {}  # hash of each entry that is a holder's ``skipped``: at most one per hash
+        # hash of each entry that is a holder's ``skipped``: at most one per hash
+        self._skipped: dict[Position, int] = {}
         self._asked: set[Position] = set()  # kept entries that are being read
 
     def takes(self, policy: KeySharedPolicy) -> bool:
         """Return whether a consumer with this policy may join."""
         mine = self.policy
-        return (mine.mode, mine.allow_out_of_order_delivery) == (policy.mode, policy.allow_out_of_order_delivery)
+        return (mine.mode, mine.allow_out_of_order_delivery) == (
+            policy.mode,
+            policy.allow_out_of_order_delivery,
+        )
 
     @property
     def shown_policy(self) -> str:
-        order = "delivery out of order allowed" if self.policy.allow_out_of_order_delivery else "in order"
+        order = (
+            "delivery out of order allowed"
+            if self.policy.allow_out_of_order_delivery
+            else "in order"
+        )
         return f"{self.policy.mode.name.lower()}, {order}"
 
     # -- consumers
@@ -149,7 +175,8 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
     def add(self, consumer: Consumer) -> None:
         """Connect a consumer.
 
-        Raises ``ConsumerBusy`` at the limit, ``ConsumerAssign`` for hash ranges that it cannot have.
+        Raises ``ConsumerBusy`` at the limit, ``ConsumerAssign`` for hash ranges that it cannot
+        have.
         """
         super().add(consumer)
         try:
@@ -185,7 +212,10 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
         super().restart()
         # Also when this starts over: consumers may still process what was skipped.
         self._skipped = skipped
-        self._holders = {key_hash: _Holder(in_hand[key_hash], skipped=position) for position, key_hash in skipped.items()}
+        self._holders = {
+            key_hash: _Holder(in_hand[key_hash], skipped=position)
+            for position, key_hash in skipped.items()
+        }
         for consumer in self.consumers:
             for position in consumer.pending:
                 self._hold(consumer, position, self._held[position])
@@ -202,7 +232,11 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
         self._line_up(sorted(self._kept))
         if self._in_order:
             owner = self._assignment.owner
-            self._draining = {key_hash for key_hash, holder in self._holders.items() if owner(key_hash) is not holder.consumer}
+            self._draining = {
+                key_hash
+                for key_hash, holder in self._holders.items()
+                if owner(key_hash) is not holder.consumer
+            }
 
     def _line_up(self, positions: Iterable[Position]) -> None:
         for position in positions:
@@ -260,10 +294,20 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
     def acknowledged(self, consumer: Consumer, positions: Sequence[Position]) -> None:
         if self._skipped:
             self._done_with(consumer, positions)
-            # A consumer that is done with an entry is done with the earlier entries of the same key.
-            later = [(self._held[position], position) for position in positions if position in self._held]
+            # A consumer that is done with an entry is done with the earlier entries of the same
+            # key.
+            later = [
+                (self._held[position], position) for position in positions if position in self._held
+            ]
             holders = [(self._holders[key_hash].skipped, position) for key_hash, position in later]
-            self._done_with(consumer, [skipped for skipped, position in holders if skipped is not None and skipped < position])
+            self._done_with(
+                consumer,
+                [
+                    skipped
+                    for skipped, position in holders
+                    if skipped is not None and skipped < position
+                ],
+            )
         super().acknowledged(consumer, positions)
         for position in positions:
             self._drop(position)
@@ -297,7 +341,11 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
                 self._free(consumer, key_hash, holder)
 
     def _skipped_of(self, consumer: Consumer) -> list[Position]:
-        return [position for position, key_hash in self._skipped.items() if self._holders[key_hash].consumer is consumer]
+        return [
+            position
+            for position, key_hash in self._skipped.items()
+            if self._holders[key_hash].consumer is consumer
+        ]
 
     # -- reading
 
@@ -312,11 +360,14 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
             if not line:
                 wants_more = True
                 continue
-            # Delivery stopped at an entry that must be read. Read the entries behind it together with it.
+            # Delivery stopped at an entry that must be read. Read the entries behind it together
+            # with it.
             unasked = [
                 position
                 for position in islice(line, self._room(consumer))
-                if position not in self._asked and (kept := self._kept.get(position)) is not None and kept.ready is None
+                if position not in self._asked
+                and (kept := self._kept.get(position)) is not None
+                and kept.ready is None
             ]
             self._asked.update(unasked)
             self.reads.deliver_again(unasked)
@@ -350,7 +401,10 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
             self._line_up((ready.position,))
 
     def _let_go(self) -> None:
-        """Drop payloads above the limit, those of the last entries first. Do nothing while dropped ones are being read again."""
+        """Drop payloads above the limit, those of the last entries first.
+
+        Do nothing while dropped ones are being read again.
+        """
         if self._kept_bytes <= self._look_ahead.payload_bytes_max or self._asked:
             return
         for kept in reversed(self._kept.values()):
@@ -411,7 +465,9 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
 
     def drop_waiting(self) -> int:
         self._take_in()
-        messages = sum(kept.ready.messages for kept in self._kept.values() if kept.ready is not None)
+        messages = sum(
+            kept.ready.messages for kept in self._kept.values() if kept.ready is not None
+        )
         if self._kept:
             self._kept.clear()
             self._kept_bytes = 0
@@ -430,7 +486,9 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
 
     @property
     def barred_counts(self) -> tuple[int, int]:
-        """Kept entries that wait for other consumers to acknowledge, and those of hashes without a consumer."""
+        """Kept entries that wait for other consumers to acknowledge, and those of hashes without a
+        consumer.
+        """
         draining = nobodys = 0
         for key_hash, positions in self._barred.items():
             if self._assignment.owner(key_hash) is None:
@@ -444,15 +502,21 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
         return self._look_ahead.entries_max(len(self.consumers))
 
     def lined_up(self, consumer: Consumer) -> int:
-        """Return how many entries wait for this consumer and for no acknowledgement of another one."""
+        """Return how many entries wait for this consumer and for no acknowledgement of another
+        one.
+        """
         line = self._lines[consumer.order].positions
-        return sum((kept := self._kept.get(each)) is not None and not self._drains(kept.key_hash, consumer) for each in line)
+        return sum(
+            (kept := self._kept.get(each)) is not None and not self._drains(kept.key_hash, consumer)
+            for each in line
+        )
 
     def keys(self) -> KeysState:
         draining = tuple(
             DrainingKey(key_hash, holder.consumer.name, holder.in_hand, len(positions))
             for key_hash, positions in self._barred.items()
-            if (holder := self._holders.get(key_hash)) is not None and self._assignment.owner(key_hash) is not None
+            if (holder := self._holders.get(key_hash)) is not None
+            and self._assignment.owner(key_hash) is not None
         )
         return KeysState(draining, self.barred_counts[1], self.waiting_count, self.look_ahead_max)
 
@@ -466,7 +530,9 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
         return self._assignment.ranges(consumer)
 
     def draining(self) -> dict[int, list[Draining]]:
-        """Return what consumers hold of hashes that no longer belong to them, by join order of the consumer."""
+        """Return what consumers hold of hashes that no longer belong to them, by join order of the
+        consumer.
+        """
         found: dict[int, list[Draining]] = {consumer.order: [] for consumer in self.consumers}
         for key_hash in sorted(self._draining):
             holder = self._holders[key_hash]
@@ -476,19 +542,35 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
     def check(self) -> None:
         super().check()
         assert self._held.keys().isdisjoint(self._kept), "an entry is held and kept"
-        assert self._held.keys() == {position for consumer in self.consumers for position in consumer.pending}
-        assert self._kept_bytes == sum(len(kept.ready.payload) for kept in self._kept.values() if kept.ready is not None)
+        assert self._held.keys() == {
+            position for consumer in self.consumers for position in consumer.pending
+        }
+        assert self._kept_bytes == sum(
+            len(kept.ready.payload) for kept in self._kept.values() if kept.ready is not None
+        )
         counts: dict[int, int] = {}
         for consumer in self.consumers:
             for position in consumer.pending:
                 key_hash = self._held[position]
                 counts[key_hash] = counts.get(key_hash, 0) + 1
-                assert not self._in_order or self._holders[key_hash].consumer is consumer, "a hash is held by two consumers"
-        moved = {key_hash for key_hash, holder in self._holders.items() if self._assignment.owner(key_hash) is not holder.consumer}
+                assert not self._in_order or self._holders[key_hash].consumer is consumer, (
+                    "a hash is held by two consumers"
+                )
+        moved = {
+            key_hash
+            for key_hash, holder in self._holders.items()
+            if self._assignment.owner(key_hash) is not holder.consumer
+        }
         assert self._draining == (moved if self._in_order else set())
-        assert counts == {key_hash: holder.entries for key_hash, holder in self._holders.items() if holder.entries}
+        assert counts == {
+            key_hash: holder.entries for key_hash, holder in self._holders.items() if holder.entries
+        }
         assert all(holder.in_hand for holder in self._holders.values())
-        assert self._skipped == {holder.skipped: key_hash for key_hash, holder in self._holders.items() if holder.skipped is not None}
+        assert self._skipped == {
+            holder.skipped: key_hash
+            for key_hash, holder in self._holders.items()
+            if holder.skipped is not None
+        }
         lined = {position for line in self._lines.values() for position in line.positions}
         barred = {position for positions in self._barred.values() for position in positions}
         assert self._kept.keys() <= lined | barred, "an entry is forgotten"

@@ -43,6 +43,9 @@ def key_sharing_by_consumer(dispatcher: KeySharedDispatcher) -> dict[int, dict[s
             "drainingHashesCount": len(mine),
             "drainingHashesClearedTotal": dispatcher.cleared[consumer.order],
             "drainingHashesUnackedMessages": sum(each.entries for each in mine),
-            "drainingHashes": [{"hash": each.key_hash, "unackMsgs": each.entries, "blockedAttempts": each.attempts} for each in mine],
+            "drainingHashes": [
+                {"hash": each.key_hash, "unackMsgs": each.entries, "blockedAttempts": each.attempts}
+                for each in mine
+            ],
         }
     return found

@@ -1,4 +1,5 @@
-"""What shared and key-shared subscriptions have in common: the connected consumers, and what each holds unacknowledged.
+"""What shared and key-shared subscriptions have in common: the connected consumers, and what each
+holds unacknowledged.
 
 Each delivered entry is remembered with its consumer until it is acknowledged. Entries that a
 consumer gives back, or holds when it leaves, are redelivered with a count.
@@ -38,9 +39,15 @@ class MultiConsumerDispatcher(Dispatcher):
     """
 
     def __init__(
-        self, *, read_from: Callable[[], Position], acknowledged: Callable[[Position], bool], limits: ReadLimits, sharing: SharingLimits
+        self,
+        *,
+        read_from: Callable[[], Position],
+        acknowledged: Callable[[Position], bool],
+        limits: ReadLimits,
+        sharing: SharingLimits,
     ) -> None:
-        super().__init__(Reads(read_from(), limits, acknowledged))  # consumers: by priority level, then by join order
+        # consumers: by priority level, then by join order
+        super().__init__(Reads(read_from(), limits, acknowledged))
         self._read_from = read_from
         self._consumers_max = sharing.consumers_max
         self._turn_messages = sharing.turn_messages
@@ -49,7 +56,9 @@ class MultiConsumerDispatcher(Dispatcher):
         self._unacked = 0
         self._counts: dict[Position, int] = {}
 
-    def limit(self, *, consumers_max: int, unacked_max_consumer: int, unacked_max_subscription: int) -> None:
+    def limit(
+        self, *, consumers_max: int, unacked_max_consumer: int, unacked_max_subscription: int
+    ) -> None:
         """Apply new limits; 0: no limit. Connected consumers stay."""
         self._consumers_max = consumers_max
         self._unacked_max_consumer = unacked_max_consumer
@@ -61,7 +70,10 @@ class MultiConsumerDispatcher(Dispatcher):
     def add(self, consumer: Consumer) -> None:
         """Connect a consumer. Raises ``ConsumerBusy`` at the limit."""
         if 0 < self._consumers_max <= len(self.consumers):
-            raise ConsumerBusy(f"the subscription has {len(self.consumers)} consumers, the limit max_consumers_per_subscription")
+            raise ConsumerBusy(
+                f"the subscription has {len(self.consumers)} consumers, the limit "
+                "max_consumers_per_subscription"
+            )
         self.consumers.append(consumer)
         self.consumers.sort(key=lambda c: (c.priority_level, c.order))
 
@@ -91,7 +103,9 @@ class MultiConsumerDispatcher(Dispatcher):
         self.reads.rewind(self._read_from())
 
     def restart(self) -> None:
-        """Plan and count again from facts: consumers keep what they hold, the rest is read in order."""
+        """Plan and count again from facts: consumers keep what they hold, the rest is read in
+        order.
+        """
         for consumer in self.consumers:
             consumer.unacked = sum(consumer.pending.values())
             consumer.blocked = 0 < self._unacked_max_consumer <= consumer.unacked
@@ -105,7 +119,11 @@ class MultiConsumerDispatcher(Dispatcher):
     @property
     def holds_nothing(self) -> bool:
         """Whether no entry is held by a consumer or waits for one."""
-        return not self.waiting_count and not self.reads.waiting_count and not any(consumer.pending for consumer in self.consumers)
+        return (
+            not self.waiting_count
+            and not self.reads.waiting_count
+            and not any(consumer.pending for consumer in self.consumers)
+        )
 
     def redelivery_count(self, position: Position) -> int:
         return self._counts.get(position, 0)
@@ -117,7 +135,10 @@ class MultiConsumerDispatcher(Dispatcher):
         """
         if positions:
             # Give back a position once, even if it is named twice.
-            self._give_back(consumer, [position for position in dict.fromkeys(positions) if position in consumer.pending])
+            self._give_back(
+                consumer,
+                [position for position in dict.fromkeys(positions) if position in consumer.pending],
+            )
         else:
             consumer.permits += consumer.outlet.withdraw(consumer.consumer_id)
             self._give_back(consumer, list(consumer.pending))
@@ -148,7 +169,9 @@ class MultiConsumerDispatcher(Dispatcher):
                 self._counts.pop(position, None)
 
     def acknowledged_through(self, position: Position) -> None:
-        """Note that everything up to this position needs no delivery any more (skipped by an operator, or expired)."""
+        """Note that everything up to this position needs no delivery any more (skipped by an
+        operator, or expired).
+        """
         for consumer in self.consumers:
             for held in [held for held in consumer.pending if held <= position]:
                 self._forget(consumer, held)
@@ -185,7 +208,9 @@ class MultiConsumerDispatcher(Dispatcher):
         for ready in entries:
             messages += ready.messages
             count = counts.get(ready.position, 0) if counts else 0
-            sent.append(Delivery(ready.position, ready.payload, ready.messages, count, ready.ack_set))
+            sent.append(
+                Delivery(ready.position, ready.payload, ready.messages, count, ready.ack_set)
+            )
             pending[ready.position] = ready.messages
         consumer.unacked += messages
         self._unacked += messages

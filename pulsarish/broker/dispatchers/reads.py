@@ -45,7 +45,8 @@ class Ready(NamedTuple):
     ack_set: bytes | None
     key_hash: int = 0  # of its sticky key, if a key-shared subscription needs it
     due_ms: int = 0  # not to be delivered before this time (wall clock); 0: at once
-    chunk: Chunk | None = None  # set for a part of a message that a shared subscription must not divide
+    # set for a part of a message that a shared subscription must not divide
+    chunk: Chunk | None = None
 
 
 class Read(NamedTuple):
@@ -66,12 +67,16 @@ class Reads:
     ``acknowledged`` says whether an entry needs no delivery any more.
     """
 
-    def __init__(self, position: Position, limits: ReadLimits, acknowledged: Callable[[Position], bool]) -> None:
+    def __init__(
+        self, position: Position, limits: ReadLimits, acknowledged: Callable[[Position], bool]
+    ) -> None:
         self.position = position
         self.ready: deque[Ready] = deque()
         self.ready_again: deque[Ready] = deque()
         self.gone: Sequence[Position] = ()
-        """Entries that the last read for redelivery did not find: no longer in the log, or acknowledged."""
+        """Entries that the last read for redelivery did not find: no longer in the log, or
+        acknowledged.
+        """
         self.delayed = DelayedEntries(limits.delayed_max)
         self.failure: str = ""
         self.failed_since_ms = 0
@@ -88,11 +93,17 @@ class Reads:
     @property
     def again_count(self) -> int:
         """Number of entries that wait for redelivery."""
-        return len(self._again) + len(self.ready_again) + (len(self._out.again) if self._out is not None else 0)
+        return (
+            len(self._again)
+            + len(self.ready_again)
+            + (len(self._out.again) if self._out is not None else 0)
+        )
 
     @property
     def waiting_count(self) -> int:
-        """Number of entries that are ready or must be read again, without those of the read in flight."""
+        """Number of entries that are ready or must be read again, without those of the read in
+        flight.
+        """
         return len(self._again) + len(self.ready_again) + len(self.ready)
 
     def at_end(self, end: Position) -> bool:
@@ -100,13 +111,19 @@ class Reads:
         return self.position > end or self._empty_at == end
 
     def plan(self, end: Position, *, new_allowed: bool) -> Read | None:
-        """Return the next read; ``None`` when one is in flight, enough is ready, or nothing is left up to ``end``."""
+        """Return the next read; ``None`` when one is in flight, enough is ready, or nothing is left
+        up to ``end``.
+        """
         if self._out is not None:
             return None
         if self._again and not self.ready_again:
             self._out = self._plan_again()
         elif (
-            new_allowed and len(self.ready) < self._entries and not self.delayed.is_full and self.position <= end and self._empty_at != end
+            new_allowed
+            and len(self.ready) < self._entries
+            and not self.delayed.is_full
+            and self.position <= end
+            and self._empty_at != end
         ):
             self._out = Read(self.position, self._entries, self._epoch, ())
         return self._out
@@ -135,7 +152,11 @@ class Reads:
             return
         if read.again:
             wanted = set(read.again)
-            found = [entry for entry in entries if entry.position in wanted and not self._acknowledged(entry.position)]
+            found = [
+                entry
+                for entry in entries
+                if entry.position in wanted and not self._acknowledged(entry.position)
+            ]
             # An entry that was delivered before, or was due once, is not delayed again, even if the
             # wall clock is set back.
             self.ready_again.extend(found)
@@ -153,7 +174,9 @@ class Reads:
         last = entries[-1].position
         self.position = Position(last.ledger_id, last.entry_id + 1)
         acknowledged = self._acknowledged
-        self.ready.extend(self._due([entry for entry in entries if not acknowledged(entry.position)]))
+        self.ready.extend(
+            self._due([entry for entry in entries if not acknowledged(entry.position)])
+        )
 
     def came(self, entries: Sequence[Ready]) -> None:
         """Take entries that came without a read and are the next ones in order."""
@@ -190,7 +213,9 @@ class Reads:
             self.deliver_again(self.delayed.take_due(now_ms, self._release_room))
 
     def wait_ms(self, now_ms: int) -> int | None:
-        """Return the milliseconds until a delayed entry is due and can be released; ``None``: no entry is delayed."""
+        """Return the milliseconds until a delayed entry is due and can be released; ``None``: no
+        entry is delayed.
+        """
         due_ms = self.delayed.next_due_ms
         return None if due_ms is None or not self._release_room else max(0, due_ms - now_ms)
 

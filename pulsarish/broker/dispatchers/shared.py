@@ -1,4 +1,5 @@
-"""Shared subscriptions: consumers with permits get entries in turns, the lowest priority level first.
+"""Shared subscriptions: consumers with permits get entries in turns, the lowest priority level
+first.
 
 A consumer gets up to a turn of messages, then the next consumer follows. The chunks of one message
 go to one consumer.
@@ -24,9 +25,16 @@ class SharedDispatcher(MultiConsumerDispatcher):
     kind = DispatcherKind.SHARED
 
     def __init__(
-        self, *, read_from: Callable[[], Position], acknowledged: Callable[[Position], bool], limits: ReadLimits, sharing: SharingLimits
+        self,
+        *,
+        read_from: Callable[[], Position],
+        acknowledged: Callable[[Position], bool],
+        limits: ReadLimits,
+        sharing: SharingLimits,
     ) -> None:
-        super().__init__(read_from=read_from, acknowledged=acknowledged, limits=limits, sharing=sharing)
+        super().__init__(
+            read_from=read_from, acknowledged=acknowledged, limits=limits, sharing=sharing
+        )
         self._next_order = 0  # join order of the consumer whose turn is next
         self._chunked = ChunkedMessages()
 
@@ -50,7 +58,9 @@ class SharedDispatcher(MultiConsumerDispatcher):
 
     @property
     def chunks_held(self) -> Mapping[str, tuple[int, bool]]:
-        """By consumer name: how many chunks wait for the consumer, and whether it could receive them."""
+        """By consumer name: how many chunks wait for the consumer, and whether it could receive
+        them.
+        """
         return self._chunked.held() if self._chunked else {}
 
     def _give_back(self, consumer: Consumer, positions: Sequence[Position]) -> None:
@@ -89,7 +99,9 @@ class SharedDispatcher(MultiConsumerDispatcher):
             self._turn(consumer)
 
     def _whose_turn(self) -> Consumer | None:
-        """Return the next available consumer of the lowest priority level that has one, after the one with the last turn."""
+        """Return the next available consumer of the lowest priority level that has one, after the
+        one with the last turn.
+        """
         chosen: Consumer | None = None
         for consumer in self.consumers:
             if not consumer.available:
@@ -110,7 +122,9 @@ class SharedDispatcher(MultiConsumerDispatcher):
     def _turn(self, consumer: Consumer) -> None:
         left = self._room(consumer)
         given: list[Ready] = []
-        while left > 0 and not self.blocked and (source := self.reads.ready_again or self.reads.ready):
+        while (
+            left > 0 and not self.blocked and (source := self.reads.ready_again or self.reads.ready)
+        ):
             ready = source.popleft()
             if ready.chunk is not None:
                 taker = self._chunked.taker(ready.chunk, ready.position, consumer)

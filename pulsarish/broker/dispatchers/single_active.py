@@ -41,7 +41,9 @@ class SingleActiveDispatcher(Dispatcher):
         consumers_max: int,
         hands_over_slowly: bool = False,
     ) -> None:
-        """``hands_over_slowly``: a new active consumer gets nothing before ``hand_over`` while the previous one is still connected."""
+        """``hands_over_slowly``: a new active consumer gets nothing before ``hand_over`` while the
+        previous one is still connected.
+        """
         super().__init__(Reads(read_from(), limits, acknowledged))
         self._hands_over_slowly = hands_over_slowly
         self._told: Consumer | None = None  # the consumer that was informed that it is active
@@ -55,7 +57,9 @@ class SingleActiveDispatcher(Dispatcher):
         self._rewinds: list[Position] = []
         self._again_counts: dict[Position, int] = {}
 
-    def limit(self, *, consumers_max: int, unacked_max_consumer: int, unacked_max_subscription: int) -> None:
+    def limit(
+        self, *, consumers_max: int, unacked_max_consumer: int, unacked_max_subscription: int
+    ) -> None:
         """Apply new limits; 0: no limit.
 
         Connected consumers stay. Unacknowledged messages of the one active consumer are not
@@ -71,11 +75,15 @@ class SingleActiveDispatcher(Dispatcher):
         """
         if self.consumers and not self._failover:
             raise ConsumerBusy(
-                f"exclusive subscription has a connected consumer already ({self.consumers[0].name});"
+                "exclusive subscription has a connected consumer already "
+                f"({self.consumers[0].name});"
                 " close it, or subscribe all with type failover or shared"
             )
         if 0 < self._consumers_max <= len(self.consumers):
-            raise ConsumerBusy(f"the subscription has {len(self.consumers)} consumers, the limit max_consumers_per_subscription")
+            raise ConsumerBusy(
+                f"the subscription has {len(self.consumers)} consumers, the limit "
+                "max_consumers_per_subscription"
+            )
         self.consumers.append(consumer)
         self._choose()
         if self._failover and consumer is not self.active:
@@ -95,7 +103,8 @@ class SingleActiveDispatcher(Dispatcher):
         if self.consumers:
             level = min(consumer.priority_level for consumer in self.consumers)
             candidates = sorted(
-                (consumer for consumer in self.consumers if consumer.priority_level == level), key=lambda c: (c.name, c.order)
+                (consumer for consumer in self.consumers if consumer.priority_level == level),
+                key=lambda c: (c.name, c.order),
             )
             chosen = candidates[self._partition % len(candidates)]
         if chosen is self.active:
@@ -130,12 +139,16 @@ class SingleActiveDispatcher(Dispatcher):
         start = self._read_from()
         if self._sent_to is not None:
             insort(self._rewinds, self._sent_to)
-        del self._rewinds[: max(bisect_left(self._rewinds, start), len(self._rewinds) - _REWINDS_MAX)]
+        del self._rewinds[
+            : max(bisect_left(self._rewinds, start), len(self._rewinds) - _REWINDS_MAX)
+        ]
         self._sent_to = None
         self.reads.rewind(start)
 
     def restart(self) -> None:
-        """Plan again from facts: the active consumer keeps what it holds, the rest is read in order."""
+        """Plan again from facts: the active consumer keeps what it holds, the rest is read in
+        order.
+        """
         self.reads.restart()
 
     def redelivery_count(self, position: Position) -> int:
@@ -163,7 +176,11 @@ class SingleActiveDispatcher(Dispatcher):
             consumer.permits += consumer.outlet.withdraw(consumer.consumer_id)
             self._rewind()
             return
-        wanted = [position for position in positions if position < self.reads.position and not self._acknowledged(position)]
+        wanted = [
+            position
+            for position in positions
+            if position < self.reads.position and not self._acknowledged(position)
+        ]
         for position in wanted:
             self._again_counts[position] = self._again_counts.get(position, 0) + 1
         self.reads.deliver_again(wanted)
@@ -190,7 +207,9 @@ class SingleActiveDispatcher(Dispatcher):
         return self.reads.plan(end, new_allowed=not blocked)
 
     def deliver(self) -> None:
-        """Deliver ready entries to the active consumer, as far as its permits and the room in its outlet allow."""
+        """Deliver ready entries to the active consumer, as far as its permits and the room in its
+        outlet allow.
+        """
         active, reads = self.active, self.reads
         if active is None or self.handing_over:
             return
@@ -202,7 +221,16 @@ class SingleActiveDispatcher(Dispatcher):
                 ready = source.popleft()
                 permits -= ready.messages
                 count = self.redelivery_count(ready.position) if counted else 0
-                sent.append(Delivery(ready.position, ready.payload, ready.messages, count, ready.ack_set, active.epoch))
+                sent.append(
+                    Delivery(
+                        ready.position,
+                        ready.payload,
+                        ready.messages,
+                        count,
+                        ready.ack_set,
+                        active.epoch,
+                    )
+                )
             active.send(sent)
             last = sent[-1].position
             if self._sent_to is None or last > self._sent_to:

@@ -96,11 +96,15 @@ class Admin:
             *TenantRoutes(config, namespaces, listing).routes(),
             *NamespaceRoutes(config, namespaces).routes(),
             *NamespacePolicyRoutes(namespaces).routes(),
-            *SchemaRoutes(SchemaRegistry(records, world.clock, config), namespaces, topics).routes(),
+            *SchemaRoutes(
+                SchemaRegistry(records, world.clock, config), namespaces, topics
+            ).routes(),
             *sweep.routes(),
             *NamespaceWorkRoutes(records, namespaces, topics, owners, listing).routes(),
             *persistent,
-            *NonPersistentRoutes(namespaces, topics.not_kept, owners, statistics).routes(persistent),
+            *NonPersistentRoutes(namespaces, topics.not_kept, owners, statistics).routes(
+                persistent
+            ),
         ]
 
     def routes(self) -> list[Route]:

@@ -1,4 +1,6 @@
-"""Admission of admin requests: how many run, how many wait, in which order, and how much of the event loop they take from messages."""
+"""Admission of admin requests: how many run, how many wait, in which order, and how much of the
+event loop they take from messages.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,8 @@ class Admission:
 
 
 class LoopShare:
-    """The share of the event loop that admin requests may take while messages flow: at most ``share_max``, over some seconds.
+    """The share of the event loop that admin requests may take while messages flow: at most
+    ``share_max``, over some seconds.
 
     Their work is measured step by step. No request begins before the share allows it for the time
     taken so far. So cheap requests follow each other at once, and a long list delays the next
@@ -85,7 +88,9 @@ class LoopShare:
         return max(0.0, self._free_at - self._clock.monotonic()) if self._messages_flow() else 0.0
 
     async def turn(self) -> None:
-        """Wait until a request may begin: in the order of calls, each after the first step of the one before."""
+        """Wait until a request may begin: in the order of calls, each after the first step of the
+        one before.
+        """
         async with self._turn:
             while pause := self.pause_seconds:
                 await self._clock.sleep(pause)
@@ -105,7 +110,9 @@ class LoopShare:
 class _Metered(Awaitable[T]):
     """Runs a coroutine and reports how long each of its steps took, from one wait to the next."""
 
-    def __init__(self, work: Coroutine[Any, Any, T], clock: Clock, took: Callable[[float], None]) -> None:
+    def __init__(
+        self, work: Coroutine[Any, Any, T], clock: Clock, took: Callable[[float], None]
+    ) -> None:
         self._work = work
         self._clock = clock
         self._took = took

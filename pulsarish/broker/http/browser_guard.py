@@ -41,24 +41,48 @@ class BrowserGuard:
         self._suffixes = tuple(name for name in self._names if name.startswith("."))
 
     def refusal(self, request: HttpRequest) -> tuple[int, str] | None:
-        """Return the status and reason for refusing a request that a page of another site may have made a browser send."""
+        """Return the status and reason for refusing a request that a page of another site may have
+        made a browser send.
+        """
         headers = request.headers
         host = headers.get("host", "")
         if host and not self._is_own(_host(host)):
             known = ", ".join(sorted(self._names))
             return 403, (
-                f"the request is for host {host[:80]!r}, which is no name of this broker; use an IP address, a name without a dot or"
+                f"the request is for host {host[:80]!r}, which is no name of this broker; use "
+                "an IP address, a name without a dot or"
                 f" one of {known}, or add the name to the broker's option http_allowed_hosts"
             )
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2].lower() != host.lower():
-            return 403, f"a page of {origin[:80]!r} made the browser send this request; requests of other sites are refused"
+            return (
+                403,
+                (
+                    f"a page of {origin[:80]!r} made the browser send this request; requests of "
+                    "other sites are refused"
+                ),
+            )
         if headers.get("sec-fetch-site") == "cross-site":
-            return 403, "a page of another site made the browser send this request; such requests are refused"
-        return None if request.method in _SAFE_METHODS else _refused_type(headers.get("content-type", ""))
+            return (
+                403,
+                (
+                    "a page of another site made the browser send this request; such requests are "
+                    "refused"
+                ),
+            )
+        return (
+            None
+            if request.method in _SAFE_METHODS
+            else _refused_type(headers.get("content-type", ""))
+        )
 
     def _is_own(self, host: str) -> bool:
-        if "." not in host or host in self._names or host.endswith((f".{_LOCAL}", *self._suffixes)) or _ANY in self._names:
+        if (
+            "." not in host
+            or host in self._names
+            or host.endswith((f".{_LOCAL}", *self._suffixes))
+            or _ANY in self._names
+        ):
             return True
         try:
             ipaddress.ip_address(host)
@@ -71,7 +95,11 @@ def _host(address: str) -> str:
     """Return the host of ``host``, ``host:port``, ``[::1]:port`` or ``::1``."""
     if address.startswith("["):
         return address[1:].partition("]")[0].lower()
-    return address.lower() if address.count(":") > 1 else address.partition(":")[0].lower().removesuffix(".")
+    return (
+        address.lower()
+        if address.count(":") > 1
+        else address.partition(":")[0].lower().removesuffix(".")
+    )
 
 
 def _refused_type(content_type: str) -> tuple[int, str] | None:
@@ -82,4 +110,10 @@ def _refused_type(content_type: str) -> tuple[int, str] | None:
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type in ("", "application/json") or media_type.endswith("+json"):
         return None
-    return 415, f"Content-Type is {media_type[:80]!r}; send JSON, with the header Content-Type: application/json"
+    return (
+        415,
+        (
+            f"Content-Type is {media_type[:80]!r}; send JSON, with the header Content-Type: "
+            "application/json"
+        ),
+    )

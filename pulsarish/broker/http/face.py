@@ -1,4 +1,5 @@
-"""The HTTP port: find the route of a request, check the request against it, check permissions, and run it in its lane.
+"""The HTTP port: find the route of a request, check the request against it, check permissions, and
+run it in its lane.
 
 Promises: every answer comes within ``http_request_timeout_seconds``; a timeout says what the
 request waited for. A request in the prompt lane waits for no other. Admin requests take no more
@@ -27,7 +28,13 @@ from pulsarish.broker.http.owner_calls import ERROR_CODE_HEADER
 from pulsarish.broker.http.route import Call, Lane, Moved, Route
 from pulsarish.broker.http.router import RouteTable
 from pulsarish.broker.listeners import INTERNAL
-from pulsarish.model.errors import Malformed, PulsarishError, ServiceNotReady, Timeout, UnsupportedFeature
+from pulsarish.model.errors import (
+    Malformed,
+    PulsarishError,
+    ServiceNotReady,
+    Timeout,
+    UnsupportedFeature,
+)
 from pulsarish.model.values import value_of
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import TEXT_TYPE
@@ -64,7 +71,12 @@ def _failed(error: PulsarishError) -> HttpResponse:
 
 def _moved(request: HttpRequest, moved: Moved) -> HttpResponse:
     if not moved.http_address:
-        return _failed(ServiceNotReady("the broker that has to do this has no HTTP address; set its http_address, or ask it by gRPC"))
+        return _failed(
+            ServiceNotReady(
+                "the broker that has to do this has no HTTP address; set its http_address, or ask "
+                "it by gRPC"
+            )
+        )
     query = urlencode({**request.query, "authoritative": "true"})
     path = "/".join(quote(segment, safe="") for segment in request.segments)
     return HttpResponse(307, headers={"Location": f"http://{moved.http_address}/{path}?{query}"})
@@ -73,11 +85,20 @@ def _moved(request: HttpRequest, moved: Moved) -> HttpResponse:
 class HttpFace:
     """Answers the requests of one broker's HTTP port."""
 
-    def __init__(self, world: World, config: BrokerConfig, gate: Gate, routes: Sequence[Route], share: LoopShare) -> None:
+    def __init__(
+        self,
+        world: World,
+        config: BrokerConfig,
+        gate: Gate,
+        routes: Sequence[Route],
+        share: LoopShare,
+    ) -> None:
         """Create the port. ``share``: how much of the event loop admin requests may take."""
         self.routes = tuple(routes)
         self._share = share
-        self.admission = Admission(config.max_concurrent_admin_requests, config.admin_requests_waiting_max)
+        self.admission = Admission(
+            config.max_concurrent_admin_requests, config.admin_requests_waiting_max
+        )
         self._world = world
         self._gate = gate
         self._timeout_seconds = config.http_request_timeout_seconds
@@ -89,21 +110,34 @@ class HttpFace:
     def body_limit(self, method: str, segments: Sequence[str]) -> int:
         """Return the largest allowed body of a request, in bytes."""
         found = self._table.find(method, segments)
-        takes_body = found is not None and isinstance(found[0], Route) and (found[0].body is not None or found[0].any_parameters)
+        takes_body = (
+            found is not None
+            and isinstance(found[0], Route)
+            and (found[0].body is not None or found[0].any_parameters)
+        )
         return _BODY_BYTES_MAX if takes_body else _NO_BODY_BYTES_MAX
 
     async def handle(self, request: HttpRequest, came_in_on: str = INTERNAL) -> HttpResponse:
         """Answer a request that came in on the port of a listener."""
         if "authorization" in request.headers and not self._told_of_credentials:
             self._told_of_credentials = True
-            _log.warning("requests carry an Authorization header, which is not checked: there is no authentication yet", path=request.path)
+            _log.warning(
+                "requests carry an Authorization header, which is not checked: there is no "
+                "authentication yet",
+                path=request.path,
+            )
         # The listener leaves out the body of an answer to HEAD.
         method = "GET" if request.method == "HEAD" else request.method
         found = self._table.find(method, request.segments)
         if found is None:
             missing = missing_api(request.segments)
             if missing is not None:
-                return _failed(UnsupportedFeature(f"this version does not have {missing} yet, so there is nothing at {request.path}"))
+                return _failed(
+                    UnsupportedFeature(
+                        f"this version does not have {missing} yet, so there is nothing at "
+                        f"{request.path}"
+                    )
+                )
             return _refusal(404, f"there is nothing at {request.path}")
         if not isinstance(found[0], Route):
             methods = ", ".join(found[0])
@@ -121,7 +155,8 @@ class HttpFace:
         if route.lane is Lane.ADMIN and self.admission.full:
             return _failed(
                 ServiceNotReady(
-                    f"{self.admission.running} administration requests run and {self.admission.waiting} wait, the limits"
+                    f"{self.admission.running} administration requests run and "
+                    f"{self.admission.waiting} wait, the limits"
                     " max_concurrent_admin_requests and admin_requests_waiting_max; try again later"
                 )
             )
@@ -129,7 +164,9 @@ class HttpFace:
 
     def _permit(self, route: Route, texts: Mapping[str, str]) -> None:
         """Check the permission of the route. Raises ``AuthorizationError``."""
-        resource = "/".join(texts[name] for name in ("tenant", "namespace", "topic") if name in texts)
+        resource = "/".join(
+            texts[name] for name in ("tenant", "namespace", "topic") if name in texts
+        )
         self._gate.permit(route.permission, route.name, ANYBODY, resource)
 
     async def forwarded(self, request: HttpRequest) -> HttpResponse:
@@ -141,7 +178,11 @@ class HttpFace:
         found = self._table.find(request.method, request.segments)
         if found is None or not isinstance(found[0], Route):
             # It was sent by a broker of another version.
-            return _failed(UnsupportedFeature(f"broker version {own_version()} has no route {request.method} {request.path}"))
+            return _failed(
+                UnsupportedFeature(
+                    f"broker version {own_version()} has no route {request.method} {request.path}"
+                )
+            )
         route, texts = found
         try:
             self._permit(route, texts)
@@ -162,8 +203,17 @@ class HttpFace:
                 async with self._large_answers:
                     return await self._started(route, call)
         except TimeoutError:
-            going_on = "" if route.method == "GET" else "; it was not given up and may still happen: look before you try again"
-            return _failed(Timeout(f"{route.method} {call.request.path} waited {self._timeout_seconds:g} s for {call.waits_for}{going_on}"))
+            going_on = (
+                ""
+                if route.method == "GET"
+                else "; it was not given up and may still happen: look before you try again"
+            )
+            return _failed(
+                Timeout(
+                    f"{route.method} {call.request.path} waited {self._timeout_seconds:g} s for "
+                    f"{call.waits_for}{going_on}"
+                )
+            )
 
     def _started(self, route: Route, call: Call) -> asyncio.Future[HttpResponse]:
         answered: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
@@ -173,7 +223,10 @@ class HttpFace:
     async def _run(self, route: Route, call: Call, answered: asyncio.Future[HttpResponse]) -> None:
         admitted = route.lane is Lane.ADMIN
         if admitted:
-            waits_for, call.waits_for = call.waits_for, "a place among the administration requests that run"
+            waits_for, call.waits_for = (
+                call.waits_for,
+                "a place among the administration requests that run",
+            )
             await self.admission.enter()
             await self._share.turn()
             call.waits_for = waits_for
@@ -182,7 +235,9 @@ class HttpFace:
                 # The caller got a timeout already: do not start the work.
                 response = _failed(ServiceNotReady("too late"))
             else:
-                response = await (self._share.run(_answered(route, call)) if admitted else _answered(route, call))
+                response = await (
+                    self._share.run(_answered(route, call)) if admitted else _answered(route, call)
+                )
         except Exception as error:  # whatever it is, the caller gets it
             # A defect: the listener answers 500 and logs its traceback.
             if answered.done():
@@ -198,7 +253,11 @@ class HttpFace:
 
 def _own_addresses(config: BrokerConfig) -> list[str]:
     """Return the HTTP addresses at which this broker listens or is advertised."""
-    return [address for plan in config.listener_plans() for address in (plan.bind_http_address, plan.advertised_http, plan.advertised)]
+    return [
+        address
+        for plan in config.listener_plans()
+        for address in (plan.bind_http_address, plan.advertised_http, plan.advertised)
+    ]
 
 
 async def _answered(route: Route, call: Call) -> HttpResponse:
@@ -254,7 +313,9 @@ def _body(route: Route, data: bytes) -> Any:
 
 
 def health_routes(
-    unready_reason: Callable[[], str], warnings: Callable[[], list[str]], metrics: Callable[[], Awaitable[bytes]]
+    unready_reason: Callable[[], str],
+    warnings: Callable[[], list[str]],
+    metrics: Callable[[], Awaitable[bytes]],
 ) -> list[Route]:
     """Return the health routes.
 
@@ -263,7 +324,11 @@ def health_routes(
 
     async def health(call: Call) -> HttpResponse:
         reason = unready_reason()
-        return _refusal(503, reason) if reason else HttpResponse(200, msgspec.json.encode(HealthBody("ok", warnings())))
+        return (
+            _refusal(503, reason)
+            if reason
+            else HttpResponse(200, msgspec.json.encode(HealthBody("ok", warnings())))
+        )
 
     async def scrape(call: Call) -> HttpResponse:
         return HttpResponse(200, await metrics(), TEXT_TYPE)
@@ -283,7 +348,15 @@ def health_routes(
             answer_type="text/plain",
             lane=Lane.PROMPT,
         ),
-        Route("GET", "/health", health, Permission.NONE, "Whether this broker can serve.", answers=HealthBody, lane=Lane.PROMPT),
+        Route(
+            "GET",
+            "/health",
+            health,
+            Permission.NONE,
+            "Whether this broker can serve.",
+            answers=HealthBody,
+            lane=Lane.PROMPT,
+        ),
         Route(
             "GET",
             "/metrics",

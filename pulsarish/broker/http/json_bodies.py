@@ -117,7 +117,8 @@ class PositionBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 class LedgerInfoBody(msgspec.Struct, rename="camel"):
     """A ledger of a topic.
 
-    ``timestamp``: when it was closed, 0 while it is open; until then metadata does not have its size.
+    ``timestamp``: when it was closed, 0 while it is open; until then metadata does not have its
+    size.
     """
 
     ledger_id: int

@@ -1,4 +1,5 @@
-"""Lists of topics, read from metadata in pieces: a namespace may have hundreds of thousands, and the event loop has other work.
+"""Lists of topics, read from metadata in pieces: a namespace may have hundreds of thousands, and
+the event loop has other work.
 
 Requests for the same list at the same time share one read and one answer. A page continues after
 the last name of the page before, in the order of the metadata tree.
@@ -37,7 +38,9 @@ _SYSTEM: Final = ("__",)
 class Listing:
     """Lists for the handlers of one broker."""
 
-    def __init__(self, world: World, records: Records, namespaces: Namespaces, share: LoopShare) -> None:
+    def __init__(
+        self, world: World, records: Records, namespaces: Namespaces, share: LoopShare
+    ) -> None:
         self._world = world
         self._share = share
         self._records = records
@@ -55,7 +58,9 @@ class Listing:
         found: list[str] = await self._shared(path, lambda: self._records.children(path))
         return found
 
-    async def _shared(self, asked_for: Hashable, read: Callable[[], Coroutine[Any, Any, object]]) -> Any:
+    async def _shared(
+        self, asked_for: Hashable, read: Callable[[], Coroutine[Any, Any, object]]
+    ) -> Any:
         shared = self._next.get(asked_for)
         if shared is None:
             shared = self._next[asked_for] = asyncio.get_running_loop().create_future()
@@ -64,7 +69,9 @@ class Listing:
                 _ = self._world.tasks.spawn(self._read(asked_for, read), name=f"list {asked_for}")
         return await asyncio.shield(shared)
 
-    async def _read(self, asked_for: Hashable, read: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    async def _read(
+        self, asked_for: Hashable, read: Callable[[], Coroutine[Any, Any, object]]
+    ) -> None:
         try:
             while asked_for in self._next:
                 asked = self._next.pop(asked_for)
@@ -76,15 +83,21 @@ class Listing:
                 if asked_for in self._next:
                     # More requests wait. All share the next read, so a long list is not read again
                     # and again without a pause.
-                    await self._world.clock.sleep(min(_PAUSES * (self._world.clock.monotonic() - began), _PAUSE_MAX_SECONDS))
+                    await self._world.clock.sleep(
+                        min(_PAUSES * (self._world.clock.monotonic() - began), _PAUSE_MAX_SECONDS)
+                    )
         finally:
             self._reading.discard(asked_for)
 
     async def topics(self, call: Call, *, partitioned: bool = False) -> HttpResponse:
-        """Answer with the names of the call's namespace, by its ``bundle``, ``includeSystemTopic``, ``after`` and ``limit``."""
+        """Answer with the names of the call's namespace, by its ``bundle``, ``includeSystemTopic``,
+        ``after`` and ``limit``.
+        """
 
         async def body() -> bytes:
-            return msgspec.json.encode([name.full for name in await self.names(call, partitioned=partitioned)])
+            return msgspec.json.encode(
+                [name.full for name in await self.names(call, partitioned=partitioned)]
+            )
 
         call.waits_for = f"the list of topics of {call['tenant']}/{call['namespace']}"
         asked_for = (call.request.segments, partitioned, *sorted(call.request.query.items()))
@@ -94,9 +107,15 @@ class Listing:
         tenant, namespace = call["tenant"], call["namespace"]
         policies = await self._namespaces.policies(tenant, namespace)
         bundle = call.text("bundle")
-        if bundle and Bundle(tenant, namespace, bundle) not in bundles_of(tenant, namespace, policies.bundles):
+        if bundle and Bundle(tenant, namespace, bundle) not in bundles_of(
+            tenant, namespace, policies.bundles
+        ):
             raise NotFound(f"namespace {tenant}/{namespace} has no bundle {bundle}")
-        path = paths.partitioned_namespace(tenant, namespace) if partitioned else paths.namespace_topics(tenant, namespace)
+        path = (
+            paths.partitioned_namespace(tenant, namespace)
+            if partitioned
+            else paths.namespace_topics(tenant, namespace)
+        )
         encoded = await self.children(path)
         after, limit = call.text("after"), call.given("limit")
         at = bisect_right(encoded, encode_segment(TopicName.parse(after).local)) if after else 0

@@ -32,7 +32,8 @@ class MessageView:
 
 
 def whole_entry(entry: bytes | memoryview) -> MessageView:
-    """Return everything in an entry: the messages of a batch with their lengths, as in the log but not compressed.
+    """Return everything in an entry: the messages of a batch with their lengths, as in the log but
+    not compressed.
 
     Raises the errors of ``message_in``.
     """
@@ -59,11 +60,21 @@ def message_in(entry: bytes | memoryview, index: int) -> MessageView | int:
         return MessageView(bytes(body), index if batch else -1, {"X-Pulsar-Is-Encrypted": "true"})
     payload = _unpacked(metadata, bytes(body))
     if not batch:
-        return MessageView(payload, -1, _headers(metadata.partition_key, metadata.publish_time, metadata.properties))
-    for number, head, start, end in split_batch(payload, metadata.num_messages_in_batch, lambda *span: span):
+        return MessageView(
+            payload,
+            -1,
+            _headers(metadata.partition_key, metadata.publish_time, metadata.properties),
+        )
+    for number, head, start, end in split_batch(
+        payload, metadata.num_messages_in_batch, lambda *span: span
+    ):
         if number == index:
             single = pb.SingleMessageMetadata.FromString(payload[head:start])
-            return MessageView(payload[start:end], index, _headers(single.partition_key, metadata.publish_time, single.properties))
+            return MessageView(
+                payload[start:end],
+                index,
+                _headers(single.partition_key, metadata.publish_time, single.properties),
+            )
     raise NotFound(f"message {index} of a batch was taken out of it by compaction")
 
 
@@ -81,14 +92,20 @@ def _instant(milliseconds: int) -> str:
 
     A client may have written any number.
     """
-    return datetime.fromtimestamp(min(milliseconds, _TIME_MS_MAX) / 1000, UTC).isoformat(timespec="milliseconds")
+    return datetime.fromtimestamp(min(milliseconds, _TIME_MS_MAX) / 1000, UTC).isoformat(
+        timespec="milliseconds"
+    )
 
 
 def _header(text: str | bytes) -> str:
-    """Return text as a header may carry it: ASCII without control characters, which would begin another header or be refused."""
+    """Return text as a header may carry it: ASCII without control characters, which would begin
+    another header or be refused.
+    """
     shown = printable(as_text(text)).encode("ascii", "backslashreplace").decode()
     return shown if shown == shown.strip() else shown.replace(" ", "\\x20")
 
 
 def _unpacked(metadata: pb.MessageMetadata, body: bytes) -> bytes:
-    return decompress(metadata.compression, body, metadata.uncompressed_size, bytes_max=_UNPACKED_BYTES_MAX)
+    return decompress(
+        metadata.compression, body, metadata.uncompressed_size, bytes_max=_UNPACKED_BYTES_MAX
+    )

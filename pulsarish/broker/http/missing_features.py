@@ -37,7 +37,10 @@ _GROUPS: Final = "resource groups"
 _FILTERS: Final = "entry filters"
 _PLACEMENT: Final = "affinity of bookies and brokers"
 _SUBSCRIBE: Final = "a limit on how often consumers subscribe"
-_PAUSING: Final = "a switch for dispatch that waits for acknowledgements to be stored (here it always stops at a stated limit)"
+_PAUSING: Final = (
+    "a switch for dispatch that waits for acknowledgements to be stored (here it always stops "
+    "at a stated limit)"
+)
 
 _SPLITTING: Final = "splitting of bundles"
 _FUNCTIONS: Final = "functions"
@@ -59,7 +62,9 @@ _MISSING_APIS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Unset:
-    """What Apache Pulsar answers when nothing is set (``None``: an empty answer), and which values mean the same."""
+    """What Apache Pulsar answers when nothing is set (``None``: an empty answer), and which values
+    mean the same.
+    """
 
     answer: Any = None
     is_neutral: Callable[[Any], bool] = lambda _: False
@@ -71,7 +76,11 @@ def _says(*values: Any) -> Callable[[Any], bool]:
 
 def _no_rate(given: Any) -> bool:
     """Return whether all limits of a rate have no effect: zero or below."""
-    limits = [value for name, value in given.items() if "rottling" in name] if isinstance(given, Mapping) else []
+    limits = (
+        [value for name, value in given.items() if "rottling" in name]
+        if isinstance(given, Mapping)
+        else []
+    )
     return bool(limits) and all(isinstance(value, int) and value <= 0 for value in limits)
 
 
@@ -133,9 +142,21 @@ _MISSING: Final[Sequence[tuple[str, str, str, str, _Unset | None]]] = (
     (_TOPIC, "entryFilters", "GET POST DELETE", _FILTERS, _NOTHING),
     (_TOPIC, "subscribeRate", "GET POST DELETE", _SUBSCRIBE, _RATE),
     (_TOPIC, "dispatcherPauseOnAckStatePersistent", "GET POST DELETE", _PAUSING, _PAUSES),
-    (_TOPIC, "subscription/{subscription}/replicatedSubscriptionStatus", "GET POST", _REPLICATION, _NOT_REPLICATED),
+    (
+        _TOPIC,
+        "subscription/{subscription}/replicatedSubscriptionStatus",
+        "GET POST",
+        _REPLICATION,
+        _NOT_REPLICATED,
+    ),
     (_TOPIC, "getMessageIdByIndex", "GET", "an index that counts the messages of a topic", None),
-    (_TOPIC, "{subscription}/dispatchRate", "GET POST DELETE", "a dispatch rate for a single subscription", None),
+    (
+        _TOPIC,
+        "{subscription}/dispatchRate",
+        "GET POST DELETE",
+        "a dispatch rate for a single subscription",
+        None,
+    ),
 )
 
 
@@ -156,17 +177,35 @@ class MissingFeatures:
             for method in methods.split()
         ]
 
-    def _route(self, level: str, words: str, method: str, feature: str, unset: _Unset | None) -> Route:
-        permission = Permission.ADMIN_READ if method == "GET" else _PERMITTED.get(level, Permission.ADMIN_NAMESPACE)
+    def _route(
+        self, level: str, words: str, method: str, feature: str, unset: _Unset | None
+    ) -> Route:
+        permission = (
+            Permission.ADMIN_READ
+            if method == "GET"
+            else _PERMITTED.get(level, Permission.ADMIN_NAMESPACE)
+        )
         body: Any = None if method in ("GET", "DELETE") else Any
         what, known = f"Not there yet: {feature}.", TOPIC_PARAMETERS if level is _TOPIC else ()
         pattern = f"{level}/{words}"
         if unset is None:
             refuse = partial(self._refuse, feature)
-            return Route(method, pattern, refuse, permission, what, known, body=body, statuses=(501,), any_parameters=True)
+            return Route(
+                method,
+                pattern,
+                refuse,
+                permission,
+                what,
+                known,
+                body=body,
+                statuses=(501,),
+                any_parameters=True,
+            )
         handler = partial(self._answer, method, feature, self._of_this_cluster(unset))
         answers = Any if method == "GET" else NOTHING
-        found = partial(Route, method, pattern, handler, permission, what, known, body=body, answers=answers)
+        found = partial(
+            Route, method, pattern, handler, permission, what, known, body=body, answers=answers
+        )
         return found(statuses=(204, 501), any_parameters=True)
 
     def _of_this_cluster(self, unset: _Unset) -> _Unset:
@@ -175,7 +214,10 @@ class MissingFeatures:
         return _Unset(None, _says([self._cluster], [])) if unset is _OWN_CLUSTER_IF_SET else unset
 
     async def _refuse(self, feature: str, call: Call) -> HttpResponse:
-        raise UnsupportedFeature(f"this version does not have {feature} yet, so {call.request.path} cannot be read or set")
+        raise UnsupportedFeature(
+            f"this version does not have {feature} yet, so {call.request.path} cannot be read or "
+            "set"
+        )
 
     async def _answer(self, method: str, feature: str, unset: _Unset, call: Call) -> HttpResponse:
         """Answer as Apache Pulsar does when nothing is set.
@@ -184,7 +226,10 @@ class MissingFeatures:
         an effect.
         """
         if method in ("POST", "PUT") and not unset.is_neutral(call.body):
-            raise UnsupportedFeature(f"this version does not have {feature} yet, so {call.request.path} cannot be set to this")
+            raise UnsupportedFeature(
+                f"this version does not have {feature} yet, so {call.request.path} cannot be set "
+                "to this"
+            )
         _ = await self._namespaces.policies(call["tenant"], call["namespace"])
         if "topic" in call.values:
             name = call.topic()
@@ -196,5 +241,7 @@ class MissingFeatures:
 
 
 def missing_api(segments: Sequence[str]) -> str | None:
-    """Return the missing part of Apache Pulsar's admin interface that a path belongs to; ``None`` if it belongs to none."""
+    """Return the missing part of Apache Pulsar's admin interface that a path belongs to; ``None``
+    if it belongs to none.
+    """
     return _MISSING_APIS.get(segments[2]) if len(segments) > 2 and segments[0] == "admin" else None

@@ -1,4 +1,5 @@
-"""A new namespace in the form of Apache Pulsar's Policies: its clients send every field that they know.
+"""A new namespace in the form of Apache Pulsar's Policies: its clients send every field that they
+know.
 
 A field of a missing feature is accepted if its value is in force without the feature. Otherwise it
 is refused by name.
@@ -42,9 +43,14 @@ _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "schema_auto_update_compatibility_strategy": ("Full",),
     "resource_group_name": (),
     "entryFilters": (),
-    "dispatcherPauseOnAckStatePersistentEnabled": (False, True),  # dispatch always stops at that limit
+    # dispatch always stops at that limit
+    "dispatcherPauseOnAckStatePersistentEnabled": (False, True),
 }
-_OF_ONE_CLUSTER: Final = ("replication_clusters", "allowed_clusters", "clusterThatCanDeleteNamespace")
+_OF_ONE_CLUSTER: Final = (
+    "replication_clusters",
+    "allowed_clusters",
+    "clusterThatCanDeleteNamespace",
+)
 
 
 class _Bundles(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -73,7 +79,11 @@ def new_namespace(body: Mapping[str, Any], cluster: str) -> NewNamespace:
     by_field = {policy.field: policy for policy in POLICIES if policy.field}
     for name, value in body.items():
         if value is None or value in ({}, []):
-            if name not in by_field and name not in _NEUTRAL and name not in ("bundles", "properties", *_OF_ONE_CLUSTER):
+            if (
+                name not in by_field
+                and name not in _NEUTRAL
+                and name not in ("bundles", "properties", *_OF_ONE_CLUSTER)
+            ):
                 raise Malformed(f"a namespace has no field {name!r}")
         elif name == "bundles":
             bundles = _count(checked(_Bundles, value, "bundles"))
@@ -83,19 +93,26 @@ def new_namespace(body: Mapping[str, Any], cluster: str) -> NewNamespace:
             named = [value] if isinstance(value, str) else checked(list[str], value, name)
             others = [each for each in named if each != cluster]
             if others:
-                raise UnsupportedFeature(f"{name} names {others[0]!r}: topics are not replicated beyond {cluster!r} yet")
+                raise UnsupportedFeature(
+                    f"{name} names {others[0]!r}: topics are not replicated beyond {cluster!r} yet"
+                )
         elif name in by_field:
             policy = by_field[name]
             raw = checked(dict[str, Any], value, name) if policy.by_cluster else value
             if policy.by_cluster and list(raw) != [cluster]:
-                raise InvalidArgument(f"{name} is by cluster, and there is one, {cluster!r}; it names {', '.join(raw)}")
+                raise InvalidArgument(
+                    f"{name} is by cluster, and there is one, {cluster!r}; it names "
+                    f"{', '.join(raw)}"
+                )
             wanted = policy.value(raw[cluster] if policy.by_cluster else value)
             if policy.says_nothing is None or wanted != policy.says_nothing:
                 policies[policy.name] = msgspec.to_builtins(wanted)
         elif name not in _NEUTRAL:
             raise Malformed(f"a namespace has no field {name!r}")
         elif not _is_neutral(name, value):
-            raise UnsupportedFeature(f"this version does not have {name} yet; create the namespace without it")
+            raise UnsupportedFeature(
+                f"this version does not have {name} yet; create the namespace without it"
+            )
     return NewNamespace(bundles, policies, properties)
 
 
@@ -114,5 +131,7 @@ def _count(bundles: _Bundles) -> int | None:
     if bundles.boundaries is not None and count > 0:
         low = [f"0x{index * (1 << 32) // count:08x}" for index in range(count)]
         if [each.lower() for each in bundles.boundaries] not in ([*low, "0xffffffff"], []):
-            raise UnsupportedFeature("bundles.boundaries: bundles are of equal size; give only numBundles")
+            raise UnsupportedFeature(
+                "bundles.boundaries: bundles are of equal size; give only numBundles"
+            )
     return count or None

@@ -1,4 +1,6 @@
-"""The OpenAPI document of the admin interface, generated from the routes: it cannot differ from what the HTTP port does."""
+"""The OpenAPI document of the admin interface, generated from the routes: it cannot differ from
+what the HTTP port does.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def document(routes: Sequence[Route], version: str) -> Json:
     """Return the document in the form of OpenAPI 3.1."""
     kinds: list[Any] = [ErrorBody]
     for route in routes:
-        kinds += [kind for kind in (route.body, route.answers) if kind is not None and kind is not NOTHING]
+        kinds += [
+            kind for kind in (route.body, route.answers) if kind is not None and kind is not NOTHING
+        ]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REFS)
     found = iter(schemas)
     error = next(found)
@@ -54,12 +58,19 @@ def document(routes: Sequence[Route], version: str) -> Json:
         operation = {
             "operationId": _operation_id(route),
             "summary": route.summary,
-            "tags": [route.pattern.split("/")[3] if route.pattern.startswith("/admin/") else route.pattern.split("/")[1]],
+            "tags": [
+                route.pattern.split("/")[3]
+                if route.pattern.startswith("/admin/")
+                else route.pattern.split("/")[1]
+            ],
             "parameters": [*_in_path(route), *(_parameter(each, "query") for each in route.query)],
             "responses": _responses(route, answers),
         }
         if body is not None:
-            operation["requestBody"] = {"required": route.body_required, "content": {"application/json": {"schema": body}}}
+            operation["requestBody"] = {
+                "required": route.body_required,
+                "content": {"application/json": {"schema": body}},
+            }
         paths.setdefault(route.pattern, {})[route.method.lower()] = operation
     failed = {"description": "Refused.", "content": {"application/json": {"schema": error}}}
     return {
@@ -71,7 +82,9 @@ def document(routes: Sequence[Route], version: str) -> Json:
 
 
 def _operation_id(route: Route) -> str:
-    return "_".join([route.method.lower(), *(part.strip("{}") for part in route.pattern.strip("/").split("/"))])
+    return "_".join(
+        [route.method.lower(), *(part.strip("{}") for part in route.pattern.strip("/").split("/"))]
+    )
 
 
 def _in_path(route: Route) -> list[Json]:
@@ -139,8 +152,20 @@ def openapi_route(routes: Sequence[Route]) -> Route:
 
     async def serve(call: Call) -> HttpResponse:
         if not written:
-            written.append(msgspec.json.encode(document([*(route for route in routes if route.described), own], own_version())))
+            written.append(
+                msgspec.json.encode(
+                    document([*(route for route in routes if route.described), own], own_version())
+                )
+            )
         return HttpResponse(200, written[0])
 
-    own = Route("GET", "/admin/v2/openapi.json", serve, Permission.NONE, "This document.", answers=Json, lane=Lane.PROMPT)
+    own = Route(
+        "GET",
+        "/admin/v2/openapi.json",
+        serve,
+        Permission.NONE,
+        "This document.",
+        answers=Json,
+        lane=Lane.PROMPT,
+    )
     return own

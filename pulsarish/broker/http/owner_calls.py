@@ -1,4 +1,6 @@
-"""Act at the owner of a topic: on this broker, by a redirect of the client, or by passing requests on to the owners of many topics."""
+"""Act at the owner of a topic: on this broker, by a redirect of the client, or by passing requests
+on to the owners of many topics.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,14 @@ from pulsarish.broker.topics.topic import Topic
 from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.model.errors import PulsarishError, ServiceNotReady, UnknownError, error_from_code
 from pulsarish.model.topic_name import TopicName
-from pulsarish.runtime.seams import CallFailed, HttpHandler, HttpRequest, HttpResponse, StreamBroken, World
+from pulsarish.runtime.seams import (
+    CallFailed,
+    HttpHandler,
+    HttpRequest,
+    HttpResponse,
+    StreamBroken,
+    World,
+)
 from pulsarish.wire._pb import broker_pb2 as pb
 
 __all__ = ["ERROR_CODE_HEADER", "OwnerCall", "OwnerCalls"]
@@ -52,14 +61,23 @@ class OwnerCalls:
 
     here: HttpHandler
 
-    def __init__(self, world: World, config: BrokerConfig, lookup: Lookup, ownership: Ownership, topics: LoadedTopics) -> None:
+    def __init__(
+        self,
+        world: World,
+        config: BrokerConfig,
+        lookup: Lookup,
+        ownership: Ownership,
+        topics: LoadedTopics,
+    ) -> None:
         self._world = world
         self._lookup = lookup
         self._ownership = ownership
         self._topics = topics
         self._timeout_seconds = config.http_request_timeout_seconds
         # Time to evict a silent owner, with enough left for the request itself.
-        evicted = (config.broker_silence_before_eviction_ms + 2 * config.broker_ping_timeout_ms) / 1000
+        evicted = (
+            config.broker_silence_before_eviction_ms + 2 * config.broker_ping_timeout_ms
+        ) / 1000
         self._patience_seconds = min(evicted, config.http_request_timeout_seconds / 2)
         self._at_once_max = config.admin_fan_out_max
 
@@ -72,13 +90,19 @@ class OwnerCalls:
         Raises ``Moved``, and the errors of a lookup.
         """
         call.waits_for = f"the owner of {name}"
-        found = await self._found(lambda: self._lookup.find(name, authoritative=call.flag("authoritative")), self._patient_until())
+        found = await self._found(
+            lambda: self._lookup.find(name, authoritative=call.flag("authoritative")),
+            self._patient_until(),
+        )
         self._require_me(call, found.broker)
         call.waits_for = f"{name}"
 
     async def require_bundle(self, call: Call, bundle: Bundle) -> None:
         call.waits_for = f"the owner of {bundle}"
-        found = await self._found(lambda: self._lookup.find_bundle(bundle, authoritative=call.flag("authoritative")), self._patient_until())
+        found = await self._found(
+            lambda: self._lookup.find_bundle(bundle, authoritative=call.flag("authoritative")),
+            self._patient_until(),
+        )
         self._require_me(call, found.broker)
         call.waits_for = f"{bundle}"
 
@@ -116,7 +140,9 @@ class OwnerCalls:
 
     # -- calls to other owners
 
-    async def send(self, name: TopicName, errand: OwnerCall, *, patient_until: float | None = None) -> Any:
+    async def send(
+        self, name: TopicName, errand: OwnerCall, *, patient_until: float | None = None
+    ) -> Any:
         """Have the owner of a topic run a request, on whichever broker it is.
 
         Return its decoded answer, or raise its error.
@@ -126,7 +152,9 @@ class OwnerCalls:
         until = self._patient_until() if patient_until is None else patient_until
         for attempt in range(1, _ATTEMPTS_MAX + 1):
             found = await self._found(lambda: self._lookup.find(name, authoritative=True), until)
-            response = await self._pass_on(found.broker, (name.domain, name.tenant, name.namespace, name.local), errand)
+            response = await self._pass_on(
+                found.broker, (name.domain, name.tenant, name.namespace, name.local), errand
+            )
             if response.status != 307:
                 return _opened(response)
             if attempt == _ATTEMPTS_MAX:
@@ -134,7 +162,8 @@ class OwnerCalls:
         raise ServiceNotReady(f"{name} is changing hands; try again")
 
     async def non_persistent_topics(self, tenant: str, namespace: str) -> list[str]:
-        """Return the full names of a namespace's non-persistent topics, sorted, each partition on its own.
+        """Return the full names of a namespace's non-persistent topics, sorted, each partition on
+        its own.
 
         Asks all brokers.
 
@@ -143,55 +172,94 @@ class OwnerCalls:
         """
         registry = self._ownership.registry
         if registry.me is None:
-            raise ServiceNotReady("this broker is not registered at the moment; ask another one or try again")
-        errand, path = OwnerCall("GET", query={"here": "true"}), ("non-persistent", tenant, namespace)
-        answers = await asyncio.gather(*(self._pass_on(broker, path, errand) for broker in (registry.me, *registry.others())))
+            raise ServiceNotReady(
+                "this broker is not registered at the moment; ask another one or try again"
+            )
+        errand, path = (
+            OwnerCall("GET", query={"here": "true"}),
+            ("non-persistent", tenant, namespace),
+        )
+        answers = await asyncio.gather(
+            *(self._pass_on(broker, path, errand) for broker in (registry.me, *registry.others()))
+        )
         return sorted({name for each in answers for name in _opened(each)})
 
     async def send_bundle(self, bundle: Bundle, errand: OwnerCall) -> Any:
-        """Have the owner of a bundle run a request, as ``send`` does, at the bundle's path below its namespace."""
+        """Have the owner of a bundle run a request, as ``send`` does, at the bundle's path below
+        its namespace.
+        """
         until = self._patient_until()
         for _ in range(_ATTEMPTS_MAX):
-            found = await self._found(lambda: self._lookup.find_bundle(bundle, authoritative=True), until)
-            response = await self._pass_on(found.broker, ("namespaces", bundle.tenant, bundle.namespace, bundle.range), errand)
+            found = await self._found(
+                lambda: self._lookup.find_bundle(bundle, authoritative=True), until
+            )
+            response = await self._pass_on(
+                found.broker, ("namespaces", bundle.tenant, bundle.namespace, bundle.range), errand
+            )
             if response.status != 307:
                 return _opened(response)
         raise ServiceNotReady(f"{bundle} is changing hands; try again")
 
-    async def _pass_on(self, broker: BrokerRegistration, path: Sequence[str], errand: OwnerCall) -> HttpResponse:
+    async def _pass_on(
+        self, broker: BrokerRegistration, path: Sequence[str], errand: OwnerCall
+    ) -> HttpResponse:
         segments = ("admin", "v2", *path, *errand.words)
         body = b"" if errand.body is None else msgspec.json.encode(errand.body)
         query = {**errand.query}
         if self.is_me(broker):
-            return await self.here(HttpRequest(errand.method, "/" + "/".join(segments), query, {}, body, segments))
-        request = pb.AdminRequest(method=errand.method, segments=segments, query=query, body=body, admin_key=broker.admin_key)
+            return await self.here(
+                HttpRequest(errand.method, "/" + "/".join(segments), query, {}, body, segments)
+            )
+        request = pb.AdminRequest(
+            method=errand.method,
+            segments=segments,
+            query=query,
+            body=body,
+            admin_key=broker.admin_key,
+        )
         try:
             data = await self._world.connections.call(
-                broker.address, "broker.admin", request.SerializeToString(), timeout_seconds=self._timeout_seconds
+                broker.address,
+                "broker.admin",
+                request.SerializeToString(),
+                timeout_seconds=self._timeout_seconds,
             )
         except (StreamBroken, TimeoutError, CallFailed) as error:
-            raise ServiceNotReady(f"broker {broker.broker_id} did not answer for {'/'.join(path)}: {error}; try again") from None
+            raise ServiceNotReady(
+                f"broker {broker.broker_id} did not answer for {'/'.join(path)}: {error}; try again"
+            ) from None
         answer = pb.AdminResponse.FromString(data)
         return HttpResponse(answer.status, answer.body, answer.content_type, dict(answer.headers))
 
-    async def send_all(self, call: Call, names: Sequence[TopicName], errand: OwnerCall) -> list[Any | PulsarishError]:
+    async def send_all(
+        self, call: Call, names: Sequence[TopicName], errand: OwnerCall
+    ) -> list[Any | PulsarishError]:
         """Have the owners of many topics run a request, several at a time.
 
         Return for each topic its answer or its error.
         """
         return await self.send_each(call, [(name, errand) for name in names])
 
-    async def send_each(self, call: Call, errands: Sequence[tuple[TopicName, OwnerCall]]) -> list[Any | PulsarishError]:
+    async def send_each(
+        self, call: Call, errands: Sequence[tuple[TopicName, OwnerCall]]
+    ) -> list[Any | PulsarishError]:
         """Have the owners of topics each run a request of its own; see ``send_all``."""
         answers: list[Any | PulsarishError] = []
         until = self._patient_until()
         for start in range(0, len(errands), self._at_once_max):
             some = errands[start : start + self._at_once_max]
-            call.waits_for = f"the owner of {some[0][0]}, and then for {len(errands) - start - 1} more of such requests"
-            answers += await asyncio.gather(*(self._sent(name, errand, until) for name, errand in some))
+            call.waits_for = (
+                f"the owner of {some[0][0]}, and then for {len(errands) - start - 1} more of "
+                "such requests"
+            )
+            answers += await asyncio.gather(
+                *(self._sent(name, errand, until) for name, errand in some)
+            )
         return answers
 
-    async def _sent(self, name: TopicName, errand: OwnerCall, patient_until: float) -> Any | PulsarishError:
+    async def _sent(
+        self, name: TopicName, errand: OwnerCall, patient_until: float
+    ) -> Any | PulsarishError:
         try:
             return await self.send(name, errand, patient_until=patient_until)
         except PulsarishError as error:

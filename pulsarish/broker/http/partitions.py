@@ -17,7 +17,9 @@ from pulsarish.runtime.seams import HttpResponse
 __all__ = ["each_done", "explain_partitions", "explained", "settled"]
 
 
-def settled(answers: Sequence[Any | PulsarishError], *, unless: tuple[type[PulsarishError], ...] = ()) -> list[Any]:
+def settled(
+    answers: Sequence[Any | PulsarishError], *, unless: tuple[type[PulsarishError], ...] = ()
+) -> list[Any]:
     """Return the answers if none is an error. Raises the first error that counts.
 
     An error of a type in ``unless`` counts only when every partition gave one. If some partitions
@@ -30,7 +32,9 @@ def settled(answers: Sequence[Any | PulsarishError], *, unless: tuple[type[Pulsa
     return [each for each in answers if not isinstance(each, PulsarishError)]
 
 
-async def each_done(owners: OwnerCalls, call: Call, partitions: Sequence[TopicName], errand: OwnerCall) -> HttpResponse:
+async def each_done(
+    owners: OwnerCalls, call: Call, partitions: Sequence[TopicName], errand: OwnerCall
+) -> HttpResponse:
     """Run a request on every partition.
 
     A partition that was never used need not exist. When repeated, some of the work is done already.
@@ -39,7 +43,9 @@ async def each_done(owners: OwnerCalls, call: Call, partitions: Sequence[TopicNa
     return no_content()
 
 
-async def explained(call: Call, report: Awaitable[HttpResponse], subscription: str = "") -> HttpResponse:
+async def explained(
+    call: Call, report: Awaitable[HttpResponse], subscription: str = ""
+) -> HttpResponse:
     """Answer with the report.
 
     If it needs metadata and metadata does not answer, report that as the reason.
@@ -50,7 +56,9 @@ async def explained(call: Call, report: Awaitable[HttpResponse], subscription: s
         return answer(metadata_away_report(call.topic().full, str(error), subscription))
 
 
-async def explain_partitions(call: Call, namespaces: Namespaces, owners: OwnerCalls, words: tuple[str, ...]) -> HttpResponse | None:
+async def explain_partitions(
+    call: Call, namespaces: Namespaces, owners: OwnerCalls, words: tuple[str, ...]
+) -> HttpResponse | None:
     """Have the owner of each partition explain it; ``None`` when the topic is not partitioned.
 
     Raises ``NotFound`` when all partitions answer so.
@@ -62,18 +70,41 @@ async def explain_partitions(call: Call, namespaces: Namespaces, owners: OwnerCa
     answers = await owners.send_all(call, partitions, OwnerCall("GET", words))
     if all(isinstance(each, NotFound) for each in answers):
         settled(answers)
-    rows = {partition.full: _explained(each) for partition, each in zip(partitions, answers, strict=True)}
+    rows = {
+        partition.full: _explained(each)
+        for partition, each in zip(partitions, answers, strict=True)
+    }
     waiting = [partition for partition, row in rows.items() if row["state"] == "waiting"]
-    state: State = "waiting" if waiting else "active" if any(row["state"] == "active" for row in rows.values()) else "idle"
-    text = f"{len(waiting)} of {len(rows)} partitions wait." if waiting else f"None of {len(rows)} partitions waits."
+    state: State = (
+        "waiting"
+        if waiting
+        else "active"
+        if any(row["state"] == "active" for row in rows.values())
+        else "idle"
+    )
+    text = (
+        f"{len(waiting)} of {len(rows)} partitions wait."
+        if waiting
+        else f"None of {len(rows)} partitions waits."
+    )
     return answer({"topic": name.full, "state": state, "explanation": text, "partitions": rows})
 
 
 def _explained(found: Mapping[str, Any] | PulsarishError) -> Mapping[str, Any]:
     if isinstance(found, NotFound):
         # Its first client creates it.
-        return {"state": "idle", "reason": "", "explanation": f"It was not used yet: {found}.", "help": ""}
+        return {
+            "state": "idle",
+            "reason": "",
+            "explanation": f"It was not used yet: {found}.",
+            "help": "",
+        }
     if isinstance(found, PulsarishError):
         text = f"Its broker did not explain it: {type(found).__name__}: {found}."
-        return {"state": "waiting", "reason": "load_failed", "explanation": text, "help": "pulsarish brokers health"}
+        return {
+            "state": "waiting",
+            "reason": "load_failed",
+            "explanation": text,
+            "help": "pulsarish brokers health",
+        }
     return found

@@ -96,22 +96,39 @@ class Parameter:
                 length = " of at most 19 digits" if text.removeprefix("-").isdecimal() else ""
                 raise Malformed(f"{self.name} must be a whole number{length}, not {shown!r}")
             number = int(text)
-            if (self.minimum is not None and number < self.minimum) or (self.maximum is not None and number > self.maximum):
+            if (self.minimum is not None and number < self.minimum) or (
+                self.maximum is not None and number > self.maximum
+            ):
                 raise InvalidArgument(f"{self.name} must be {self._range()}, not {number}")
             return number
         if self.choices and text not in self.choices:
-            raise InvalidArgument(f"{self.name} must be one of {', '.join(self.choices)}, not {shown!r}")
+            raise InvalidArgument(
+                f"{self.name} must be one of {', '.join(self.choices)}, not {shown!r}"
+            )
         return text
 
     def _range(self) -> str:
         if self.minimum is None:
             return f"{self.maximum} or less"
-        return f"{self.minimum} or more" if self.maximum is None else f"{self.minimum} to {self.maximum}"
+        return (
+            f"{self.minimum} or more"
+            if self.maximum is None
+            else f"{self.minimum} to {self.maximum}"
+        )
 
 
-AUTHORITATIVE: Final = Parameter("authoritative", "The broker that is asked should take a bundle without an owner.", bool, default=False)
-LIMIT: Final = Parameter("limit", "Greatest number of items; all without it.", int, minimum=1, maximum=100_000)
-AFTER: Final = Parameter("after", "Only items that come after this one, the last of the page before.")
+AUTHORITATIVE: Final = Parameter(
+    "authoritative",
+    "The broker that is asked should take a bundle without an owner.",
+    bool,
+    default=False,
+)
+LIMIT: Final = Parameter(
+    "limit", "Greatest number of items; all without it.", int, minimum=1, maximum=100_000
+)
+AFTER: Final = Parameter(
+    "after", "Only items that come after this one, the last of the page before."
+)
 
 
 @dataclass(slots=True)
@@ -156,7 +173,9 @@ class Call:
         return None if value is None else int(value)
 
     def page(self, items: Iterable[T], name: Callable[[T], str]) -> list[T]:
-        """Return the items after ``after``, at most ``limit``, as the query asks; ordered by name."""
+        """Return the items after ``after``, at most ``limit``, as the query asks; ordered by
+        name.
+        """
         after, limit = self.text("after"), self.given("limit")
         found = sorted((item for item in items if not after or name(item) > after), key=name)
         return found if limit is None else found[:limit]
@@ -198,7 +217,9 @@ class Route:
     large: bool = False
     """Its answer may be as large as an uncompressed entry, so few of them are made at a time."""
     any_parameters: bool = False
-    """Accept unknown query parameters and any text as a body: the route refuses the request anyway, for a better reason."""
+    """Accept unknown query parameters and any text as a body: the route refuses the request anyway,
+    for a better reason.
+    """
 
     @property
     def name(self) -> str:

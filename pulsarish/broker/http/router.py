@@ -37,7 +37,9 @@ class RouteTable:
             assert route.method not in node.methods, f"{route.name} is there twice"
             node.methods[route.method] = (route, route.path_names)
 
-    def find(self, method: str, segments: Sequence[str]) -> tuple[Route, dict[str, str]] | tuple[list[str], None] | None:
+    def find(
+        self, method: str, segments: Sequence[str]
+    ) -> tuple[Route, dict[str, str]] | tuple[list[str], None] | None:
         """Find the route of a path.
 
         Returns:
@@ -53,7 +55,12 @@ class RouteTable:
 
 
 def _find(
-    node: _Node, method: str, segments: Sequence[str], index: int, values: tuple[str, ...], allowed: set[str]
+    node: _Node,
+    method: str,
+    segments: Sequence[str],
+    index: int,
+    values: tuple[str, ...],
+    allowed: set[str],
 ) -> tuple[Route, dict[str, str]] | None:
     if index == len(segments):
         here = node.methods.get(method)

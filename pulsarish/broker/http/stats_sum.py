@@ -20,12 +20,32 @@ _EARLIEST: Final = (
     "topicCreationTimeStamp",
 )
 # Times whose latest value counts, and numbers whose largest value counts.
-_GREATEST: Final = ("Timestamp", "TimeStamp", "AgeMs", "LimitSize", "LimitTime", "lastCompactionDurationTimeInMills", "down", "needed")
+_GREATEST: Final = (
+    "Timestamp",
+    "TimeStamp",
+    "AgeMs",
+    "LimitSize",
+    "LimitTime",
+    "lastCompactionDurationTimeInMills",
+    "down",
+    "needed",
+)
 _LEAST: Final = ("writable",)
 # Values of a single partition, which have no sum.
-_OF_ONE: Final = frozenset(("ledger", "owner", "ownerBroker", "topicEpoch", "markDeletePosition", "readPosition", "oldestUnackedPosition"))
+_OF_ONE: Final = frozenset(
+    (
+        "ledger",
+        "owner",
+        "ownerBroker",
+        "topicEpoch",
+        "markDeletePosition",
+        "readPosition",
+        "oldestUnackedPosition",
+    )
+)
 _AS_A_WHOLE: Final = frozenset(("waiting", "lastAddFailure"))
-_BY_USERS: Final = frozenset(("subscriptions", "subscriptionProperties"))  # maps with arbitrary keys
+# maps with arbitrary keys
+_BY_USERS: Final = frozenset(("subscriptions", "subscriptionProperties"))
 
 
 def summed(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -75,7 +95,11 @@ def _map(name: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[s
     for key in dict.fromkeys([*left, *right]):
         if by_users or key not in _OF_ONE:
             rule = "" if by_users else key
-            found[key] = _sum(rule, left[key], right[key]) if key in left and key in right else _alone(rule, left.get(key, right.get(key)))
+            found[key] = (
+                _sum(rule, left[key], right[key])
+                if key in left and key in right
+                else _alone(rule, left.get(key, right.get(key)))
+            )
     return found
 
 

@@ -1,1 +1,3 @@
-"""Non-persistent topics: messages go to the consumers that are connected now, and are not stored."""
+"""Non-persistent topics: messages go to the consumers that are connected now, and are not
+stored.
+"""

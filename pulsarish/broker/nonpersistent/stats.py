@@ -20,7 +20,10 @@ def non_persistent_stats(topic: NonPersistentTopic, now: float) -> dict[str, Any
     """Return the statistics of a topic. ``now``: monotonic seconds."""
     came = topic.traffic.came
     message_rate, byte_rate = came.rates(now)
-    subscriptions = {name: _subscription(topic.name.full, subscription, now) for name, subscription in sorted(topic.subscriptions.items())}
+    subscriptions = {
+        name: _subscription(topic.name.full, subscription, now)
+        for name, subscription in sorted(topic.subscriptions.items())
+    }
     total = {
         name: round(sum(each[name] for each in subscriptions.values()), 3)
         for name in ("msgRateOut", "msgThroughputOut", "msgOutCounter", "bytesOutCounter")
@@ -62,19 +65,36 @@ def _waiting(subscription: NonPersistentSubscription) -> Waiting:
     """
     dropped = f"{subscription.dropped.messages} were dropped so far"
     if not subscription.consumers:
-        text = f"No consumer is connected: each message that is published is dropped for this subscription; {dropped}."
+        text = (
+            "No consumer is connected: each message that is published is dropped for this "
+            f"subscription; {dropped}."
+        )
         return Waiting("waiting", "dropped_no_consumers", text)
     takers = subscription.consumers
     if subscription.dispatcher.kind is DispatcherKind.SINGLE_ACTIVE:
         takers = [each for each in takers if each is subscription.dispatcher.active]
     if any(each.available for each in takers):
         return ACTIVE
-    why = "no consumer has permits" if any(each.outlet.has_room for each in takers) else "the consumers' connections are full"
-    text = f"Each message that is published is dropped for this subscription, because {why}; {dropped}."
-    return Waiting("waiting", "dropped_no_permits", text, max((each.last_flow_ms for each in takers), default=0))
+    why = (
+        "no consumer has permits"
+        if any(each.outlet.has_room for each in takers)
+        else "the consumers' connections are full"
+    )
+    text = (
+        f"Each message that is published is dropped for this subscription, because {why}; "
+        f"{dropped}."
+    )
+    return Waiting(
+        "waiting",
+        "dropped_no_permits",
+        text,
+        max((each.last_flow_ms for each in takers), default=0),
+    )
 
 
-def _subscription(topic: str, subscription: NonPersistentSubscription, now: float) -> dict[str, Any]:
+def _subscription(
+    topic: str, subscription: NonPersistentSubscription, now: float
+) -> dict[str, Any]:
     dispatcher = subscription.dispatcher
     message_rate, byte_rate = subscription.out.rates(now)
     active = dispatcher.active

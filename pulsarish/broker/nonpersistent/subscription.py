@@ -1,4 +1,5 @@
-"""A subscription of a non-persistent topic: consumers with permits get entries at once, other entries are dropped.
+"""A subscription of a non-persistent topic: consumers with permits get entries at once, other
+entries are dropped.
 
 Its dispatchers are those of persistent topics. A delivered entry counts as acknowledged, because
 nothing is ever redelivered. Entries that could not be delivered are removed from the dispatcher.
@@ -9,7 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pulsarish.broker.clients.commands import Acknowledge, ConsumerClosed, KeySharedPolicy, Outcome, SubscriptionType
+from pulsarish.broker.clients.commands import (
+    Acknowledge,
+    ConsumerClosed,
+    KeySharedPolicy,
+    Outcome,
+    SubscriptionType,
+)
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.clients.meters import Meter
 from pulsarish.broker.config import BrokerConfig
@@ -28,7 +35,9 @@ __all__ = ["NonPersistentSubscription", "not_kept"]
 
 def not_kept(topic: TopicName, wanted: str) -> NotAllowed:
     """Return the error for a request that needs stored messages."""
-    return NotAllowed(f"topic {topic} keeps no messages, so {wanted}; use a persistent topic for that")
+    return NotAllowed(
+        f"topic {topic} keeps no messages, so {wanted}; use a persistent topic for that"
+    )
 
 
 class NonPersistentSubscription:
@@ -77,7 +86,9 @@ class NonPersistentSubscription:
     def policies_changed(self) -> None:
         """Apply the changed policies."""
         consumers_max = self._topic_limits.policies[MAX_CONSUMERS_PER_SUBSCRIPTION]
-        self._dispatcher.limit(consumers_max=consumers_max, unacked_max_consumer=0, unacked_max_subscription=0)
+        self._dispatcher.limit(
+            consumers_max=consumers_max, unacked_max_consumer=0, unacked_max_subscription=0
+        )
 
     # -- consumers
 
@@ -98,14 +109,18 @@ class NonPersistentSubscription:
         return EARLIEST
 
     def add(self, consumer: Consumer, kind: SubscriptionType, key_shared: KeySharedPolicy) -> None:
-        """Connect a consumer. Raises ``ConsumerBusy``, ``ConsumerAssign``, or why the subscription is closed."""
+        """Connect a consumer.
+
+        Raises ``ConsumerBusy``, ``ConsumerAssign``, or why the subscription is closed.
+        """
         if self.closed is not None:
             raise self.closed
         dispatcher = self._dispatcher
         if kind is not self.type or not dispatcher.takes(key_shared):
             if self.consumers:
                 raise ConsumerBusy(
-                    f"subscription {self.name!r} is in use with type {self.type.name.lower()}; its consumers must leave before it can be"
+                    f"subscription {self.name!r} is in use with type {self.type.name.lower()}; "
+                    "its consumers must leave before it can be"
                     f" used otherwise, now with type {kind.name.lower()}"
                 )
             dispatcher = self._dispatcher = self._make_dispatcher(kind, key_shared)
@@ -178,7 +193,9 @@ class NonPersistentSubscription:
         """Set the epoch of later deliveries. There is nothing to redeliver."""
         consumer.epoch = max(consumer.epoch, epoch)
 
-    async def seek(self, position: Position | None, publish_time_ms: int, *, by: Consumer | None = None) -> None:
+    async def seek(
+        self, position: Position | None, publish_time_ms: int, *, by: Consumer | None = None
+    ) -> None:
         raise not_kept(self._topic, f"its subscription {self.name!r} cannot be moved by a seek")
 
     async def last_message(self) -> tuple[Position, int]:

@@ -1,4 +1,5 @@
-"""A non-persistent topic at its owner: entries go to the subscriptions at once, and so does the receipt to the producer.
+"""A non-persistent topic at its owner: entries go to the subscriptions at once, and so does the
+receipt to the producer.
 
 Positions only count the entries since the topic was opened; nothing can be read at them. Everything
 is in memory. It is lost with the broker, or when the topic was unused for a while.
@@ -51,7 +52,13 @@ class NonPersistentTopic:
     """
 
     def __init__(
-        self, name: TopicName, world: World, config: BrokerConfig, policies: Effective, *, failed: Callable[[BaseException], None]
+        self,
+        name: TopicName,
+        world: World,
+        config: BrokerConfig,
+        policies: Effective,
+        *,
+        failed: Callable[[BaseException], None],
     ) -> None:
         self.name = name
         self.scope = Scope(ScopeKind.TOPIC, name.full, failed)
@@ -60,7 +67,9 @@ class NonPersistentTopic:
         now = world.clock.monotonic()
         self.traffic = TopicTraffic(now)
         self.dropped = Meter(now)
-        """Messages of all producers that were dropped because their connection had too many in flight."""
+        """Messages of all producers that were dropped because their connection had too many in
+        flight.
+        """
         self.loaded_ms = world.clock.wall_ms()
         self.topic_limits = TopicLimits(name, config, world.clock, policies, self.traffic.came)
         self.entries_added = 0
@@ -88,7 +97,9 @@ class NonPersistentTopic:
     @property
     def connected(self) -> bool:
         """Whether a producer or a consumer is connected."""
-        return bool(self.producers) or any(subscription.consumers for subscription in self.subscriptions.values())
+        return bool(self.producers) or any(
+            subscription.consumers for subscription in self.subscriptions.values()
+        )
 
     def is_abandoned(self, now_ms: int) -> bool:
         """Return whether the topic was unused for as long as the policy of inactive topics says.
@@ -98,7 +109,10 @@ class NonPersistentTopic:
         """
         if self.connected:
             self._unused_since_ms = now_ms
-        return now_ms - self._unused_since_ms >= self.topic_limits.policies[INACTIVE_TOPIC].seconds * 1000
+        return (
+            now_ms - self._unused_since_ms
+            >= self.topic_limits.policies[INACTIVE_TOPIC].seconds * 1000
+        )
 
     # -- for ``TopicProducers``
 
@@ -117,7 +131,9 @@ class NonPersistentTopic:
     async def set_producer_epoch(self, epoch: int) -> None:
         self.producer_epoch = epoch
 
-    async def open_producer(self, command: OpenProducer, outlet: Outlet, address: str, queued: Queued) -> tuple[Producer, int]:
+    async def open_producer(
+        self, command: OpenProducer, outlet: Outlet, address: str, queued: Queued
+    ) -> tuple[Producer, int]:
         """Connect a producer.
 
         No sequence id of its name is known. Raises the errors of ``TopicProducers.open``.
@@ -131,7 +147,9 @@ class NonPersistentTopic:
 
     # -- publishing
 
-    def publish(self, producer: Producer, entries: Sequence[memoryview], request: PublishRequest) -> None:
+    def publish(
+        self, producer: Producer, entries: Sequence[memoryview], request: PublishRequest
+    ) -> None:
         """Check entries of one producer and deliver them, in order.
 
         Each gets an outcome through the producer's outlet.
@@ -159,11 +177,15 @@ class NonPersistentTopic:
                 continue
             messages = metadata.num_messages_in_batch
             sequence_id = metadata.highest_sequence_id or sequence_id
-            if request.take_unkept(self._config.max_concurrent_non_persistent_message_per_connection):
+            if request.take_unkept(
+                self._config.max_concurrent_non_persistent_message_per_connection
+            ):
                 position = Position(_LEDGER, self.entries_added)
                 self.entries_added += 1
                 of_key = key_hash(sticky_key(metadata)) if hashes_keys else 0
-                came.append(Ready(position, entry, messages, None, of_key, chunk=chunk_of(metadata)))
+                came.append(
+                    Ready(position, entry, messages, None, of_key, chunk=chunk_of(metadata))
+                )
                 producer.acknowledge(position.ledger_id, position.entry_id, sequence_id)
                 sizes.counts[bisect_left(sizes.bounds, size_bytes)] += 1
                 sizes.total += size_bytes
@@ -200,7 +222,9 @@ class NonPersistentTopic:
 
     # -- subscriptions
 
-    async def subscribe(self, command: Subscribe, outlet: Outlet, address: str) -> tuple[NonPersistentSubscription, Consumer]:
+    async def subscribe(
+        self, command: Subscribe, outlet: Outlet, address: str
+    ) -> tuple[NonPersistentSubscription, Consumer]:
         """Connect a consumer.
 
         Create its subscription if it is new. It gets messages from now on, whatever start it asks
@@ -212,7 +236,9 @@ class NonPersistentTopic:
         self.check_publishable()
         if command.read_compacted:
             raise not_kept(self.name, "it cannot be read compacted")
-        self.topic_limits.check_consumer(sum(len(each.consumers) for each in self.subscriptions.values()), command)
+        self.topic_limits.check_consumer(
+            sum(len(each.consumers) for each in self.subscriptions.values()), command
+        )
         subscription = self.subscriptions.get(command.subscription)
         if subscription is None:
             self.topic_limits.check_auto_subscription(command)
@@ -254,28 +280,42 @@ class NonPersistentTopic:
         if by is not None:
             subscription.remove(by)
         del self.subscriptions[name]
-        subscription.close(SubscriptionNotFound(f"subscription {name!r} of {self.name} was deleted"))
+        subscription.close(
+            SubscriptionNotFound(f"subscription {name!r} of {self.name} was deleted")
+        )
 
-    def remove_consumer(self, subscription: ServedSubscription, consumer: Consumer, *, comes_back: bool = False) -> None:
+    def remove_consumer(
+        self, subscription: ServedSubscription, consumer: Consumer, *, comes_back: bool = False
+    ) -> None:
         """Remove a consumer that its client closed or lost.
 
         A reader's subscription is removed too.
         """
         assert isinstance(subscription, NonPersistentSubscription)
         subscription.remove(consumer)
-        if not subscription.durable and not subscription.consumers and self.subscriptions.get(subscription.name) is subscription:
+        if (
+            not subscription.durable
+            and not subscription.consumers
+            and self.subscriptions.get(subscription.name) is subscription
+        ):
             del self.subscriptions[subscription.name]
         self._unused_since_ms = self._world.clock.wall_ms()
 
     # -- the end
 
     def check_deletable(self, *, force: bool) -> None:
-        """Raise ``SubscriptionBusy`` when producers or consumers are connected, unless ``force``."""
+        """Raise ``SubscriptionBusy`` when producers or consumers are connected, unless
+        ``force``.
+        """
         if self.connected and not force:
-            raise SubscriptionBusy(f"topic {self.name} has producers or consumers connected; close them or use force")
+            raise SubscriptionBusy(
+                f"topic {self.name} has producers or consumers connected; close them or use force"
+            )
 
     def close(self, error: PulsarishError) -> None:
-        """Stop serving, and close all producers and consumers with ``error``, so that they look the topic up again."""
+        """Stop serving, and close all producers and consumers with ``error``, so that they look the
+        topic up again.
+        """
         if self.closed is None:
             self.closed = error
             for subscription in self.subscriptions.values():

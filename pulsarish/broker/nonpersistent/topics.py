@@ -67,7 +67,10 @@ class NonPersistentTopics:
 
     async def _make(self, name: TopicName, *, create: bool, by_use: bool) -> NonPersistentTopic:
         if not self._config.enable_non_persistent_topics:
-            raise NotAllowed(f"topic {name}: non-persistent topics are not served here (enable_non_persistent_topics)")
+            raise NotAllowed(
+                f"topic {name}: non-persistent topics are not served here "
+                "(enable_non_persistent_topics)"
+            )
         space = await self._namespaces.policies(name.tenant, name.namespace)
         self.check_served(name, space)
         if not create:
@@ -83,7 +86,9 @@ class NonPersistentTopics:
         topic = self.open.get(name.full)
         if topic is None:
             failed = partial(self._failed, name)
-            topic = self.open[name.full] = NonPersistentTopic(name, self._world, self._config, policies, failed=failed)
+            topic = self.open[name.full] = NonPersistentTopic(
+                name, self._world, self._config, policies, failed=failed
+            )
             self._opened(name, space)
             _log.info("topic made", topic=name)
         return topic
@@ -95,7 +100,11 @@ class NonPersistentTopics:
 
     def names(self, tenant: str, namespace: str) -> list[str]:
         """Return the names of a namespace's topics on this broker, sorted."""
-        return sorted(full for full, topic in self.open.items() if (topic.name.tenant, topic.name.namespace) == (tenant, namespace))
+        return sorted(
+            full
+            for full, topic in self.open.items()
+            if (topic.name.tenant, topic.name.namespace) == (tenant, namespace)
+        )
 
     # -- closing and deleting
 
@@ -107,17 +116,35 @@ class NonPersistentTopics:
             _log.info("topic closed", topic=name, reason=error)
 
     def _failed(self, name: TopicName, error: BaseException) -> None:
-        self.close(name, TopicFenced(f"topic {name} failed here and is made again: {type(error).__name__}: {error}"))
+        self.close(
+            name,
+            TopicFenced(
+                f"topic {name} failed here and is made again: {type(error).__name__}: {error}"
+            ),
+        )
 
     def close_bundle(self, bundle: Bundle, bundles: int) -> None:
         for topic in list(self.open.values()):
             name = topic.name
-            if (name.tenant, name.namespace) == (bundle.tenant, bundle.namespace) and bundle_of(name, bundles) == bundle:
-                self.close(name, TopicFenced(f"topic {name} leaves this broker: its bundle is being unloaded; look it up again"))
+            if (name.tenant, name.namespace) == (bundle.tenant, bundle.namespace) and bundle_of(
+                name, bundles
+            ) == bundle:
+                self.close(
+                    name,
+                    TopicFenced(
+                        f"topic {name} leaves this broker: its bundle is being unloaded; look it "
+                        "up again"
+                    ),
+                )
 
     def close_all(self, reason: str) -> None:
         for topic in list(self.open.values()):
-            self.close(topic.name, TopicFenced(f"topic {topic.name} is not served here any more: {reason}; look it up again"))
+            self.close(
+                topic.name,
+                TopicFenced(
+                    f"topic {topic.name} is not served here any more: {reason}; look it up again"
+                ),
+            )
 
     async def delete(self, name: TopicName, *, force: bool) -> None:
         """Close a topic for good, and delete its schemas.
@@ -137,10 +164,18 @@ class NonPersistentTopics:
             # Check each one in turn: while another one was closed, a client may have connected to
             # it.
             if topic.closed is None and topic.is_abandoned(self._world.clock.wall_ms()):
-                error = TopicFenced(f"topic {topic.name} was closed, as no client used it; look it up again")
-                await self._go(topic, error, for_good=topic.topic_limits.policies[INACTIVE_TOPIC].delete_while_inactive)
+                error = TopicFenced(
+                    f"topic {topic.name} was closed, as no client used it; look it up again"
+                )
+                await self._go(
+                    topic,
+                    error,
+                    for_good=topic.topic_limits.policies[INACTIVE_TOPIC].delete_while_inactive,
+                )
 
-    async def _go(self, topic: NonPersistentTopic, error: PulsarishError, *, for_good: bool) -> None:
+    async def _go(
+        self, topic: NonPersistentTopic, error: PulsarishError, *, for_good: bool
+    ) -> None:
         """Close a topic, ``for_good`` after its schemas were deleted.
 
         If the schemas cannot be deleted now, the topic stays open for another try. A client that

@@ -51,7 +51,12 @@ class Unknown:
 OwnerOf = Mine | Theirs | Unowned | Unknown
 
 
-def judge(record: tuple[BundleOwner, int] | None, me: str, alive: Mapping[str, BrokerRegistration], gone: Iterable[str] = ()) -> OwnerOf:
+def judge(
+    record: tuple[BundleOwner, int] | None,
+    me: str,
+    alive: Mapping[str, BrokerRegistration],
+    gone: Iterable[str] = (),
+) -> OwnerOf:
     """Judge who owns a bundle.
 
     Args:

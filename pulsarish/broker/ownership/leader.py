@@ -40,7 +40,11 @@ class LeaderElection:
 
     @property
     def is_leader(self) -> bool:
-        return self.leader is not None and self._me is not None and self.leader.instance_id == self._me.instance_id
+        return (
+            self.leader is not None
+            and self._me is not None
+            and self.leader.instance_id == self._me.instance_id
+        )
 
     def start(self) -> None:
         _ = run_in_background(self._world.tasks, self._world.clock, "leader election", self._run)

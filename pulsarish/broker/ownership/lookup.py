@@ -1,4 +1,5 @@
-"""Find the broker of a topic: the owner, a broker to ask instead, or an error when it cannot be said now (rule 20).
+"""Find the broker of a topic: the owner, a broker to ask instead, or an error when it cannot be
+said now (rule 20).
 
 The broker that is asked checks whether the owner still answers. It takes a bundle without an owner
 itself, unless another broker has clearly fewer bundles. Then the client asks that one next, with
@@ -53,10 +54,14 @@ class Lookup:
         """
         self.lookups_count += 1
         policies = await self._namespaces.policies(name.tenant, name.namespace)
-        return await self.find_bundle(bundle_of(name, policies.bundles), authoritative=authoritative)
+        return await self.find_bundle(
+            bundle_of(name, policies.bundles), authoritative=authoritative
+        )
 
     def at_once(self, name: TopicName) -> Found | None:
-        """Answer without waiting, if this broker is known to own the topic; ``None``: use ``find``."""
+        """Answer without waiting, if this broker is known to own the topic; ``None``: use
+        ``find``.
+        """
         ownership = self._ownership
         policies, me = self._namespaces.known(name.tenant, name.namespace), ownership.registry.me
         if policies is None or me is None or not ownership.serving:
@@ -75,7 +80,9 @@ class Lookup:
             if me is not None and (heir := ownership.heir()) is not None:
                 return Found(heir, bundle, redirect=True)
             if me is None or not ownership.serving:
-                raise ServiceNotReady("this broker is not registered at the moment; ask another one or try again")
+                raise ServiceNotReady(
+                    "this broker is not registered at the moment; ask another one or try again"
+                )
             owner = await ownership.owner(bundle)
             if isinstance(owner, Theirs):
                 if await ownership.reachable(owner.registration):

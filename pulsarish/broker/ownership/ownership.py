@@ -1,4 +1,6 @@
-"""The bundles of this broker: how it acquires, releases and loses them, and how it finds out whether another owner is still there."""
+"""The bundles of this broker: how it acquires, releases and loses them, and how it finds out
+whether another owner is still there.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,15 @@ from pulsarish.metadata.records import BrokerRegistration, BundleOwner
 from pulsarish.model.errors import MetadataUnavailable, ServiceNotReady
 from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import CallFailed, Conflict, Op, SessionState, StreamBroken, Unreachable, World
+from pulsarish.runtime.seams import (
+    CallFailed,
+    Conflict,
+    Op,
+    SessionState,
+    StreamBroken,
+    Unreachable,
+    World,
+)
 from pulsarish.wire._pb import broker_pb2 as pb
 
 __all__ = ["OwnerSilent", "Ownership"]
@@ -68,7 +78,8 @@ class Ownership:
         self._take_lag_max = take_lag_max
         self._lag_worst = self._lag_before = 0.0  # in this round of pings, and in the one before
         self._stopped = False
-        self._releasing: dict[Bundle, None] = {}  # their records may still name this broker, which no longer owns them
+        # their records may still name this broker, which no longer owns them
+        self._releasing: dict[Bundle, None] = {}
         self._pinging: dict[str, asyncio.Future[bool]] = {}
         self._leases: dict[Bundle, tuple[Op, ...]] = {}
         self._fresh_seconds = config.broker_ping_interval_ms / 1000 * 1.5
@@ -80,7 +91,9 @@ class Ownership:
         """
         self.leader.start()
         await self.registry.start(template)
-        _ = self._world.tasks.spawn(self._ping_all(), name="broker pings", critical=Critical.OWNERSHIP)
+        _ = self._world.tasks.spawn(
+            self._ping_all(), name="broker pings", critical=Critical.OWNERSHIP
+        )
 
     def _registered(self, me: BrokerRegistration) -> None:
         self.leader.stand(me)
@@ -113,13 +126,16 @@ class Ownership:
             # The list of registrations may be behind. Only a read of the node itself says that an
             # instance is gone.
             registered = await self.registry.is_registered(found.instance_id)
-            found = judge(record, me, self.registry.alive, () if registered else (found.instance_id,))
+            found = judge(
+                record, me, self.registry.alive, () if registered else (found.instance_id,)
+            )
         if isinstance(found, Mine):
             self._acquired(bundle, found.epoch, me)
         return found
 
     def lease(self, bundle: Bundle) -> Sequence[Op] | None:
-        """Return the conditions on metadata that hold while this broker owns the bundle; ``None``: it does not own it.
+        """Return the conditions on metadata that hold while this broker owns the bundle; ``None``:
+        it does not own it.
 
         The record's version alone is not enough: a bundle that was deleted with its namespace and
         created again could have the same version. Instance ids never return.
@@ -127,15 +143,22 @@ class Ownership:
         epoch = self.owned.epoch(bundle)
         if epoch is None:
             return None
-        lease = (Op("check", bundle.path, version=epoch), Op("check", paths.broker(self.registry.instance_id)))
+        lease = (
+            Op("check", bundle.path, version=epoch),
+            Op("check", paths.broker(self.registry.instance_id)),
+        )
         if self._leases.get(bundle) != lease:
             self._leases[bundle] = lease
         return self._leases[bundle]  # one for all topics of the bundle
 
     def _acquired(self, bundle: Bundle, epoch: int, instance_id: str) -> None:
-        """Count a bundle as this broker's, unless its instance ended before the answer came, or the bundle is being released."""
+        """Count a bundle as this broker's, unless its instance ended before the answer came, or the
+        bundle is being released.
+        """
         if instance_id != self.registry.instance_id or self._stopped:
-            raise ServiceNotReady("this broker has just lost its registration; look the topic up again")
+            raise ServiceNotReady(
+                "this broker has just lost its registration; look the topic up again"
+            )
         if bundle in self._releasing:
             raise ServiceNotReady(f"bundle {bundle} is being released; look the topic up again")
         self.owned.acquired(bundle, epoch)
@@ -147,12 +170,16 @@ class Ownership:
         """
         me = self.registry.me
         if me is None or self._stopped:
-            raise ServiceNotReady("this broker is not registered at the moment; ask another one or try again")
+            raise ServiceNotReady(
+                "this broker is not registered at the moment; ask another one or try again"
+            )
         record = BundleOwner(me.broker_id, me.instance_id)
         try:
             # One commit with the proof that this instance is registered: an evicted instance cannot
             # acquire anything.
-            epoch = await self._records.compare_and_set(bundle.path, record, version, with_ops=[Op("check", paths.broker(me.instance_id))])
+            epoch = await self._records.compare_and_set(
+                bundle.path, record, version, with_ops=[Op("check", paths.broker(me.instance_id))]
+            )
         except Conflict:
             return await self.owner(bundle)
         self._acquired(bundle, epoch, me.instance_id)
@@ -185,14 +212,20 @@ class Ownership:
 
         Raises ``OwnerSilent`` while it may not be evicted yet.
         """
-        if self.peers.fresh(other.instance_id, self._world.clock.monotonic(), self._config.lookup_ping_max_age_ms / 1000):
+        if self.peers.fresh(
+            other.instance_id,
+            self._world.clock.monotonic(),
+            self._config.lookup_ping_max_age_ms / 1000,
+        ):
             return True
         if await self._ping(other):
             return True
         if await self._evict_if_gone(other):
             return False
         silent = self.peers.silent_seconds(other.instance_id, self._world.clock.monotonic())
-        raise OwnerSilent(f"the owner {other.broker_id} has not answered for {silent:.1f} s; try again")
+        raise OwnerSilent(
+            f"the owner {other.broker_id} has not answered for {silent:.1f} s; try again"
+        )
 
     async def _ping(self, other: BrokerRegistration) -> bool:
         """Return whether it answers.
@@ -202,7 +235,9 @@ class Ownership:
         ping = self._pinging.get(other.instance_id)
         if ping is None:
             ping = self._pinging[other.instance_id] = asyncio.get_running_loop().create_future()
-            _ = self._world.tasks.spawn(self._ping_for_all(other, ping), name=f"ping {other.broker_id}")
+            _ = self._world.tasks.spawn(
+                self._ping_for_all(other, ping), name=f"ping {other.broker_id}"
+            )
         return await asyncio.shield(ping)
 
     async def _ping_for_all(self, other: BrokerRegistration, ping: asyncio.Future[bool]) -> None:
@@ -217,11 +252,16 @@ class Ownership:
                 ping.set_result(answered)
 
     async def _ping_once(self, other: BrokerRegistration) -> bool:
-        request = pb.PingRequest(broker_id=other.broker_id, instance_id=other.instance_id).SerializeToString()
+        request = pb.PingRequest(
+            broker_id=other.broker_id, instance_id=other.instance_id
+        ).SerializeToString()
         clock = self._world.clock
         try:
             data = await self._world.connections.call(
-                other.address, "broker.ping", request, timeout_seconds=self._config.broker_ping_timeout_ms / 1000
+                other.address,
+                "broker.ping",
+                request,
+                timeout_seconds=self._config.broker_ping_timeout_ms / 1000,
             )
         except Unreachable:
             self.peers.refused(other.instance_id, clock.monotonic())
@@ -232,7 +272,12 @@ class Ownership:
         try:
             answer = pb.PingResponse.FromString(data)
         except DecodeError as error:
-            _log.warning("the process at a broker's address is not a broker", broker=other.broker_id, address=other.address, reason=error)
+            _log.warning(
+                "the process at a broker's address is not a broker",
+                broker=other.broker_id,
+                address=other.address,
+                reason=error,
+            )
             return False
         if answer.instance_id != other.instance_id:
             # Another instance has this address: the registered one is gone.
@@ -244,13 +289,21 @@ class Ownership:
     async def _evict_if_gone(self, other: BrokerRegistration) -> bool:
         now = self._world.clock.monotonic()
         self._lag_worst = max(self._lag_worst, self._take_lag_max())
-        judge_state = Judge(max(self._lag_before, self._lag_worst), self._records.state is SessionState.CONNECTED and self.serving)
+        judge_state = Judge(
+            max(self._lag_before, self._lag_worst),
+            self._records.state is SessionState.CONNECTED and self.serving,
+        )
         if not self.peers.may_evict(other.instance_id, now, judge_state):
             return False
         silent_ms = round(self.peers.silent_seconds(other.instance_id, now) * 1000)
         self.peers.evicted(other.instance_id, now)
         if await self.registry.evict(other.instance_id):
-            _log.warning("broker evicted", broker=other.broker_id, instance=other.instance_id, silent_ms=silent_ms)
+            _log.warning(
+                "broker evicted",
+                broker=other.broker_id,
+                instance=other.instance_id,
+                silent_ms=silent_ms,
+            )
         return True
 
     async def _ping_all(self) -> None:
@@ -277,19 +330,32 @@ class Ownership:
             _log.warning("could not evict", instance=other.instance_id, reason=error)
 
     def least_loaded(self) -> BrokerRegistration | None:
-        """Return the least loaded broker that answers and owns at least two bundles fewer than this one; ``None``: there is none."""
+        """Return the least loaded broker that answers and owns at least two bundles fewer than this
+        one; ``None``: there is none.
+        """
         now = self._world.clock.monotonic()
-        candidates = [other for other in self.registry.others() if self.peers.fresh(other.instance_id, now, self._fresh_seconds)]
+        candidates = [
+            other
+            for other in self.registry.others()
+            if self.peers.fresh(other.instance_id, now, self._fresh_seconds)
+        ]
         if not candidates:
             return None
-        best = min(candidates, key=lambda other: (self.peers.bundles(other.instance_id), other.broker_id))
+        best = min(
+            candidates, key=lambda other: (self.peers.bundles(other.instance_id), other.broker_id)
+        )
         return best if self.peers.bundles(best.instance_id) + 2 <= len(self.owned) else None
 
     def heir(self) -> BrokerRegistration | None:
-        """While this broker stops, return the other broker with the fewest bundles; ``None`` otherwise, or without another broker."""
+        """While this broker stops, return the other broker with the fewest bundles; ``None``
+        otherwise, or without another broker.
+        """
         if not self._stopped or not self.registry.others():
             return None
-        return min(self.registry.others(), key=lambda other: (self.peers.bundles(other.instance_id), other.broker_id))
+        return min(
+            self.registry.others(),
+            key=lambda other: (self.peers.bundles(other.instance_id), other.broker_id),
+        )
 
     # -- the end
 

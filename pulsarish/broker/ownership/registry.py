@@ -1,4 +1,5 @@
-"""This broker's registration and its view of the other registrations: ephemeral nodes named by instance id.
+"""This broker's registration and its view of the other registrations: ephemeral nodes named by
+instance id.
 
 The instance id is new with each session. So a broker that evicts deletes exactly the instance that
 it judged, and an old owner record never becomes valid again. ``lost`` is called at once when the
@@ -36,7 +37,12 @@ class BrokerRegistry:
     """
 
     def __init__(
-        self, world: World, records: Records, *, lost: Callable[[str], None], registered: Callable[[BrokerRegistration], None]
+        self,
+        world: World,
+        records: Records,
+        *,
+        lost: Callable[[str], None],
+        registered: Callable[[BrokerRegistration], None],
     ) -> None:
         self.alive: dict[str, BrokerRegistration] = {}
         self.me: BrokerRegistration | None = None
@@ -54,7 +60,9 @@ class BrokerRegistry:
         Returns once this broker is registered.
         """
         self._records.listen(self._session_changed)
-        _ = self._world.tasks.spawn(self._run(template), name="broker registry", critical=Critical.REGISTRATION)
+        _ = self._world.tasks.spawn(
+            self._run(template), name="broker registry", critical=Critical.REGISTRATION
+        )
         await self._first.wait()
 
     @property
@@ -64,7 +72,11 @@ class BrokerRegistry:
 
     def others(self) -> list[BrokerRegistration]:
         """Return the registrations of all other brokers."""
-        return [registration for instance_id, registration in self.alive.items() if instance_id != self.instance_id]
+        return [
+            registration
+            for instance_id, registration in self.alive.items()
+            if instance_id != self.instance_id
+        ]
 
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.LOST:
@@ -99,11 +111,18 @@ class BrokerRegistry:
         records = self._records
         session_id = records.session_id
         instance_id = f"{template.broker_id}~{self._world.random.getrandbits(32):08x}"
-        started_ms, admin_key = self._world.clock.wall_ms(), f"{self._world.random.getrandbits(_ADMIN_KEY_BITS):032x}"
-        me = msgspec.structs.replace(template, instance_id=instance_id, started_ms=started_ms, admin_key=admin_key)
+        started_ms, admin_key = (
+            self._world.clock.wall_ms(),
+            f"{self._world.random.getrandbits(_ADMIN_KEY_BITS):032x}",
+        )
+        me = msgspec.structs.replace(
+            template, instance_id=instance_id, started_ms=started_ms, admin_key=admin_key
+        )
         await self._drop_predecessors(template.address)
         try:
-            await records.commit([Op("create_ephemeral", paths.broker(instance_id), encode_record(me))])
+            await records.commit(
+                [Op("create_ephemeral", paths.broker(instance_id), encode_record(me))]
+            )
         except Conflict as conflict:
             if conflict.reason is ConflictReason.EXISTS:
                 raise AssertionError(f"instance id {instance_id} was drawn twice") from None
@@ -118,7 +137,9 @@ class BrokerRegistry:
         _log.info("registered", instance=instance_id, address=me.address)
 
     async def _drop_predecessors(self, address: str) -> None:
-        """Delete registrations at this address: their processes are gone, because this process holds the address."""
+        """Delete registrations at this address: their processes are gone, because this process
+        holds the address.
+        """
         records = self._records
         for name in await self._names():
             path = f"{paths.BROKERS}/{name}"
@@ -149,7 +170,8 @@ class BrokerRegistry:
             # A list from before the registration does not count: read the node itself.
             await records.sync(paths.BROKERS)
             evicted = (await records.nodes([paths.broker(me.instance_id)]))[0] is None
-            if evicted and self.me is me:  # the session may have been lost in the meantime, and with it this registration
+            # the session may have been lost in the meantime, and with it this registration
+            if evicted and self.me is me:
                 self._gone("evicted: the registration was deleted")
             self._changed.set()
 

@@ -24,8 +24,8 @@ __all__ = ["Judge", "Peers", "SuspicionLimits"]
 class SuspicionLimits:
     """Limits for evictions.
 
-    ``silence_seconds``: at least three times the timeout of a ping, and as many times the interval of
-    pings (the broker's configuration holds it).
+    ``silence_seconds``: at least three times the timeout of a ping, and as many times the interval
+    of pings (the broker's configuration holds it).
     """
 
     silence_seconds: float
@@ -65,7 +65,8 @@ class Peers:
         self._limits = limits
         self._peers: dict[str, _Peer] = {}
         self._evicted_at: float | None = None
-        self._refused_at: dict[str, float] = {}  # by broker: when it was evicted for a refused connection
+        # by broker: when it was evicted for a refused connection
+        self._refused_at: dict[str, float] = {}
 
     def appeared(self, instance_id: str, now: float) -> None:
         """Note a registration.
@@ -94,9 +95,16 @@ class Peers:
         self._peers.setdefault(instance_id, _Peer(now)).replaced = True
 
     def fresh(self, instance_id: str, now: float, seconds: float) -> bool:
-        """Return whether it answered, or registered, within the last ``seconds`` and has not refused a connection since."""
+        """Return whether it answered, or registered, within the last ``seconds`` and has not
+        refused a connection since.
+        """
         peer = self._peers.get(instance_id)
-        return peer is not None and not peer.refused and not peer.replaced and now - peer.answered_at <= seconds
+        return (
+            peer is not None
+            and not peer.refused
+            and not peer.replaced
+            and now - peer.answered_at <= seconds
+        )
 
     def silent_seconds(self, instance_id: str, now: float) -> float:
         """Return the time since a broker's last answer; 0 for an unknown broker."""
@@ -114,16 +122,27 @@ class Peers:
             return False
         if peer.replaced or (peer.refused and not self._was_refused_lately(instance_id, now)):
             return True
-        if now - peer.answered_at < self._limits.silence_seconds or judge.loop_lag_seconds >= self._limits.loop_lag_max_seconds:
+        if (
+            now - peer.answered_at < self._limits.silence_seconds
+            or judge.loop_lag_seconds >= self._limits.loop_lag_max_seconds
+        ):
             return False
-        if self._evicted_at is not None and now - self._evicted_at < self._limits.eviction_interval_seconds:
+        if (
+            self._evicted_at is not None
+            and now - self._evicted_at < self._limits.eviction_interval_seconds
+        ):
             return False
         others = [other for name, other in self._peers.items() if name != instance_id]
-        return sum(self._is_reached(other, peer, now) for other in others) * 2 > len(others) or not others
+        return (
+            sum(self._is_reached(other, peer, now) for other in others) * 2 > len(others)
+            or not others
+        )
 
     def _was_refused_lately(self, instance_id: str, now: float) -> bool:
         interval = self._limits.eviction_interval_seconds
-        self._refused_at = {broker: at for broker, at in self._refused_at.items() if now - at < interval}
+        self._refused_at = {
+            broker: at for broker, at in self._refused_at.items() if now - at < interval
+        }
         return _broker_of(instance_id) in self._refused_at
 
     def _is_reached(self, other: _Peer, silent: _Peer, now: float) -> bool:
@@ -133,7 +152,11 @@ class Peers:
         off, all others become silent one after the other, within moments.
         """
         silence = self._limits.silence_seconds
-        return not other.refused and now - other.heard_at < silence and other.heard_at - silent.answered_at >= silence / 2
+        return (
+            not other.refused
+            and now - other.heard_at < silence
+            and other.heard_at - silent.answered_at >= silence / 2
+        )
 
     def evicted(self, instance_id: str, now: float) -> None:
         """Forget a broker that was evicted, and note when and why."""

@@ -31,7 +31,9 @@ _RETRY_SECONDS: Final = 1.0
 
 
 def topics_changed(before: NamespacePolicies, now: NamespacePolicies) -> frozenset[str] | None:
-    """Return the local names of the topics whose own policies changed between two versions; ``None``: more than the node names."""
+    """Return the local names of the topics whose own policies changed between two versions;
+    ``None``: more than the node names.
+    """
     count = now.topic_changes_count - before.topic_changes_count
     if not 0 <= count <= len(now.topic_changes):
         return None
@@ -71,19 +73,29 @@ class LivePolicies:
         of_namespace = await self._namespaces.effective(name.tenant, name.namespace)
         if is_new and name.partition < 0:
             return of_namespace
-        return Effective(of_namespace.defaults, of_namespace.namespace, await self._namespaces.store.of_topic(name))
+        return Effective(
+            of_namespace.defaults,
+            of_namespace.namespace,
+            await self._namespaces.store.of_topic(name),
+        )
 
     def loaded(self, name: TopicName, seen: NamespacePolicies) -> None:
         """Note that a topic was loaded with this version of its namespace's node."""
         self._seen.setdefault(paths.namespace(name.tenant, name.namespace), seen)
 
     def _of(self, path: str) -> list[ServedTopic]:
-        return [topic for topic in self._topics() if paths.namespace(topic.name.tenant, topic.name.namespace) == path]
+        return [
+            topic
+            for topic in self._topics()
+            if paths.namespace(topic.name.tenant, topic.name.namespace) == path
+        ]
 
     def _namespace_changed(self, path: str) -> None:
         if path in self._seen and path not in self._refreshing:
             self._refreshing[path] = None
-            _ = self._world.tasks.spawn(self._refresh(path), name=f"policies of {path}", scope=Scope(ScopeKind.TASK, path))
+            _ = self._world.tasks.spawn(
+                self._refresh(path), name=f"policies of {path}", scope=Scope(ScopeKind.TASK, path)
+            )
 
     async def _refresh(self, path: str) -> None:
         """Repeat until all loaded topics have seen the newest version of the namespace's node."""
@@ -104,8 +116,12 @@ class LivePolicies:
                 return True
             effective = await self._namespaces.effective(tenant, namespace)
             names = topics_changed(before, now)
-            own = [topic for topic in topics if names is None or sources_of(topic.name).local in names]
-            values = {topic.name: await self._namespaces.store.of_topic(topic.name) for topic in own}
+            own = [
+                topic for topic in topics if names is None or sources_of(topic.name).local in names
+            ]
+            values = {
+                topic.name: await self._namespaces.store.of_topic(topic.name) for topic in own
+            }
         except NotFound:
             return True  # the namespace is gone, and so are its topics
         except PulsarishError as error:
@@ -116,7 +132,12 @@ class LivePolicies:
         self._seen[path] = now
         return False
 
-    def _tell(self, topics: Iterable[ServedTopic], effective: Effective, values: Mapping[TopicName, Values]) -> None:
+    def _tell(
+        self,
+        topics: Iterable[ServedTopic],
+        effective: Effective,
+        values: Mapping[TopicName, Values],
+    ) -> None:
         for topic in topics:
             if topic.closed is None:
                 own = values.get(topic.name, topic.topic_limits.policies.topic)

@@ -16,7 +16,13 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.policies.store import Effective, PolicyStore, Values, decoded
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import ATTEMPTS_MAX, Records
-from pulsarish.metadata.records import BundleOwner, NamespacePolicies, PartitionedTopic, TenantRecord, TopicRecord
+from pulsarish.metadata.records import (
+    BundleOwner,
+    NamespacePolicies,
+    PartitionedTopic,
+    TenantRecord,
+    TopicRecord,
+)
 from pulsarish.metadata.subtrees import nodes_below
 from pulsarish.model import policies as model
 from pulsarish.model.errors import (
@@ -43,7 +49,9 @@ def _nobody(_path: str) -> None:
 
 
 def _held(tenant: str, namespace: str) -> tuple[str, ...]:
-    """Return the nodes that may keep a namespace from being deleted because something is below them."""
+    """Return the nodes that may keep a namespace from being deleted because something is below
+    them.
+    """
     return (
         paths.namespace_topics(tenant, namespace),
         paths.partitioned_namespace(tenant, namespace),
@@ -64,7 +72,9 @@ class Namespaces:
         self._cached: dict[str, tuple[NamespacePolicies, Values]] = {}
 
     def through(self, records: Records) -> Namespaces:
-        """Return the same namespaces, with the same cache of policies, for a caller that reads and writes through ``records``."""
+        """Return the same namespaces, with the same cache of policies, for a caller that reads and
+        writes through ``records``.
+        """
         other = copy(self)
         other._records = records
         other.store = PolicyStore(records, self._config, self._forget)
@@ -78,7 +88,10 @@ class Namespaces:
         """Create the roots of the tree, and ``public/default``, at the first start of a cluster."""
         for root in paths.ROOTS:
             await self._records.ensure(root)
-        for create in (self.create_tenant("public", TenantRecord()), self.create_namespace("public", "default", None)):
+        for create in (
+            self.create_tenant("public", TenantRecord()),
+            self.create_namespace("public", "default", None),
+        ):
             try:
                 await create
             except AlreadyExists:
@@ -92,7 +105,9 @@ class Namespaces:
     async def tenant(self, name: str) -> TenantRecord:
         found = await self._records.get(paths.tenant(name), TenantRecord)
         if found is None:
-            raise NotFound(f"tenant {name!r} does not exist; create it with: pulsarish tenants create {name}")
+            raise NotFound(
+                f"tenant {name!r} does not exist; create it with: pulsarish tenants create {name}"
+            )
         return found[0]
 
     async def create_tenant(self, name: str, record: TenantRecord) -> None:
@@ -103,14 +118,22 @@ class Namespaces:
         except Conflict:
             raise AlreadyExists(f"tenant {name!r} exists already") from None
 
-    async def update_tenant(self, name: str, *, admin_roles: tuple[str, ...] | None, allowed_clusters: tuple[str, ...] | None) -> None:
+    async def update_tenant(
+        self,
+        name: str,
+        *,
+        admin_roles: tuple[str, ...] | None,
+        allowed_clusters: tuple[str, ...] | None,
+    ) -> None:
         """Change the given fields of a tenant. Raises ``NotFound``."""
         changes = {"admin_roles": admin_roles, "allowed_clusters": allowed_clusters}
 
         def change(record: TenantRecord | None) -> TenantRecord:
             if record is None:
                 raise NotFound(f"tenant {name!r} does not exist")
-            return msgspec.structs.replace(record, **{field: value for field, value in changes.items() if value is not None})
+            return msgspec.structs.replace(
+                record, **{field: value for field, value in changes.items() if value is not None}
+            )
 
         await self._records.update(paths.tenant(name), TenantRecord, change)
 
@@ -126,7 +149,10 @@ class Namespaces:
     # -- namespaces
 
     async def namespaces(self, tenant: str) -> list[str]:
-        return [f"{tenant}/{decode_segment(name)}" for name in await self._records.children(paths.namespaces(tenant))]
+        return [
+            f"{tenant}/{decode_segment(name)}"
+            for name in await self._records.children(paths.namespaces(tenant))
+        ]
 
     async def policies(self, tenant: str, namespace: str) -> NamespacePolicies:
         """Return the record of a namespace.
@@ -136,7 +162,9 @@ class Namespaces:
         return (await self._read(tenant, namespace))[0]
 
     def known(self, tenant: str, namespace: str) -> NamespacePolicies | None:
-        """Return the cached record of a namespace; ``None`` if it is not cached or may have changed."""
+        """Return the cached record of a namespace; ``None`` if it is not cached or may have
+        changed.
+        """
         cached = self._cached.get(paths.namespace(tenant, namespace))
         return None if cached is None else cached[0]
 
@@ -155,7 +183,8 @@ class Namespaces:
         node = (await self._records.nodes([path], watch=self._forget))[0]
         if node is None:
             raise NotFound(
-                f"namespace {tenant}/{namespace} does not exist; create it with: pulsarish namespaces create {tenant}/{namespace}"
+                f"namespace {tenant}/{namespace} does not exist; create it with: pulsarish "
+                f"namespaces create {tenant}/{namespace}"
             )
         record = decode_record(node.data, NamespacePolicies, path)
         if len(self._cached) >= _CACHED_MAX:
@@ -188,7 +217,12 @@ class Namespaces:
             raise InvalidArgument(f"a namespace has 1 to 1024 bundles, not {count}")
         path = paths.namespace(tenant, namespace)
         self.store.check_namespace(path, policies or {})
-        record = NamespacePolicies(count, dict(policies or {}), dict(properties or {}), created_ms=self._world.clock.wall_ms())
+        record = NamespacePolicies(
+            count,
+            dict(policies or {}),
+            dict(properties or {}),
+            created_ms=self._world.clock.wall_ms(),
+        )
         try:
             await self._records.compare_and_set(path, record, None)
         except Conflict:
@@ -251,9 +285,16 @@ class Namespaces:
         names = await self._records.children(paths.namespace_topics(tenant, namespace))
         return sorted(TopicName(tenant, namespace, decode_segment(name)).full for name in names)
 
-    async def partitioned_topics(self, tenant: str, namespace: str, *, persistent: bool = True) -> list[str]:
-        names = await self._records.children(paths.partitioned_namespace(tenant, namespace, persistent=persistent))
-        found = [TopicName(tenant, namespace, decode_segment(name), persistent=persistent) for name in names]
+    async def partitioned_topics(
+        self, tenant: str, namespace: str, *, persistent: bool = True
+    ) -> list[str]:
+        names = await self._records.children(
+            paths.partitioned_namespace(tenant, namespace, persistent=persistent)
+        )
+        found = [
+            TopicName(tenant, namespace, decode_segment(name), persistent=persistent)
+            for name in names
+        ]
         if not persistent and found:
             counts = await self.partition_counts(found)
             found = [name for name, count in zip(found, counts, strict=True) if count]
@@ -264,8 +305,12 @@ class Namespaces:
 
         Their nodes keep the schemas that they had when they were last used.
         """
-        names = await self._records.children(paths.partitioned_namespace(tenant, namespace, persistent=False))
-        found = [TopicName(tenant, namespace, decode_segment(name), persistent=False) for name in names]
+        names = await self._records.children(
+            paths.partitioned_namespace(tenant, namespace, persistent=False)
+        )
+        found = [
+            TopicName(tenant, namespace, decode_segment(name), persistent=False) for name in names
+        ]
         counts = await self.partition_counts(found) if found else []
         return [name for name, count in zip(found, counts, strict=True) if not count]
 
@@ -295,7 +340,9 @@ class Namespaces:
 
     async def partition_counts(self, names: Sequence[TopicName]) -> list[int | None]:
         """Return the numbers of partitions of several topics, read together; see ``partitions``."""
-        found = await self._records.get_many([paths.partitioned_topic(name) for name in names], PartitionedTopic)
+        found = await self._records.get_many(
+            [paths.partitioned_topic(name) for name in names], PartitionedTopic
+        )
         return [None if each is None else each[0].partitions or None for each in found]
 
     async def partition_names(self, name: TopicName) -> list[TopicName] | None:
@@ -303,23 +350,32 @@ class Namespaces:
         count = await self.partitions(name)
         return None if count is None else [name.with_partition(index) for index in range(count)]
 
-    async def create_partitioned(self, name: TopicName, partitions: int, *, properties: Mapping[str, str] | None = None) -> None:
+    async def create_partitioned(
+        self, name: TopicName, partitions: int, *, properties: Mapping[str, str] | None = None
+    ) -> None:
         """Create a partitioned topic.
 
         Raises ``AlreadyExists``, ``InvalidArgument``, ``NotFound`` (the namespace),
         ``LimitReached``.
         """
         if not 1 <= partitions <= 10_000:
-            raise InvalidArgument(f"a partitioned topic has 1 to 10000 partitions, not {partitions}")
+            raise InvalidArgument(
+                f"a partitioned topic has 1 to 10000 partitions, not {partitions}"
+            )
         if name.partition >= 0:
-            raise InvalidArgument(f"{name} looks like a partition; name the partitioned topic itself: {name.partitioned}")
+            raise InvalidArgument(
+                f"{name} looks like a partition; name the partitioned topic itself: "
+                f"{name.partitioned}"
+            )
         await self.policies(name.tenant, name.namespace)
         # A metadata server that is behind would not show a topic created a moment ago.
         await self._records.sync(paths.partitioned_topic(name))
         if await self.topic_exists(name):
             raise AlreadyExists(f"topic {name} exists already and is not partitioned")
         await self._check_count(name, partitions)
-        record = PartitionedTopic(partitions, dict(properties or {}), created_ms=self._world.clock.wall_ms())
+        record = PartitionedTopic(
+            partitions, dict(properties or {}), created_ms=self._world.clock.wall_ms()
+        )
         try:
             await self._records.compare_and_set(paths.partitioned_topic(name), record, None)
         except Conflict:
@@ -334,7 +390,11 @@ class Namespaces:
         not created on first use.
         """
         creation = (await self.effective(name.tenant, name.namespace))[model.AUTO_TOPIC_CREATION]
-        if name.partition >= 0 or creation.topic_type != "partitioned" or await self.topic_exists(name):
+        if (
+            name.partition >= 0
+            or creation.topic_type != "partitioned"
+            or await self.topic_exists(name)
+        ):
             return None
         creation = await self.auto_creation(name)
         assert creation.partitions is not None
@@ -355,7 +415,8 @@ class Namespaces:
                 raise TopicNotFound(f"{name} is no partitioned topic")
             if not record.partitions < partitions <= 10_000:
                 raise InvalidArgument(
-                    f"{name} has {record.partitions} partitions; the number can only grow, up to 10000, not to {partitions}"
+                    f"{name} has {record.partitions} partitions; the number can only grow, up to "
+                    f"10000, not to {partitions}"
                 )
             return msgspec.structs.replace(record, partitions=partitions)
 
@@ -366,14 +427,17 @@ class Namespaces:
         await self._delete_with_all_below(name)
 
     async def delete_schemas_of_not_kept(self, name: TopicName) -> None:
-        """Delete the schemas of a non-persistent topic without partitions, with the node that holds them.
+        """Delete the schemas of a non-persistent topic without partitions, with the node that holds
+        them.
 
         A partitioned topic of that name stays: it may have been created while the other topic was
         open, which only its owner knows.
         """
         await self._delete_with_all_below(name, only_without_partitions=True)
 
-    async def _delete_with_all_below(self, name: TopicName, *, only_without_partitions: bool = False) -> None:
+    async def _delete_with_all_below(
+        self, name: TopicName, *, only_without_partitions: bool = False
+    ) -> None:
         path = paths.partitioned_topic(name)
         version = -1
         for _ in range(ATTEMPTS_MAX):
@@ -382,17 +446,29 @@ class Namespaces:
                 if found is None or found[0].partitions:
                     return
                 version = found[1]
-            below = [Op("delete", node) for node in await nodes_below(self._records, path, await self._records.children(path))]
+            below = [
+                Op("delete", node)
+                for node in await nodes_below(
+                    self._records, path, await self._records.children(path)
+                )
+            ]
             try:
                 await self._records.delete(path, version, before=below)
                 return
             except Conflict as conflict:
-                if conflict.reason not in (ConflictReason.NOT_EMPTY, ConflictReason.NO_NODE, ConflictReason.BAD_VERSION):
+                if conflict.reason not in (
+                    ConflictReason.NOT_EMPTY,
+                    ConflictReason.NO_NODE,
+                    ConflictReason.BAD_VERSION,
+                ):
                     raise
-        raise MetadataUnavailable(f"policies or schemas of {name} were set again and again while it was being deleted")
+        raise MetadataUnavailable(
+            f"policies or schemas of {name} were set again and again while it was being deleted"
+        )
 
     async def check_creatable(self, name: TopicName) -> int | None:
-        """Check that a topic of this name may be created now, by configuration and next to the partitioned topics.
+        """Check that a topic of this name may be created now, by configuration and next to the
+        partitioned topics.
 
         Return the number of partitions of its partitioned topic; ``None``: it is not a partition.
 
@@ -401,15 +477,23 @@ class Namespaces:
         return await self.check_beside(name, await self.partitions(name.partitioned))
 
     async def check_beside(self, name: TopicName, count: int | None) -> int | None:
-        """Check as ``check_creatable``, for a caller that knows how many partitions the partitioned topic of that name has."""
+        """Check as ``check_creatable``, for a caller that knows how many partitions the partitioned
+        topic of that name has.
+        """
         await self.policies(name.tenant, name.namespace)
         await self._check_count(name, 1)
         if name.partition >= 0 and count is not None:
             if name.partition >= count:
-                raise TopicNotFound(f"{name.partitioned} has {count} partitions, there is none with number {name.partition}")
+                raise TopicNotFound(
+                    f"{name.partitioned} has {count} partitions, there is none with number "
+                    f"{name.partition}"
+                )
             return count
         if count is not None:
-            raise NotAllowed(f"{name} is a partitioned topic with {count} partitions; use those, {name.with_partition(0)} and on")
+            raise NotAllowed(
+                f"{name} is a partitioned topic with {count} partitions; use those, "
+                f"{name.with_partition(0)} and on"
+            )
         return None
 
     async def _check_count(self, name: TopicName, more: int) -> None:
@@ -419,10 +503,13 @@ class Namespaces:
         """
         limit = (await self.effective(name.tenant, name.namespace))[model.MAX_TOPICS_PER_NAMESPACE]
         if limit:
-            there = len(await self._records.children(paths.namespace_topics(name.tenant, name.namespace)))
+            there = len(
+                await self._records.children(paths.namespace_topics(name.tenant, name.namespace))
+            )
             if there + more > limit:
                 raise LimitReached(
-                    f"namespace {name.tenant}/{name.namespace} has {there} topics; with {more} more it would have more than"
+                    f"namespace {name.tenant}/{name.namespace} has {there} topics; with {more} "
+                    "more it would have more than"
                     f" max_topics_per_namespace {limit}"
                 )
 
@@ -430,5 +517,8 @@ class Namespaces:
         """Return how a topic is created on first use. Raises ``TopicNotFound`` when it is not."""
         creation = (await self.effective(name.tenant, name.namespace))[model.AUTO_TOPIC_CREATION]
         if not creation.allow:
-            raise TopicNotFound(f"topic {name} does not exist, and automatic creation (autoTopicCreation) is off; create it first")
+            raise TopicNotFound(
+                f"topic {name} does not exist, and automatic creation (autoTopicCreation) is off; "
+                "create it first"
+            )
         return creation

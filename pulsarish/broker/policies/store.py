@@ -1,4 +1,5 @@
-"""The policies of a broker: what is in force (topic over namespace over broker), and how to change it.
+"""The policies of a broker: what is in force (topic over namespace over broker), and how to change
+it.
 
 A change is one compare-and-set. A change of a topic's own policies is one commit with the
 namespace's node, which counts such changes. So brokers watch one node for each namespace in use,
@@ -15,15 +16,35 @@ import msgspec
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import ATTEMPTS_MAX, Records
-from pulsarish.metadata.records import NamespacePolicies, PartitionedTopic, TopicPolicies, TopicRecord
+from pulsarish.metadata.records import (
+    NamespacePolicies,
+    PartitionedTopic,
+    TopicPolicies,
+    TopicRecord,
+)
 from pulsarish.model import policies as model
-from pulsarish.model.errors import CorruptData, InvalidArgument, MetadataUnavailable, NotFound, TopicNotFound
+from pulsarish.model.errors import (
+    CorruptData,
+    InvalidArgument,
+    MetadataUnavailable,
+    NotFound,
+    TopicNotFound,
+)
 from pulsarish.model.policies import POLICIES, BacklogQuota, Policy, QuotaType
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Conflict, Op
 from pulsarish.wire.json_record import encode_record
 
-__all__ = ["Change", "Effective", "PolicyStore", "Values", "broker_defaults", "decoded", "policies_path", "sources_of"]
+__all__ = [
+    "Change",
+    "Effective",
+    "PolicyStore",
+    "Values",
+    "broker_defaults",
+    "decoded",
+    "policies_path",
+    "sources_of",
+]
 
 T = TypeVar("T")
 
@@ -43,15 +64,26 @@ def broker_defaults(config: BrokerConfig) -> Values:
     partitioned = config.allow_auto_topic_creation_type == "partitioned"
     return {
         model.PERSISTENCE: model.PersistencePolicies(
-            log.ensemble_size, log.write_quorum, log.ack_quorum, 1000 / flush_ms if flush_ms else 0.0
+            log.ensemble_size,
+            log.write_quorum,
+            log.ack_quorum,
+            1000 / flush_ms if flush_ms else 0.0,
         ),
-        model.RETENTION: model.RetentionPolicies(config.default_retention_time_minutes, config.default_retention_size_mb),
+        model.RETENTION: model.RetentionPolicies(
+            config.default_retention_time_minutes, config.default_retention_size_mb
+        ),
         model.MESSAGE_TTL: config.ttl_duration_default_in_seconds,
         model.DEDUPLICATION: config.broker_deduplication_enabled,
-        model.DEDUPLICATION_SNAPSHOT_INTERVAL: config.broker_deduplication_snapshot_interval_seconds,
+        model.DEDUPLICATION_SNAPSHOT_INTERVAL: (
+            config.broker_deduplication_snapshot_interval_seconds
+        ),
         model.BACKLOG_QUOTA: {
-            "destination_storage": model.BacklogQuota(quota, config.backlog_quota_default_limit_bytes),
-            "message_age": model.BacklogQuota(quota, limit_time_seconds=config.backlog_quota_default_limit_second),
+            "destination_storage": model.BacklogQuota(
+                quota, config.backlog_quota_default_limit_bytes
+            ),
+            "message_age": model.BacklogQuota(
+                quota, limit_time_seconds=config.backlog_quota_default_limit_second
+            ),
         },
         model.SUBSCRIPTION_EXPIRATION_TIME: config.subscription_expiration_time_minutes,
         model.AUTO_TOPIC_CREATION: model.AutoTopicCreation(
@@ -59,7 +91,9 @@ def broker_defaults(config: BrokerConfig) -> Values:
             config.allow_auto_topic_creation_type,
             config.default_num_partitions if partitioned else None,
         ),
-        model.AUTO_SUBSCRIPTION_CREATION: model.AutoSubscriptionCreation(config.allow_auto_subscription_creation),
+        model.AUTO_SUBSCRIPTION_CREATION: model.AutoSubscriptionCreation(
+            config.allow_auto_subscription_creation
+        ),
         model.COMPACTION_THRESHOLD: config.broker_service_compaction_threshold_in_bytes,
         model.MAX_PRODUCERS_PER_TOPIC: config.max_producers_per_topic,
         model.MAX_CONSUMERS_PER_TOPIC: config.max_consumers_per_topic,
@@ -69,12 +103,17 @@ def broker_defaults(config: BrokerConfig) -> Values:
         model.MAX_UNACKED_MESSAGES_PER_CONSUMER: config.max_unacked_messages_per_consumer,
         model.MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION: config.max_unacked_messages_per_subscription,
         model.MAX_MESSAGE_SIZE: config.max_message_size_bytes,
-        model.PUBLISH_RATE: model.PublishRate(config.max_publish_rate_per_topic_in_messages, config.max_publish_rate_per_topic_in_bytes),
+        model.PUBLISH_RATE: model.PublishRate(
+            config.max_publish_rate_per_topic_in_messages,
+            config.max_publish_rate_per_topic_in_bytes,
+        ),
         model.DISPATCH_RATE: model.DispatchRate(
-            config.dispatch_throttling_rate_per_topic_in_msg, config.dispatch_throttling_rate_per_topic_in_byte
+            config.dispatch_throttling_rate_per_topic_in_msg,
+            config.dispatch_throttling_rate_per_topic_in_byte,
         ),
         model.SUBSCRIPTION_DISPATCH_RATE: model.DispatchRate(
-            config.dispatch_throttling_rate_per_subscription_in_msg, config.dispatch_throttling_rate_per_subscription_in_byte
+            config.dispatch_throttling_rate_per_subscription_in_msg,
+            config.dispatch_throttling_rate_per_subscription_in_byte,
         ),
         model.INACTIVE_TOPIC: model.InactiveTopicPolicies(
             config.broker_delete_inactive_topics_enabled,
@@ -83,7 +122,9 @@ def broker_defaults(config: BrokerConfig) -> Values:
         ),
         model.SUBSCRIPTION_TYPES_ENABLED: (),
         model.DELAYED_DELIVERY: model.DelayedDelivery(
-            config.delayed_delivery_enabled, config.delayed_delivery_tick_time_millis, config.delayed_delivery_max_delay_in_millis
+            config.delayed_delivery_enabled,
+            config.delayed_delivery_tick_time_millis,
+            config.delayed_delivery_max_delay_in_millis,
         ),
         model.SCHEMA_COMPATIBILITY_STRATEGY: config.schema_compatibility_strategy,
         model.ALLOW_AUTO_UPDATE_SCHEMA: config.is_allow_auto_update_schema_enabled,
@@ -97,10 +138,16 @@ def decoded(stored: Mapping[str, Any], path: str) -> Values:
     Policies of a newer version are skipped. Raises ``CorruptData``.
     """
     try:
-        return {_BY_NAME[name]: _BY_NAME[name].value(raw) for name, raw in stored.items() if name in _BY_NAME}
+        return {
+            _BY_NAME[name]: _BY_NAME[name].value(raw)
+            for name, raw in stored.items()
+            if name in _BY_NAME
+        }
     except InvalidArgument as error:
         # A guessed value could delete data that must be kept.
-        raise CorruptData(f"metadata node {path} holds a policy that this broker cannot read: {error}") from None
+        raise CorruptData(
+            f"metadata node {path} holds a policy that this broker cannot read: {error}"
+        ) from None
 
 
 _NOTHING: Final[Values] = {}
@@ -114,7 +161,9 @@ class Effective:
 
     __slots__ = ("defaults", "namespace", "topic")
 
-    def __init__(self, defaults: Values, namespace: Values = _NOTHING, topic: Values = _NOTHING) -> None:
+    def __init__(
+        self, defaults: Values, namespace: Values = _NOTHING, topic: Values = _NOTHING
+    ) -> None:
         self.defaults = defaults
         self.namespace = namespace
         self.topic = topic
@@ -132,7 +181,11 @@ class Effective:
         Each type is a policy of its own, although they are set in one map.
         """
         levels = (self.defaults, self.namespace, self.topic)
-        return {name: quota for level in levels for name, quota in level.get(model.BACKLOG_QUOTA, {}).items()}
+        return {
+            name: quota
+            for level in levels
+            for name, quota in level.get(model.BACKLOG_QUOTA, {}).items()
+        }
 
 
 def sources_of(name: TopicName) -> TopicName:
@@ -142,13 +195,17 @@ def sources_of(name: TopicName) -> TopicName:
 
 def policies_path(name: TopicName) -> str:
     """Return the path of the node with the policies of an existing topic or partition."""
-    return paths.topic_policies(paths.partitioned_topic(name.partitioned) if name.partition >= 0 else paths.topic(name))
+    return paths.topic_policies(
+        paths.partitioned_topic(name.partitioned) if name.partition >= 0 else paths.topic(name)
+    )
 
 
 class PolicyStore:
     """Reads and changes policies in metadata, for one broker."""
 
-    def __init__(self, records: Records, config: BrokerConfig, written: Callable[[str], None]) -> None:
+    def __init__(
+        self, records: Records, config: BrokerConfig, written: Callable[[str], None]
+    ) -> None:
         """Create the store.
 
         ``written`` is called with the path of a namespace's node after each change, so that the
@@ -160,7 +217,9 @@ class PolicyStore:
 
     # -- policies of a namespace
 
-    async def set_namespace(self, tenant: str, namespace: str, policy: Policy[Any], change: Change) -> None:
+    async def set_namespace(
+        self, tenant: str, namespace: str, policy: Policy[Any], change: Change
+    ) -> None:
         """Change a policy of a namespace.
 
         Raises ``NotFound``, ``InvalidArgument`` (it contradicts another policy), and the errors of
@@ -185,7 +244,9 @@ class PolicyStore:
         """
         self._check_together(Effective(self.defaults, decoded(stored, path)), model.RETENTION)
 
-    async def set_properties(self, tenant: str, namespace: str, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+    async def set_properties(
+        self, tenant: str, namespace: str, change: Callable[[dict[str, str]], dict[str, str]]
+    ) -> None:
         """Change the properties of a namespace. Raises ``NotFound``."""
 
         def decide(record: NamespacePolicies | None) -> NamespacePolicies:
@@ -223,7 +284,9 @@ class PolicyStore:
             return _NOTHING
         path = policies_path(name)
         found = await self._records.get(path, TopicPolicies)
-        return _NOTHING if found is None or not found[0].policies else decoded(found[0].policies, path)
+        return (
+            _NOTHING if found is None or not found[0].policies else decoded(found[0].policies, path)
+        )
 
     async def shown_topic(self, name: TopicName) -> Values:
         """Return the policies set for a plain or partitioned topic. Raises ``TopicNotFound``."""
@@ -249,7 +312,9 @@ class PolicyStore:
         """Remove all policies of a topic. Raises ``TopicNotFound``."""
         await self._change_topic(name, lambda _namespace, _stored, _path: {})
 
-    async def _change_topic(self, name: TopicName, decide: Callable[[Values, Mapping[str, Any], str], Mapping[str, Any]]) -> None:
+    async def _change_topic(
+        self, name: TopicName, decide: Callable[[Values, Mapping[str, Any], str], Mapping[str, Any]]
+    ) -> None:
         """Store what ``decide`` returns.
 
         ``decide`` gets the namespace's policies, the topic's own stored policies, and their path.
@@ -270,18 +335,29 @@ class PolicyStore:
             counted = msgspec.structs.replace(
                 space[0],
                 topic_changes_count=space[0].topic_changes_count + 1,
-                topic_changes=(*space[0].topic_changes, sources_of(name).local)[-_TOPIC_CHANGES_KEPT:],
+                topic_changes=(*space[0].topic_changes, sources_of(name).local)[
+                    -_TOPIC_CHANGES_KEPT:
+                ],
             )
             notice = Op("put", namespace_path, encode_record(counted), space[1])
             try:
                 await self._records.compare_and_set(
-                    path, msgspec.structs.replace(record, policies=wanted), version, with_ops=[notice], parents=False
+                    path,
+                    msgspec.structs.replace(record, policies=wanted),
+                    version,
+                    with_ops=[notice],
+                    parents=False,
                 )
             except Conflict:
-                continue  # another client changed the policies of the topic or namespace, or deleted the topic: try again
+                # another client changed the policies of the topic or namespace, or deleted the
+                # topic: try again
+                continue
             self._written(namespace_path)
             return
-        raise MetadataUnavailable(f"policies of {name.namespace} changed {ATTEMPTS_MAX} times while those of {name} were being set")
+        raise MetadataUnavailable(
+            f"policies of {name.namespace} changed {ATTEMPTS_MAX} times while those of {name} "
+            "were being set"
+        )
 
 
 def _changed(stored: Mapping[str, Any], policy: Policy[Any], change: Change) -> dict[str, Any]:

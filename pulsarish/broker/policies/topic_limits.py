@@ -1,4 +1,6 @@
-"""The limits that policies set for one loaded topic: counts, sizes, rates, and whether the backlog quota blocks producers."""
+"""The limits that policies set for one loaded topic: counts, sizes, rates, and whether the backlog
+quota blocks producers.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,37 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.policies.store import Effective
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
 from pulsarish.model import policies as model
-from pulsarish.model.errors import ConsumerBusy, InvalidArgument, NotAllowed, ProducerBusy, PulsarishError, SubscriptionNotFound
+from pulsarish.model.errors import (
+    ConsumerBusy,
+    InvalidArgument,
+    NotAllowed,
+    ProducerBusy,
+    PulsarishError,
+    SubscriptionNotFound,
+)
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Clock
 
-__all__ = ["ENTRY_ENVELOPE_BYTES", "RATE_WAIT_MAX_SECONDS", "TYPE_NAMES", "DispatchLimits", "TopicLimits", "check_subscription_properties"]
+__all__ = [
+    "ENTRY_ENVELOPE_BYTES",
+    "RATE_WAIT_MAX_SECONDS",
+    "TYPE_NAMES",
+    "DispatchLimits",
+    "TopicLimits",
+    "check_subscription_properties",
+]
 
 _PROPERTIES_BYTES_MAX: Final = 16 << 10
 
 RATE_WAIT_MAX_SECONDS: Final = 1.0
-"""The longest wait for a rate before it is checked again: the limit may have been changed, or the topic closed."""
+"""The longest wait for a rate before it is checked again: the limit may have been changed, or the
+topic closed.
+"""
 
 ENTRY_ENVELOPE_BYTES: Final = 10 << 10
-"""Space for an entry's head and metadata in addition to the largest message, as in Apache Pulsar."""
+"""Space for an entry's head and metadata in addition to the largest message, as in Apache
+Pulsar.
+"""
 
 TYPE_NAMES: Final = {
     SubscriptionType.EXCLUSIVE: "Exclusive",
@@ -41,10 +61,14 @@ TYPE_NAMES: Final = {
 class TopicLimits:
     """The limits of one topic. ``use`` applies each change of its policies."""
 
-    def __init__(self, name: TopicName, config: BrokerConfig, clock: Clock, policies: Effective, came: Meter) -> None:
+    def __init__(
+        self, name: TopicName, config: BrokerConfig, clock: Clock, policies: Effective, came: Meter
+    ) -> None:
         """Create the limits. ``came``: the meter of what is published to the topic."""
         self.quota_error: PulsarishError | None = None
-        """Why publishing is blocked: the backlog is above its quota; ``None``: it is not blocked."""
+        """Why publishing is blocked: the backlog is above its quota; ``None``: it is not
+        blocked.
+        """
         self.quota_since_ms = 0
         """When the quota began to block publishing (wall clock); 0: it does not."""
         self.switching: PulsarishError | None = None
@@ -60,10 +84,12 @@ class TopicLimits:
     def use(self, policies: Effective) -> None:
         self.policies = policies
         self.relative = (
-            policies[model.DISPATCH_RATE].relative_to_publish_rate or policies[model.SUBSCRIPTION_DISPATCH_RATE].relative_to_publish_rate
+            policies[model.DISPATCH_RATE].relative_to_publish_rate
+            or policies[model.SUBSCRIPTION_DISPATCH_RATE].relative_to_publish_rate
         )
         self.message_bytes_max = min(
-            policies[model.MAX_MESSAGE_SIZE] or self._config.max_message_size_bytes, self._config.max_message_size_bytes
+            policies[model.MAX_MESSAGE_SIZE] or self._config.max_message_size_bytes,
+            self._config.max_message_size_bytes,
         )
         self.entry_bytes_max = self.message_bytes_max + ENTRY_ENVELOPE_BYTES
         rate = policies[model.PUBLISH_RATE]
@@ -84,7 +110,9 @@ class TopicLimits:
         limit.limit(messages, size_bytes, rate.period_seconds, now)
 
     def publish_wait_seconds(self) -> float:
-        """Return the seconds to receive nothing more, because the publish rate was exceeded; 0: continue."""
+        """Return the seconds to receive nothing more, because the publish rate was exceeded; 0:
+        continue.
+        """
         return self.publish_rate.wait_seconds(self._clock.monotonic())
 
     async def publish_rate_allows(self) -> bool:
@@ -106,7 +134,9 @@ class TopicLimits:
     # -- the log
 
     def log_options(self) -> ManagedLedgerOptions:
-        """Return the log's options: those of the broker, with the values of the persistence policy."""
+        """Return the log's options: those of the broker, with the values of the persistence
+        policy.
+        """
         base = self._config.managed_ledger
         wanted = self.policies[model.PERSISTENCE]
         if wanted == self.policies.defaults[model.PERSISTENCE]:
@@ -116,7 +146,9 @@ class TopicLimits:
             ensemble_size=wanted.ensemble_size,
             write_quorum=wanted.write_quorum,
             ack_quorum=wanted.ack_quorum,
-            cursor_flush_interval_ms=max(1, round(1000 / wanted.mark_delete_rate)) if wanted.mark_delete_rate else 0,
+            cursor_flush_interval_ms=max(1, round(1000 / wanted.mark_delete_rate))
+            if wanted.mark_delete_rate
+            else 0,
         )
 
     def retention(self) -> Retention:
@@ -141,14 +173,17 @@ class TopicLimits:
                 raise refusal
         limit = self.policies[model.MAX_PRODUCERS_PER_TOPIC]
         if 0 < limit <= there:
-            raise ProducerBusy(f"topic {self._name} has {there} producers, the limit max_producers_per_topic")
+            raise ProducerBusy(
+                f"topic {self._name} has {there} producers, the limit max_producers_per_topic"
+            )
 
     def check_delay(self, due_ms: int) -> None:
         """Check the delivery time of a delayed message. Raises ``NotAllowed``."""
         limit_ms = self.policies[model.DELAYED_DELIVERY].max_delay_ms
         if 0 < limit_ms < due_ms - self._clock.wall_ms():
             raise NotAllowed(
-                f"the message is to be delivered more than {limit_ms} ms from now, the limit of topic {self._name} (delayed_delivery)"
+                f"the message is to be delivered more than {limit_ms} ms from now, the limit of "
+                f"topic {self._name} (delayed_delivery)"
             )
 
     def check_consumer(self, there: int, command: Subscribe) -> None:
@@ -158,11 +193,14 @@ class TopicLimits:
         """
         limit = self.policies[model.MAX_CONSUMERS_PER_TOPIC]
         if 0 < limit <= there:
-            raise ConsumerBusy(f"topic {self._name} has {there} consumers, the limit max_consumers_per_topic")
+            raise ConsumerBusy(
+                f"topic {self._name} has {there} consumers, the limit max_consumers_per_topic"
+            )
         enabled = self.policies[model.SUBSCRIPTION_TYPES_ENABLED]
         if enabled and TYPE_NAMES[command.type] not in enabled:
             raise NotAllowed(
-                f"topic {self._name} allows subscriptions of type {', '.join(enabled)} (subscription_types_enabled),"
+                f"topic {self._name} allows subscriptions of type {', '.join(enabled)} "
+                "(subscription_types_enabled),"
                 f" not {TYPE_NAMES[command.type]}"
             )
 
@@ -173,7 +211,8 @@ class TopicLimits:
         """
         if command.durable and not self.policies[model.AUTO_SUBSCRIPTION_CREATION].allow:
             raise SubscriptionNotFound(
-                f"topic {self._name} has no subscription {command.subscription!r}, and consumers may not make one"
+                f"topic {self._name} has no subscription {command.subscription!r}, and "
+                "consumers may not make one"
                 " (auto_subscription_creation); create it first"
             )
 
@@ -184,18 +223,26 @@ class TopicLimits:
         """
         limit = self.policies[model.MAX_SUBSCRIPTIONS_PER_TOPIC]
         if 0 < limit <= there:
-            raise NotAllowed(f"topic {self._name} has {there} subscriptions, the limit max_subscriptions_per_topic")
+            raise NotAllowed(
+                f"topic {self._name} has {there} subscriptions, the limit "
+                "max_subscriptions_per_topic"
+            )
 
 
 def check_subscription_properties(properties: Mapping[str, str]) -> None:
     """Raise ``InvalidArgument`` for properties that are larger than a metadata node should hold."""
     size_bytes = sum(len(name.encode()) + len(value.encode()) for name, value in properties.items())
     if size_bytes > _PROPERTIES_BYTES_MAX:
-        raise InvalidArgument(f"subscription properties of {size_bytes} bytes: at most {_PROPERTIES_BYTES_MAX} are kept")
+        raise InvalidArgument(
+            f"subscription properties of {size_bytes} bytes: at most {_PROPERTIES_BYTES_MAX} are "
+            "kept"
+        )
 
 
 class DispatchLimits:
-    """Dispatch limits of one subscription: its own rate, and the topic's rate, which all subscriptions share."""
+    """Dispatch limits of one subscription: its own rate, and the topic's rate, which all
+    subscriptions share.
+    """
 
     def __init__(self, topic_limits: TopicLimits, config: BrokerConfig, clock: Clock) -> None:
         self._topic_limits = topic_limits
@@ -206,14 +253,23 @@ class DispatchLimits:
 
     def policies_changed(self) -> None:
         topic_limits = self._topic_limits
-        topic_limits.limit_dispatch(self._own, topic_limits.policies[model.SUBSCRIPTION_DISPATCH_RATE])
-        topic_limits.limit_dispatch(topic_limits.dispatch_rate, topic_limits.policies[model.DISPATCH_RATE])
+        topic_limits.limit_dispatch(
+            self._own, topic_limits.policies[model.SUBSCRIPTION_DISPATCH_RATE]
+        )
+        topic_limits.limit_dispatch(
+            topic_limits.dispatch_rate, topic_limits.policies[model.DISPATCH_RATE]
+        )
 
     def allowed(self) -> tuple[float, int, int]:
-        """Return the seconds to wait (0: read now), and the most entries and bytes of the next read."""
+        """Return the seconds to wait (0: read now), and the most entries and bytes of the next
+        read.
+        """
         if self._topic_limits.relative:
             self.policies_changed()
-        entries_max, bytes_max = self._config.dispatcher_max_read_batch_size, self._config.dispatcher_max_read_size_bytes
+        entries_max, bytes_max = (
+            self._config.dispatcher_max_read_batch_size,
+            self._config.dispatcher_max_read_size_bytes,
+        )
         now = self._clock.monotonic()
         for limit in (self._own, self._topic_limits.dispatch_rate):
             if limit.limited:
@@ -225,12 +281,20 @@ class DispatchLimits:
         return 0.0, entries_max, bytes_max
 
     def reached(self) -> tuple[str, str]:
-        """Return the policy whose rate limits deliveries now, or would first, and the rate as text."""
+        """Return the policy whose rate limits deliveries now, or would first, and the rate as
+        text.
+        """
         now = self._clock.monotonic()
         is_own = self._own.wait_seconds(now) >= self._topic_limits.dispatch_rate.wait_seconds(now)
-        name = model.SUBSCRIPTION_DISPATCH_RATE if is_own and self._own.limited else model.DISPATCH_RATE
+        name = (
+            model.SUBSCRIPTION_DISPATCH_RATE
+            if is_own and self._own.limited
+            else model.DISPATCH_RATE
+        )
         rate = self._topic_limits.policies[name]
-        return name.name.replace("_", "-"), f"{shown_rate(rate.messages, rate.size_bytes)} in {rate.period_seconds} s"
+        return name.name.replace(
+            "_", "-"
+        ), f"{shown_rate(rate.messages, rate.size_bytes)} in {rate.period_seconds} s"
 
     def take(self, messages: int, size_bytes: int) -> None:
         """Count messages and bytes that were read for delivery."""

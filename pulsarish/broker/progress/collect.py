@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 from pulsarish.broker.clients.stall import Mark
 from pulsarish.broker.dispatchers.dispatcher import DispatcherKind
 from pulsarish.broker.progress.snapshot import BookieState, ConsumerState, SubscriptionSnapshot
-from pulsarish.model.policies import MAX_UNACKED_MESSAGES_PER_CONSUMER, MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION
+from pulsarish.model.policies import (
+    MAX_UNACKED_MESSAGES_PER_CONSUMER,
+    MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION,
+)
 from pulsarish.model.position import Position
 
 if TYPE_CHECKING:
@@ -39,23 +42,38 @@ def next_ledger(subscription: Subscription) -> int | None:
     return subscription.dispatcher.reads.position.ledger_id if is_waiting else None
 
 
-def snapshot_of(subscription: Subscription, now_ms: int, bookies: Sequence[BookieState] = ()) -> SubscriptionSnapshot:
+def snapshot_of(
+    subscription: Subscription, now_ms: int, bookies: Sequence[BookieState] = ()
+) -> SubscriptionSnapshot:
     """Return a snapshot of a subscription.
 
     ``bookies``: those of the next read, if they are known.
     """
     dispatcher, cursor, marks = subscription.dispatcher, subscription.cursor, subscription.marks
-    reads, policies, loop = dispatcher.reads, subscription.topic_limits.policies, subscription.dispatch_loop
+    reads, policies, loop = (
+        dispatcher.reads,
+        subscription.topic_limits.policies,
+        subscription.dispatch_loop,
+    )
     backlog, end = cursor.backlog(), subscription.end()
     unread = _unread_entries(subscription, end)
     rate_policy, rate = loop.limits.reached()
     chunks = dispatcher.chunks_held
-    lost_sight = subscription.compacted is None and backlog > 0 and reads.position > end and not reads.delayed and dispatcher.holds_nothing
+    lost_sight = (
+        subscription.compacted is None
+        and backlog > 0
+        and reads.position > end
+        and not reads.delayed
+        and dispatcher.holds_nothing
+    )
     return SubscriptionSnapshot(
         kind=dispatcher.kind,
         now_ms=now_ms,
         backlog=backlog,
-        consumers=tuple(_consumer(subscription, dispatcher, each, backlog - unread) for each in subscription.consumers),
+        consumers=tuple(
+            _consumer(subscription, dispatcher, each, backlog - unread)
+            for each in subscription.consumers
+        ),
         unused_since_ms=marks.unused_since_ms,
         last_consumed_ms=marks.last_consumed_ms,
         last_acked_ms=marks.last_acked_ms,
@@ -74,7 +92,9 @@ def snapshot_of(subscription: Subscription, now_ms: int, bookies: Sequence[Booki
         rate=rate,
         rate_policy=rate_policy,
         seeking_since_ms=marks.seeking_since_ms,
-        handing_over_since_ms=marks.handing_over_since_ms if dispatcher.kind is DispatcherKind.SINGLE_ACTIVE else 0,
+        handing_over_since_ms=marks.handing_over_since_ms
+        if dispatcher.kind is DispatcherKind.SINGLE_ACTIVE
+        else 0,
         handing_over_max_ms=loop.hand_over_ms,
         delayed=len(reads.delayed),
         delayed_max=reads.delayed.entries_max,
@@ -96,14 +116,20 @@ def snapshot_of(subscription: Subscription, now_ms: int, bookies: Sequence[Booki
 
 
 def _unread_entries(subscription: Subscription, end: Position) -> int:
-    """Return how many entries of the log up to ``end`` are not read yet; for compacted reads 1 or 0."""
+    """Return how many entries of the log up to ``end`` are not read yet; for compacted reads 1 or
+    0.
+    """
     reads = subscription.dispatcher.reads
     if subscription.compacted is not None:
         return int(not reads.at_end(end))
-    return subscription.log.entries_between(Position(reads.position.ledger_id, reads.position.entry_id - 1), end)
+    return subscription.log.entries_between(
+        Position(reads.position.ledger_id, reads.position.entry_id - 1), end
+    )
 
 
-def _consumer(subscription: Subscription, dispatcher: Dispatcher, consumer: Consumer, read: int) -> ConsumerState:
+def _consumer(
+    subscription: Subscription, dispatcher: Dispatcher, consumer: Consumer, read: int
+) -> ConsumerState:
     """Return the state of a consumer. ``read``: entries of the backlog that were read."""
     unacked, is_active, is_blocked = consumer.unacked, True, consumer.blocked
     if dispatcher.kind is DispatcherKind.SINGLE_ACTIVE:
@@ -112,7 +138,10 @@ def _consumer(subscription: Subscription, dispatcher: Dispatcher, consumer: Cons
     else:
         # It continues below half of its limit. Below that it is not a reason to wait, whatever the
         # flag says.
-        is_blocked = is_blocked and 2 * unacked >= subscription.topic_limits.policies[MAX_UNACKED_MESSAGES_PER_CONSUMER]
+        is_blocked = (
+            is_blocked
+            and 2 * unacked >= subscription.topic_limits.policies[MAX_UNACKED_MESSAGES_PER_CONSUMER]
+        )
     return ConsumerState(
         consumer.name,
         consumer.permits,

@@ -1,4 +1,6 @@
-"""The answer of ``explain`` for a topic or a subscription: part of the topic's statistics, with a sentence and a command."""
+"""The answer of ``explain`` for a topic or a subscription: part of the topic's statistics, with a
+sentence and a command.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,20 @@ __all__ = ["metadata_away_report", "subscription_report", "topic_report"]
 
 
 def topic_report(topic: str, stats: Mapping[str, Any]) -> dict[str, Any]:
-    """Explain why publishing waits, for the topic and each of its producers, and why its subscriptions wait."""
-    waiting = _said(stats["waiting"], "Publishing does not wait for anything.", "Entries are being written, and none is late.")
+    """Explain why publishing waits, for the topic and each of its producers, and why its
+    subscriptions wait.
+    """
+    waiting = _said(
+        stats["waiting"],
+        "Publishing does not wait for anything.",
+        "Entries are being written, and none is late.",
+    )
     publishers = [
         {
             "producerName": each["producerName"],
-            **_said(each["waiting"], "Everything that it sent is confirmed.", "Its entries are on time."),
+            **_said(
+                each["waiting"], "Everything that it sent is confirmed.", "Its entries are on time."
+            ),
         }
         for each in (*stats["publishers"], *stats.get("publishersInTurn", ()))
         if "waiting" in each
@@ -39,8 +49,13 @@ def subscription_report(topic: str, name: str, stats: Mapping[str, Any]) -> dict
 
 
 def metadata_away_report(topic: str, error: str, subscription: str = "") -> dict[str, Any]:
-    """Explain a topic or subscription on a broker that does not serve it and cannot find its owner."""
-    text = f"This broker does not serve it, and cannot find out from the metadata service which one does: {error.rstrip('.')}."
+    """Explain a topic or subscription on a broker that does not serve it and cannot find its
+    owner.
+    """
+    text = (
+        "This broker does not serve it, and cannot find out from the metadata service which "
+        f"one does: {error.rstrip('.')}."
+    )
     waiting = waiting_row(Waiting("waiting", "metadata_away", text), topic, subscription)
     if subscription:
         return {"topic": topic, "subscription": subscription, "msgBacklog": None, **waiting}
@@ -52,7 +67,10 @@ def _subscription(stats: Mapping[str, Any]) -> dict[str, Any]:
     waiting = _said(
         stats["waiting"],
         "There is no backlog: every message is delivered and acknowledged.",
-        f"It moves: {backlog} {'entry is' if backlog == 1 else 'entries are'} left, and its consumers take them."
+        (
+            f"It moves: {backlog} {'entry is' if backlog == 1 else 'entries are'} left, and its "
+            "consumers take them."
+        )
         if backlog
         else "It moves: each message goes to its consumers as it comes.",
     )

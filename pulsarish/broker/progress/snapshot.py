@@ -20,7 +20,9 @@ class ConsumerState:
     name: str
     permits: int = 0
     unacked: int = 0
-    """Unacknowledged messages; for exclusive and failover subscriptions the entries that the active consumer holds."""
+    """Unacknowledged messages; for exclusive and failover subscriptions the entries that the active
+    consumer holds.
+    """
     is_blocked: bool = False
     """It holds too many unacknowledged messages, so it gets no more."""
     has_room: bool = True
@@ -28,7 +30,9 @@ class ConsumerState:
     is_active: bool = True
     """It may get messages: in an exclusive or failover subscription only one consumer may."""
     lined_up: int = 0
-    """Key-shared: entries of its keys that wait for it, and for no acknowledgement of another consumer."""
+    """Key-shared: entries of its keys that wait for it, and for no acknowledgement of another
+    consumer.
+    """
     flow_ms: int = 0
     delivered_ms: int = 0
     connected_ms: int = 0
@@ -64,7 +68,9 @@ class SubscriptionSnapshot:
     ready: int = 0
     """Entries that are ready to be delivered, or must be read again."""
     lost_sight: bool = False
-    """There is a backlog, but the dispatcher holds none of it, waits for none of it and cannot read any of it."""
+    """There is a backlog, but the dispatcher holds none of it, waits for none of it and cannot read
+    any of it.
+    """
 
     reading_since_ms: int = 0
     failure: str = ""
@@ -98,7 +104,9 @@ class SubscriptionSnapshot:
     unacked_max: int = 0
     unacked_max_consumer: int = 0
     is_blocked: bool = False
-    """All consumers together hold too many unacknowledged messages, so nothing more is delivered."""
+    """All consumers together hold too many unacknowledged messages, so nothing more is
+    delivered.
+    """
 
     chunks_held: int = 0
     """Entries put aside for the consumer that has the first chunks of their message."""
@@ -113,4 +121,8 @@ class SubscriptionSnapshot:
 
     def shown(self) -> dict[str, Any]:
         """Return all fields that differ from their defaults, by name."""
-        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}
+        return {
+            each.name: value
+            for each in fields(self)
+            if (value := getattr(self, each.name)) != each.default
+        }

@@ -41,7 +41,9 @@ _log = get_logger("broker.progress")
 class ProgressWatchdog:
     """Checks all subscriptions of loaded topics and restarts stalled dispatchers."""
 
-    def __init__(self, world: World, config: BrokerConfig, topics: Callable[[], Iterable[Topic]]) -> None:
+    def __init__(
+        self, world: World, config: BrokerConfig, topics: Callable[[], Iterable[Topic]]
+    ) -> None:
         self.stalls_count = 0
         self._world = world
         self._interval_seconds = config.dispatcher_progress_timeout_ms / 1000 / LOOKS
@@ -71,7 +73,11 @@ class ProgressWatchdog:
 
     def look(self, subscription: Subscription) -> None:
         """Check one subscription. Restart its dispatcher when it has not moved for too long."""
-        now_ms, stall, mark = self._world.clock.wall_ms(), subscription.marks.stall, progress_mark(subscription)
+        now_ms, stall, mark = (
+            self._world.clock.wall_ms(),
+            subscription.marks.stall,
+            progress_mark(subscription),
+        )
         if stall.moved(mark) or not subscription.consumers or subscription.closed is not None:
             stall.look(mark, now_ms, must_move=False)
             return

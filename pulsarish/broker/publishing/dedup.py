@@ -108,7 +108,9 @@ class Deduplication:
             producer.persisted = last
 
     def failed(self, name: str, first: int) -> None:
-        """Record that the entry that begins with ``first`` was not appended, nor any later one that was pushed before this call."""
+        """Record that the entry that begins with ``first`` was not appended, nor any later one that
+        was pushed before this call.
+        """
         producer = self._producers[name]
         producer.pushed = max(producer.persisted, min(producer.pushed, first - 1))
 
@@ -131,7 +133,9 @@ class Deduplication:
         producer.active_ms = now_ms
 
     def last_sequence_id(self, name: str) -> int:
-        """Return the last sequence id of a producer that is completely in the log, or ``NO_SEQUENCE``."""
+        """Return the last sequence id of a producer that is completely in the log, or
+        ``NO_SEQUENCE``.
+        """
         producer = self._producers.get(name)
         if producer is None or producer.persisted == NO_SEQUENCE:
             return NO_SEQUENCE
@@ -139,8 +143,14 @@ class Deduplication:
         return sequence_id if producer.persisted & _WHOLE == _WHOLE else sequence_id - 1
 
     def purge(self, now_ms: int) -> None:
-        """Forget disconnected producers that were idle too long, and the longest idle ones above the limit."""
-        idle = sorted((p.active_ms, name) for name, p in self._producers.items() if p.connected == 0 and p.pushed == p.persisted)
+        """Forget disconnected producers that were idle too long, and the longest idle ones above
+        the limit.
+        """
+        idle = sorted(
+            (p.active_ms, name)
+            for name, p in self._producers.items()
+            if p.connected == 0 and p.pushed == p.persisted
+        )
         surplus = len(self._producers) - self._producers_max
         for count, (active_ms, name) in enumerate(idle):
             if count >= surplus and now_ms - active_ms < self._inactivity_ms:

@@ -1,4 +1,6 @@
-"""Deduplication over the log of a topic: snapshots of the marks in the cursor ``pulsar.dedup``, and their rebuild by replay (rule 15)."""
+"""Deduplication over the log of a topic: snapshots of the marks in the cursor ``pulsar.dedup``, and
+their rebuild by replay (rule 15).
+"""
 
 from __future__ import annotations
 
@@ -57,13 +59,16 @@ def is_new(verdict: Verdict, metadata: MessageMetadata) -> bool:
             return False
         case Verdict.UNCERTAIN:
             raise DeduplicationUncertain(
-                f"sequence id {metadata.sequence_id} of {metadata.producer_name!r} is on its way to the log and not there yet;"
+                f"sequence id {metadata.sequence_id} of {metadata.producer_name!r} is on its "
+                "way to the log and not there yet;"
                 " send it again"
             )
         case Verdict.PARTLY:
             raise BatchPartlyStored(
-                f"a batch of {metadata.producer_name!r} begins with sequence id {metadata.sequence_id}, which is in the log already, and"
-                f" ends with {metadata.highest_sequence_id}, which is not: make a new producer and send again what was not acknowledged"
+                f"a batch of {metadata.producer_name!r} begins with sequence id "
+                f"{metadata.sequence_id}, which is in the log already, and"
+                f" ends with {metadata.highest_sequence_id}, which is not: make a new producer "
+                "and send again what was not acknowledged"
             )
 
 
@@ -73,7 +78,9 @@ class DedupLog:
     Create it with ``begin`` and use it after ``catch_up``.
     """
 
-    def __init__(self, topic: str, log: ManagedLedger, cursor: Cursor, world: World, config: BrokerConfig) -> None:
+    def __init__(
+        self, topic: str, log: ManagedLedger, cursor: Cursor, world: World, config: BrokerConfig
+    ) -> None:
         self.marks = Deduplication(
             producers_max=config.broker_deduplication_max_number_of_producers,
             inactivity_ms=config.broker_deduplication_producer_inactivity_timeout_minutes * 60_000,
@@ -92,7 +99,9 @@ class DedupLog:
         self._closed = False
 
     @classmethod
-    async def begin(cls, topic: str, log: ManagedLedger, world: World, config: BrokerConfig) -> DedupLog:
+    async def begin(
+        cls, topic: str, log: ManagedLedger, world: World, config: BrokerConfig
+    ) -> DedupLog:
         """Load the last snapshot.
 
         Without one, all entries still in the log count, so the cursor starts at the log's start.
@@ -111,10 +120,14 @@ class DedupLog:
         marks complete (rule 15).
         """
         log, config, now_ms = self._log, self._config, self._world.clock.wall_ms()
-        start = self._cursor.read_from if self._covered is None else log.next_position(self._covered)
+        start = (
+            self._cursor.read_from if self._covered is None else log.next_position(self._covered)
+        )
         while start <= log.last_confirmed:
             entries = await log.read(
-                start, max_entries=config.dispatcher_max_read_batch_size, max_bytes=config.dispatcher_max_read_size_bytes
+                start,
+                max_entries=config.dispatcher_max_read_batch_size,
+                max_bytes=config.dispatcher_max_read_size_bytes,
             )
             if not entries:
                 break
@@ -129,7 +142,9 @@ class DedupLog:
             await self.store()
 
     def confirmed(self, last: Position, count: int) -> None:
-        """Record that ``count`` more entries, up to ``last``, are in the log and included in the marks."""
+        """Record that ``count`` more entries, up to ``last``, are in the log and included in the
+        marks.
+        """
         self._covered = last
         self._entries_since += count
         if self._storing or self._closed:
@@ -140,7 +155,9 @@ class DedupLog:
         elif not self._waiting_for_time and self.snapshot_interval_seconds:
             # Start the timer only while something is not saved: an idle topic has no timer.
             self._waiting_for_time = True
-            _ = self._world.tasks.spawn(self._store_in_time(), name=f"dedup snapshot timer {self._topic}")
+            _ = self._world.tasks.spawn(
+                self._store_in_time(), name=f"dedup snapshot timer {self._topic}"
+            )
 
     async def _store_now(self) -> None:
         try:

@@ -1,4 +1,6 @@
-"""The producers connected to a topic: how they connect, wait for access, replace their older connection, and leave."""
+"""The producers connected to a topic: how they connect, wait for access, replace their older
+connection, and leave.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ class TopicProducers:
 
     __slots__ = ("_config", "_topic", "_topic_limits", "_world", "access", "by_name", "flights")
 
-    def __init__(self, topic: PublishedTopic, world: World, config: BrokerConfig, topic_limits: TopicLimits) -> None:
+    def __init__(
+        self, topic: PublishedTopic, world: World, config: BrokerConfig, topic_limits: TopicLimits
+    ) -> None:
         self.by_name: dict[str, Producer] = {}
         self.flights = Flights(topic.name.full, world.clock, config.producer_open_wait_seconds)
         self.access = Access(topic.name.full)
@@ -65,7 +69,9 @@ class TopicProducers:
         self._config = config
         self._topic_limits = topic_limits
 
-    async def open(self, command: OpenProducer, outlet: Outlet, address: str, queued: Queued) -> Producer:
+    async def open(
+        self, command: OpenProducer, outlet: Outlet, address: str, queued: Queued
+    ) -> Producer:
         """Connect a producer, after waiting for its turn if it has to.
 
         Raises ``ProducerBusy`` (the name is connected and not older, an exclusive producer is
@@ -74,19 +80,33 @@ class TopicProducers:
         an exceeded backlog quota, or why the topic is closed.
         """
         self._topic.check_publishable()
-        name = check_name("producer", command.name or f"{self._config.cluster_name}-{self._world.random.getrandbits(64):016x}")
+        name = check_name(
+            "producer",
+            command.name
+            or f"{self._config.cluster_name}-{self._world.random.getrandbits(64):016x}",
+        )
         older = self.by_name.get(name)
         # In another access mode it is a new producer: a shared one that returned as an exclusive
         # one would not be alone.
         wants_shared = command.access_mode is AccessMode.SHARED
-        comes_back = older is not None and command.epoch > older.epoch and older.exclusive is not wants_shared
+        comes_back = (
+            older is not None
+            and command.epoch > older.epoch
+            and older.exclusive is not wants_shared
+        )
         # A fencing producer may have the name of one that is still connected, for example after its
         # program was restarted.
-        fences_its_name = command.access_mode is AccessMode.EXCLUSIVE_WITH_FENCING and not comes_back
+        fences_its_name = (
+            command.access_mode is AccessMode.EXCLUSIVE_WITH_FENCING and not comes_back
+        )
         counts_older = older is not None and fences_its_name
         others_count = len(self.by_name) - (older is not None and not counts_older)
-        other = next((each for each in self.by_name.values() if each is not older or counts_older), None)
-        admission = self.access.judge(command, other, others_count, self._topic.producer_epoch, comes_back=comes_back)
+        other = next(
+            (each for each in self.by_name.values() if each is not older or counts_older), None
+        )
+        admission = self.access.judge(
+            command, other, others_count, self._topic.producer_epoch, comes_back=comes_back
+        )
         if admission is Admission.IN_TURN:
             self._topic_limits.check_producer(len(self.by_name) + self.access.waiting_count)
             turn = self.access.enqueue(name)
@@ -100,31 +120,52 @@ class TopicProducers:
                 self.access.leave(turn)
                 self._next_turn()
         if admission is Admission.AFTER_CLOSING_ALL:
-            fenced = ProducerFenced(f"producer {name!r} has fenced all others of topic {self._topic.name}")
+            fenced = ProducerFenced(
+                f"producer {name!r} has fenced all others of topic {self._topic.name}"
+            )
             self.access.end(fenced)
-            for each in [each for each in self.by_name.values() if each is not older or fences_its_name]:
+            for each in [
+                each for each in self.by_name.values() if each is not older or fences_its_name
+            ]:
                 each.close(fenced)
                 self.remove(each)
         return await self._connect(command, name, outlet, address)
 
-    async def _connect(self, command: OpenProducer, name: str, outlet: Outlet, address: str) -> Producer:
+    async def _connect(
+        self, command: OpenProducer, name: str, outlet: Outlet, address: str
+    ) -> Producer:
         older = self.by_name.get(name)
         if older is not None:
-            if older.outlet is outlet and older.producer_id == command.producer_id and older.epoch == command.epoch:
+            if (
+                older.outlet is outlet
+                and older.producer_id == command.producer_id
+                and older.epoch == command.epoch
+            ):
                 return older
             if command.epoch <= older.epoch:
                 raise ProducerBusy(
-                    f"producer {name!r} is already connected to {self._topic.name}; producer names must be unique on a topic"
+                    f"producer {name!r} is already connected to {self._topic.name}; producer "
+                    "names must be unique on a topic"
                 )
             if older.outlet is not outlet or older.producer_id != command.producer_id:
-                older.close(ProducerBusy(f"a newer connection of producer {name!r} has replaced this one"))
+                older.close(
+                    ProducerBusy(f"a newer connection of producer {name!r} has replaced this one")
+                )
             self._remove(older)
         else:
             self._topic_limits.check_producer(len(self.by_name))
         flight = self.flights.of(name)
         now_ms = self._world.clock.wall_ms()
         producer = Producer(
-            command.producer_id, name, command.epoch, command.access_mode, outlet, flight, command.properties, address, now_ms
+            command.producer_id,
+            name,
+            command.epoch,
+            command.access_mode,
+            outlet,
+            flight,
+            command.properties,
+            address,
+            now_ms,
         )
         producer.came.started = self._world.clock.monotonic()
         # Add it before the wait, so that a third producer with this name is checked against it.
@@ -142,14 +183,21 @@ class TopicProducers:
         if producer.closed:
             # It was closed while it waited: by a newer connection of its name, by a fencing
             # producer, by the backlog quota, or because deduplication was switched on.
-            raise producer.ended or ServiceNotReady(f"producer {name!r} of {self._topic.name} was closed while it was being opened")
+            raise producer.ended or ServiceNotReady(
+                f"producer {name!r} of {self._topic.name} was closed while it was being opened"
+            )
         return producer
 
     async def _raise_epoch(self, producer: Producer, command: OpenProducer) -> None:
         topic = self._topic
         producer.topic_epoch = self.access.next_epoch(command, topic.producer_epoch)
         await topic.set_producer_epoch(producer.topic_epoch)
-        _log.info("exclusive producer", topic=self._topic.name, producer=producer.name, epoch=producer.topic_epoch)
+        _log.info(
+            "exclusive producer",
+            topic=self._topic.name,
+            producer=producer.name,
+            epoch=producer.topic_epoch,
+        )
 
     def remove(self, producer: Producer) -> None:
         """Remove a producer that its client closed or lost.
@@ -172,7 +220,9 @@ class TopicProducers:
             self.access.next_turn()
 
     def close_all(self, error: PulsarishError, *, waiting: bool) -> None:
-        """Close all producers with ``error``; with ``waiting`` also those that wait for exclusive access."""
+        """Close all producers with ``error``; with ``waiting`` also those that wait for exclusive
+        access.
+        """
         if waiting:
             self.access.end(error)
         for producer in list(self.by_name.values()):
@@ -183,5 +233,9 @@ class TopicProducers:
         for name, producer in self.by_name.items():
             assert producer.name == name
             producer.check()
-        exclusive = [producer for producer in self.by_name.values() if producer.access_mode is not AccessMode.SHARED]
+        exclusive = [
+            producer
+            for producer in self.by_name.values()
+            if producer.access_mode is not AccessMode.SHARED
+        ]
         assert not exclusive or len(self.by_name) == 1, "an exclusive producer is not alone"

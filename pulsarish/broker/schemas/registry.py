@@ -1,4 +1,5 @@
-"""The registry of schemas: versions for one topic, or for all partitions of a partitioned topic, as nodes below it in metadata.
+"""The registry of schemas: versions for one topic, or for all partitions of a partitioned topic, as
+nodes below it in metadata.
 
 TOPIC/schemas                        SchemasRecord: how many versions there have ever been
 TOPIC/schemas/0000000003-<digest>    SchemaRecord: version 3; its name identifies the schema
@@ -120,7 +121,9 @@ class SchemaRegistry:
             check_consumer(strategy, await self._read(slots), schema)
         return bool(slots)
 
-    async def get_or_create(self, name: TopicName, schema: Schema, strategy: Strategy, *, may_create: bool) -> int:
+    async def get_or_create(
+        self, name: TopicName, schema: Schema, strategy: Strategy, *, may_create: bool
+    ) -> int:
         """Return the version of the schema. Add the schema if it is new.
 
         Raises ``IncompatibleSchema`` (also when it is new and ``may_create`` is off),
@@ -135,7 +138,8 @@ class SchemaRegistry:
                 return known
             if not may_create:
                 raise IncompatibleSchema(
-                    f"the schema is none of those of {name.partitioned}, and new ones are not taken from clients (isAllowAutoUpdateSchema)"
+                    f"the schema is none of those of {name.partitioned}, and new ones are not "
+                    "taken from clients (isAllowAutoUpdateSchema)"
                 )
             if not is_known_valid:
                 self._check_valid(schema)
@@ -145,12 +149,25 @@ class SchemaRegistry:
             used = _in_use(slots)
             if _version_of(used, digest) is not None:
                 continue
-            check_new(strategy, await self._read(used if strategy.endswith("_TRANSITIVE") else used[-1:]), schema)
+            check_new(
+                strategy,
+                await self._read(used if strategy.endswith("_TRANSITIVE") else used[-1:]),
+                schema,
+            )
             self._check_room(name, record)
-            made = SchemaRecord(int(schema.type), schema.name, schema.data, dict(schema.properties), self._clock.wall_ms())
+            made = SchemaRecord(
+                int(schema.type),
+                schema.name,
+                schema.data,
+                dict(schema.properties),
+                self._clock.wall_ms(),
+            )
             if await self._add(home, record, version, digest, made):
                 return record.versions_count
-        raise MetadataUnavailable(f"the schemas of {name.partitioned} changed {ATTEMPTS_MAX} times while one was being added")
+        raise MetadataUnavailable(
+            f"the schemas of {name.partitioned} changed {ATTEMPTS_MAX} times while one was being "
+            "added"
+        )
 
     async def delete(self, name: TopicName, *, force: bool = False) -> int:
         """Delete all versions. Return the version number of the deletion mark.
@@ -166,7 +183,11 @@ class SchemaRegistry:
                 raise SchemaNotFound(f"topic {name.partitioned} has no schema")
             if force:
                 try:
-                    await self._records.delete(paths.schemas(home), version, before=[Op("delete", slot.path) for slot in slots])
+                    await self._records.delete(
+                        paths.schemas(home),
+                        version,
+                        before=[Op("delete", slot.path) for slot in slots],
+                    )
                 except Conflict:
                     continue
                 return record.versions_count - 1
@@ -174,7 +195,10 @@ class SchemaRegistry:
             marker = SchemaRecord(int(SchemaType.NONE), created_ms=self._clock.wall_ms())
             if await self._add(home, record, version, _DELETED, marker):
                 return record.versions_count
-        raise MetadataUnavailable(f"the schemas of {name.partitioned} changed {ATTEMPTS_MAX} times while they were being deleted")
+        raise MetadataUnavailable(
+            f"the schemas of {name.partitioned} changed {ATTEMPTS_MAX} times while they were "
+            "being deleted"
+        )
 
     # -- in metadata
 
@@ -188,7 +212,8 @@ class SchemaRegistry:
         if not name.persistent:
             return partitioned
         whole, found = await asyncio.gather(
-            self._records.get(partitioned, PartitionedTopic), self._records.get(paths.topic(name), TopicRecord)
+            self._records.get(partitioned, PartitionedTopic),
+            self._records.get(paths.topic(name), TopicRecord),
         )
         if whole is not None:
             return partitioned
@@ -202,17 +227,30 @@ class SchemaRegistry:
         It has one only for data that every broker must see.
         """
         if not name.persistent:
-            await self._records.update(home, PartitionedTopic, lambda found: PartitionedTopic(0) if found is None else None)
+            await self._records.update(
+                home, PartitionedTopic, lambda found: PartitionedTopic(0) if found is None else None
+            )
 
     async def _slots(self, home: str) -> list[_Slot]:
         """Return all versions ever written, by number."""
         parent = paths.schemas(home)
-        return [_Slot(int(node[:_DIGITS]), node[_DIGITS + 1 :], f"{parent}/{node}") for node in await self._records.children(parent)]
+        return [
+            _Slot(int(node[:_DIGITS]), node[_DIGITS + 1 :], f"{parent}/{node}")
+            for node in await self._records.children(parent)
+        ]
 
     async def _read(self, slots: Sequence[_Slot]) -> list[VersionedSchema]:
-        found = await self._records.get_many([slot.path for slot in slots], SchemaRecord) if slots else []
+        found = (
+            await self._records.get_many([slot.path for slot in slots], SchemaRecord)
+            if slots
+            else []
+        )
         # A missing node was deleted with the topic, or by force.
-        return [_versioned(slot, each[0]) for slot, each in zip(slots, found, strict=True) if each is not None]
+        return [
+            _versioned(slot, each[0])
+            for slot, each in zip(slots, found, strict=True)
+            if each is not None
+        ]
 
     async def _for_change(self, home: str) -> tuple[SchemasRecord, int | None, list[_Slot]]:
         """Return the count, its version for the compare-and-set, and all versions.
@@ -228,7 +266,9 @@ class SchemaRegistry:
         highest = slots[-1].version if slots else -1
         return SchemasRecord(max(found[0].versions_count, highest + 1)), found[1], slots
 
-    async def _add(self, home: str, record: SchemasRecord, version: int | None, digest: str, made: SchemaRecord) -> bool:
+    async def _add(
+        self, home: str, record: SchemasRecord, version: int | None, digest: str, made: SchemaRecord
+    ) -> bool:
         """Write the next version.
 
         Return ``False`` when another client has changed something, or the topic is gone.
@@ -249,10 +289,13 @@ class SchemaRegistry:
     # -- limits
 
     def _check_valid(self, schema: Schema) -> None:
-        size_bytes = len(schema.data) + sum(len(key) + len(value) for key, value in schema.properties.items())
+        size_bytes = len(schema.data) + sum(
+            len(key) + len(value) for key, value in schema.properties.items()
+        )
         if size_bytes > self._config.max_schema_size_bytes:
             raise InvalidSchema(
-                f"a schema of {size_bytes} bytes, its properties included, is above max_schema_size_bytes"
+                f"a schema of {size_bytes} bytes, its properties included, is above "
+                "max_schema_size_bytes"
                 f" {self._config.max_schema_size_bytes}"
             )
         check_valid(schema)
@@ -260,8 +303,10 @@ class SchemaRegistry:
     def _check_room(self, name: TopicName, record: SchemasRecord) -> None:
         if record.versions_count >= self._config.max_schema_versions_per_topic:
             raise LimitReached(
-                f"{name.partitioned} has had {record.versions_count} versions of its schema, and max_schema_versions_per_topic is"
-                f" {self._config.max_schema_versions_per_topic}; delete its schemas by force to begin again"
+                f"{name.partitioned} has had {record.versions_count} versions of its schema, "
+                "and max_schema_versions_per_topic is"
+                f" {self._config.max_schema_versions_per_topic}; delete its schemas by force "
+                "to begin again"
             )
 
 
@@ -271,8 +316,13 @@ def _versioned(slot: _Slot, record: SchemaRecord) -> VersionedSchema:
     except ValueError:
         # It was written by a newer broker. Skipping it would admit schemas that are not compatible
         # with it.
-        raise CorruptData(f"metadata node {slot.path} has a schema of type {record.type}, which this broker does not know") from None
-    return VersionedSchema(slot.version, Schema(kind, record.data, record.name, record.properties), record.created_ms)
+        raise CorruptData(
+            f"metadata node {slot.path} has a schema of type {record.type}, which this broker "
+            "does not know"
+        ) from None
+    return VersionedSchema(
+        slot.version, Schema(kind, record.data, record.name, record.properties), record.created_ms
+    )
 
 
 def _version_of(slots: Sequence[_Slot], digest: str) -> int | None:

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 from pulsarish.broker.policies.store import Effective
 from pulsarish.broker.schemas.registry import SchemaRegistry
 from pulsarish.model.errors import IncompatibleSchema
-from pulsarish.model.policies import ALLOW_AUTO_UPDATE_SCHEMA, SCHEMA_COMPATIBILITY_STRATEGY, SCHEMA_VALIDATION_ENFORCED
+from pulsarish.model.policies import (
+    ALLOW_AUTO_UPDATE_SCHEMA,
+    SCHEMA_COMPATIBILITY_STRATEGY,
+    SCHEMA_VALIDATION_ENFORCED,
+)
 from pulsarish.model.schema import Schema, VersionedSchema, meant, version_bytes, version_number
 from pulsarish.model.topic_name import TopicName
 
@@ -24,12 +28,15 @@ class TopicSchemas:
     ``policies`` reads what is in force for a topic that is not loaded.
     """
 
-    def __init__(self, registry: SchemaRegistry, policies: Callable[[TopicName], Awaitable[Effective]]) -> None:
+    def __init__(
+        self, registry: SchemaRegistry, policies: Callable[[TopicName], Awaitable[Effective]]
+    ) -> None:
         self.registry = registry
         self._policies = policies
 
     async def of_producer(self, topic: ServedTopic, schema: Schema | None) -> bytes:
-        """Return the version of a producer's schema, which is added to the topic if it is new; empty without a schema.
+        """Return the version of a producer's schema, which is added to the topic if it is new;
+        empty without a schema.
 
         Raises ``IncompatibleSchema``, ``InvalidSchema``, ``LimitReached``, ``TopicNotFound``,
         ``MetadataUnavailable``.
@@ -52,13 +59,15 @@ class TopicSchemas:
             return
         if _is_used(topic):
             raise IncompatibleSchema(
-                f"{topic.name} is in use without a schema: a consumer cannot bring one of type {schema.type.name}; let a producer, or"
+                f"{topic.name} is in use without a schema: a consumer cannot bring one of type "
+                f"{schema.type.name}; let a producer, or"
                 " pulsarish schemas upload, do so"
             )
         _ = await self._get_or_create(topic.name, schema, policies)
 
     async def get(self, name: TopicName, version: bytes | None) -> VersionedSchema:
-        """Return a version of the topic's schema; without a version, or with an empty one, the newest.
+        """Return a version of the topic's schema; without a version, or with an empty one, the
+        newest.
 
         Raises ``TopicNotFound``, ``SchemaNotFound``, ``InvalidSchema`` for bytes that are not a
         version.
@@ -79,17 +88,31 @@ class TopicSchemas:
             return version_bytes(await self._get_or_create(name, schema, policies))
         if policies[SCHEMA_VALIDATION_ENFORCED] and not await self.registry.is_empty(name):
             raise IncompatibleSchema(
-                f"{name} has a schema and schemaValidationEnforced is on: a producer without a schema cannot publish to it"
+                f"{name} has a schema and schemaValidationEnforced is on: a producer without a "
+                "schema cannot publish to it"
             )
         return b""
 
     async def _get_or_create(self, name: TopicName, schema: Schema, policies: Effective) -> int:
         return await self.registry.get_or_create(
-            name, schema, policies[SCHEMA_COMPATIBILITY_STRATEGY], may_create=policies[ALLOW_AUTO_UPDATE_SCHEMA]
+            name,
+            schema,
+            policies[SCHEMA_COMPATIBILITY_STRATEGY],
+            may_create=policies[ALLOW_AUTO_UPDATE_SCHEMA],
         )
 
 
 def _is_used(topic: ServedTopic) -> bool:
-    """Return whether the topic has content or clients without a schema: stored messages, producers, or consumers that need a schema."""
-    consumers = [consumer for subscription in topic.subscriptions.values() for consumer in subscription.consumers]
-    return bool(topic.producers) or topic.kept_bytes > 0 or not all(consumer.takes_any_schema for consumer in consumers)
+    """Return whether the topic has content or clients without a schema: stored messages, producers,
+    or consumers that need a schema.
+    """
+    consumers = [
+        consumer
+        for subscription in topic.subscriptions.values()
+        for consumer in subscription.consumers
+    ]
+    return (
+        bool(topic.producers)
+        or topic.kept_bytes > 0
+        or not all(consumer.takes_any_schema for consumer in consumers)
+    )

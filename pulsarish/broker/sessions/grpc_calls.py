@@ -84,7 +84,11 @@ class GrpcCalls:
         requests = _parsed(pb.LookupsRequest, data).lookups
         names = [self._named(request) for request in requests]
         counts = await self._partitions(
-            [name for request, name in zip(requests, names, strict=True) if request.wanted != pb.OWNER and isinstance(name, TopicName)]
+            [
+                name
+                for request, name in zip(requests, names, strict=True)
+                if request.wanted != pb.OWNER and isinstance(name, TopicName)
+            ]
         )
         answers: dict[int, pb.LookupResponse] = {}
         left: list[tuple[int, pb.LookupRequest, TopicName]] = []
@@ -98,9 +102,13 @@ class GrpcCalls:
                 answers[index] = self._told(came_in_on, request, here)
             else:
                 left.append((index, request, name))
-        others = await asyncio.gather(*(self._found(came_in_on, request, name) for _, request, name in left))
+        others = await asyncio.gather(
+            *(self._found(came_in_on, request, name) for _, request, name in left)
+        )
         answers |= {index: answer for (index, _, _), answer in zip(left, others, strict=True)}
-        return pb.LookupsResponse(answers=[answers[index] for index in range(len(requests))]).SerializeToString()
+        return pb.LookupsResponse(
+            answers=[answers[index] for index in range(len(requests))]
+        ).SerializeToString()
 
     def _named(self, request: pb.LookupRequest) -> TopicName | PulsarishError:
         try:
@@ -110,7 +118,9 @@ class GrpcCalls:
             return error
         return name
 
-    async def _found(self, came_in_on: str, request: pb.LookupRequest, name: TopicName) -> pb.LookupResponse:
+    async def _found(
+        self, came_in_on: str, request: pb.LookupRequest, name: TopicName
+    ) -> pb.LookupResponse:
         try:
             found = await self._lookup.find(name, authoritative=request.authoritative)
         except PulsarishError as error:
@@ -152,7 +162,9 @@ class GrpcCalls:
             request = _parsed(pb.TopicsRequest, data)
             tenant, separator, namespace = request.namespace.partition("/")
             if not separator:
-                raise InvalidArgument(f"namespace {request.namespace!r} must look like tenant/namespace")
+                raise InvalidArgument(
+                    f"namespace {request.namespace!r} must look like tenant/namespace"
+                )
             self._gate.check("broker.topics", ANYBODY, request.namespace)
             await self._namespaces.policies(tenant, namespace)
             names = await self._namespaces.topics(tenant, namespace)
@@ -174,7 +186,9 @@ class GrpcCalls:
             found = await self._schemas.get(name, request.version or None)
         except PulsarishError as error:
             return pb.SchemaResponse(code=error.code, message=str(error)).SerializeToString()
-        return pb.SchemaResponse(schema=schema_message(found.schema), version=version_bytes(found.version)).SerializeToString()
+        return pb.SchemaResponse(
+            schema=schema_message(found.schema), version=version_bytes(found.version)
+        ).SerializeToString()
 
     async def _admin(self, data: bytes) -> bytes:
         """Run a request that another broker passes on to the owner of a topic.
@@ -185,14 +199,24 @@ class GrpcCalls:
         self._gate.check("broker.admin", ANYBODY)
         me = self._ownership.registry.me
         if me is None or not hmac.compare_digest(request.admin_key.encode(), me.admin_key.encode()):
-            error = ServiceNotReady("broker.admin is for brokers, which read the key of this broker's registration; use the HTTP port")
+            error = ServiceNotReady(
+                "broker.admin is for brokers, which read the key of this broker's registration; "
+                "use the HTTP port"
+            )
             body = msgspec.json.encode({"reason": str(error)})
-            return pb.AdminResponse(status=403, body=body, headers={ERROR_CODE_HEADER: str(error.code)}).SerializeToString()
+            return pb.AdminResponse(
+                status=403, body=body, headers={ERROR_CODE_HEADER: str(error.code)}
+            ).SerializeToString()
         segments = tuple(request.segments)
         path = "/" + "/".join(segments)
-        answer = await self._forwarded(HttpRequest(request.method, path, dict(request.query), {}, request.body, segments))
+        answer = await self._forwarded(
+            HttpRequest(request.method, path, dict(request.query), {}, request.body, segments)
+        )
         return pb.AdminResponse(
-            status=answer.status, body=answer.body, content_type=answer.content_type, headers=dict(answer.headers)
+            status=answer.status,
+            body=answer.body,
+            content_type=answer.content_type,
+            headers=dict(answer.headers),
         ).SerializeToString()
 
     async def _ping(self, data: bytes) -> bytes:

@@ -1,4 +1,6 @@
-"""Translation between the protobuf messages of ``proto/pulsarish/broker.proto`` and a session's commands and answers."""
+"""Translation between the protobuf messages of ``proto/pulsarish/broker.proto`` and a session's
+commands and answers.
+"""
 
 from __future__ import annotations
 
@@ -45,11 +47,23 @@ from pulsarish.model.schema import Schema, SchemaType
 from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire.framing import Buffer, join_records
 
-__all__ = ["consume_commands", "encode_consume", "encode_publish", "publish_commands", "schema_message", "schema_of"]
+__all__ = [
+    "consume_commands",
+    "encode_consume",
+    "encode_publish",
+    "publish_commands",
+    "schema_message",
+    "schema_of",
+]
 
 # In one message of answers, a producer's opening comes before its receipts, then its failures, then
 # its closing. An answer that would break this order waits for the next message.
-_RANKS: Final[dict[type[Answer], int]] = {ProducerOpened: 0, Receipts: 1, SendFailed: 2, ProducerClosed: 3}
+_RANKS: Final[dict[type[Answer], int]] = {
+    ProducerOpened: 0,
+    Receipts: 1,
+    SendFailed: 2,
+    ProducerClosed: 3,
+}
 
 
 def publish_commands(message: pb.PublishRequest) -> list[Command]:
@@ -57,7 +71,9 @@ def publish_commands(message: pb.PublishRequest) -> list[Command]:
 
     Raises ``ValueError`` for an unknown number of an enumeration.
     """
-    commands: list[Command] = [CloseProducer(close.request_id, close.producer_id) for close in message.close]
+    commands: list[Command] = [
+        CloseProducer(close.request_id, close.producer_id) for close in message.close
+    ]
     for each in message.open:
         mode = AccessMode(each.access_mode)
         properties = dict(each.properties)
@@ -84,7 +100,12 @@ def schema_of(message: pb.Schema) -> Schema:
 
 
 def schema_message(schema: Schema) -> pb.Schema:
-    return pb.Schema(type=int(schema.type), data=schema.data, name=schema.name, properties=dict(schema.properties))
+    return pb.Schema(
+        type=int(schema.type),
+        data=schema.data,
+        name=schema.name,
+        properties=dict(schema.properties),
+    )
 
 
 def consume_commands(message: pb.ConsumeRequest) -> list[Command]:
@@ -92,23 +113,46 @@ def consume_commands(message: pb.ConsumeRequest) -> list[Command]:
 
     Raises ``ValueError`` for columns of different lengths.
     """
-    commands: list[Command] = [CloseConsumer(close.request_id, close.consumer_id) for close in message.close]
+    commands: list[Command] = [
+        CloseConsumer(close.request_id, close.consumer_id) for close in message.close
+    ]
     commands.extend([_subscribe(each) for each in message.subscribe])
     for ack in message.acks:
         positions = _positions(ack.ledgers, ack.entries)
-        commands.append(Acknowledge(ack.consumer_id, positions, ack.request_id, ack.cumulative, tuple(ack.batch_indexes)))
-    commands.extend([Redeliver(each.consumer_id, _positions(each.ledgers, each.entries)) for each in message.redeliver])
+        commands.append(
+            Acknowledge(
+                ack.consumer_id, positions, ack.request_id, ack.cumulative, tuple(ack.batch_indexes)
+            )
+        )
+    commands.extend(
+        [
+            Redeliver(each.consumer_id, _positions(each.ledgers, each.entries))
+            for each in message.redeliver
+        ]
+    )
     for seek in message.seek:
-        position = Position(seek.position.ledger, seek.position.entry) if seek.HasField("position") else None
+        position = (
+            Position(seek.position.ledger, seek.position.entry)
+            if seek.HasField("position")
+            else None
+        )
         commands.append(Seek(seek.request_id, seek.consumer_id, position, seek.publish_time_ms))
-    commands.extend([Flow(*row) for row in zip(message.flow_consumers, message.flow_permits, strict=True)])
-    commands.extend([GetLastMessageId(each.request_id, each.consumer_id) for each in message.last_message_id])
-    commands.extend([Unsubscribe(each.request_id, each.consumer_id, each.force) for each in message.unsubscribe])
+    commands.extend(
+        [Flow(*row) for row in zip(message.flow_consumers, message.flow_permits, strict=True)]
+    )
+    commands.extend(
+        [GetLastMessageId(each.request_id, each.consumer_id) for each in message.last_message_id]
+    )
+    commands.extend(
+        [Unsubscribe(each.request_id, each.consumer_id, each.force) for each in message.unsubscribe]
+    )
     return commands
 
 
 def _positions(ledgers: Sequence[int], entries: Sequence[int]) -> list[Position]:
-    return [Position(ledger_id, entry_id) for ledger_id, entry_id in zip(ledgers, entries, strict=True)]
+    return [
+        Position(ledger_id, entry_id) for ledger_id, entry_id in zip(ledgers, entries, strict=True)
+    ]
 
 
 def _subscribe(each: pb.Subscribe) -> Subscribe:
@@ -138,7 +182,11 @@ def _key_shared(each: pb.KeySharedPolicy) -> KeySharedPolicy:
 
 
 def _outcome(request_id: int, error: PulsarishError | None) -> pb.Outcome:
-    return pb.Outcome(request_id=request_id) if error is None else pb.Outcome(request_id=request_id, **_failure(error))
+    return (
+        pb.Outcome(request_id=request_id)
+        if error is None
+        else pb.Outcome(request_id=request_id, **_failure(error))
+    )
 
 
 def _failure(error: PulsarishError) -> dict[str, Any]:
@@ -172,7 +220,11 @@ def encode_publish(answers: deque[Answer], answered: int, *, heartbeat: bool) ->
                 message.firsts.append(answer.first_entry)
                 message.sequence_ids.append(answer.sequence_id)
             case SendFailed():
-                message.failed.add(producer_id=answer.producer_id, sequence_id=answer.sequence_id, **_failure(answer.error))
+                message.failed.add(
+                    producer_id=answer.producer_id,
+                    sequence_id=answer.sequence_id,
+                    **_failure(answer.error),
+                )
             case ProducerOpened():
                 message.opened.add(
                     outcome=_outcome(answer.request_id, answer.error),
@@ -198,7 +250,9 @@ def encode_publish(answers: deque[Answer], answered: int, *, heartbeat: bool) ->
     return message.SerializeToString()
 
 
-def encode_consume(answers: deque[Answer], deliveries: Sequence[tuple[int, Delivery]], *, heartbeat: bool) -> list[Buffer]:
+def encode_consume(
+    answers: deque[Answer], deliveries: Sequence[tuple[int, Delivery]], *, heartbeat: bool
+) -> list[Buffer]:
     """Encode one message with all answers and these deliveries."""
     message = pb.ConsumeResponse(heartbeat=heartbeat, counted=bool(deliveries))
     while answers:
@@ -224,7 +278,9 @@ def _put_consume(message: pb.ConsumeResponse, answer: Answer) -> None:
         case Outcome():
             message.outcomes.append(_outcome(answer.request_id, answer.error))
         case Subscribed():
-            message.subscribed.add(outcome=_outcome(answer.request_id, answer.error), consumer_id=answer.consumer_id)
+            message.subscribed.add(
+                outcome=_outcome(answer.request_id, answer.error), consumer_id=answer.consumer_id
+            )
         case ConsumerClosed():
             message.closed.add(consumer_id=answer.consumer_id, **_failure(answer.error))
         case ActiveChanged():
@@ -232,8 +288,16 @@ def _put_consume(message: pb.ConsumeResponse, answer: Answer) -> None:
         case LastMessageId():
             message.last_message_id.add(
                 outcome=_outcome(answer.request_id, answer.error),
-                last=pb.MessageId(ledger=answer.last.ledger_id, entry=answer.last.entry_id, batch_index=answer.batch_index),
-                mark_delete=pb.MessageId(ledger=answer.mark_delete.ledger_id, entry=answer.mark_delete.entry_id, batch_index=-1),
+                last=pb.MessageId(
+                    ledger=answer.last.ledger_id,
+                    entry=answer.last.entry_id,
+                    batch_index=answer.batch_index,
+                ),
+                mark_delete=pb.MessageId(
+                    ledger=answer.mark_delete.ledger_id,
+                    entry=answer.mark_delete.entry_id,
+                    batch_index=-1,
+                ),
             )
         case EndOfTopic():
             message.ended.add(consumer_id=answer.consumer_id)

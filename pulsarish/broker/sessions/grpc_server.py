@@ -21,7 +21,12 @@ from pulsarish.broker.clients.outbox import Outbox
 from pulsarish.broker.clients.producer import PublishRequest
 from pulsarish.broker.clients.traffic import ConnectionTraffic
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.sessions.grpc_codec import consume_commands, encode_consume, encode_publish, publish_commands
+from pulsarish.broker.sessions.grpc_codec import (
+    consume_commands,
+    encode_consume,
+    encode_publish,
+    publish_commands,
+)
 from pulsarish.broker.sessions.session import Session, TopicSource
 from pulsarish.model.errors import AuthorizationError, ChecksumError
 from pulsarish.runtime.containment import Scope, ScopeKind, contained
@@ -38,7 +43,15 @@ _log = get_logger("broker.grpc")
 class GrpcFace:
     """Creates the stream handlers that a broker serves."""
 
-    def __init__(self, *, topics: TopicSource, gate: Gate, world: World, config: BrokerConfig, traffic: ConnectionTraffic) -> None:
+    def __init__(
+        self,
+        *,
+        topics: TopicSource,
+        gate: Gate,
+        world: World,
+        config: BrokerConfig,
+        traffic: ConnectionTraffic,
+    ) -> None:
         self._topics = topics
         self._gate = gate
         self._world = world
@@ -48,15 +61,27 @@ class GrpcFace:
 
     async def publish(self, stream: Stream) -> None:
         """Handle a ``broker.publish`` stream."""
-        await self._serve("broker.publish", _PublishStream(stream, self._session_parts, self._world, self._config, self._traffic))
+        await self._serve(
+            "broker.publish",
+            _PublishStream(stream, self._session_parts, self._world, self._config, self._traffic),
+        )
 
     async def consume(self, stream: Stream) -> None:
         """Handle a ``broker.consume`` stream."""
-        await self._serve("broker.consume", _ConsumeStream(stream, self._session_parts, self._world, self._config, self._traffic))
+        await self._serve(
+            "broker.consume",
+            _ConsumeStream(stream, self._session_parts, self._world, self._config, self._traffic),
+        )
 
     def _session_parts(self, stream: Stream, tasks: Tasks, outbox: Outbox) -> Session:
         session = Session(
-            topics=self._topics, gate=self._gate, principal=ANYBODY, peer=stream.peer, tasks=tasks, outbox=outbox, config=self._config
+            topics=self._topics,
+            gate=self._gate,
+            principal=ANYBODY,
+            peer=stream.peer,
+            tasks=tasks,
+            outbox=outbox,
+            config=self._config,
         )
         session.note_client_version(stream.peer_program)
         return session
@@ -93,14 +118,23 @@ class _Parts(Protocol):
 class _FaceStream:
     """What both kinds of stream share: reader, writer and the task that keeps the stream alive."""
 
-    def __init__(self, stream: Stream, parts: _Parts, world: World, config: BrokerConfig, traffic: ConnectionTraffic) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        parts: _Parts,
+        world: World,
+        config: BrokerConfig,
+        traffic: ConnectionTraffic,
+    ) -> None:
         self._stream = stream
         self._scope = Scope(ScopeKind.CONNECTION, stream.peer, self._failed)
         self._world = world = contained(world, self._scope)
         self._config = config
         self._traffic = traffic
         self._wake = asyncio.Event()
-        self._outbox = Outbox(delivery_bytes_max=config.max_delivery_bytes_per_connection, changed=self._wake.set)
+        self._outbox = Outbox(
+            delivery_bytes_max=config.max_delivery_bytes_per_connection, changed=self._wake.set
+        )
         self._session = parts(stream, world.tasks, self._outbox)
         self._over = False
         self._ending = False
@@ -139,7 +173,8 @@ class _FaceStream:
             self._session.close()
             self._wake.set()
             keeper.cancel()
-        _ = await asyncio.gather(writer, return_exceptions=True)  # what it raised was counted already
+        # what it raised was counted already
+        _ = await asyncio.gather(writer, return_exceptions=True)
 
     async def _take(self, data: bytes) -> None:
         raise NotImplementedError
@@ -151,7 +186,10 @@ class _FaceStream:
         return not self._over
 
     async def _keep_alive(self) -> None:
-        interval, limit = self._config.keep_alive_interval_seconds, self._config.keep_alive_timeout_seconds
+        interval, limit = (
+            self._config.keep_alive_interval_seconds,
+            self._config.keep_alive_timeout_seconds,
+        )
         while self._live():
             await self._world.clock.sleep(interval)
             now = self._world.clock.monotonic()
@@ -173,7 +211,14 @@ class _FaceStream:
 
 
 class _PublishStream(_FaceStream):
-    def __init__(self, stream: Stream, parts: _Parts, world: World, config: BrokerConfig, traffic: ConnectionTraffic) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        parts: _Parts,
+        world: World,
+        config: BrokerConfig,
+        traffic: ConnectionTraffic,
+    ) -> None:
         super().__init__(stream, parts, world, config, traffic)
         self._budget = traffic.budget
         self._bytes = 0
@@ -206,7 +251,9 @@ class _PublishStream(_FaceStream):
             self._session.publish(producer_ids, entries, request)
             if self._open and not self._timing:
                 self._timing = True
-                _ = self._world.tasks.spawn(self._answer_late(), name=f"answer timer {self._stream.peer}")
+                _ = self._world.tasks.spawn(
+                    self._answer_late(), name=f"answer timer {self._stream.peer}"
+                )
         elif message.counted:
             self._answered += 1
             self._wake.set()
@@ -215,7 +262,9 @@ class _PublishStream(_FaceStream):
     async def _wait_for_room(self) -> None:
         self._held = True
         await self._session.wait_for_room()
-        while self._live() and (self._bytes >= self._config.max_publish_bytes_per_connection or self._budget.full):
+        while self._live() and (
+            self._bytes >= self._config.max_publish_bytes_per_connection or self._budget.full
+        ):
             if self._budget.full:
                 await self._budget.wait_for_room()
             else:
@@ -268,17 +317,28 @@ class _PublishStream(_FaceStream):
             while self._live() and not self._ending:
                 await wake.wait()
                 wake.clear()
-                while self._live() and (outbox.answers or self._answered != self._answered_sent or self._heartbeat):
+                while self._live() and (
+                    outbox.answers or self._answered != self._answered_sent or self._heartbeat
+                ):
                     heartbeat, self._heartbeat = self._heartbeat, False
                     self._answered_sent = self._answered
-                    await self._send([encode_publish(outbox.answers, self._answered, heartbeat=heartbeat)])
+                    await self._send(
+                        [encode_publish(outbox.answers, self._answered, heartbeat=heartbeat)]
+                    )
             await self._stream.finish()
         except StreamBroken as error:
             _log.debug("stream broke while sending", peer=self._stream.peer, reason=error)
 
 
 class _ConsumeStream(_FaceStream):
-    def __init__(self, stream: Stream, parts: _Parts, world: World, config: BrokerConfig, traffic: ConnectionTraffic) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        parts: _Parts,
+        world: World,
+        config: BrokerConfig,
+        traffic: ConnectionTraffic,
+    ) -> None:
         super().__init__(stream, parts, world, config, traffic)
         self._counted = 0
         self._taken = 0
@@ -287,7 +347,9 @@ class _ConsumeStream(_FaceStream):
         message = pb.ConsumeRequest.FromString(data)
         if message.taken > self._taken:
             if message.taken > self._counted:
-                raise ValueError(f"{message.taken} delivery messages were taken of {self._counted} sent")
+                raise ValueError(
+                    f"{message.taken} delivery messages were taken of {self._counted} sent"
+                )
             self._taken = message.taken
             self._wake.set()
         for command in consume_commands(message):
@@ -311,7 +373,9 @@ class _ConsumeStream(_FaceStream):
                         if not had_room and outbox.has_room:
                             self._session.room_again()
                     heartbeat, self._heartbeat = self._heartbeat, False
-                    await self._send(encode_consume(outbox.answers, deliveries, heartbeat=heartbeat))
+                    await self._send(
+                        encode_consume(outbox.answers, deliveries, heartbeat=heartbeat)
+                    )
             await self._stream.finish()
         except StreamBroken as error:
             _log.debug("stream broke while sending", peer=self._stream.peer, reason=error)

@@ -1,7 +1,8 @@
-"""A client's connection, independent of any wire format: commands go in, answers and deliveries come out of its outbox.
+"""A client's connection, independent of any wire format: commands go in, answers and deliveries
+come out of its outbox.
 
-The gRPC protocol has a session for each stream. ``handle`` and ``publish`` never wait. Work that has to wait (opening a topic, a seek)
-runs as a task that puts its answer into the outbox.
+The gRPC protocol has a session for each stream. ``handle`` and ``publish`` never wait. Work that
+has to wait (opening a topic, a seek) runs as a task that puts its answer into the outbox.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ _log = get_logger("broker.session")
 
 _CLIENT_VERSION_CHARACTERS_MAX: Final = 128
 _REQUESTS_MAX: Final = 1_000
-"""Requests of one connection that run at the same time. Above it the broker reads nothing from the connection."""
+"""Requests of one connection that run at the same time.
+
+Above it the broker reads nothing from the connection.
+"""
 
 
 class TopicSource(Protocol):
@@ -74,7 +78,9 @@ class TopicSource(Protocol):
     def schemas(self) -> TopicSchemas: ...
 
     async def topic(self, name: str, *, create: bool = True) -> ServedTopic:
-        """Return the topic, loaded. With ``create`` a missing topic is created if its policies allow it.
+        """Return the topic, loaded.
+
+        With ``create`` a missing topic is created if its policies allow it.
 
         Raises ``NotOwner``, ``TopicNotFound``, ``InvalidTopicName``, ``ServiceNotReady``.
         """
@@ -115,23 +121,30 @@ class _Opening:
 
 
 def _is_asked_again(command: OpenProducer, found: _OpenProducer) -> bool:
-    """Return whether a client asks again for the producer that it has, because it waited too long for the answer."""
+    """Return whether a client asks again for the producer that it has, because it waited too long
+    for the answer.
+    """
     producer = found.producer
     same_name = command.name in ("", producer.name) and command.epoch == producer.epoch
     return same_name and not producer.closed and _names(command.topic, found.topic)
 
 
 def _why_in_use(command: Subscribe, found: _OpenConsumer | _Opening) -> PulsarishError | None:
-    """Return why a consumer id cannot be used; ``None`` when the client asks again for the consumer that it has.
+    """Return why a consumer id cannot be used; ``None`` when the client asks again for the consumer
+    that it has.
 
     A client asks again when it waited too long for the answer.
     """
     if isinstance(found, _Opening):
-        return ServiceNotReady(f"consumer id {command.consumer_id} is being opened on this connection; ask again when it is open")
+        return ServiceNotReady(
+            f"consumer id {command.consumer_id} is being opened on this connection; ask again "
+            "when it is open"
+        )
     if command.subscription == found.subscription.name and _names(command.topic, found.topic):
         return None
     return InvalidArgument(
-        f"consumer id {command.consumer_id} is in use on this connection, for subscription {found.subscription.name!r}"
+        f"consumer id {command.consumer_id} is in use on this connection, for subscription "
+        f"{found.subscription.name!r}"
         f" of {found.topic.name}; close it, or take another id"
     )
 
@@ -146,7 +159,8 @@ def _names(given: str, topic: ServedTopic) -> bool:
 class Session:
     """Runs the commands of one client. ``close`` ends everything that the client opened.
 
-    ``ends_with_seek``: after a seek its consumer is closed, before the answer, and the client subscribes again.
+    ``ends_with_seek``: after a seek its consumer is closed, before the answer, and the client
+    subscribes again.
     """
 
     def __init__(
@@ -180,7 +194,8 @@ class Session:
     def note_client_version(self, said: str) -> None:
         """Keep the version that the client sent, for statistics.
 
-        A version with a space is ignored, as in Apache Pulsar: clients that do not know their version send ``Pulsar Client``.
+        A version with a space is ignored, as in Apache Pulsar: clients that do not know their
+        version send ``Pulsar Client``.
         """
         self._client_version = "" if " " in said else said[:_CLIENT_VERSION_CHARACTERS_MAX]
 
@@ -195,7 +210,9 @@ class Session:
             return
         match command:
             case Flow():
-                if (entry := self._consumer(command.consumer_id)) is not None and command.permits > 0:
+                if (
+                    entry := self._consumer(command.consumer_id)
+                ) is not None and command.permits > 0:
                     entry.subscription.flow(entry.consumer, command.permits)
             case Acknowledge() | Redeliver():
                 self._now(command)
@@ -214,12 +231,19 @@ class Session:
             case GetSchema() | GetOrCreateSchema():
                 self._spawn(self._schema(command), f"{type(command).__name__} {self._peer}")
 
-    def _spawn(self, work: Coroutine[object, object, None], name: str, opening: _Opening | None = None) -> None:
-        """Start a request that takes time. While too many are open, the broker reads nothing from the connection."""
+    def _spawn(
+        self, work: Coroutine[object, object, None], name: str, opening: _Opening | None = None
+    ) -> None:
+        """Start a request that takes time.
+
+        While too many are open, the broker reads nothing from the connection.
+        """
         self._requests_open += 1
         _ = self._tasks.spawn(self._counted(work, opening), name=name)
 
-    async def _counted(self, work: Coroutine[object, object, None], opening: _Opening | None) -> None:
+    async def _counted(
+        self, work: Coroutine[object, object, None], opening: _Opening | None
+    ) -> None:
         try:
             await work
         finally:
@@ -240,10 +264,13 @@ class Session:
         request: PublishRequest,
         sends: Sequence[tuple[int, int]] | None = None,
     ) -> None:
-        """Give entries to their producers' topics, in order for each producer. Entries of closed producers are dropped.
+        """Give entries to their producers' topics, in order for each producer.
+
+        Entries of closed producers are dropped.
 
         Args:
-            sends: the client's name of each entry, as in ``Sends``; without it clients count their outcomes.
+            sends: the client's name of each entry, as in ``Sends``; without it clients count their
+                outcomes.
         """
         start, count = 0, len(entries)
         while start < count:
@@ -268,11 +295,16 @@ class Session:
 
     @property
     def full(self) -> bool:
-        """Whether a topic that the client published to has no room, or too many requests are open."""
+        """Whether a topic that the client published to has no room, or too many requests are
+        open.
+        """
         return bool(self._full) or self._requests_open >= _REQUESTS_MAX
 
     async def wait_for_room(self) -> None:
-        """Wait until all topics that the client published to have room, and few requests are open. Meanwhile nothing is read."""
+        """Wait until all topics that the client published to have room, and few requests are open.
+
+        Meanwhile nothing is read.
+        """
         while self._full:
             await self._full.popitem()[1].wait_for_room()
         while self._requests_open >= _REQUESTS_MAX:
@@ -284,27 +316,42 @@ class Session:
     def _start_producer(self, command: OpenProducer) -> None:
         found = self._producers.get(command.producer_id)
         if isinstance(found, _Opening):
-            error = ServiceNotReady(f"producer id {command.producer_id} is being opened on this connection; ask again when it is open")
+            error = ServiceNotReady(
+                f"producer id {command.producer_id} is being opened on this connection; ask again "
+                "when it is open"
+            )
             self.outbox.put(ProducerOpened(command.request_id, command.producer_id, error))
             return
         if found is not None and _is_asked_again(command, found):
             self.outbox.put(replace(found.opened, request_id=command.request_id))
             return
         if found is None and len(self._producers) >= self._config.max_producers_per_connection:
-            limit = f"this connection has {len(self._producers)} producers, the limit (max_producers_per_connection); close some"
-            self.outbox.put(ProducerOpened(command.request_id, command.producer_id, ProducerBusy(limit)))
+            limit = (
+                f"this connection has {len(self._producers)} producers, the limit "
+                "(max_producers_per_connection); close some"
+            )
+            self.outbox.put(
+                ProducerOpened(command.request_id, command.producer_id, ProducerBusy(limit))
+            )
             return
         opening = self._producers[command.producer_id] = _Opening()
-        self._spawn(self._open_producer(command, opening, found), f"open producer {self._peer}", opening)
+        self._spawn(
+            self._open_producer(command, opening, found), f"open producer {self._peer}", opening
+        )
 
-    async def _open_producer(self, command: OpenProducer, opening: _Opening, before: _OpenProducer | None) -> None:
+    async def _open_producer(
+        self, command: OpenProducer, opening: _Opening, before: _OpenProducer | None
+    ) -> None:
         try:
             topic = await self._topics.topic(command.topic)
             schema_version = await self._topics.schemas.of_producer(topic, command.schema)
             if command.initial_subscription:
                 await topic.ensure_subscription(command.initial_subscription)
             producer, last_sequence_id = await topic.open_producer(
-                command, self.outbox, self._peer, lambda turn, name: self._queued(command, opening, turn, name)
+                command,
+                self.outbox,
+                self._peer,
+                lambda turn, name: self._queued(command, opening, turn, name),
             )
             producer.client_version = self._client_version
         except PulsarishError as error:
@@ -322,7 +369,9 @@ class Session:
         if producer.closed:
             # The topic stopped before this answer: a ProducerClosed must come after an opening.
             del self._producers[command.producer_id]
-            reason = topic.closed or AlreadyClosed(f"producer {producer.name!r} was closed while it was opened")
+            reason = topic.closed or AlreadyClosed(
+                f"producer {producer.name!r} was closed while it was opened"
+            )
             self.outbox.put(ProducerOpened(command.request_id, command.producer_id, reason))
             return
         answer = ProducerOpened(
@@ -345,16 +394,25 @@ class Session:
         if self.closed or opening.dropped:
             opening.drop()
         else:
-            self.outbox.put(ProducerOpened(command.request_id, command.producer_id, name=name, ready=False))
+            self.outbox.put(
+                ProducerOpened(command.request_id, command.producer_id, name=name, ready=False)
+            )
 
     def _start_consumer(self, command: Subscribe) -> None:
         found = self._consumers.get(command.consumer_id)
         if found is not None and (isinstance(found, _Opening) or not found.consumer.closed):
-            self.outbox.put(Subscribed(command.request_id, command.consumer_id, _why_in_use(command, found)))
+            self.outbox.put(
+                Subscribed(command.request_id, command.consumer_id, _why_in_use(command, found))
+            )
             return
         if found is None and len(self._consumers) >= self._config.max_consumers_per_connection:
-            limit = f"this connection has {len(self._consumers)} consumers, the limit (max_consumers_per_connection); close some"
-            self.outbox.put(Subscribed(command.request_id, command.consumer_id, ConsumerBusy(limit)))
+            limit = (
+                f"this connection has {len(self._consumers)} consumers, the limit "
+                "(max_consumers_per_connection); close some"
+            )
+            self.outbox.put(
+                Subscribed(command.request_id, command.consumer_id, ConsumerBusy(limit))
+            )
             return
         opening = self._consumers[command.consumer_id] = _Opening()
         self._spawn(self._subscribe(command, opening), f"subscribe {self._peer}")
@@ -365,7 +423,9 @@ class Session:
             await self._topics.schemas.of_consumer(topic, command.schema)
             subscription, consumer = await topic.subscribe(command, self.outbox, self._peer)
             consumer.client_version = self._client_version
-            consumer.takes_any_schema = command.schema is not None and command.schema.type is SchemaType.AUTO_CONSUME
+            consumer.takes_any_schema = (
+                command.schema is not None and command.schema.type is SchemaType.AUTO_CONSUME
+            )
         except PulsarishError as error:
             if self._consumers.get(command.consumer_id) is opening:
                 del self._consumers[command.consumer_id]
@@ -377,7 +437,8 @@ class Session:
         if command.replicates_state:
             consumer.replication_ignored = True
             _log.warning(
-                "a consumer asks for a replicated subscription, which is not replicated: there is one cluster",
+                "a consumer asks for a replicated subscription, which is not replicated: there is "
+                "one cluster",
                 topic=topic.name,
                 subscription=subscription.name,
                 peer=self._peer,
@@ -409,7 +470,9 @@ class Session:
         found = self._consumer(command.consumer_id)
         try:
             if found is None:
-                raise AlreadyClosed(f"consumer {command.consumer_id} is not connected; subscribe again")
+                raise AlreadyClosed(
+                    f"consumer {command.consumer_id} is not connected; subscribe again"
+                )
             if isinstance(command, Acknowledge):
                 found.subscription.acknowledge(found.consumer, command)
             else:
@@ -421,18 +484,27 @@ class Session:
         found = self._consumer(command.consumer_id)
         try:
             if found is None:
-                raise AlreadyClosed(f"consumer {command.consumer_id} is not connected; subscribe again")
+                raise AlreadyClosed(
+                    f"consumer {command.consumer_id} is not connected; subscribe again"
+                )
             match command:
                 case Unsubscribe():
-                    await found.topic.unsubscribe(found.subscription.name, force=command.force, by=found.consumer)
-                    if self._consumers.get(command.consumer_id) is found:  # the id may belong to another consumer by now
+                    await found.topic.unsubscribe(
+                        found.subscription.name, force=command.force, by=found.consumer
+                    )
+                    # the id may belong to another consumer by now
+                    if self._consumers.get(command.consumer_id) is found:
                         del self._consumers[command.consumer_id]
                 case Seek():
-                    await found.subscription.seek(command.position, command.publish_time_ms, by=found.consumer)
+                    await found.subscription.seek(
+                        command.position, command.publish_time_ms, by=found.consumer
+                    )
                     if self._ends_with_seek and self._consumers.get(command.consumer_id) is found:
                         # A reader's cursor waits for the reader to return.
                         self._close_consumer(command.consumer_id, comes_back=True)
-                        moved = ServiceNotReady(f"consumer {command.consumer_id} ended with its seek; subscribe again")
+                        moved = ServiceNotReady(
+                            f"consumer {command.consumer_id} ended with its seek; subscribe again"
+                        )
                         self.outbox.put(ConsumerClosed(command.consumer_id, moved))
                 case GetLastMessageId():
                     await self._last_message_id(command, found)
@@ -444,8 +516,12 @@ class Session:
             return
         self.outbox.put(Outcome(command.request_id))
 
-    def _left_by_failure(self, consumer_id: int, found: _OpenConsumer, error: PulsarishError) -> None:
-        """Close a consumer whose unsubscribe failed after it was disconnected: its client would wait for messages forever."""
+    def _left_by_failure(
+        self, consumer_id: int, found: _OpenConsumer, error: PulsarishError
+    ) -> None:
+        """Close a consumer whose unsubscribe failed after it was disconnected: its client would
+        wait for messages forever.
+        """
         if self._consumers.get(consumer_id) is found:
             del self._consumers[consumer_id]
             self.outbox.put(ConsumerClosed(consumer_id, error))
@@ -453,7 +529,9 @@ class Session:
     async def _last_message_id(self, command: GetLastMessageId, found: _OpenConsumer) -> None:
         subscription = found.subscription
         last, batch_index = await subscription.last_message()
-        self.outbox.put(LastMessageId(command.request_id, None, last, batch_index, subscription.mark_delete))
+        self.outbox.put(
+            LastMessageId(command.request_id, None, last, batch_index, subscription.mark_delete)
+        )
 
     async def _schema(self, command: GetSchema | GetOrCreateSchema) -> None:
         schemas = self._topics.schemas
@@ -461,9 +539,17 @@ class Session:
             name = TopicName.parse(command.topic)
             if isinstance(command, GetSchema):
                 found = await schemas.get(name, command.version)
-                self.outbox.put(SchemaFound(command.request_id, None, found.schema, version_bytes(found.version)))
+                self.outbox.put(
+                    SchemaFound(
+                        command.request_id, None, found.schema, version_bytes(found.version)
+                    )
+                )
             else:
-                self.outbox.put(SchemaVersion(command.request_id, None, await schemas.get_or_create(name, command.schema)))
+                self.outbox.put(
+                    SchemaVersion(
+                        command.request_id, None, await schemas.get_or_create(name, command.schema)
+                    )
+                )
         except PulsarishError as error:
             self._refuse(command, error)
 
@@ -480,7 +566,9 @@ class Session:
             case GetOrCreateSchema():
                 self.outbox.put(SchemaVersion(command.request_id, error))
             case Flow() | Redeliver():
-                _log.warning("command refused", command=type(command).__name__, peer=self._peer, reason=error)
+                _log.warning(
+                    "command refused", command=type(command).__name__, peer=self._peer, reason=error
+                )
             case Acknowledge(request_id=0):
                 _log.warning("acknowledgement refused", peer=self._peer, reason=error)
             case _:
@@ -495,7 +583,9 @@ class Session:
                 found.subscription.wake()
 
     def consumer(self, consumer_id: int) -> tuple[ServedSubscription, Consumer] | None:
-        """Return a connected consumer and its subscription, for statistics; ``None`` if it is not connected."""
+        """Return a connected consumer and its subscription, for statistics; ``None`` if it is not
+        connected.
+        """
         found = self._consumer(consumer_id)
         return None if found is None else (found.subscription, found.consumer)
 
@@ -505,10 +595,17 @@ class Session:
             return
         self.closed = True
         self.outbox.close()
-        for close, opened in ((self._close_producer, list(self._producers.items())), (self._close_consumer, list(self._consumers.items()))):
+        for close, opened in (
+            (self._close_producer, list(self._producers.items())),
+            (self._close_consumer, list(self._consumers.items())),
+        ):
             for number, found in opened:
                 try:
                     close(number)
                 except Exception as error:  # noqa: BLE001  # an error of one topic: leave the others too
-                    scope = Scope(ScopeKind.TASK, self._peer) if isinstance(found, _Opening) else found.topic.scope
+                    scope = (
+                        Scope(ScopeKind.TASK, self._peer)
+                        if isinstance(found, _Opening)
+                        else found.topic.scope
+                    )
                     self._tasks.contain(f"{close.__name__} {number} {self._peer}", error, scope)

@@ -1,4 +1,5 @@
-"""The sums over a topic's backlogs, with Apache Pulsar's names, from the statistics of its subscriptions.
+"""The sums over a topic's backlogs, with Apache Pulsar's names, from the statistics of its
+subscriptions.
 
 No I/O.
 """
@@ -15,7 +16,9 @@ __all__ = ["backlog_stats", "oldest_backlog"]
 Subscriptions = Mapping[str, Mapping[str, Any]]
 
 
-def backlog_stats(subscriptions: Subscriptions, quotas: Mapping[QuotaType, BacklogQuota]) -> dict[str, Any]:
+def backlog_stats(
+    subscriptions: Subscriptions, quotas: Mapping[QuotaType, BacklogQuota]
+) -> dict[str, Any]:
     """Return the sums.
 
     ``subscriptions``: their statistics; ``quotas``: the backlog quotas in force.
@@ -26,13 +29,21 @@ def backlog_stats(subscriptions: Subscriptions, quotas: Mapping[QuotaType, Backl
         "earliestMsgPublishTimeInBacklogs": min((each for each in instants if each > 0), default=0),
         "backlogQuotaLimitSize": quotas["destination_storage"].size_bytes,
         "backlogQuotaLimitTime": quotas["message_age"].limit_time_seconds,
-        "nonContiguousDeletedMessagesRanges": sum(each["nonContiguousDeletedMessagesRanges"] for each in subscriptions.values()),
+        "nonContiguousDeletedMessagesRanges": sum(
+            each["nonContiguousDeletedMessagesRanges"] for each in subscriptions.values()
+        ),
     }
 
 
 def oldest_backlog(subscriptions: Subscriptions) -> dict[str, Any]:
-    """Return the age of the oldest known backlog message, -1 seconds without any, and its subscription."""
-    ages = {name: age for name, each in subscriptions.items() if (age := each.get("oldestUnackedAgeMs")) is not None}
+    """Return the age of the oldest known backlog message, -1 seconds without any, and its
+    subscription.
+    """
+    ages = {
+        name: age
+        for name, each in subscriptions.items()
+        if (age := each.get("oldestUnackedAgeMs")) is not None
+    }
     name = max(ages, key=ages.__getitem__, default=None)
     return {
         "oldestBacklogMessageAgeSeconds": -1 if name is None else ages[name] // 1000,

@@ -27,24 +27,38 @@ def diagnose(stats: Mapping[str, Any], now_ms: int) -> list[str]:
     missing = stats.get("underReplicated") or []
     if missing:
         since_ms = min(each["sinceMs"] for each in missing)
-        lines.append(f"topic: copies of {len(missing)} of its ledgers are missing, the first for {duration(now_ms - since_ms)}")
+        lines.append(
+            f"topic: copies of {len(missing)} of its ledgers are missing, the first for "
+            f"{duration(now_ms - since_ms)}"
+        )
     failure = stats.get("lastAddFailure")
     if failure:
-        lines.append(f"topic: entries were last refused {duration(now_ms - failure['atMs'])} ago: {failure['error']}")
+        lines.append(
+            f"topic: entries were last refused {duration(now_ms - failure['atMs'])} ago: "
+            f"{failure['error']}"
+        )
     for publisher in stats["publishers"]:
         waiting = publisher["waiting"]
-        if waiting["state"] == "waiting" and waiting["explanation"] == stats["waiting"]["explanation"]:
+        if (
+            waiting["state"] == "waiting"
+            and waiting["explanation"] == stats["waiting"]["explanation"]
+        ):
             waiting = {**waiting, "explanation": "as the topic", "retryAtMs": 0}
         _say(lines, f"producer {publisher['producerName']}", waiting, now_ms)
     for name, subscription in stats["subscriptions"].items():
         waiting = subscription["waiting"]
-        if waiting["reason"] == "unacknowledged" and now_ms - waiting["sinceMs"] < _UNACKNOWLEDGED_MS:
+        if (
+            waiting["reason"] == "unacknowledged"
+            and now_ms - waiting["sinceMs"] < _UNACKNOWLEDGED_MS
+        ):
             continue
         said = len(lines)
         _say(lines, f"subscription {name}", waiting, now_ms)
         if len(lines) > said and subscription.get("oldestUnackedAgeMs") is not None:
             age = duration(subscription["oldestUnackedAgeMs"])
-            lines[-1] += f"; its oldest message, {subscription['oldestUnackedPosition']}, is {age} old"
+            lines[-1] += (
+                f"; its oldest message, {subscription['oldestUnackedPosition']}, is {age} old"
+            )
     if len(lines) > _LINES_MAX:
         lines[_LINES_MAX:] = [f"and {len(lines) - _LINES_MAX} more"]
     return lines or [NOTHING_STUCK]
@@ -57,4 +71,7 @@ def _say(lines: list[str], who: str, waiting: Mapping[str, Any], now_ms: int) ->
     again = ""
     if waiting["retryAtMs"]:
         again = f"; tried again in {duration(max(0, waiting['retryAtMs'] - now_ms))}"
-    lines.append(f"{who}: waiting{since} ({waiting['reason'].replace('_', ' ')}): {waiting['explanation'].rstrip('.')}{again}")
+    lines.append(
+        f"{who}: waiting{since} ({waiting['reason'].replace('_', ' ')}): "
+        f"{waiting['explanation'].rstrip('.')}{again}"
+    )

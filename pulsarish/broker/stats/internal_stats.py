@@ -1,4 +1,6 @@
-"""The log of a topic as Apache Pulsar's tools show it: its ledgers and the positions of its cursors."""
+"""The log of a topic as Apache Pulsar's tools show it: its ledgers and the positions of its
+cursors.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def topic_internal_stats(topic: Topic) -> dict[str, Any]:
     view = log.views.current
     added = topic.traffic.written.messages
     return {
-        "waitingCursorsCount": sum(bool(each.consumers) and not each.backlog for each in topic.subscriptions.values()),
+        "waitingCursorsCount": sum(
+            bool(each.consumers) and not each.backlog for each in topic.subscriptions.values()
+        ),
         "pendingAddEntriesCount": log.pending_entries,
         "entriesAddedCounter": added,
         "numberOfEntries": log.entries,
@@ -34,7 +38,13 @@ def topic_internal_stats(topic: Topic) -> dict[str, Any]:
         "state": "Terminated" if log.terminated else "Fenced" if log.fenced else "LedgerOpened",
         "properties": log.properties,
         "ledgers": [
-            {"ledgerId": each.ledger_id, "entries": each.entries, "size": each.size_bytes, "closedMs": each.closed_ms} for each in ledgers
+            {
+                "ledgerId": each.ledger_id,
+                "entries": each.entries,
+                "size": each.size_bytes,
+                "closedMs": each.closed_ms,
+            }
+            for each in ledgers
         ],
         "compactedLedger": {"ledgerId": -1, "entries": -1, "size": -1}
         if view is None
@@ -61,22 +71,27 @@ def _cursor(topic: Topic, cursor: Cursor, added: int) -> dict[str, Any]:
     reads = None if subscription is None else subscription.dispatcher.reads
     read_from = cursor.read_from if reads is None else max(reads.position, cursor.read_from)
     ranges, backlog = cursor.acked_ranges(_RANGES_MAX), cursor.backlog()
+    deleted = [f"({ledger}:{first - 1}..{ledger}:{last}]" for ledger, first, last in ranges]
     return {
         "markDeletePosition": str(cursor.mark_delete),
         "persistedMarkDeletePosition": str(cursor.persisted_mark_delete),
         "readPosition": str(read_from),
         "waitingReadOp": subscription is not None and bool(subscription.consumers) and not backlog,
-        "pendingReadOps": int(subscription is not None and bool(subscription.marks.reading_since_ms)),
+        "pendingReadOps": int(
+            subscription is not None and bool(subscription.marks.reading_since_ms)
+        ),
         # As in Apache Pulsar it starts below zero if there was a backlog when the topic was opened.
         "messagesConsumedCounter": added - backlog,
         "cursorLedger": cursor.ledger_id,
         "cursorLedgerLastEntry": -1,
-        "individuallyDeletedMessages": f"[{','.join(f'({ledger}:{first - 1}..{ledger}:{last}]' for ledger, first, last in ranges)}]",
+        "individuallyDeletedMessages": f"[{','.join(deleted)}]",
         "lastLedgerSwitchTimestamp": "",
         "state": "Open" if cursor.has_ledger else "NoLedger",
         "active": subscription is not None and bool(subscription.consumers),
         "numberOfEntriesInBacklog": backlog,
-        "numberOfEntriesSinceFirstNotAckedMessage": topic.log.entries_between(cursor.mark_delete, read_from),
+        "numberOfEntriesSinceFirstNotAckedMessage": topic.log.entries_between(
+            cursor.mark_delete, read_from
+        ),
         "totalNonContiguousDeletedMessagesRange": cursor.hole_count,
         "individuallyDeletedRanges": cursor.hole_count,
         "subscriptionHavePendingRead": reads is not None and bool(reads.ready),

@@ -1,4 +1,5 @@
-"""The metrics of topics, subscriptions and consumers with Apache Pulsar's names, computed in slices during a scrape.
+"""The metrics of topics, subscriptions and consumers with Apache Pulsar's names, computed in slices
+during a scrape.
 
 The number of label sets is bounded. A limited number of topics and subscriptions, those loaded
 first, have series of their own. All others are summed up in a series of their namespace, without
@@ -39,29 +40,56 @@ _TOPIC: Final = (
     Family("pulsar_throughput_out", "gauge", "Bytes delivered a second."),
     Family("pulsar_in_messages_total", "counter", "Messages published since the topic was loaded."),
     Family("pulsar_in_bytes_total", "counter", "Bytes published since the topic was loaded."),
-    Family("pulsar_out_messages_total", "counter", "Messages delivered since the topic was loaded."),
+    Family(
+        "pulsar_out_messages_total", "counter", "Messages delivered since the topic was loaded."
+    ),
     Family("pulsar_out_bytes_total", "counter", "Bytes delivered since the topic was loaded."),
     Family("pulsar_storage_size", "gauge", "Bytes kept, all copies."),
     Family("pulsar_storage_logical_size", "gauge", "Bytes kept, one copy."),
-    Family("pulsar_storage_backlog_size", "gauge", "Bytes that the slowest subscription has not acknowledged, about."),
+    Family(
+        "pulsar_storage_backlog_size",
+        "gauge",
+        "Bytes that the slowest subscription has not acknowledged, about.",
+    ),
     Family("pulsar_storage_write_rate", "gauge", "Entries written to the log a second."),
-    Family("pulsar_msg_backlog", "gauge", "Entries that subscriptions have not acknowledged, all together."),
-    Family("pulsarish_held_by_backlog_quota", "gauge", "1 while no client may publish, because the backlog is beyond its quota."),
+    Family(
+        "pulsar_msg_backlog",
+        "gauge",
+        "Entries that subscriptions have not acknowledged, all together.",
+    ),
+    Family(
+        "pulsarish_held_by_backlog_quota",
+        "gauge",
+        "1 while no client may publish, because the backlog is beyond its quota.",
+    ),
     Family("pulsarish_pending_entries", "gauge", "Entries published and not confirmed."),
-    Family("pulsarish_stuck_subscriptions", "gauge", "Subscriptions whose reads fail, or that are blocked by what is not acknowledged."),
+    Family(
+        "pulsarish_stuck_subscriptions",
+        "gauge",
+        "Subscriptions whose reads fail, or that are blocked by what is not acknowledged.",
+    ),
 )
-_COUNTERS: Final = frozenset(place for place, family in enumerate(_TOPIC) if family.kind == "counter")
+_COUNTERS: Final = frozenset(
+    place for place, family in enumerate(_TOPIC) if family.kind == "counter"
+)
 
 
 def _bucket_names(name: str, bounds: Sequence[str], meaning: str) -> tuple[Family, ...]:
     """Return a family for each bound: an observation counts in one of them, as in Apache Pulsar."""
-    return tuple(Family(each, "counter", meaning) for each in (*bounds, *(f"{name}_{end}" for end in ("overflow", "sum", "count"))))
+    return tuple(
+        Family(each, "counter", meaning)
+        for each in (*bounds, *(f"{name}_{end}" for end in ("overflow", "sum", "count")))
+    )
 
 
 _LATENCIES: Final = _bucket_names(
     "pulsar_storage_write_latency",
-    [f"pulsar_storage_write_latency_le_{'0_5' if bound == 0.5 else int(bound)}" for bound in WRITE_LATENCY_BUCKETS_MS],
-    "Entries by milliseconds from arrival to confirmation, above the bound before and up to the one in the name.",
+    [
+        f"pulsar_storage_write_latency_le_{'0_5' if bound == 0.5 else int(bound)}"
+        for bound in WRITE_LATENCY_BUCKETS_MS
+    ],
+    "Entries by milliseconds from arrival to confirmation, above the bound before and up to the "
+    "one in the name.",
 )
 _SIZES: Final = _bucket_names(
     "pulsar_entry_size",
@@ -81,22 +109,62 @@ assert len(_SIZES) == len(ENTRY_SIZE_BUCKETS_BYTES) + 3
 
 _SUBSCRIPTION: Final = (
     Family("pulsar_subscription_back_log", "gauge", "Entries not acknowledged."),
-    Family("pulsar_subscription_unacked_messages", "gauge", "Messages delivered and not acknowledged (shared subscriptions)."),
-    Family("pulsar_subscription_delayed", "gauge", "Entries that are to be delivered at a later time."),
-    Family("pulsar_subscription_blocked_on_unacked_messages", "gauge", "1 while nothing is delivered because of those."),
+    Family(
+        "pulsar_subscription_unacked_messages",
+        "gauge",
+        "Messages delivered and not acknowledged (shared subscriptions).",
+    ),
+    Family(
+        "pulsar_subscription_delayed", "gauge", "Entries that are to be delivered at a later time."
+    ),
+    Family(
+        "pulsar_subscription_blocked_on_unacked_messages",
+        "gauge",
+        "1 while nothing is delivered because of those.",
+    ),
     Family("pulsar_subscription_msg_rate_out", "gauge", "Messages delivered a second."),
     Family("pulsar_subscription_msg_throughput_out", "gauge", "Bytes delivered a second."),
     Family("pulsar_subscription_msg_rate_redeliver", "gauge", "Messages delivered again a second."),
     Family("pulsar_subscription_msg_ack_rate", "gauge", "Acknowledgements a second."),
-    Family("pulsar_subscription_total_msg_expired", "counter", "Entries expired since the topic was loaded."),
+    Family(
+        "pulsar_subscription_total_msg_expired",
+        "counter",
+        "Entries expired since the topic was loaded.",
+    ),
     Family("pulsar_subscription_consumers_count", "gauge", "Connected consumers."),
-    Family("pulsar_subscription_last_expire_timestamp", "gauge", "When messages were last expired, milliseconds; 0: never."),
-    Family("pulsar_subscription_last_acked_timestamp", "gauge", "When something was last acknowledged, milliseconds; 0: never."),
-    Family("pulsar_subscription_last_consumed_flow_timestamp", "gauge", "When a consumer last asked for messages, milliseconds; 0: never."),
-    Family("pulsar_subscription_last_consumed_timestamp", "gauge", "When something was last delivered, milliseconds; 0: never."),
-    Family("pulsar_subscription_last_mark_delete_advanced_timestamp", "gauge", "When the mark last advanced, milliseconds; 0: never."),
-    Family("pulsarish_subscription_acknowledged_ranges", "gauge", "Acknowledged ranges above the mark; too many stop the delivery."),
-    Family("pulsarish_subscription_reads_failing", "gauge", "1 while reads for the subscription fail."),
+    Family(
+        "pulsar_subscription_last_expire_timestamp",
+        "gauge",
+        "When messages were last expired, milliseconds; 0: never.",
+    ),
+    Family(
+        "pulsar_subscription_last_acked_timestamp",
+        "gauge",
+        "When something was last acknowledged, milliseconds; 0: never.",
+    ),
+    Family(
+        "pulsar_subscription_last_consumed_flow_timestamp",
+        "gauge",
+        "When a consumer last asked for messages, milliseconds; 0: never.",
+    ),
+    Family(
+        "pulsar_subscription_last_consumed_timestamp",
+        "gauge",
+        "When something was last delivered, milliseconds; 0: never.",
+    ),
+    Family(
+        "pulsar_subscription_last_mark_delete_advanced_timestamp",
+        "gauge",
+        "When the mark last advanced, milliseconds; 0: never.",
+    ),
+    Family(
+        "pulsarish_subscription_acknowledged_ranges",
+        "gauge",
+        "Acknowledged ranges above the mark; too many stop the delivery.",
+    ),
+    Family(
+        "pulsarish_subscription_reads_failing", "gauge", "1 while reads for the subscription fail."
+    ),
 )
 _NOT_KEPT: Final = (
     Family("pulsar_subscription_msg_rate_out", "gauge", "Messages delivered a second."),
@@ -104,49 +172,112 @@ _NOT_KEPT: Final = (
     Family("pulsar_subscription_msg_ack_rate", "gauge", "Acknowledgements a second."),
     Family("pulsar_subscription_consumers_count", "gauge", "Connected consumers."),
 )
-"""Families from above that subscriptions of non-persistent topics have, in addition to the drop rate."""
-_DROP_RATE: Final = Family("pulsar_subscription_msg_drop_rate", "gauge", "Messages of non-persistent topics dropped a second.")
+"""Families from above that subscriptions of non-persistent topics have, in addition to the drop
+rate.
+"""
+_DROP_RATE: Final = Family(
+    "pulsar_subscription_msg_drop_rate",
+    "gauge",
+    "Messages of non-persistent topics dropped a second.",
+)
 _COMPACTION: Final = (
-    Family("pulsar_compaction_removed_event_count", "counter", "Messages taken out by compactions since the topic was loaded."),
-    Family("pulsar_compaction_succeed_count", "counter", "Compactions that succeeded since the topic was loaded."),
-    Family("pulsar_compaction_failed_count", "counter", "Compactions that failed since the topic was loaded."),
-    Family("pulsar_compaction_duration_time_in_mills", "gauge", "Milliseconds that the last compaction took."),
+    Family(
+        "pulsar_compaction_removed_event_count",
+        "counter",
+        "Messages taken out by compactions since the topic was loaded.",
+    ),
+    Family(
+        "pulsar_compaction_succeed_count",
+        "counter",
+        "Compactions that succeeded since the topic was loaded.",
+    ),
+    Family(
+        "pulsar_compaction_failed_count",
+        "counter",
+        "Compactions that failed since the topic was loaded.",
+    ),
+    Family(
+        "pulsar_compaction_duration_time_in_mills",
+        "gauge",
+        "Milliseconds that the last compaction took.",
+    ),
     Family("pulsar_compaction_compacted_entries_count", "gauge", "Entries of the compacted view."),
-    Family("pulsar_compaction_compacted_entries_size", "gauge", "Bytes of the compacted view, one copy."),
+    Family(
+        "pulsar_compaction_compacted_entries_size",
+        "gauge",
+        "Bytes of the compacted view, one copy.",
+    ),
 )
 """Only for topics that are compacted and have their own series."""
 _CONSUMER: Final = (
     Family("pulsar_consumer_msg_rate_out", "gauge", "Messages delivered a second."),
     Family("pulsar_consumer_msg_throughput_out", "gauge", "Bytes delivered a second."),
-    Family("pulsar_consumer_available_permits", "gauge", "Messages that the consumer asked for and has not got."),
+    Family(
+        "pulsar_consumer_available_permits",
+        "gauge",
+        "Messages that the consumer asked for and has not got.",
+    ),
     Family("pulsar_consumer_unacked_messages", "gauge", "Messages delivered and not acknowledged."),
-    Family("pulsar_consumer_blocked_on_unacked_messages", "gauge", "1 while it is given nothing because of those."),
+    Family(
+        "pulsar_consumer_blocked_on_unacked_messages",
+        "gauge",
+        "1 while it is given nothing because of those.",
+    ),
 )
 _BROKER: Final = {
-    "pulsar_subscriptions_count": Family("pulsar_broker_subscriptions_count", "gauge", "Subscriptions of all loaded topics."),
-    "pulsar_producers_count": Family("pulsar_broker_producers_count", "gauge", "Producers of all loaded topics."),
-    "pulsar_consumers_count": Family("pulsar_broker_consumers_count", "gauge", "Consumers of all loaded topics."),
-    "pulsar_rate_in": Family("pulsar_broker_rate_in", "gauge", "Messages published a second."),
-    "pulsar_throughput_in": Family("pulsar_broker_throughput_in", "gauge", "Bytes published a second."),
-    "pulsar_rate_out": Family("pulsar_broker_rate_out", "gauge", "Messages delivered a second."),
-    "pulsar_throughput_out": Family("pulsar_broker_throughput_out", "gauge", "Bytes delivered a second."),
-    "pulsar_storage_size": Family("pulsar_broker_storage_size", "gauge", "Bytes kept, all copies, of all loaded topics."),
-    "pulsar_msg_backlog": Family("pulsar_broker_msg_backlog", "gauge", "Entries not acknowledged, of all loaded topics."),
-    "pulsarish_held_by_backlog_quota": Family(
-        "pulsarish_broker_held_topics", "gauge", "Topics to which no client may publish, because the backlog is beyond its quota."
+    "pulsar_subscriptions_count": Family(
+        "pulsar_broker_subscriptions_count", "gauge", "Subscriptions of all loaded topics."
     ),
-    "pulsarish_pending_entries": Family("pulsarish_broker_pending_entries", "gauge", "Entries published and not confirmed."),
+    "pulsar_producers_count": Family(
+        "pulsar_broker_producers_count", "gauge", "Producers of all loaded topics."
+    ),
+    "pulsar_consumers_count": Family(
+        "pulsar_broker_consumers_count", "gauge", "Consumers of all loaded topics."
+    ),
+    "pulsar_rate_in": Family("pulsar_broker_rate_in", "gauge", "Messages published a second."),
+    "pulsar_throughput_in": Family(
+        "pulsar_broker_throughput_in", "gauge", "Bytes published a second."
+    ),
+    "pulsar_rate_out": Family("pulsar_broker_rate_out", "gauge", "Messages delivered a second."),
+    "pulsar_throughput_out": Family(
+        "pulsar_broker_throughput_out", "gauge", "Bytes delivered a second."
+    ),
+    "pulsar_storage_size": Family(
+        "pulsar_broker_storage_size", "gauge", "Bytes kept, all copies, of all loaded topics."
+    ),
+    "pulsar_msg_backlog": Family(
+        "pulsar_broker_msg_backlog", "gauge", "Entries not acknowledged, of all loaded topics."
+    ),
+    "pulsarish_held_by_backlog_quota": Family(
+        "pulsarish_broker_held_topics",
+        "gauge",
+        "Topics to which no client may publish, because the backlog is beyond its quota.",
+    ),
+    "pulsarish_pending_entries": Family(
+        "pulsarish_broker_pending_entries", "gauge", "Entries published and not confirmed."
+    ),
     "pulsarish_stuck_subscriptions": Family(
-        "pulsarish_broker_stuck_subscriptions", "gauge", "Subscriptions whose reads fail, or that are blocked by what is not acknowledged."
+        "pulsarish_broker_stuck_subscriptions",
+        "gauge",
+        "Subscriptions whose reads fail, or that are blocked by what is not acknowledged.",
     ),
 }
 _TOPICS_COUNT: Final = Family("pulsar_topics_count", "gauge", "Loaded topics.", ("namespace",))
 _BROKER_TOPICS_COUNT: Final = Family("pulsar_broker_topics_count", "gauge", "Loaded topics.")
 _TOPICS_FOLDED: Final = Family(
-    "pulsarish_metrics_folded_topics", "gauge", "Loaded topics without series of their own, summed up by namespace.", ("namespace",)
+    "pulsarish_metrics_folded_topics",
+    "gauge",
+    "Loaded topics without series of their own, summed up by namespace.",
+    ("namespace",),
 )
-_SUBSCRIPTIONS_FOLDED: Final = Family("pulsarish_metrics_folded_subscriptions", "gauge", "Subscriptions without series of their own.")
-_CONSUMERS_FOLDED: Final = Family("pulsarish_metrics_folded_consumers", "gauge", "Consumers without series of their own, where asked for.")
+_SUBSCRIPTIONS_FOLDED: Final = Family(
+    "pulsarish_metrics_folded_subscriptions", "gauge", "Subscriptions without series of their own."
+)
+_CONSUMERS_FOLDED: Final = Family(
+    "pulsarish_metrics_folded_consumers",
+    "gauge",
+    "Consumers without series of their own, where asked for.",
+)
 _ALL: Final = (*_TOPIC, *_LATENCIES, *_SIZES)
 _ALL_COUNTERS: Final = (*sorted(_COUNTERS), *range(len(_TOPIC), len(_ALL)))
 _TOPIC_LABELS: Final = ("namespace", "topic")
@@ -157,7 +288,9 @@ Values = list[float]
 
 
 class _Steady:
-    """Keeps sums from falling when a topic leaves: Prometheus would take that for a restart and then for a burst."""
+    """Keeps sums from falling when a topic leaves: Prometheus would take that for a restart and
+    then for a burst.
+    """
 
     __slots__ = ("base", "shown")
 
@@ -177,19 +310,36 @@ class _Steady:
 class TopicMetrics:
     """The metrics of topics. Registers itself; does nothing between scrapes."""
 
-    def __init__(self, metrics: Metrics, topics: LoadedTopics, config: BrokerConfig, clock: Clock) -> None:
+    def __init__(
+        self, metrics: Metrics, topics: LoadedTopics, config: BrokerConfig, clock: Clock
+    ) -> None:
         self._topics = topics
         self._config = config
         self._clock = clock
         self._steady: dict[str, _Steady] = {}
         families = [
             *(Family(family.name, family.kind, family.meaning, _TOPIC_LABELS) for family in _ALL),
-            *(Family(family.name, family.kind, family.meaning, _TOPIC_LABELS) for family in _COMPACTION),
-            *(Family(family.name, family.kind, family.meaning, _SUBSCRIPTION_LABELS) for family in (*_SUBSCRIPTION, _DROP_RATE)),
-            *(Family(family.name, family.kind, family.meaning, _CONSUMER_LABELS) for family in _CONSUMER),
+            *(
+                Family(family.name, family.kind, family.meaning, _TOPIC_LABELS)
+                for family in _COMPACTION
+            ),
+            *(
+                Family(family.name, family.kind, family.meaning, _SUBSCRIPTION_LABELS)
+                for family in (*_SUBSCRIPTION, _DROP_RATE)
+            ),
+            *(
+                Family(family.name, family.kind, family.meaning, _CONSUMER_LABELS)
+                for family in _CONSUMER
+            ),
             *_BROKER.values(),
         ]
-        counts = [_TOPICS_COUNT, _BROKER_TOPICS_COUNT, _TOPICS_FOLDED, _SUBSCRIPTIONS_FOLDED, _CONSUMERS_FOLDED]
+        counts = [
+            _TOPICS_COUNT,
+            _BROKER_TOPICS_COUNT,
+            _TOPICS_FOLDED,
+            _SUBSCRIPTIONS_FOLDED,
+            _CONSUMERS_FOLDED,
+        ]
         metrics.source([*families, *counts], self._collect)
 
     def _collect(self, page: Page) -> Iterator[None]:
@@ -222,7 +372,9 @@ class TopicMetrics:
                 continue
             folded_counts[namespace] = folded_counts.get(namespace, 0) + 1
             sums = folded.get(namespace)
-            folded[namespace] = values if sums is None else [a + b for a, b in zip(sums, values, strict=True)]
+            folded[namespace] = (
+                values if sums is None else [a + b for a, b in zip(sums, values, strict=True)]
+            )
         self._put_folded(page, folded)
         for namespace, count in counts.items():
             braces = page.labels({"namespace": namespace})
@@ -239,7 +391,8 @@ class TopicMetrics:
     def _put_folded(self, page: Page, folded: dict[str, Values]) -> None:
         for namespace in self._steady:
             if namespace not in folded:
-                folded[namespace] = [0.0] * len(_ALL)  # its topics have left: its counters keep their values
+                # its topics have left: its counters keep their values
+                folded[namespace] = [0.0] * len(_ALL)
         for namespace, values in folded.items():
             steady = self._steady.get(namespace)
             if steady is None:
@@ -249,20 +402,34 @@ class TopicMetrics:
             for family, value in zip(_ALL, values, strict=True):
                 page.put(family.name, braces, value)
 
-    def _subscriptions(self, page: Page, topics: Sequence[ServedTopic], count: int, now: float) -> Iterator[None]:
+    def _subscriptions(
+        self, page: Page, topics: Sequence[ServedTopic], count: int, now: float
+    ) -> Iterator[None]:
         config = self._config
-        consumers_max = config.consumer_level_metrics_consumers_max if config.expose_consumer_level_metrics_in_prometheus else 0
+        consumers_max = (
+            config.consumer_level_metrics_consumers_max
+            if config.expose_consumer_level_metrics_in_prometheus
+            else 0
+        )
         left, consumers_left = config.topic_level_metrics_subscriptions_max, consumers_max
         shown = consumers_beyond = 0
         for topic in topics:
             for name, subscription in list(topic.subscriptions.items())[:left]:
-                labels = {"namespace": topic.name.namespace_name, "topic": topic.name.full, "subscription": name}
+                labels = {
+                    "namespace": topic.name.namespace_name,
+                    "topic": topic.name.full,
+                    "subscription": name,
+                }
                 braces = page.labels(labels)
                 if isinstance(subscription, Subscription):
-                    for family, value in zip(_SUBSCRIPTION, _subscription_values(subscription, now), strict=True):
+                    for family, value in zip(
+                        _SUBSCRIPTION, _subscription_values(subscription, now), strict=True
+                    ):
                         page.put(family.name, braces, value)
                 elif isinstance(subscription, NonPersistentSubscription):
-                    for family, value in zip((*_NOT_KEPT, _DROP_RATE), _not_kept_values(subscription, now), strict=True):
+                    for family, value in zip(
+                        (*_NOT_KEPT, _DROP_RATE), _not_kept_values(subscription, now), strict=True
+                    ):
                         page.put(family.name, braces, value)
                 if consumers_max:
                     for consumer in subscription.consumers[:consumers_left]:
@@ -278,8 +445,15 @@ class TopicMetrics:
         page.put(_CONSUMERS_FOLDED.name, braces, consumers_beyond)
 
     def _consumer(self, page: Page, labels: dict[str, str], consumer: Consumer, now: float) -> None:
-        braces = page.labels({**labels, "consumer_name": consumer.name, "consumer_id": str(consumer.consumer_id)})
-        values = (*consumer.out.rates(now), consumer.permits, consumer.unacked, int(consumer.blocked))
+        braces = page.labels(
+            {**labels, "consumer_name": consumer.name, "consumer_id": str(consumer.consumer_id)}
+        )
+        values = (
+            *consumer.out.rates(now),
+            consumer.permits,
+            consumer.unacked,
+            int(consumer.blocked),
+        )
         for family, value in zip(_CONSUMER, values, strict=True):
             page.put(family.name, braces, value)
 
@@ -298,7 +472,9 @@ def _topic_values(topic: ServedTopic, now: float) -> Values:
         throughput_out += throughput
         messages_out += subscription.out.messages
         bytes_out += subscription.out.size_bytes
-    copies, backlog_bytes, pending, stuck = _log_values(topic) if isinstance(topic, Topic) else (0, 0, 0, 0)
+    copies, backlog_bytes, pending, stuck = (
+        _log_values(topic) if isinstance(topic, Topic) else (0, 0, 0, 0)
+    )
     return [
         len(topic.subscriptions),
         len(topic.producers),
@@ -325,7 +501,9 @@ def _topic_values(topic: ServedTopic, now: float) -> Values:
 
 
 def _log_values(topic: Topic) -> tuple[int, int, int, int]:
-    """Return the write quorum, the bytes of the largest backlog, the pending entries, and the stuck subscriptions."""
+    """Return the write quorum, the bytes of the largest backlog, the pending entries, and the stuck
+    subscriptions.
+    """
     log, backlog_bytes, stuck = topic.log, 0, 0
     for subscription in topic.subscriptions.values():
         if subscription.backlog:
@@ -348,11 +526,19 @@ def _compaction_values(topic: Topic) -> Values:
 
 
 def _buckets(histogram: Histogram | None, length: int) -> Sequence[float]:
-    return [0] * length if histogram is None else [*histogram.counts, histogram.total, sum(histogram.counts)]
+    return (
+        [0] * length
+        if histogram is None
+        else [*histogram.counts, histogram.total, sum(histogram.counts)]
+    )
 
 
 def _is_stuck(subscription: Subscription) -> bool:
-    return bool(subscription.dispatcher.reads.failure) or subscription.cursor.blocked or subscription.dispatcher.blocked
+    return (
+        bool(subscription.dispatcher.reads.failure)
+        or subscription.cursor.blocked
+        or subscription.dispatcher.blocked
+    )
 
 
 def _subscription_values(subscription: Subscription, now: float) -> Sequence[float]:

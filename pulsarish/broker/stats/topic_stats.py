@@ -31,7 +31,14 @@ from pulsarish.broker.progress.snapshot import BookieState
 from pulsarish.broker.stats.backlog_stats import backlog_stats
 from pulsarish.broker.stats.diagnosis import diagnose
 from pulsarish.broker.stats.unloaded_stats import read_unloaded
-from pulsarish.broker.stats.wait_reasons import load_waiting, log_waiting, policy_waiting, producer_waiting, terminated, turn_waiting
+from pulsarish.broker.stats.wait_reasons import (
+    load_waiting,
+    log_waiting,
+    policy_waiting,
+    producer_waiting,
+    terminated,
+    turn_waiting,
+)
 from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.broker.topics.topic import Topic
@@ -61,7 +68,13 @@ class Statistics:
     """The statistics of the topics of one broker."""
 
     def __init__(
-        self, world: World, config: BrokerConfig, topics: LoadedTopics, ownership: Ownership, ledgers: LedgerClient, session: SessionWatch
+        self,
+        world: World,
+        config: BrokerConfig,
+        topics: LoadedTopics,
+        ownership: Ownership,
+        ledgers: LedgerClient,
+        session: SessionWatch,
     ) -> None:
         self._world = world
         self._config = config
@@ -72,16 +85,28 @@ class Statistics:
 
     async def topic(self, topic: Topic) -> dict[str, Any]:
         """Return the statistics of a loaded topic."""
-        stale = [each for each in topic.subscriptions.values() if each.cursor.backlog() and each.oldest_known() is None]
+        stale = [
+            each
+            for each in topic.subscriptions.values()
+            if each.cursor.backlog() and each.oldest_known() is None
+        ]
         bookies: dict[int, Sequence[BookieState]] = {}
-        read_of = {ledger for each in topic.subscriptions.values() if (ledger := next_ledger(each)) is not None}
+        read_of = {
+            ledger
+            for each in topic.subscriptions.values()
+            if (ledger := next_ledger(each)) is not None
+        }
         asked = [self._read_bookies(ledger, bookies) for ledger in sorted(read_of)]
-        missing = await self._read_what_is_not_known([ledger.ledger_id for ledger in topic.log.ledgers], stale, asked)
+        missing = await self._read_what_is_not_known(
+            [ledger.ledger_id for ledger in topic.log.ledgers], stale, asked
+        )
         clock, full = self._world.clock, topic.name.full
         now, now_ms = clock.monotonic(), clock.wall_ms()
         condition = topic.log.condition()
         waits_since_ms = self._oldest_pending(topic, now, now_ms)
-        log = log_waiting(condition, min(waits_since_ms.values(), default=0), self._session.state, now_ms)
+        log = log_waiting(
+            condition, min(waits_since_ms.values(), default=0), self._session.state, now_ms
+        )
         if log.state != "waiting":
             log = policy_waiting(topic.topic_limits, now, now_ms) or log
         if topic.log.terminated:
@@ -93,7 +118,10 @@ class Statistics:
         }
         traffic = topic.traffic
         message_rate, byte_rate = traffic.came.rates(now)
-        sizes = [topic.log.bytes_above(subscription.cursor.mark_delete) for subscription in topic.subscriptions.values()]
+        sizes = [
+            topic.log.bytes_above(subscription.cursor.mark_delete)
+            for subscription in topic.subscriptions.values()
+        ]
         failure = topic.last_add_failure
         stats = {
             "msgRateIn": round(message_rate, 3),
@@ -104,7 +132,9 @@ class Statistics:
             "bytesInCounter": traffic.came.size_bytes,
             "msgOutCounter": int(_sum(subscriptions, "msgOutCounter")),
             "bytesOutCounter": int(_sum(subscriptions, "bytesOutCounter")),
-            "averageMsgSize": round(traffic.came.size_bytes / traffic.came.messages, 1) if traffic.came.messages else 0.0,
+            "averageMsgSize": round(traffic.came.size_bytes / traffic.came.messages, 1)
+            if traffic.came.messages
+            else 0.0,
             "storageSize": topic.log.size_bytes,
             "backlogSize": max(sizes, default=0),
             **backlog_stats(subscriptions, topic.topic_limits.policies.quotas()),
@@ -119,13 +149,19 @@ class Statistics:
             "pendingEntries": condition.pending_entries,
             "pendingBytes": condition.pending_bytes,
             "oldestPendingAgeMs": now_ms - min(waits_since_ms.values()) if waits_since_ms else None,
-            "lastAddFailure": None if failure is None else {"error": f"{type(failure[0]).__name__}: {failure[0]}", "atMs": failure[1]},
+            "lastAddFailure": None
+            if failure is None
+            else {"error": f"{type(failure[0]).__name__}: {failure[0]}", "atMs": failure[1]},
             "compaction": compaction_stats(topic.log.views.current, topic.compaction),
             "ledger": self._ledger(topic),
-            "underReplicated": None if missing is None else [_lacking(record) for record in missing],
+            "underReplicated": None
+            if missing is None
+            else [_lacking(record) for record in missing],
             **self._surroundings(),
             "waiting": waiting_row(log, full),
-            "topicEpoch": topic.log.producer_epoch if topic.log.producer_epoch != NO_EPOCH else None,
+            "topicEpoch": topic.log.producer_epoch
+            if topic.log.producer_epoch != NO_EPOCH
+            else None,
             "waitingPublishers": len(topic.waiting_producers),
             "publishersInTurn": [
                 {"producerName": name, "waiting": waiting_row(turn_waiting(ahead), full)}
@@ -135,7 +171,9 @@ class Statistics:
             "publishers": [
                 {
                     **producer_stats(producer, now),
-                    "waiting": waiting_row(producer_waiting(producer, log, waits_since_ms.get(producer.name, 0)), full),
+                    "waiting": waiting_row(
+                        producer_waiting(producer, log, waits_since_ms.get(producer.name, 0)), full
+                    ),
                 }
                 for producer in topic.producers.values()
             ],
@@ -144,7 +182,9 @@ class Statistics:
         return {**stats, "diagnosis": diagnose(stats, now_ms)}
 
     def unloaded(self, name: TopicName) -> dict[str, Any] | None:
-        """Return the statistics of a topic that this broker owns and that is not open; ``None`` when nothing prevents opening it."""
+        """Return the statistics of a topic that this broker owns and that is not open; ``None``
+        when nothing prevents opening it.
+        """
         waiting = load_waiting(self._topics.loading_since_ms(name), self._topics.load_failure(name))
         if waiting.state != "waiting":
             return None
@@ -159,12 +199,15 @@ class Statistics:
         return {**stats, "diagnosis": diagnose(stats, self._world.clock.wall_ms())}
 
     async def resting(self, name: TopicName, records: Records) -> dict[str, Any] | None:
-        """Return the statistics of a topic that this broker owns and no client uses, without loading it.
+        """Return the statistics of a topic that this broker owns and no client uses, without
+        loading it.
 
         ``None`` when its records do not say everything. Raises ``MetadataUnavailable``,
         ``CorruptData``.
         """
-        topic, policies = await asyncio.gather(read_unloaded(name, records), self._topics.policies(name))
+        topic, policies = await asyncio.gather(
+            read_unloaded(name, records), self._topics.policies(name)
+        )
         if topic is None:
             return None
         missing = await self._read_what_is_not_known(topic.ledger_ids, ())
@@ -174,7 +217,9 @@ class Statistics:
             **backlog_stats(found["subscriptions"], policies.quotas()),
             "ownerBroker": self._config.broker_id or self._owner()["address"],
             "owner": {**self._owner(), "loadedSince": None},
-            "underReplicated": None if missing is None else [_lacking(record) for record in missing],
+            "underReplicated": None
+            if missing is None
+            else [_lacking(record) for record in missing],
             **self._surroundings(),
             "waiting": waiting_row(IDLE, name.full),
         }
@@ -207,7 +252,10 @@ class Statistics:
                 "down": bookies.down_count(),
                 "needed": self._config.managed_ledger.ack_quorum,
             },
-            "metadata": {"state": self._session.state.value, "since": iso_time(self._session.since_ms)},
+            "metadata": {
+                "state": self._session.state.value,
+                "since": iso_time(self._session.since_ms),
+            },
         }
 
     def _ledger(self, topic: Topic) -> dict[str, Any]:
@@ -241,7 +289,9 @@ class Statistics:
         }
 
     def _oldest_pending(self, topic: Topic, now: float, now_ms: int) -> dict[str, int]:
-        """Return since when (wall clock) the oldest unconfirmed entry of each producer waits, by producer name."""
+        """Return since when (wall clock) the oldest unconfirmed entry of each producer waits, by
+        producer name.
+        """
         found: dict[str, int] = {}
         for context in topic.log.pending_contexts():
             if isinstance(context, PendingEntry) and context.producer.name not in found:
@@ -249,13 +299,20 @@ class Statistics:
         return found
 
     def _subscription(
-        self, topic: Topic, subscription: Subscription, now: float, now_ms: int, bookies: Mapping[int, Sequence[BookieState]]
+        self,
+        topic: Topic,
+        subscription: Subscription,
+        now: float,
+        now_ms: int,
+        bookies: Mapping[int, Sequence[BookieState]],
     ) -> dict[str, Any]:
         dispatcher, cursor, marks = subscription.dispatcher, subscription.cursor, subscription.marks
         message_rate, byte_rate = subscription.out.rates(now)
         active = dispatcher.active
         oldest = subscription.oldest_known()
-        waiting = explain(snapshot_of(subscription, now_ms, bookies.get(dispatcher.reads.position.ledger_id, ())))
+        waiting = explain(
+            snapshot_of(subscription, now_ms, bookies.get(dispatcher.reads.position.ledger_id, ()))
+        )
         by_consumer = dispatcher.consumer_stats()
         return {
             "type": TYPE_NAMES[subscription.type],
@@ -293,13 +350,19 @@ class Statistics:
             "oldestUnackedAgeMs": None if oldest is None else max(0, now_ms - oldest[1]),
             **dispatcher.stats(),
             "waiting": waiting_row(waiting, topic.name.full, subscription.name),
-            "consumers": [{**consumer_stats(consumer, now), **by_consumer.get(consumer.order, {})} for consumer in subscription.consumers],
+            "consumers": [
+                {**consumer_stats(consumer, now), **by_consumer.get(consumer.order, {})}
+                for consumer in subscription.consumers
+            ],
         }
 
     # -- what must be read
 
     async def _read_what_is_not_known(
-        self, ledger_ids: Sequence[int], stale: Sequence[Subscription], more: Sequence[Coroutine[Any, Any, None]] = ()
+        self,
+        ledger_ids: Sequence[int],
+        stale: Sequence[Subscription],
+        more: Sequence[Coroutine[Any, Any, None]] = (),
     ) -> list[UnderReplicated] | None:
         """Return the under-replicated ledgers of a topic; ``None`` when they are not known now.
 
@@ -307,14 +370,18 @@ class Statistics:
         time.
         """
         missing: list[list[UnderReplicated]] = [] if ledger_ids else [[]]
-        works: list[Coroutine[Any, Any, None]] = [_read_oldest(each) for each in stale[: self._config.stats_oldest_messages_max]]
+        works: list[Coroutine[Any, Any, None]] = [
+            _read_oldest(each) for each in stale[: self._config.stats_oldest_messages_max]
+        ]
         works.extend(more)
         if self._session.state is SessionState.CONNECTED and ledger_ids:
             works.append(self._read_lacking(ledger_ids[-_LEDGERS_ASKED_MAX:], missing))
         await self._together(works)
         return missing[0] if missing else None
 
-    async def _read_lacking(self, ledger_ids: Sequence[int], found: list[list[UnderReplicated]]) -> None:
+    async def _read_lacking(
+        self, ledger_ids: Sequence[int], found: list[list[UnderReplicated]]
+    ) -> None:
         try:
             found.append(await self._ledgers.under_replicated(ledger_ids))
         except PulsarishError:
@@ -328,8 +395,13 @@ class Statistics:
             return  # the statistics have the state of the metadata session too
         if metadata is not None:
             bookies = self._ledgers.bookies
-            members = dict.fromkeys(member for segment in metadata.segments for member in segment.members)
-            found[ledger_id] = [BookieState(bookies.name_of(member), bookies.registered(member)) for member in members]
+            members = dict.fromkeys(
+                member for segment in metadata.segments for member in segment.members
+            )
+            found[ledger_id] = [
+                BookieState(bookies.name_of(member), bookies.registered(member))
+                for member in members
+            ]
 
     async def _together(self, works: Sequence[Coroutine[Any, Any, None]]) -> None:
         """Run all of it for a short time. What takes longer continues, for the next request."""

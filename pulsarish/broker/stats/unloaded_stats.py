@@ -31,7 +31,12 @@ __all__ = ["UnloadedTopic", "read_unloaded"]
 class UnloadedTopic:
     """A topic whose ledgers are all closed and whose subscriptions have no backlog."""
 
-    def __init__(self, record: TopicRecord, chain: Chain, cursors: Mapping[str, tuple[Position, CursorRecord]]) -> None:
+    def __init__(
+        self,
+        record: TopicRecord,
+        chain: Chain,
+        cursors: Mapping[str, tuple[Position, CursorRecord]],
+    ) -> None:
         self._record = record
         self._chain = chain
         self._cursors = cursors
@@ -68,12 +73,19 @@ class UnloadedTopic:
             "oldestPendingAgeMs": None,
             "lastAddFailure": None,
             "compaction": compaction_stats(self._record.compacted, None),
-            "ledger": {"state": "terminated" if self._record.terminated else "not loaded", "step": ""},
-            "topicEpoch": None if self._record.producer_epoch == NO_EPOCH else self._record.producer_epoch,
+            "ledger": {
+                "state": "terminated" if self._record.terminated else "not loaded",
+                "step": "",
+            },
+            "topicEpoch": None
+            if self._record.producer_epoch == NO_EPOCH
+            else self._record.producer_epoch,
             "waitingPublishers": 0,
             "publishers": [],
             "publishersInTurn": [],
-            "subscriptions": {name: self._subscription(*cursor) for name, cursor in sorted(self._cursors.items())},
+            "subscriptions": {
+                name: self._subscription(*cursor) for name, cursor in sorted(self._cursors.items())
+            },
         }
 
     def _subscription(self, mark: Position, cursor: CursorRecord) -> dict[str, Any]:
@@ -124,10 +136,16 @@ async def read_unloaded(name: TopicName, records: Records) -> UnloadedTopic | No
     """
     parent = paths.cursors(name)
     # Read together: each request alone costs more than all of them.
-    found, names = await asyncio.gather(records.get(paths.topic(name), TopicRecord), records.children(parent))
+    found, names = await asyncio.gather(
+        records.get(paths.topic(name), TopicRecord), records.children(parent)
+    )
     if found is None or found[0].deleted or not all(link.closed_ms for link in found[0].ledgers):
         return None
-    nodes = await records.get_many([f"{parent}/{each}" for each in names], CursorRecord) if names else []
+    nodes = (
+        await records.get_many([f"{parent}/{each}" for each in names], CursorRecord)
+        if names
+        else []
+    )
     chain = Chain(found[0].ledgers, found[0].lost)
     cursors: dict[str, tuple[Position, CursorRecord]] = {}
     for each, node in zip(names, nodes, strict=True):
@@ -136,7 +154,9 @@ async def read_unloaded(name: TopicName, records: Records) -> UnloadedTopic | No
         cursor = node[0]
         if cursor.cursor_ledger >= 0:
             return None
-        acks, _ = restore([CursorImage.from_record(cursor, f"{parent}/{each}")], chain.next_position)
+        acks, _ = restore(
+            [CursorImage.from_record(cursor, f"{parent}/{each}")], chain.next_position
+        )
         if chain.entries_between(acks.mark, chain.last_position()) > acks.entry_count:
             return None
         cursors[decode_segment(each)] = (acks.mark, cursor)

@@ -20,12 +20,21 @@ if TYPE_CHECKING:
     from pulsarish.broker.policies.topic_limits import TopicLimits
     from pulsarish.managed_ledger.log_condition import LogCondition
 
-__all__ = ["load_waiting", "log_waiting", "policy_waiting", "producer_waiting", "terminated", "turn_waiting"]
+__all__ = [
+    "load_waiting",
+    "log_waiting",
+    "policy_waiting",
+    "producer_waiting",
+    "terminated",
+    "turn_waiting",
+]
 
 _SLOW_MS: Final = 100  # shorter confirmation times are not reported
 
 
-def log_waiting(condition: LogCondition, oldest_ms: int, session: SessionState, now_ms: int) -> Waiting:
+def log_waiting(
+    condition: LogCondition, oldest_ms: int, session: SessionState, now_ms: int
+) -> Waiting:
     """Return why appends to a topic's log wait.
 
     ``oldest_ms``: since when the oldest one waits, 0: none does.
@@ -34,9 +43,23 @@ def log_waiting(condition: LogCondition, oldest_ms: int, session: SessionState, 
     if condition.phase in (Phase.DRAINING, Phase.REPLACING):
         if trouble is not None:
             tried = counted(trouble.attempts, "time", "times")
-            text = f"The topic's next ledger is not ready ({condition.step}): {trouble.error} (tried {tried})."
-            return Waiting("waiting", _kind(trouble.error, "ledger_change"), text, condition.since_ms, trouble.retry_at_ms)
-        return Waiting("waiting", "ledger_change", f"The topic's next ledger is being prepared: {condition.step}.", condition.since_ms)
+            text = (
+                f"The topic's next ledger is not ready ({condition.step}): {trouble.error} "
+                f"(tried {tried})."
+            )
+            return Waiting(
+                "waiting",
+                _kind(trouble.error, "ledger_change"),
+                text,
+                condition.since_ms,
+                trouble.retry_at_ms,
+            )
+        return Waiting(
+            "waiting",
+            "ledger_change",
+            f"The topic's next ledger is being prepared: {condition.step}.",
+            condition.since_ms,
+        )
     if not condition.pending_entries:
         return IDLE
     writer = condition.writer
@@ -46,12 +69,22 @@ def log_waiting(condition: LogCondition, oldest_ms: int, session: SessionState, 
     data = {"ledgerId": ledger_id, "pendingEntries": condition.pending_entries}
     if writer.changing:
         reason = "ensemble_change" if session is SessionState.CONNECTED else "metadata_away"
-        text = f"A bookie of ledger {ledger_id} is being replaced; the metadata session is {session.value}."
+        text = (
+            f"A bookie of ledger {ledger_id} is being replaced; the metadata session is "
+            f"{session.value}."
+        )
         return Waiting("waiting", reason, text, oldest_ms, data=data)
     silent = [member.partition("~")[0] for member in writer.silent]
-    owing = f"{', '.join(silent) or 'no bookie'} owes an answer for the oldest of them in ledger {ledger_id}"
-    text = f"{counted(condition.pending_entries, 'entry is', 'entries are')} not confirmed; {owing}."
-    return Waiting("waiting", "slow_bookies", text, oldest_ms, data={**data, "silentBookies": silent})
+    owing = (
+        f"{', '.join(silent) or 'no bookie'} owes an answer for the oldest of them in ledger "
+        f"{ledger_id}"
+    )
+    text = (
+        f"{counted(condition.pending_entries, 'entry is', 'entries are')} not confirmed; {owing}."
+    )
+    return Waiting(
+        "waiting", "slow_bookies", text, oldest_ms, data={**data, "silentBookies": silent}
+    )
 
 
 def policy_waiting(topic_limits: TopicLimits, now: float, now_ms: int) -> Waiting | None:
@@ -59,11 +92,19 @@ def policy_waiting(topic_limits: TopicLimits, now: float, now_ms: int) -> Waitin
     if topic_limits.switching is not None:
         return Waiting("waiting", "deduplication_starts", _sentence(str(topic_limits.switching)))
     if topic_limits.quota_error is not None:
-        return Waiting("waiting", "backlog_quota", _sentence(str(topic_limits.quota_error)), topic_limits.quota_since_ms)
+        return Waiting(
+            "waiting",
+            "backlog_quota",
+            _sentence(str(topic_limits.quota_error)),
+            topic_limits.quota_since_ms,
+        )
     seconds = topic_limits.publish_rate.wait_seconds(now)
     if seconds:
         rate = topic_limits.policies[PUBLISH_RATE]
-        text = f"Publishing has reached the policy publish-rate ({shown_rate(rate.messages, rate.size_bytes)} a second)."
+        text = (
+            "Publishing has reached the policy publish-rate "
+            f"({shown_rate(rate.messages, rate.size_bytes)} a second)."
+        )
         data = {"policy": "publish-rate", "rateCommand": "get-publish-rate"}
         return Waiting("waiting", "rate_limited", text, 0, now_ms + int(seconds * 1000), data)
     return None
@@ -74,7 +115,10 @@ def turn_waiting(ahead: str) -> Waiting:
 
     ``ahead``: a producer that must leave first.
     """
-    text = f"It waits to be the only producer of the topic (access mode WaitForExclusive); producer {ahead!r} comes before it."
+    text = (
+        "It waits to be the only producer of the topic (access mode WaitForExclusive); "
+        f"producer {ahead!r} comes before it."
+    )
     return Waiting("waiting", "exclusive_producer", text, data={"before": ahead})
 
 
@@ -85,15 +129,29 @@ def load_waiting(since_ms: int, failure: tuple[PulsarishError, int] | None) -> W
     """
     if failure is not None:
         error, failed_since_ms = failure
-        return Waiting("waiting", _kind(error, "load_failed"), f"The topic could not be opened: {error}.", failed_since_ms)
+        return Waiting(
+            "waiting",
+            _kind(error, "load_failed"),
+            f"The topic could not be opened: {error}.",
+            failed_since_ms,
+        )
     if since_ms:
-        return Waiting("waiting", "loading", "Its ledgers are being recovered and its cursors opened.", since_ms)
+        return Waiting(
+            "waiting",
+            "loading",
+            "Its ledgers are being recovered and its cursors opened.",
+            since_ms,
+        )
     return IDLE
 
 
 def terminated(last: object) -> Waiting:
     """Return the state of a terminated topic. ``last``: its last position."""
-    return Waiting("idle", "terminated", f"The topic was terminated at {last}: nothing can be published to it any more.")
+    return Waiting(
+        "idle",
+        "terminated",
+        f"The topic was terminated at {last}: nothing can be published to it any more.",
+    )
 
 
 def _sentence(text: str) -> str:
@@ -116,9 +174,14 @@ def producer_waiting(producer: Producer, log: Waiting, oldest_ms: int) -> Waitin
     if producer.pushed == producer.landed:
         if producer.flight.landed is not None:
             entries = counted(producer.flight.count, "entry", "entries")
-            text = f"What an earlier connection of producer {producer.name!r} sent has no outcome yet: {entries}."
+            text = (
+                f"What an earlier connection of producer {producer.name!r} sent has no "
+                f"outcome yet: {entries}."
+            )
             return Waiting("waiting", "predecessor", text, producer.connected_ms)
         return IDLE
     if log.state != "waiting":
         return ACTIVE
-    return Waiting("waiting", log.reason, log.explanation, oldest_ms or log.since_ms, log.retry_at_ms, log.data)
+    return Waiting(
+        "waiting", log.reason, log.explanation, oldest_ms or log.since_ms, log.retry_at_ms, log.data
+    )

@@ -25,7 +25,9 @@ _log = get_logger("broker.subscription")
 class AckReceipts:
     """The receipts that the consumers of one subscription wait for."""
 
-    def __init__(self, topic: str, subscription: str, cursor: Cursor, tasks: Tasks, scope: Scope) -> None:
+    def __init__(
+        self, topic: str, subscription: str, cursor: Cursor, tasks: Tasks, scope: Scope
+    ) -> None:
         self._topic = topic
         self._subscription = subscription
         self._cursor = cursor
@@ -44,14 +46,21 @@ class AckReceipts:
         self._waiting.append((consumer, request_id))
         if not self._flushing:
             self._flushing = True
-            _ = self._tasks.spawn(self._flush(), name=f"flush {self._topic} {self._subscription}", scope=self._scope)
+            _ = self._tasks.spawn(
+                self._flush(), name=f"flush {self._topic} {self._subscription}", scope=self._scope
+            )
 
     def refuse(self, consumer: Consumer, request_id: int, error: PulsarishError) -> None:
         """Answer the request with ``error``. Without a request id (0) only log it."""
         if request_id:
             consumer.outlet.put(Outcome(request_id, error))
         else:
-            _log.warning("acknowledgement refused", topic=self._topic, subscription=self._subscription, reason=error)
+            _log.warning(
+                "acknowledgement refused",
+                topic=self._topic,
+                subscription=self._subscription,
+                reason=error,
+            )
 
     async def _flush(self) -> None:
         while self._waiting:

@@ -1,4 +1,5 @@
-"""The dispatch task of a subscription: reads as the dispatcher plans it, and delivers the entries to consumers.
+"""The dispatch task of a subscription: reads as the dispatcher plans it, and delivers the entries
+to consumers.
 
 It waits until a consumer has permits, the log has grown, or something is due. A read that fails is
 retried after a wait. Consumers wait meanwhile, and the topic's statistics show the reason.
@@ -53,7 +54,8 @@ class DispatchLoop:
         self._making = ReadyMaker(subscription.type, subscription.cursor, topic_limits, world.clock)
         self._is_running = False
         self._task: asyncio.Task[None] | None = None
-        self._handing_over: asyncio.Task[None] | None = None  # the task that lets a new active consumer begin after a delay
+        # the task that lets a new active consumer begin after a delay
+        self._handing_over: asyncio.Task[None] | None = None
         self.reads_begun = 0
 
     def policies_changed(self) -> None:
@@ -61,7 +63,9 @@ class DispatchLoop:
 
     def type_changed(self) -> None:
         subscription = self._subscription
-        self._making = ReadyMaker(subscription.type, subscription.cursor, self._topic_limits, self._world.clock)
+        self._making = ReadyMaker(
+            subscription.type, subscription.cursor, self._topic_limits, self._world.clock
+        )
 
     def start(self) -> None:
         """Start dispatching if it is not running."""
@@ -121,7 +125,10 @@ class DispatchLoop:
             wait_seconds, entries_max, bytes_max = self._limits.allowed()
             if wait_seconds:
                 now_ms = self._world.clock.wall_ms()
-                marks.rate_since_ms, marks.rate_until_ms = marks.rate_since_ms or now_ms, now_ms + int(wait_seconds * 1000)
+                marks.rate_since_ms, marks.rate_until_ms = (
+                    marks.rate_since_ms or now_ms,
+                    now_ms + int(wait_seconds * 1000),
+                )
                 await self._world.clock.sleep(wait_seconds)
                 continue
             marks.rate_since_ms = 0
@@ -134,13 +141,21 @@ class DispatchLoop:
             self.reads_begun += 1
             try:
                 source = subscription.compacted or log
-                entries = await source.read(read.start, max_entries=min(read.entries_max, entries_max), max_bytes=bytes_max)
+                entries = await source.read(
+                    read.start, max_entries=min(read.entries_max, entries_max), max_bytes=bytes_max
+                )
                 ready = [self._making.make(entry) for entry in entries]
                 if subscription.compacted is not None:
                     ready = subscription.compacted.say_what_is_left(ready)
             except PulsarishError as error:
                 if not reads.failure:
-                    _log.warning("read failed", topic=subscription.topic, subscription=subscription.name, position=read.start, reason=error)
+                    _log.warning(
+                        "read failed",
+                        topic=subscription.topic,
+                        subscription=subscription.name,
+                        position=read.start,
+                        reason=error,
+                    )
                 now_ms = self._world.clock.wall_ms()
                 wait_seconds = reads.failed(read, f"{type(error).__name__}: {error}", now_ms)
                 marks.reading_since_ms, marks.retry_at_ms = 0, now_ms + int(wait_seconds * 1000)
@@ -149,12 +164,25 @@ class DispatchLoop:
             marks.reading_since_ms = 0
             if marks.retry_at_ms:
                 marks.retry_at_ms = 0
-                _log.info("reads work again", topic=subscription.topic, subscription=subscription.name, position=read.start)
+                _log.info(
+                    "reads work again",
+                    topic=subscription.topic,
+                    subscription=subscription.name,
+                    position=read.start,
+                )
             reads.succeeded(read, ready, end)
             if ready:
-                self._limits.take(sum(entry.messages for entry in ready), sum(len(entry.payload) for entry in ready))
+                self._limits.take(
+                    sum(entry.messages for entry in ready),
+                    sum(len(entry.payload) for entry in ready),
+                )
             dispatcher.deliver()
-        if log.terminated and reads.at_end(subscription.end()) and not dispatcher.waiting_count and not reads.delayed:
+        if (
+            log.terminated
+            and reads.at_end(subscription.end())
+            and not dispatcher.waiting_count
+            and not reads.delayed
+        ):
             for consumer in dispatcher.consumers:
                 if not consumer.ended:
                     consumer.ended = True
@@ -169,7 +197,9 @@ class DispatchLoop:
             self._handing_over = self._world.tasks.spawn(self._hand_over(), name=name)
 
     async def _hand_over(self) -> None:
-        await self._world.clock.sleep(self._config.active_consumer_failover_delay_time_millis / 1000)
+        await self._world.clock.sleep(
+            self._config.active_consumer_failover_delay_time_millis / 1000
+        )
         self._handing_over = None
         self._subscription.marks.handing_over_since_ms = 0
         # The type may have changed and changed back in the meantime.

@@ -1,7 +1,10 @@
-"""A subscription of a loaded topic: its cursor, its connected consumers and their commands. ``dispatch_loop.py`` reads for them.
+"""A subscription of a loaded topic: its cursor, its connected consumers and their commands.
 
-Acknowledgements go to the cursor at once. A receipt is sent when the cursor is durable; one write serves all waiting receipts (rule 16).
-The dispatcher retries a read that fails. Consumers wait meanwhile, and the topic's statistics show the reason.
+``dispatch_loop.py`` reads for them.
+
+Acknowledgements go to the cursor at once. A receipt is sent when the cursor is durable; one write
+serves all waiting receipts (rule 16). The dispatcher retries a read that fails. Consumers wait
+meanwhile, and the topic's statistics show the reason.
 """
 
 from __future__ import annotations
@@ -13,7 +16,13 @@ from typing import TYPE_CHECKING
 
 from pulsarish.broker.clients.ack_targets import Named, check_acknowledgement, named_by, names_parts
 from pulsarish.broker.clients.activity import SubscriptionActivity
-from pulsarish.broker.clients.commands import Acknowledge, ConsumerClosed, KeySharedPolicy, Subscribe, SubscriptionType
+from pulsarish.broker.clients.commands import (
+    Acknowledge,
+    ConsumerClosed,
+    KeySharedPolicy,
+    Subscribe,
+    SubscriptionType,
+)
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.clients.entry_checks import publish_time
 from pulsarish.broker.clients.meters import Meter
@@ -79,7 +88,9 @@ class Subscription:
         self.acked = Meter(now)
         self.expired = Meter(now)  # entries
         self.oldest: tuple[Position, int] | None = None
-        """The oldest unacknowledged entry that was read, and its publish time; see ``oldest_known``."""
+        """The oldest unacknowledged entry that was read, and its publish time; see
+        ``oldest_known``.
+        """
         self.reading_oldest = False
         self.marks = SubscriptionActivity(cursor.mark_delete, unused_since_ms=world.clock.wall_ms())
         self._partition = partition
@@ -88,7 +99,9 @@ class Subscription:
         self._config = config
         self.topic_limits = topic_limits
         self.compacted: CompactedReads | None = None
-        """What consumers with ``read_compacted`` read; ``None`` when consumers read the plain log."""
+        """What consumers with ``read_compacted`` read; ``None`` when consumers read the plain
+        log.
+        """
         self._dispatcher: Dispatcher = self._make_dispatcher(self.type, KeySharedPolicy())
         self._wake = asyncio.Event()
         self.dispatch_loop = DispatchLoop(self, self._wake, log, world, config, topic_limits)
@@ -126,13 +139,21 @@ class Subscription:
         return (self.cursor if self.compacted is None else self.compacted).is_acknowledged(position)
 
     def choose_reads(self, command: Subscribe) -> None:
-        """Read compacted or not, as the new consumer asks. Raises ``ConsumerBusy`` when connected consumers do the opposite."""
+        """Read compacted or not, as the new consumer asks.
+
+        Raises ``ConsumerBusy`` when connected consumers do the opposite.
+        """
         if command.read_compacted == (self.compacted is not None):
             return
         if self.consumers:
             with_or_without = "without" if command.read_compacted else "with"
-            raise ConsumerBusy(f"subscription {self.name!r} is in use {with_or_without} read_compacted; its consumers must leave before")
-        self.compacted = CompactedReads.begin(self.log, self.cursor, command) if command.read_compacted else None
+            raise ConsumerBusy(
+                f"subscription {self.name!r} is in use {with_or_without} read_compacted; its "
+                "consumers must leave before"
+            )
+        self.compacted = (
+            CompactedReads.begin(self.log, self.cursor, command) if command.read_compacted else None
+        )
 
     # -- consumers
 
@@ -145,23 +166,32 @@ class Subscription:
         """Number of consumers that have connected since the topic was loaded."""
         return self._joined
 
-    def add(self, consumer: Consumer, kind: SubscriptionType, key_shared: KeySharedPolicy | None = None) -> None:
-        """Connect a consumer. Raises ``ConsumerBusy``, ``ConsumerAssign``, or why the subscription is closed."""
+    def add(
+        self, consumer: Consumer, kind: SubscriptionType, key_shared: KeySharedPolicy | None = None
+    ) -> None:
+        """Connect a consumer.
+
+        Raises ``ConsumerBusy``, ``ConsumerAssign``, or why the subscription is closed.
+        """
         if self.closed is not None:
             raise self.closed
         policy = key_shared or KeySharedPolicy()
         if kind is not self.type or not self._dispatcher.takes(policy):
             if self.consumers:
-                shown = f" ({self._dispatcher.shown_policy})" if self._dispatcher.shown_policy else ""
+                shown = (
+                    f" ({self._dispatcher.shown_policy})" if self._dispatcher.shown_policy else ""
+                )
                 raise ConsumerBusy(
-                    f"subscription {self.name!r} is in use with type {self.type.name.lower()}{shown}; its consumers must"
+                    f"subscription {self.name!r} is in use with type "
+                    f"{self.type.name.lower()}{shown}; its consumers must"
                     f" leave before it can be used otherwise, now with type {kind.name.lower()}"
                 )
             self._dispatcher = self._make_dispatcher(kind, policy)
             self.type = kind
             self.dispatch_loop.type_changed()
         elif not self.consumers:
-            # No consumer was connected: acknowledgements and seeks may have moved the cursor since. Redelivery counts are kept.
+            # No consumer was connected: acknowledgements and seeks may have moved the cursor since.
+            # Redelivery counts are kept.
             self._dispatcher.reads.rewind(self._read_from())
         consumer.sent = self._sent
         consumer.start_counting(self._world.clock.monotonic())
@@ -186,7 +216,10 @@ class Subscription:
         self._wake.set()
 
     def close_consumers(self, error: PulsarishError, *, but: Consumer | None = None) -> None:
-        """Disconnect consumers, except ``but``, with ``error``. The error says whether they may subscribe again."""
+        """Disconnect consumers, except ``but``, with ``error``.
+
+        The error says whether they may subscribe again.
+        """
         for consumer in [consumer for consumer in self.consumers if consumer is not but]:
             self.remove(consumer)
             consumer.outlet.put(ConsumerClosed(consumer.consumer_id, error))
@@ -223,50 +256,71 @@ class Subscription:
             self._wake.set()
 
     def _check_position(self, position: Position) -> None:
-        # Rule 18. An entry at or below the mark-delete position may have been trimmed, and is not delivered again anyway.
-        if position > self.cursor.mark_delete and not self.log.contains(position) and not self._is_only_in_view(position):
+        # Rule 18. An entry at or below the mark-delete position may have been trimmed, and is not
+        # delivered again anyway.
+        if (
+            position > self.cursor.mark_delete
+            and not self.log.contains(position)
+            and not self._is_only_in_view(position)
+        ):
             raise InvalidPosition(f"position {position} is not in topic {self.topic}")
 
     def _is_only_in_view(self, position: Position) -> bool:
-        """Return whether an entry is outside of the cursor: the log no longer holds it, but the compacted view may."""
+        """Return whether an entry is outside of the cursor: the log no longer holds it, but the
+        compacted view may.
+        """
         return self.compacted is not None and self.compacted.is_only_in_view(position)
 
     def acknowledge(self, consumer: Consumer, command: Acknowledge) -> None:
-        """Acknowledge entries. A requested receipt goes to the consumer's outlet once they are durable.
+        """Acknowledge entries.
 
-        Raises ``InvalidPosition``, ``NotAllowed`` (cumulative on shared), ``InvalidArgument``, or why the subscription is closed.
+        A requested receipt goes to the consumer's outlet once they are durable.
+
+        Raises ``InvalidPosition``, ``NotAllowed`` (cumulative on shared), ``InvalidArgument``, or
+        why the subscription is closed.
         """
         if self.closed is not None:
             raise self.closed
         check_acknowledgement(command, self.type, self.name)
         positions = command.positions
         if positions and max(positions) > self.end():
-            _ = self._world.tasks.spawn(self._refuse_beyond(consumer, command), name=f"judge {self.topic} {self.name}")
+            _ = self._world.tasks.spawn(
+                self._refuse_beyond(consumer, command), name=f"judge {self.topic} {self.name}"
+            )
             return
         consumer.last_acked_ms = self.marks.last_acked_ms = self._world.clock.wall_ms()
         now = self._world.clock.monotonic()
         consumer.acked.add(len(positions), 0, now)
         self.acked.add(len(positions), 0, now)
         if consumer.seeks:
-            # The consumer sent this before it knew that the seek had ended. The seek delivers these messages again.
+            # The consumer sent this before it knew that the seek had ended. The seek delivers these
+            # messages again.
             self._receipts.wish(consumer, command.request_id)
             return
         if names_parts(command):
-            # Only the entry's own metadata says how many messages it has. The rest is decided after that, the receipt too.
+            # Only the entry's own metadata says how many messages it has. The rest is decided after
+            # that, the receipt too.
             work = self._acknowledge_parts(consumer, command, self._seeks)
-            _ = self._world.tasks.spawn(work, name=f"acknowledge {self.topic} {self.name}", scope=self._cursor_scope)
+            _ = self._world.tasks.spawn(
+                work, name=f"acknowledge {self.topic} {self.name}", scope=self._cursor_scope
+            )
             return
         self._acknowledge_whole(consumer, positions, cumulative=command.cumulative)
         self._receipts.wish(consumer, command.request_id)
 
     async def _refuse_beyond(self, consumer: Consumer, command: Acknowledge) -> None:
-        self._receipts.refuse(consumer, command.request_id, await self.log.why_beyond(max(command.positions)))
+        self._receipts.refuse(
+            consumer, command.request_id, await self.log.why_beyond(max(command.positions))
+        )
 
-    def _acknowledge_whole(self, consumer: Consumer, positions: Sequence[Position], *, cumulative: bool) -> None:
+    def _acknowledge_whole(
+        self, consumer: Consumer, positions: Sequence[Position], *, cumulative: bool
+    ) -> None:
         if cumulative:
             through: Position | None = positions[0]
             if positions[0].entry_id < 0:
-                # A part of the first batch of a ledger is acknowledged: so is everything before that ledger.
+                # A part of the first batch of a ledger is acknowledged: so is everything before
+                # that ledger.
                 self._check_position(Position(positions[0].ledger_id, 0))
                 through = self.log.position_before(Position(positions[0].ledger_id, 0))
             if through is not None:
@@ -274,7 +328,11 @@ class Subscription:
         else:
             known = positions
             if self.compacted is not None:
-                known = [position for position in positions if not self.compacted.is_only_in_view(position)]
+                known = [
+                    position
+                    for position in positions
+                    if not self.compacted.is_only_in_view(position)
+                ]
             self.cursor.acknowledge(known)
             self._tell_acknowledged(consumer, positions)
         self._cursor_moved()
@@ -292,17 +350,26 @@ class Subscription:
         if self.compacted is not None:
             self.compacted.acknowledged_through(position)
 
-    async def _acknowledge_parts(self, consumer: Consumer, command: Acknowledge, seeks: int) -> None:
-        """Acknowledge single messages of batches. ``seeks``: number of seeks when the command arrived."""
+    async def _acknowledge_parts(
+        self, consumer: Consumer, command: Acknowledge, seeks: int
+    ) -> None:
+        """Acknowledge single messages of batches.
+
+        ``seeks``: number of seeks when the command arrived.
+        """
         try:
             named = await named_by(command, partial(self._batch_size, consumer))
             if seeks != self._seeks:
-                # A later seek has overtaken this command: it delivers again what was acknowledged before it.
+                # A later seek has overtaken this command: it delivers again what was acknowledged
+                # before it.
                 named = Named()
             for position in named.parts:
                 self._check_position(position)
             for position, indexes in named.parts.items():
-                if command.cumulative and (before := self.log.position_before(position)) is not None:
+                if (
+                    command.cumulative
+                    and (before := self.log.position_before(position)) is not None
+                ):
                     self._acknowledge_through(before)
                 if self._acknowledge_part(position, named.sizes[position], indexes):
                     self._tell_acknowledged(consumer, [position])
@@ -316,7 +383,10 @@ class Subscription:
         self._receipts.wish(consumer, command.request_id)
 
     def _acknowledge_part(self, position: Position, size: int, indexes: Sequence[int]) -> bool:
-        """Acknowledge some messages of an entry. Return whether the whole entry is acknowledged now."""
+        """Acknowledge some messages of an entry.
+
+        Return whether the whole entry is acknowledged now.
+        """
         if size and self.compacted is not None and self.compacted.is_only_in_view(position):
             return self.compacted.acknowledge_part(position, size, indexes)
         if size:
@@ -324,7 +394,9 @@ class Subscription:
         return self._is_acknowledged(position)
 
     async def _batch_size(self, consumer: Consumer, position: Position) -> int:
-        """Return how many messages an entry holds; 0 if it no longer exists, and then acknowledging it changes nothing."""
+        """Return how many messages an entry holds; 0 if it no longer exists, and then acknowledging
+        it changes nothing.
+        """
         if (held := consumer.pending.get(position)) is not None:
             return held
         if self.compacted is not None and self.compacted.is_only_in_view(position):
@@ -335,15 +407,22 @@ class Subscription:
 
     # -- moving the cursor
 
-    async def seek(self, position: Position | None, publish_time_ms: int, *, by: Consumer | None = None) -> None:
-        """Deliver from a position (inclusive), or from the first entry published at or after a time.
+    async def seek(
+        self, position: Position | None, publish_time_ms: int, *, by: Consumer | None = None
+    ) -> None:
+        """Deliver from a position (inclusive), or from the first entry published at or after a
+        time.
 
-        Other consumers must subscribe again. A position beyond the end means the end; a trimmed one means the first entry kept. Raises
-        ``InvalidPosition`` for a ledger that is not the topic's (rule 18), and ``AlreadyClosed``, before anything has changed, when the
-        consumer that asks is no longer connected.
+        Other consumers must subscribe again. A position beyond the end means the end; a trimmed one
+        means the first entry kept. Raises ``InvalidPosition`` for a ledger that is not the topic's
+        (rule 18), and ``AlreadyClosed``, before anything has changed, when the consumer that asks
+        is no longer connected.
         """
         if position is None:
-            position = await (self.compacted or self.log).find_by_time(publish_time_ms, publish_time) or LATEST
+            position = (
+                await (self.compacted or self.log).find_by_time(publish_time_ms, publish_time)
+                or LATEST
+            )
         else:
             position = await self.log.landing(position)
         if self.closed is not None:
@@ -351,13 +430,17 @@ class Subscription:
         if by is not None and by.closed:
             # Consumers that are connected now may have sought since.
             raise AlreadyClosed(f"consumer {by.consumer_id} is not connected; subscribe again")
-        self.close_consumers(ServiceNotReady(f"subscription {self.name!r} was moved by a seek; subscribe again"), but=by)
+        self.close_consumers(
+            ServiceNotReady(f"subscription {self.name!r} was moved by a seek; subscribe again"),
+            but=by,
+        )
         self._seeks += 1
         self.marks.seek_began(self._world.clock.wall_ms())
         if by is not None:
             by.seeks += 1
         self.cursor.move(position)
-        # Reset now: entries read at the old place and then acknowledged would move the cursor back there.
+        # Reset now: entries read at the old place and then acknowledged would move the cursor back
+        # there.
         self._start_over(position)
         try:
             await self.cursor.flush()
@@ -365,7 +448,8 @@ class Subscription:
             self.marks.seek_ended()
             if by is not None:
                 by.seeks -= 1
-            # The client has dropped what it received during the seek. Reset also when the flush failed: in memory the cursor has moved.
+            # The client has dropped what it received during the seek. Reset also when the flush
+            # failed: in memory the cursor has moved.
             self._start_over(position)
             self._wake.set()
 
@@ -377,7 +461,9 @@ class Subscription:
         self._dispatcher.reset()
 
     async def skip(self, messages: int | None) -> None:
-        """Acknowledge the next ``messages`` unacknowledged messages durably; ``None``: all of them."""
+        """Acknowledge the next ``messages`` unacknowledged messages durably; ``None``: all of
+        them.
+        """
         end: Position | None = None
         if messages is None:
             end = self.log.last_confirmed
@@ -407,7 +493,9 @@ class Subscription:
             await self._expire(before_ms)
         finally:
             self.marks.last_expire_ms = self._world.clock.wall_ms()
-            self.expired.add(max(0, backlog - self.cursor.backlog()), 0, self._world.clock.monotonic())
+            self.expired.add(
+                max(0, backlog - self.cursor.backlog()), 0, self._world.clock.monotonic()
+            )
 
     async def _expire(self, before_ms: int) -> None:
         first = await self.log.find_by_time(before_ms, publish_time)
@@ -417,15 +505,22 @@ class Subscription:
             await self.skip_through(last)
 
     async def oldest_publish_ms(self) -> int | None:
-        """Return the publish time of the oldest unacknowledged entry; ``None`` when there is no backlog. Reads each entry once."""
+        """Return the publish time of the oldest unacknowledged entry; ``None`` when there is no
+        backlog. Reads each entry once.
+        """
         known = self.oldest_known()
         if known is None and self.cursor.backlog():
             entries = await self.log.read(self.cursor.read_from, max_entries=1, max_bytes=1)
-            known = self.oldest = (entries[0].position, publish_time(entries[0])) if entries else None
+            known = self.oldest = (
+                (entries[0].position, publish_time(entries[0])) if entries else None
+            )
         return None if known is None else known[1]
 
     async def skip_through(self, last: Position) -> None:
-        """Acknowledge everything up to and including ``last``, durably. Raises ``InvalidPosition``."""
+        """Acknowledge everything up to and including ``last``, durably.
+
+        Raises ``InvalidPosition``.
+        """
         self._check_position(last)
         if last > self.cursor.mark_delete:
             self._acknowledge_through(last)
@@ -439,7 +534,9 @@ class Subscription:
         start, seeks = self.cursor.read_from, self._seeks
         while len(found) < count and start <= self.log.last_confirmed:
             entries = await self.log.read(
-                start, max_entries=self._config.dispatcher_max_read_batch_size, max_bytes=self._config.dispatcher_max_read_size_bytes
+                start,
+                max_entries=self._config.dispatcher_max_read_batch_size,
+                max_bytes=self._config.dispatcher_max_read_size_bytes,
             )
             if seeks != self._seeks:
                 # A seek moved the cursor in the meantime: other entries are the first now.
@@ -447,7 +544,9 @@ class Subscription:
                 continue
             if not entries:
                 break
-            found.extend(entry for entry in entries if not self.cursor.is_acknowledged(entry.position))
+            found.extend(
+                entry for entry in entries if not self.cursor.is_acknowledged(entry.position)
+            )
             last = entries[-1].position
             start = Position(last.ledger_id, last.entry_id + 1)
         return found[:count]
@@ -466,7 +565,9 @@ class Subscription:
 
     @property
     def unacked(self) -> int:
-        """Number of delivered, unacknowledged messages; 0 for exclusive and failover subscriptions."""
+        """Number of delivered, unacknowledged messages; 0 for exclusive and failover
+        subscriptions.
+        """
         return self._dispatcher.unacked()
 
     @property
@@ -490,8 +591,16 @@ class Subscription:
         return last, await last_index(self.log, last)
 
     def oldest_known(self) -> tuple[Position, int] | None:
-        """Return the oldest unacknowledged entry and its publish time, if it was read since it became the oldest."""
-        return self.oldest if self.oldest is not None and self.oldest[0] == self.cursor.read_from and self.cursor.backlog() else None
+        """Return the oldest unacknowledged entry and its publish time, if it was read since it
+        became the oldest.
+        """
+        return (
+            self.oldest
+            if self.oldest is not None
+            and self.oldest[0] == self.cursor.read_from
+            and self.cursor.backlog()
+            else None
+        )
 
     def _sent(self, consumer: Consumer, messages: int, size_bytes: int, redelivered: int) -> None:
         now = self._world.clock.monotonic()

@@ -1,4 +1,6 @@
-"""The subscriptions of a topic: how they are created and deleted, and how consumers join and leave them."""
+"""The subscriptions of a topic: how they are created and deleted, and how consumers join and leave
+them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.policies.topic_limits import TopicLimits, check_subscription_properties
 from pulsarish.broker.publishing.dedup_log import DEDUP_CURSOR
 from pulsarish.broker.subscriptions.subscription import Subscription
-from pulsarish.model.errors import ConsumerBusy, InvalidArgument, PulsarishError, ServiceNotReady, SubscriptionNotFound, TopicFenced
+from pulsarish.model.errors import (
+    ConsumerBusy,
+    InvalidArgument,
+    PulsarishError,
+    ServiceNotReady,
+    SubscriptionNotFound,
+    TopicFenced,
+)
 from pulsarish.model.position import EARLIEST, LATEST, Position
 from pulsarish.model.topic_name import check_name
 from pulsarish.runtime.containment import Scope, ScopeKind, contained
@@ -31,7 +40,9 @@ FAILS_AGAIN_SECONDS: Final = 60.0
 """A subscription that fails twice within this time ends its topic on this broker."""
 
 READER_RETURN_SECONDS: Final = 30.0
-"""How long the cursor of a disconnected reader is kept, so that the reader can return, as clients do after a seek."""
+"""How long the cursor of a disconnected reader is kept, so that the reader can return, as clients
+do after a seek.
+"""
 
 
 class TopicSubscriptions:
@@ -39,7 +50,9 @@ class TopicSubscriptions:
 
     __slots__ = ("_config", "_failed_at", "_topic", "_topic_limits", "_world", "by_name")
 
-    def __init__(self, topic: Topic, world: World, config: BrokerConfig, topic_limits: TopicLimits) -> None:
+    def __init__(
+        self, topic: Topic, world: World, config: BrokerConfig, topic_limits: TopicLimits
+    ) -> None:
         self.by_name: dict[str, Subscription] = {}
         self._failed_at: dict[str, float] = {}
         self._topic = topic
@@ -54,12 +67,23 @@ class TopicSubscriptions:
 
     def _around(self, cursor: Cursor) -> Subscription:
         topic, name = self._topic, f"{self._topic.name} {cursor.name}"
-        world = contained(self._world, Scope(ScopeKind.SUBSCRIPTION, name, lambda error: self._fail(subscription, error)))
+        world = contained(
+            self._world,
+            Scope(ScopeKind.SUBSCRIPTION, name, lambda error: self._fail(subscription, error)),
+        )
         # A cursor belongs to the topic's log. An error while it is changed concerns the whole
         # topic.
         cursor_scope = Scope(ScopeKind.SUBSCRIPTION, name, topic.fail)
         subscription = Subscription(
-            cursor.name, topic.name.full, topic.name.partition, topic.log, cursor, world, self._config, self._topic_limits, cursor_scope
+            cursor.name,
+            topic.name.full,
+            topic.name.partition,
+            topic.log,
+            cursor,
+            world,
+            self._config,
+            self._topic_limits,
+            cursor_scope,
         )
         return subscription
 
@@ -80,13 +104,20 @@ class TopicSubscriptions:
             return
         reopened = self.by_name[name] = self._around(subscription.cursor)
         try:
-            subscription.close(ServiceNotReady(f"subscription {name!r} of {self._topic.name} failed here; subscribe again: {error!r}"))
+            subscription.close(
+                ServiceNotReady(
+                    f"subscription {name!r} of {self._topic.name} failed here; subscribe again: "
+                    f"{error!r}"
+                )
+            )
         except Exception as failure:  # noqa: BLE001  # its dispatcher may be in any state
             self._topic.fail(failure)
             return
         self._drop_reader_later(reopened, READER_RETURN_SECONDS)
 
-    async def subscribe(self, command: Subscribe, outlet: Outlet, address: str) -> tuple[Subscription, Consumer]:
+    async def subscribe(
+        self, command: Subscribe, outlet: Outlet, address: str
+    ) -> tuple[Subscription, Consumer]:
         """Connect a consumer. Create its subscription if it is new.
 
         Raises ``ConsumerBusy``, ``ConsumerAssign``, ``NotAllowed``, the errors of ``create``, and
@@ -102,8 +133,13 @@ class TopicSubscriptions:
             # Check a new one too: another consumer may have created it in the meantime.
             if subscription.cursor.durable != command.durable:
                 kind = "durable" if subscription.cursor.durable else "a reader's"
-                raise ConsumerBusy(f"subscription {command.subscription!r} exists and is {kind}; choose another name")
-            self._topic_limits.check_consumer(sum(len(each.consumers) for each in self.by_name.values()), command)
+                raise ConsumerBusy(
+                    f"subscription {command.subscription!r} exists and is {kind}; choose another "
+                    "name"
+                )
+            self._topic_limits.check_consumer(
+                sum(len(each.consumers) for each in self.by_name.values()), command
+            )
             subscription.choose_reads(command)
             subscription.add(consumer, command.type, command.key_shared)
         except PulsarishError:
@@ -119,9 +155,21 @@ class TopicSubscriptions:
         if command.start_rollback_seconds:
             since_ms = self._world.clock.wall_ms() - command.start_rollback_seconds * 1000
             start = await self._topic.log.find_by_time(since_ms, publish_time) or LATEST
-        return await self.create(command.subscription, start, durable=command.durable, properties=command.subscription_properties)
+        return await self.create(
+            command.subscription,
+            start,
+            durable=command.durable,
+            properties=command.subscription_properties,
+        )
 
-    async def create(self, name: str, start: Position, *, durable: bool, properties: Mapping[str, str] | None = None) -> Subscription:
+    async def create(
+        self,
+        name: str,
+        start: Position,
+        *,
+        durable: bool,
+        properties: Mapping[str, str] | None = None,
+    ) -> Subscription:
         """Create a subscription that delivers from ``start`` on.
 
         Raises ``InvalidTopicName``, ``InvalidArgument`` for properties that are too large,
@@ -135,7 +183,9 @@ class TopicSubscriptions:
         self._topic_limits.check_subscription(len(self.by_name))
         log = self._topic.log
         landing = await log.landing(start)
-        cursor = await log.open_cursor(name, initial=landing, durable=durable, subscription_properties=properties)
+        cursor = await log.open_cursor(
+            name, initial=landing, durable=durable, subscription_properties=properties
+        )
         self._topic.check_open()
         # Two requests may run at once; both get the same cursor.
         subscription = self.by_name.get(name)
@@ -181,15 +231,26 @@ class TopicSubscriptions:
         self._drop_reader_later(subscription, READER_RETURN_SECONDS if comes_back else 0.0)
 
     def _drop_reader_later(self, subscription: Subscription, wait_seconds: float = 0.0) -> None:
-        if not subscription.cursor.durable and not subscription.consumers and self._topic.closed is None:
+        if (
+            not subscription.cursor.durable
+            and not subscription.consumers
+            and self._topic.closed is None
+        ):
             work = self._drop_reader(subscription, subscription.joined_count, wait_seconds)
-            _ = self._world.tasks.spawn(work, name=f"drop reader {self._topic.name} {subscription.name}")
+            _ = self._world.tasks.spawn(
+                work, name=f"drop reader {self._topic.name} {subscription.name}"
+            )
 
-    async def _drop_reader(self, subscription: Subscription, joined_count: int, wait_seconds: float) -> None:
+    async def _drop_reader(
+        self, subscription: Subscription, joined_count: int, wait_seconds: float
+    ) -> None:
         if wait_seconds:
             await self._world.clock.sleep(wait_seconds)
         # If the reader has returned and left again in the meantime, another task waits for it.
-        if subscription.joined_count != joined_count or self.by_name.get(subscription.name) is not subscription:
+        if (
+            subscription.joined_count != joined_count
+            or self.by_name.get(subscription.name) is not subscription
+        ):
             return
         del self.by_name[subscription.name]
         self._failed_at.pop(subscription.name, None)

@@ -36,7 +36,9 @@ async def settle_deduplication(topic: Topic) -> None:
 async def _switch_on(topic: Topic) -> None:
     dedup = await topic.begin_dedup()
     await dedup.catch_up()
-    topic.topic_limits.switching = ServiceNotReady(f"deduplication of topic {topic.name} is being switched on; connect again")
+    topic.topic_limits.switching = ServiceNotReady(
+        f"deduplication of topic {topic.name} is being switched on; connect again"
+    )
     try:
         topic.close_producers(topic.topic_limits.switching)
         await topic.flights.all_landed()

@@ -1,7 +1,10 @@
-"""The topics that this broker has loaded. The owner of a bundle loads a topic on demand and unloads it when the bundle leaves.
+"""The topics that this broker has loaded.
 
-Order of a load (rule 14): own the bundle, recover the log and swing its list, rebuild deduplication, then serve. The ownership of the
-bundle is checked again at the end, so that a topic never outlives an ownership that was lost during the load.
+The owner of a bundle loads a topic on demand and unloads it when the bundle leaves.
+
+Order of a load (rule 14): own the bundle, recover the log and swing its list, rebuild
+deduplication, then serve. The ownership of the bundle is checked again at the end, so that a topic
+never outlives an ownership that was lost during the load.
 """
 
 from __future__ import annotations
@@ -32,7 +35,15 @@ from pulsarish.managed_ledger.topics_store import create_topic, delete_topic
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import PartitionedTopic, TopicRecord
-from pulsarish.model.errors import AlreadyExists, NotOwner, PulsarishError, ServiceNotReady, TooManyRequests, TopicFenced, TopicNotFound
+from pulsarish.model.errors import (
+    AlreadyExists,
+    NotOwner,
+    PulsarishError,
+    ServiceNotReady,
+    TooManyRequests,
+    TopicFenced,
+    TopicNotFound,
+)
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
@@ -47,7 +58,10 @@ _log = get_logger("broker.topics")
 
 
 class _Load:
-    """A topic that is being loaded or closed. ``done`` is set when that has ended, with success or not."""
+    """A topic that is being loaded or closed.
+
+    ``done`` is set when that has ended, with success or not.
+    """
 
     __slots__ = ("create", "done", "error", "since_ms", "topic")
 
@@ -60,7 +74,10 @@ class _Load:
 
 
 class _Leave:
-    """A bundle that is being unloaded. ``done`` is set when that has ended. ``error`` says why the bundle did not leave."""
+    """A bundle that is being unloaded.
+
+    ``done`` is set when that has ended. ``error`` says why the bundle did not leave.
+    """
 
     __slots__ = ("done", "error")
 
@@ -94,20 +111,28 @@ class LoadedTopics:
         self._namespaces = namespaces
         self._ownership = ownership
         self._policies = LivePolicies(world, namespaces, self.served, self._policies_changed)
-        self.not_kept = NonPersistentTopics(world, config, namespaces, serves=self._serves, opened=self._policies.loaded)
-        self.schemas = TopicSchemas(SchemaRegistry(records, world.clock, config), self._policies.read)
+        self.not_kept = NonPersistentTopics(
+            world, config, namespaces, serves=self._serves, opened=self._policies.loaded
+        )
+        self.schemas = TopicSchemas(
+            SchemaRegistry(records, world.clock, config), self._policies.read
+        )
         self._compactions = CompactionGate(world, config)
         self.lost = LostData(self, ledgers, records, world.clock)
         self._maintenance = Maintenance(world, config, self)
         self._loading: dict[str, _Load] = {}
         self._closing: dict[str, _Load] = {}
-        self._failed: dict[str, tuple[PulsarishError, int]] = {}  # the last failed load of a topic, and since when its loads fail
-        self._leaving: dict[Bundle, _Leave] = {}  # bundles being unloaded: their topics are not opened
+        # the last failed load of a topic, and since when its loads fail
+        self._failed: dict[str, tuple[PulsarishError, int]] = {}
+        # bundles being unloaded: their topics are not opened
+        self._leaving: dict[Bundle, _Leave] = {}
 
     # -- getting a topic
 
     async def topic(self, name: str, *, create: bool = True) -> ServedTopic:
-        """Return the topic, loaded. With ``create`` a missing topic is created if its policies allow it.
+        """Return the topic, loaded.
+
+        With ``create`` a missing topic is created if its policies allow it.
 
         Partitions of a partitioned topic count as existing before their first use.
 
@@ -116,7 +141,11 @@ class LoadedTopics:
         parsed = TopicName.parse(name)
         if not create and parsed.partition >= 0:
             create = parsed.partition < (await self._namespaces.partitions(parsed.partitioned) or 0)
-        return await (self.get(parsed, create=create) if parsed.persistent else self.not_kept.get(parsed, create=create))
+        return await (
+            self.get(parsed, create=create)
+            if parsed.persistent
+            else self.not_kept.get(parsed, create=create)
+        )
 
     def served(self) -> list[ServedTopic]:
         """Return all topics that clients can use on this broker now."""
@@ -126,11 +155,17 @@ class LoadedTopics:
         return self._ownership.owned.epoch(bundle) is not None and bundle not in self._leaving
 
     async def lease(self, name: TopicName) -> Sequence[Op]:
-        """Return the conditions on metadata under which the topic may be changed. Raises ``NotFound`` (the namespace), ``NotOwner``."""
+        """Return the conditions on metadata under which the topic may be changed.
+
+        Raises ``NotFound`` (the namespace), ``NotOwner``.
+        """
         return self._lease(name, await self.bundle(name))
 
     def _lease(self, name: TopicName, bundle: Bundle) -> Sequence[Op]:
-        """Return the conditions on metadata under which a topic of the bundle may be changed. Raises ``NotOwner``."""
+        """Return the conditions on metadata under which a topic of the bundle may be changed.
+
+        Raises ``NotOwner``.
+        """
         lease = self._ownership.lease(bundle)
         if lease is None or bundle in self._leaving:
             raise NotOwner(f"this broker does not serve {name}; look it up again")
@@ -147,20 +182,27 @@ class LoadedTopics:
         load = self._loading.get(name.full)
         if load is None:
             if len(self._loading) >= self._config.max_concurrent_topic_load_requests:
-                raise TooManyRequests(f"{len(self._loading)} topics are being loaded, the limit max_concurrent_topic_load_requests")
+                raise TooManyRequests(
+                    f"{len(self._loading)} topics are being loaded, the limit "
+                    "max_concurrent_topic_load_requests"
+                )
             load = self._loading[name.full] = _Load(self._world.clock.wall_ms(), create=create)
-            _ = self._world.tasks.spawn(self._load(name, load), name=f"load {name}", scope=Scope(ScopeKind.TOPIC, name.full))
+            _ = self._world.tasks.spawn(
+                self._load(name, load), name=f"load {name}", scope=Scope(ScopeKind.TOPIC, name.full)
+            )
         try:
             async with self._world.clock.timeout(self._config.topic_load_timeout_seconds):
                 await load.done.wait()
         except TimeoutError:
             raise ServiceNotReady(
-                f"topic {name} is still being loaded after {self._config.topic_load_timeout_seconds} s; try again"
+                f"topic {name} is still being loaded after "
+                f"{self._config.topic_load_timeout_seconds} s; try again"
             ) from None
         if load.topic is None:
             assert load.error is not None
             if create and not load.create and isinstance(load.error, TopicNotFound):
-                return await self.get(name, create=True)  # the request that began the load did not want a new topic
+                # the request that began the load did not want a new topic
+                return await self.get(name, create=True)
             raise load.error
         return load.topic
 
@@ -170,7 +212,10 @@ class LoadedTopics:
         return bundle_of(name, policies.bundles)
 
     async def policies(self, name: TopicName) -> Effective:
-        """Return the policies in force for an existing topic or partition. Raises the errors of ``LivePolicies.read``."""
+        """Return the policies in force for an existing topic or partition.
+
+        Raises the errors of ``LivePolicies.read``.
+        """
         return await self._policies.read(name)
 
     @property
@@ -183,7 +228,9 @@ class LoadedTopics:
         return 0 if load is None else load.since_ms
 
     def load_failure(self, name: TopicName) -> tuple[PulsarishError, int] | None:
-        """Return the error of the last load and since when loads fail (wall clock, ms); ``None`` if the last load succeeded."""
+        """Return the error of the last load and since when loads fail (wall clock, ms); ``None`` if
+        the last load succeeded.
+        """
         return self._failed.get(name.full)
 
     async def _load(self, name: TopicName, load: _Load) -> None:
@@ -210,7 +257,10 @@ class LoadedTopics:
         if before is None or str(before[0]) != str(error):
             # Clients retry again and again: log each reason once. Statistics show it all the time.
             _log.warning("topic not loaded", topic=name, reason=f"{type(error).__name__}: {error}")
-        self._failed[name.full] = (error, before[1] if before is not None else self._world.clock.wall_ms())
+        self._failed[name.full] = (
+            error,
+            before[1] if before is not None else self._world.clock.wall_ms(),
+        )
         if len(self._failed) > _FAILED_LOADS_MAX:
             del self._failed[next(iter(self._failed))]
 
@@ -225,35 +275,52 @@ class LoadedTopics:
         policies = await self._policies.read(name, is_new=found is None)
         topic = Topic(name, self._world, self._config, policies, self._died, self._compactions)
         try:
-            # This broker's own view of the ownership is not enough: it may have been evicted without knowing it yet.
+            # This broker's own view of the ownership is not enough: it may have been evicted
+            # without knowing it yet.
             topic.log = await self._log(topic, found, lease)
         except NotOwner:
             if self._ownership.owned.epoch(bundle) == epoch:
                 self._ownership.owned.released(bundle)
             raise
         except AlreadyExists:
-            # Another client created it in the meantime. Requests that got "not found" had not asked for a new topic.
+            # Another client created it in the meantime. Requests that got "not found" had not asked
+            # for a new topic.
             return await self._open(name, create=False)
         try:
             await topic.start()
             await check_quota(topic, self._world.clock.wall_ms())
-            while (now := await self._namespaces.policies(name.tenant, name.namespace)) is not space:
+            while (
+                now := await self._namespaces.policies(name.tenant, name.namespace)
+            ) is not space:
                 space = now
                 topic.use(await self._policies.read(name))
         except PulsarishError as error:
             await self._close_log(topic, error)
             raise
-        if topic.closed is not None or self._ownership.owned.epoch(bundle) != epoch or bundle in self._leaving:
-            reason = topic.closed or NotOwner(f"{name} was given to another broker while it was loaded; look it up again")
+        if (
+            topic.closed is not None
+            or self._ownership.owned.epoch(bundle) != epoch
+            or bundle in self._leaving
+        ):
+            reason = topic.closed or NotOwner(
+                f"{name} was given to another broker while it was loaded; look it up again"
+            )
             await self._close_log(topic, reason)
             raise reason
-        # Nothing is awaited between the last check of the policies and this line: from here on a policy change finds the topic.
+        # Nothing is awaited between the last check of the policies and this line: from here on a
+        # policy change finds the topic.
         self.loaded[name.full] = topic
         self._policies.loaded(name, space)
         self.loads_count += 1
         ledgers = topic.log.ledgers
         newest = ledgers[-1].ledger_id if ledgers else None
-        _log.info("topic loaded", topic=name, ledger=newest, ledgers=len(ledgers), entries=topic.log.entries)
+        _log.info(
+            "topic loaded",
+            topic=name,
+            ledger=newest,
+            ledgers=len(ledgers),
+            entries=topic.log.entries,
+        )
         return topic
 
     async def _close_log(self, topic: Topic, error: PulsarishError) -> None:
@@ -266,34 +333,58 @@ class LoadedTopics:
     async def _existing(self, name: TopicName, *, create: bool) -> tuple[TopicRecord, int] | None:
         """Return the topic's record and version; ``None`` when the topic is to be created."""
         found, partitioned = await self._records.get_pair(
-            paths.topic(name), TopicRecord, paths.partitioned_topic(name.partitioned), PartitionedTopic
+            paths.topic(name),
+            TopicRecord,
+            paths.partitioned_topic(name.partitioned),
+            PartitionedTopic,
         )
         if found is not None and not found[0].deleted:
             return found
         if not create:
             raise TopicNotFound(f"topic {name} does not exist")
-        partitions = await self._namespaces.check_beside(name, None if partitioned is None else partitioned[0].partitions)
+        partitions = await self._namespaces.check_beside(
+            name, None if partitioned is None else partitioned[0].partitions
+        )
         if name.partition < 0 or partitions is None:
-            # Partitions of an existing partitioned topic are created on first use whatever the configuration says.
+            # Partitions of an existing partitioned topic are created on first use whatever the
+            # configuration says.
             await self._namespaces.auto_creation(name)
         if found is not None:
             # A deletion was begun and not finished, perhaps by a broker that died: finish it.
             await self._finish_deletion(name)
         return None
 
-    async def _log(self, topic: Topic, found: tuple[TopicRecord, int] | None, lease: Sequence[Op]) -> ManagedLedger:
+    async def _log(
+        self, topic: Topic, found: tuple[TopicRecord, int] | None, lease: Sequence[Op]
+    ) -> ManagedLedger:
         """Open or create the topic's log.
 
-        Raises ``AlreadyExists`` when the topic exists but was not ``found``, and the errors of ``ManagedLedger.open`` and ``create``.
+        Raises ``AlreadyExists`` when the topic exists but was not ``found``, and the errors of
+        ``ManagedLedger.open`` and ``create``.
         """
         topic_limits = topic.topic_limits
-        parts = (topic.name, self._ledgers, self._records, topic.world, topic_limits.log_options(), topic)
+        parts = (
+            topic.name,
+            self._ledgers,
+            self._records,
+            topic.world,
+            topic_limits.log_options(),
+            topic,
+        )
         if found is None:
-            return await ManagedLedger.create(*parts, cache=self.cache, retention=topic_limits.retention(), lease=lease)
-        return await ManagedLedger.open(*parts, cache=self.cache, retention=topic_limits.retention(), found=found, lease=lease)
+            return await ManagedLedger.create(
+                *parts, cache=self.cache, retention=topic_limits.retention(), lease=lease
+            )
+        return await ManagedLedger.open(
+            *parts, cache=self.cache, retention=topic_limits.retention(), found=found, lease=lease
+        )
 
     async def create(
-        self, name: TopicName, *, properties: Mapping[str, str] | None = None, through: Records | None = None
+        self,
+        name: TopicName,
+        *,
+        properties: Mapping[str, str] | None = None,
+        through: Records | None = None,
     ) -> tuple[TopicRecord, int]:
         """Create a topic without partitions. Return its record and version.
 
@@ -320,7 +411,10 @@ class LoadedTopics:
     # -- unloading and deleting
 
     def _died(self, topic: Topic) -> None:
-        """Drop a topic that stopped by itself (fenced, or to be recovered). The next request loads it again, or is sent to its owner."""
+        """Drop a topic that stopped by itself (fenced, or to be recovered).
+
+        The next request loads it again, or is sent to its owner.
+        """
         if self.loaded.get(topic.name.full) is topic:
             _ = self._world.tasks.spawn(
                 self._unload(topic, topic.closed or TopicFenced("fenced")),
@@ -350,7 +444,9 @@ class LoadedTopics:
         """Close a topic; its clients look it up again. Does nothing if it is not loaded."""
         topic = self.loaded.get(name.full)
         if topic is not None:
-            await self._unload(topic, TopicFenced(f"topic {name} is being unloaded; look it up again"))
+            await self._unload(
+                topic, TopicFenced(f"topic {name} is being unloaded; look it up again")
+            )
 
     async def unload_bundle(self, bundle: Bundle) -> None:
         """Close the topics of a bundle, then release it.
@@ -392,20 +488,29 @@ class LoadedTopics:
     async def hand_over_all(self) -> None:
         """Hand over all bundles at a graceful stop, one after the other.
 
-        While one bundle moves, the others are served. So each topic is closed for no longer than its own move takes.
+        While one bundle moves, the others are served. So each topic is closed for no longer than
+        its own move takes.
         """
         for bundle in self._ownership.owned.bundles():
             try:
                 await self.unload_bundle(bundle)
             except Exception as error:  # noqa: BLE001  # whatever it is: hand over the other bundles, then stop
-                _log.warning("bundle not handed over; its next owner recovers its topics", bundle=bundle, reason=repr(error))
+                _log.warning(
+                    "bundle not handed over; its next owner recovers its topics",
+                    bundle=bundle,
+                    reason=repr(error),
+                )
         self.not_kept.close_all("the broker stops")
         await self._unload_all(list(self.loaded.values()), "the broker stops")
 
     async def _unload_all(self, topics: list[Topic], reason: str) -> None:
         for topic in topics:
-            topic.stop_taking(TopicFenced(f"topic {topic.name} leaves this broker: {reason}; look it up again"))
-        await asyncio.gather(*(self._unload(topic, topic.closed or TopicFenced(reason)) for topic in topics))
+            topic.stop_taking(
+                TopicFenced(f"topic {topic.name} leaves this broker: {reason}; look it up again")
+            )
+        await asyncio.gather(
+            *(self._unload(topic, topic.closed or TopicFenced(reason)) for topic in topics)
+        )
 
     def drop_all(self, reason: str) -> None:
         """Stop serving all topics at once, because this broker has lost all its ownership.
@@ -418,21 +523,31 @@ class LoadedTopics:
         self.not_kept.close_all(reason)
         for topic in topics:
             try:
-                topic.stop_serving(TopicFenced(f"topic {topic.name} is not served here any more: {reason}; look it up again"))
+                topic.stop_serving(
+                    TopicFenced(
+                        f"topic {topic.name} is not served here any more: {reason}; look it up "
+                        "again"
+                    )
+                )
                 topic.log.abandon(TopicFenced(reason))
             except Exception as error:  # noqa: BLE001  # an error of one topic: stop serving the others too
                 self._world.tasks.contain(f"drop {topic.name}", error, topic.scope)
 
     async def delete(self, name: TopicName, *, force: bool) -> None:
-        """Delete a topic and its data. A topic that is not loaded has no clients and is not loaded for this.
+        """Delete a topic and its data.
 
-        Raises ``TopicNotFound``, ``NotOwner``, ``SubscriptionBusy`` when clients are connected and ``force`` is off.
+        A topic that is not loaded has no clients and is not loaded for this.
+
+        Raises ``TopicNotFound``, ``NotOwner``, ``SubscriptionBusy`` when clients are connected and
+        ``force`` is off.
         """
         topic, lease = await self._to_delete(name)
         await self._delete(name, topic, lease, force=force)
 
     async def delete_unused(self, topic: Topic) -> None:
-        """Delete an abandoned topic, unless it has been used since that was found, here or at another owner."""
+        """Delete an abandoned topic, unless it has been used since that was found, here or at
+        another owner.
+        """
         found, lease = await self._to_delete(topic.name)
         if found is not topic or not abandoned_still(topic, self._world.clock.wall_ms()):
             return
@@ -440,7 +555,9 @@ class LoadedTopics:
         await self._delete(topic.name, topic, lease, force=False, version=topic.log.version)
 
     async def _to_delete(self, name: TopicName) -> tuple[Topic | None, Sequence[Op]]:
-        """Wait until the topic is neither loading nor closing. Return it if it is loaded, and the conditions for its deletion.
+        """Wait until the topic is neither loading nor closing.
+
+        Return it if it is loaded, and the conditions for its deletion.
 
         Raises ``NotOwner``.
         """
@@ -448,7 +565,15 @@ class LoadedTopics:
         topic = await self._settled(name)
         return topic, self._lease(name, bundle)
 
-    async def _delete(self, name: TopicName, topic: Topic | None, lease: Sequence[Op], *, force: bool, version: int | None = None) -> None:
+    async def _delete(
+        self,
+        name: TopicName,
+        topic: Topic | None,
+        lease: Sequence[Op],
+        *,
+        force: bool,
+        version: int | None = None,
+    ) -> None:
         if topic is not None:
             topic.check_deletable(force=force)
             del self.loaded[name.full]
@@ -462,10 +587,18 @@ class LoadedTopics:
         try:
             if topic is not None:
                 topic.hold(TopicFenced(f"topic {name} is being deleted"))
-            # This also finishes a deletion that was begun and not finished, perhaps by a broker that died. Clients are informed only
-            # after the deletion is stored: if the answer of the store is lost, they must not end although the topic still exists.
+            # This also finishes a deletion that was begun and not finished, perhaps by a broker
+            # that died. Clients are informed only after the deletion is stored: if the answer of
+            # the store is lost, they must not end although the topic still exists.
             gone = TopicNotFound(f"topic {name} was deleted")
-            await delete_topic(self._records, self._ledgers, name, version=version, lease=lease, marked_deleted=lambda: end(gone))
+            await delete_topic(
+                self._records,
+                self._ledgers,
+                name,
+                version=version,
+                lease=lease,
+                marked_deleted=lambda: end(gone),
+            )
         except BaseException as error:
             end(TopicFenced(f"deleting topic {name} failed: {error!r}; look it up again"))
             raise
@@ -474,7 +607,10 @@ class LoadedTopics:
             load.done.set()
 
     async def _settled(self, name: TopicName) -> Topic | None:
-        """Wait until the topic is neither loading nor closing. Return it; ``None`` if it is not loaded then."""
+        """Wait until the topic is neither loading nor closing.
+
+        Return it; ``None`` if it is not loaded then.
+        """
         while True:
             under_way = self._closing.get(name.full) or self._loading.get(name.full)
             if under_way is None:
@@ -489,8 +625,8 @@ class LoadedTopics:
     async def look_after_closed(self, names: Sequence[TopicName]) -> None:
         """Open topics, do the maintenance that is due, and close those that no client uses.
 
-        Topics that are already open are skipped; the broker maintains them anyway. Raises the first error; the remaining topics are left
-        for the next time.
+        Topics that are already open are skipped; the broker maintains them anyway. Raises the first
+        error; the remaining topics are left for the next time.
         """
         for name in names:
             if name.full in self.loaded or name.full in self._loading or name.full in self._closing:
@@ -515,7 +651,9 @@ class LoadedTopics:
         """Apply changed policies to a topic that is served here. Called by ``LivePolicies``."""
         topic.use(policies)
         if isinstance(topic, Topic):
-            _ = topic.world.tasks.spawn(self._maintenance.look_after(topic), name=f"policies of {topic.name}")
+            _ = topic.world.tasks.spawn(
+                self._maintenance.look_after(topic), name=f"policies of {topic.name}"
+            )
 
     def stop(self) -> None:
         self._maintenance.stop()

@@ -28,24 +28,31 @@ class Maintenance:
         self._world = world
         self._interval_seconds = config.managed_ledger_maintenance_interval_seconds
         self._topics = topics
-        self._looking_after: dict[str, bool] = {}  # topics in maintenance; true: maintain once more afterwards
+        # topics in maintenance; true: maintain once more afterwards
+        self._looking_after: dict[str, bool] = {}
         self._stopped = False
 
     def start(self) -> None:
-        _ = self._world.tasks.spawn(self._run(), name="topic maintenance", critical=Critical.MAINTENANCE)
+        _ = self._world.tasks.spawn(
+            self._run(), name="topic maintenance", critical=Critical.MAINTENANCE
+        )
 
     def stop(self) -> None:
         self._stopped = True
 
     async def _run(self) -> None:
-        """Maintain all topics periodically: replace old ledgers, trim, finish deletions, and enforce policies."""
+        """Maintain all topics periodically: replace old ledgers, trim, finish deletions, and
+        enforce policies.
+        """
         while not self._stopped:
             await self._world.clock.sleep(self._interval_seconds)
             for topic in list(self._topics.loaded.values()):
                 if topic.closed is not None:
                     continue
                 # A task of the topic: an error in it ends that topic, not the maintenance of all.
-                looking = topic.world.tasks.spawn(self.look_after(topic), name=f"maintenance of {topic.name}")
+                looking = topic.world.tasks.spawn(
+                    self.look_after(topic), name=f"maintenance of {topic.name}"
+                )
                 _ = await asyncio.gather(looking, return_exceptions=True)
             await self._let_go_of_unused()
 
@@ -55,7 +62,9 @@ class Maintenance:
         except PulsarishError as error:
             _log.warning("unused topics are deleted later", reason=error)
         except Exception as error:  # noqa: BLE001  # an error of one topic: maintain the others
-            self._world.tasks.contain("topic maintenance", error, Scope(ScopeKind.TASK, "unused non-persistent topics"))
+            self._world.tasks.contain(
+                "topic maintenance", error, Scope(ScopeKind.TASK, "unused non-persistent topics")
+            )
 
     async def look_after(self, topic: Topic) -> None:
         """Maintain a topic.
@@ -70,7 +79,9 @@ class Maintenance:
         while again:
             self._looking_after[full] = False
             try:
-                if await enforce_policies(topic, self._world.clock.wall_ms(), self._interval_seconds):
+                if await enforce_policies(
+                    topic, self._world.clock.wall_ms(), self._interval_seconds
+                ):
                     await self._topics.delete_unused(topic)
             except PulsarishError as error:
                 _log.warning("maintenance goes on later", topic=topic.name, reason=error)

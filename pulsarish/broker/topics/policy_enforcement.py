@@ -1,4 +1,5 @@
-"""Periodic enforcement of policies on a loaded topic: message TTL, backlog quotas, expiry of subscriptions, deletion of inactive topics.
+"""Periodic enforcement of policies on a loaded topic: message TTL, backlog quotas, expiry of
+subscriptions, deletion of inactive topics.
 
 Everything here acknowledges, blocks or deletes by rules that an operator set. What fails now is
 tried again in the next round.
@@ -11,15 +12,26 @@ from typing import Final
 from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.broker.topics.dedup_switch import settle_deduplication
 from pulsarish.broker.topics.topic import Topic
-from pulsarish.model.errors import ProducerBlockedQuotaExceededError, ProducerBlockedQuotaExceededException, PulsarishError
-from pulsarish.model.policies import COMPACTION_THRESHOLD, INACTIVE_TOPIC, MESSAGE_TTL, SUBSCRIPTION_EXPIRATION_TIME, BacklogQuota
+from pulsarish.model.errors import (
+    ProducerBlockedQuotaExceededError,
+    ProducerBlockedQuotaExceededException,
+    PulsarishError,
+)
+from pulsarish.model.policies import (
+    COMPACTION_THRESHOLD,
+    INACTIVE_TOPIC,
+    MESSAGE_TTL,
+    SUBSCRIPTION_EXPIRATION_TIME,
+    BacklogQuota,
+)
 from pulsarish.runtime.log import get_logger
 
 __all__ = ["abandoned_still", "check_quota", "enforce_policies", "subscription_note_ms"]
 
 _log = get_logger("broker.upkeep")
 
-_EVICTED_TO: Final = 0.9  # part of the quota that an evicted backlog may keep, so that it is not evicted again at once
+# part of the quota that an evicted backlog may keep, so that it is not evicted again at once
+_EVICTED_TO: Final = 0.9
 
 
 async def enforce_policies(topic: Topic, now_ms: int, interval_seconds: float) -> bool:
@@ -69,7 +81,11 @@ async def check_quota(topic: Topic, now_ms: int) -> None:
         if size.policy == "consumer_backlog_eviction":
             await _evict_size(topic, size.size_bytes)
         else:
-            error = _blocked(topic, size, f"its backlog of {backlog_bytes} bytes is above limitSize {size.size_bytes}")
+            error = _blocked(
+                topic,
+                size,
+                f"its backlog of {backlog_bytes} bytes is above limitSize {size.size_bytes}",
+            )
     if age.limit_time_seconds >= 0 and (oldest_ms := await _oldest_ms(topic)) is not None:
         age_seconds = (now_ms - oldest_ms) / 1000
         if age_seconds > age.limit_time_seconds:
@@ -77,11 +93,16 @@ async def check_quota(topic: Topic, now_ms: int) -> None:
                 await _expire(topic, now_ms - int(age.limit_time_seconds * _EVICTED_TO * 1000))
             else:
                 error = error or _blocked(
-                    topic, age, f"its oldest message is {age_seconds:.0f} s old, above limitTime {age.limit_time_seconds}"
+                    topic,
+                    age,
+                    f"its oldest message is {age_seconds:.0f} s old, above limitTime "
+                    f"{age.limit_time_seconds}",
                 )
     before = topic.topic_limits.quota_error
     if (error is None) != (before is None) or type(error) is not type(before):
-        _log.warning("backlog quota", topic=topic.name, state="kept again" if error is None else str(error))
+        _log.warning(
+            "backlog quota", topic=topic.name, state="kept again" if error is None else str(error)
+        )
         topic.topic_limits.hold(error)
         if error is not None:
             topic.close_producers(error)
@@ -89,11 +110,19 @@ async def check_quota(topic: Topic, now_ms: int) -> None:
 
 def _durable(topic: Topic) -> list[Subscription]:
     """Return the durable subscriptions. Cursors of readers do not keep messages."""
-    return [subscription for subscription in topic.subscriptions.values() if subscription.cursor.durable]
+    return [
+        subscription for subscription in topic.subscriptions.values() if subscription.cursor.durable
+    ]
 
 
 def _backlog_bytes(topic: Topic) -> int:
-    return max((topic.log.bytes_above(subscription.cursor.mark_delete) for subscription in _durable(topic)), default=0)
+    return max(
+        (
+            topic.log.bytes_above(subscription.cursor.mark_delete)
+            for subscription in _durable(topic)
+        ),
+        default=0,
+    )
 
 
 async def _oldest_ms(topic: Topic) -> int | None:
@@ -102,20 +131,30 @@ async def _oldest_ms(topic: Topic) -> int | None:
 
 
 def _blocked(topic: Topic, quota: BacklogQuota, why: str) -> PulsarishError:
-    text = f"nothing can be published to {topic.name}: {why}; consume the backlog, skip it, or raise the quota"
+    text = (
+        f"nothing can be published to {topic.name}: {why}; consume the backlog, skip it, or "
+        "raise the quota"
+    )
     if quota.policy == "producer_exception":
         return ProducerBlockedQuotaExceededException(text)
     return ProducerBlockedQuotaExceededError(text)
 
 
 async def _evict_size(topic: Topic, limit_bytes: int) -> None:
-    """Skip the oldest entries on every subscription that still needs them, until the backlog is well below the limit."""
+    """Skip the oldest entries on every subscription that still needs them, until the backlog is
+    well below the limit.
+    """
     position = topic.log.last_before_bytes(int(limit_bytes * _EVICTED_TO))
     if position is None:
         return
     for subscription in _durable(topic):
         if subscription.cursor.mark_delete < position and subscription.closed is None:
-            _log.warning("backlog evicted", topic=topic.name, subscription=subscription.name, through=position)
+            _log.warning(
+                "backlog evicted",
+                topic=topic.name,
+                subscription=subscription.name,
+                through=position,
+            )
             await subscription.skip_through(position)
 
 
@@ -133,10 +172,20 @@ async def expire_subscriptions(topic: Topic, now_ms: int, interval_seconds: floa
     note_ms = subscription_note_ms(minutes, interval_seconds)
     for subscription in _durable(topic):
         cursor = subscription.cursor
-        if not cursor.last_active_ms or (subscription.consumers and now_ms - cursor.last_active_ms >= note_ms):
+        if not cursor.last_active_ms or (
+            subscription.consumers and now_ms - cursor.last_active_ms >= note_ms
+        ):
             await cursor.note_active(now_ms)
-        elif not subscription.consumers and now_ms - cursor.last_active_ms >= minutes * 60_000 + note_ms:
-            _log.warning("subscription expired", topic=topic.name, subscription=subscription.name, last_active_ms=cursor.last_active_ms)
+        elif (
+            not subscription.consumers
+            and now_ms - cursor.last_active_ms >= minutes * 60_000 + note_ms
+        ):
+            _log.warning(
+                "subscription expired",
+                topic=topic.name,
+                subscription=subscription.name,
+                last_active_ms=cursor.last_active_ms,
+            )
             await topic.unsubscribe(subscription.name, force=False)
 
 
@@ -164,16 +213,25 @@ async def is_abandoned(topic: Topic, now_ms: int) -> bool:
 def abandoned_still(topic: Topic, now_ms: int) -> bool:
     """Return whether a topic with a recorded "unused since" is still abandoned. Changes nothing."""
     policy, since_ms = topic.topic_limits.policies[INACTIVE_TOPIC], topic.log.inactive_since_ms
-    if topic.closed is not None or not policy.delete_while_inactive or not since_ms or _in_use(topic, policy.mode):
+    if (
+        topic.closed is not None
+        or not policy.delete_while_inactive
+        or not since_ms
+        or _in_use(topic, policy.mode)
+    ):
         return False
     retention = topic.topic_limits.retention()
     if topic.log.entries and retention.minutes < 0:
         return False
-    return now_ms - since_ms >= max(policy.seconds * 1000, retention.minutes * 60_000 if topic.log.entries else 0)
+    return now_ms - since_ms >= max(
+        policy.seconds * 1000, retention.minutes * 60_000 if topic.log.entries else 0
+    )
 
 
 def _in_use(topic: Topic, mode: str) -> bool:
-    """Return whether producers, consumers, or the subscriptions that the policy's mode counts use the topic."""
+    """Return whether producers, consumers, or the subscriptions that the policy's mode counts use
+    the topic.
+    """
     if topic.connected:
         return True
     # The compacted view counts like a subscription, as in Apache Pulsar: it may hold messages that
@@ -182,4 +240,6 @@ def _in_use(topic: Topic, mode: str) -> bool:
     if mode == "delete_when_no_subscriptions":
         return bool(topic.subscriptions) or horizon is not None
     is_behind = horizon is not None and horizon < topic.log.last_confirmed
-    return is_behind or any(subscription.cursor.backlog() for subscription in topic.subscriptions.values())
+    return is_behind or any(
+        subscription.cursor.backlog() for subscription in topic.subscriptions.values()
+    )

@@ -23,7 +23,13 @@ __all__ = ["due"]
 
 
 def due(
-    record: TopicRecord, cursors: Mapping[str, CursorRecord], policies: Effective, now_ms: int, *, owned: bool, interval_seconds: float
+    record: TopicRecord,
+    cursors: Mapping[str, CursorRecord],
+    policies: Effective,
+    now_ms: int,
+    *,
+    owned: bool,
+    interval_seconds: float,
 ) -> str:
     """Return why the topic must be opened for maintenance now; empty when nothing is due.
 
@@ -43,9 +49,17 @@ def due(
     marks = [Position(cursor.mark_ledger, cursor.mark_entry) for cursor in cursors.values()]
     # If a cursor has a ledger, its true mark-delete position is not known here.
     trim_mark = min(
-        (LATEST if cursor.cursor_ledger >= 0 else mark for cursor, mark in zip(cursors.values(), marks, strict=True)), default=LATEST
+        (
+            LATEST if cursor.cursor_ledger >= 0 else mark
+            for cursor, mark in zip(cursors.values(), marks, strict=True)
+        ),
+        default=LATEST,
     )
-    horizon = None if record.compacted is None else Position(record.compacted.horizon_ledger, record.compacted.horizon_entry)
+    horizon = (
+        None
+        if record.compacted is None
+        else Position(record.compacted.horizon_ledger, record.compacted.horizon_entry)
+    )
     if horizon is not None:
         trim_mark = min(trim_mark, horizon)
     threshold_bytes = policies[model.COMPACTION_THRESHOLD]
@@ -56,24 +70,34 @@ def due(
     subscriptions = {name: cursor for name, cursor in cursors.items() if name != DEDUP_CURSOR}
     return (
         _backlog_due(chain, subscriptions, policies, now_ms)
-        or _subscriptions_due(subscriptions, policies[model.SUBSCRIPTION_EXPIRATION_TIME], now_ms, interval_seconds)
+        or _subscriptions_due(
+            subscriptions, policies[model.SUBSCRIPTION_EXPIRATION_TIME], now_ms, interval_seconds
+        )
         or _inactivity_due(record, chain, subscriptions, policies, now_ms)
     )
 
 
-def _backlog_due(chain: Chain, subscriptions: Mapping[str, CursorRecord], policies: Effective, now_ms: int) -> str:
+def _backlog_due(
+    chain: Chain, subscriptions: Mapping[str, CursorRecord], policies: Effective, now_ms: int
+) -> str:
     if not subscriptions:
         return ""
-    slowest = min(Position(cursor.mark_ledger, cursor.mark_entry) for cursor in subscriptions.values())
+    slowest = min(
+        Position(cursor.mark_ledger, cursor.mark_entry) for cursor in subscriptions.values()
+    )
     # By this time everything in the oldest ledger with backlog had been published.
-    oldest_ms = next((link.closed_ms for link in chain.links if link.entries and link.last_position > slowest), 0)
+    oldest_ms = next(
+        (link.closed_ms for link in chain.links if link.entries and link.last_position > slowest), 0
+    )
     ttl_seconds = policies[model.MESSAGE_TTL]
     if ttl_seconds and oldest_ms and now_ms - oldest_ms >= ttl_seconds * 1000:
         return "messages have outlived their TTL"
     quotas = policies.quotas()
     size, age = quotas["destination_storage"], quotas["message_age"]
     # Quotas that block producers do not matter for a topic without producers.
-    if size.policy == "consumer_backlog_eviction" and 0 <= size.size_bytes < chain.bytes_above(slowest):
+    if size.policy == "consumer_backlog_eviction" and 0 <= size.size_bytes < chain.bytes_above(
+        slowest
+    ):
         return "its backlog is above its quota"
     evicted_by_age = age.policy == "consumer_backlog_eviction" and age.limit_time_seconds >= 0
     if evicted_by_age and oldest_ms and now_ms - oldest_ms > age.limit_time_seconds * 1000:
@@ -81,7 +105,9 @@ def _backlog_due(chain: Chain, subscriptions: Mapping[str, CursorRecord], polici
     return ""
 
 
-def _subscriptions_due(subscriptions: Mapping[str, CursorRecord], minutes: int, now_ms: int, interval_seconds: float) -> str:
+def _subscriptions_due(
+    subscriptions: Mapping[str, CursorRecord], minutes: int, now_ms: int, interval_seconds: float
+) -> str:
     if not minutes:
         return ""
     limit_ms = minutes * 60_000 + subscription_note_ms(minutes, interval_seconds)
@@ -93,16 +119,28 @@ def _subscriptions_due(subscriptions: Mapping[str, CursorRecord], minutes: int, 
     return ""
 
 
-def _inactivity_due(record: TopicRecord, chain: Chain, subscriptions: Mapping[str, CursorRecord], policies: Effective, now_ms: int) -> str:
+def _inactivity_due(
+    record: TopicRecord,
+    chain: Chain,
+    subscriptions: Mapping[str, CursorRecord],
+    policies: Effective,
+    now_ms: int,
+) -> str:
     policy = policies[model.INACTIVE_TOPIC]
     if not policy.delete_while_inactive:
         return ""
     last = chain.last_position()
     view = record.compacted
-    if view is not None and (policy.mode == "delete_when_no_subscriptions" or Position(view.horizon_ledger, view.horizon_entry) < last):
+    if view is not None and (
+        policy.mode == "delete_when_no_subscriptions"
+        or Position(view.horizon_ledger, view.horizon_entry) < last
+    ):
         return ""
     for cursor in subscriptions.values():
-        if policy.mode == "delete_when_no_subscriptions" or Position(cursor.mark_ledger, cursor.mark_entry) < last:
+        if (
+            policy.mode == "delete_when_no_subscriptions"
+            or Position(cursor.mark_ledger, cursor.mark_entry) < last
+        ):
             return ""
     if not record.inactive_since_ms:
         return "it is not known since when it is unused"
@@ -110,4 +148,8 @@ def _inactivity_due(record: TopicRecord, chain: Chain, subscriptions: Mapping[st
     if chain.entries and retention_minutes < 0:
         return ""
     wait_ms = max(policy.seconds * 1000, retention_minutes * 60_000 if chain.entries else 0)
-    return "no client has used it for as long as its policy says" if now_ms - record.inactive_since_ms >= wait_ms else ""
+    return (
+        "no client has used it for as long as its policy says"
+        if now_ms - record.inactive_since_ms >= wait_ms
+        else ""
+    )

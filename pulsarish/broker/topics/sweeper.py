@@ -1,4 +1,5 @@
-"""The sweeper of the leader broker: policies also apply to topics that no client has opened since a restart.
+"""The sweeper of the leader broker: policies also apply to topics that no client has opened since a
+restart.
 
 It reads the metadata of all topics in pages, at a bounded rate. When something is due in a topic,
 it asks the owner of the topic's bundle. The owner opens the topic, does what is due, and closes it
@@ -39,7 +40,13 @@ class Sweeper:
     """Walks over all topics while this broker is the leader. Runs on every broker."""
 
     def __init__(
-        self, world: World, config: BrokerConfig, records: Records, namespaces: Namespaces, ownership: Ownership, ask: Ask
+        self,
+        world: World,
+        config: BrokerConfig,
+        records: Records,
+        namespaces: Namespaces,
+        ownership: Ownership,
+        ask: Ask,
     ) -> None:
         self.walks_count = 0
         self.due_count = 0
@@ -93,10 +100,15 @@ class Sweeper:
             if not self._leading:
                 return
             began = self._world.clock.monotonic()
-            topics = [TopicName(tenant, namespace, decode_segment(name)) for name in names[start : start + page]]
+            topics = [
+                TopicName(tenant, namespace, decode_segment(name))
+                for name in names[start : start + page]
+            ]
             await self._sweep(topics, owned)
             took = self._world.clock.monotonic() - began
-            await self._world.clock.sleep(max(0.0, len(topics) / self._config.sweeper_topics_per_second - took))
+            await self._world.clock.sleep(
+                max(0.0, len(topics) / self._config.sweeper_topics_per_second - took)
+            )
 
     async def _sweep(self, topics: Sequence[TopicName], owned: dict[Bundle, bool]) -> None:
         space = await self._namespaces.policies(topics[0].tenant, topics[0].namespace)
@@ -138,8 +150,14 @@ class Sweeper:
         segments = await self._records.children(paths.cursors(name))
         if not segments:
             return {}
-        found = await self._records.get_many([f"{paths.cursors(name)}/{segment}" for segment in segments], CursorRecord)
-        return {decode_segment(segment): record[0] for segment, record in zip(segments, found, strict=True) if record is not None}
+        found = await self._records.get_many(
+            [f"{paths.cursors(name)}/{segment}" for segment in segments], CursorRecord
+        )
+        return {
+            decode_segment(segment): record[0]
+            for segment, record in zip(segments, found, strict=True)
+            if record is not None
+        }
 
     async def _have_looked_after(self, bundle: Bundle, names: Sequence[str]) -> None:
         self.due_count += len(names)
@@ -149,5 +167,10 @@ class Sweeper:
                 await self._ask(bundle, names[start : start + size])
             except PulsarishError as error:
                 # The next walk finds the rest due again.
-                _log.warning("topics are looked after later", bundle=bundle, topics=len(names) - start, reason=error)
+                _log.warning(
+                    "topics are looked after later",
+                    bundle=bundle,
+                    topics=len(names) - start,
+                    reason=error,
+                )
                 return

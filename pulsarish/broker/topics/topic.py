@@ -1,7 +1,8 @@
 """A loaded topic: its log, its producers and its subscriptions.
 
-Publishing is one pass without waiting: check the entry once, check it for duplicates, append it. The log confirms ranges in order, and
-the topic turns each range into receipts. Work that can be done once for a range is not done once for each entry.
+Publishing is one pass without waiting: check the entry once, check it for duplicates, append it.
+The log confirms ranges in order, and the topic turns each range into receipts. Work that can be
+done once for a range is not done once for each entry.
 """
 
 from __future__ import annotations
@@ -23,7 +24,13 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.policies.store import Effective
 from pulsarish.broker.policies.topic_limits import TopicLimits
 from pulsarish.broker.publishing.dedup import Deduplication
-from pulsarish.broker.publishing.dedup_log import DEDUP_CURSOR, BatchPartlyStored, DedupLog, entry_marks, is_new
+from pulsarish.broker.publishing.dedup_log import (
+    DEDUP_CURSOR,
+    BatchPartlyStored,
+    DedupLog,
+    entry_marks,
+    is_new,
+)
 from pulsarish.broker.publishing.producers import Queued, TopicProducers
 from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.broker.subscriptions.subscriptions import TopicSubscriptions
@@ -53,7 +60,9 @@ if TYPE_CHECKING:
 __all__ = ["Topic"]
 
 _OUTCOMES_SECONDS_MAX: Final = 3.0
-"""How long a closing topic waits for the outcome of published entries before it closes its producers."""
+"""How long a closing topic waits for the outcome of published entries before it closes its
+producers.
+"""
 
 _log = get_logger("broker.topic")
 
@@ -61,8 +70,9 @@ _log = get_logger("broker.topic")
 class Topic:
     """A topic that this broker serves.
 
-    ``LoadedTopics`` creates it, sets ``log`` and awaits ``start`` before clients can use it. The topic is the listener of its log: the
-    log calls ``appended``, ``append_failed`` and ``fenced`` in the event loop, in order.
+    ``LoadedTopics`` creates it, sets ``log`` and awaits ``start`` before clients can use it. The
+    topic is the listener of its log: the log calls ``appended``, ``append_failed`` and ``fenced``
+    in the event loop, in order.
     """
 
     log: ManagedLedger
@@ -76,16 +86,23 @@ class Topic:
         died: Callable[[Topic], None],
         compactions: CompactionGate,
     ) -> None:
-        """Create a topic without a log. ``died`` is called once when the topic stops by itself and must be loaded again."""
+        """Create a topic without a log.
+
+        ``died`` is called once when the topic stops by itself and must be loaded again.
+        """
         self.name = name
         self.closed: PulsarishError | None = None
         self._held = False  # closed, but clients have not been informed yet
         self.traffic = TopicTraffic(world.clock.monotonic())
         self.loaded_ms = world.clock.wall_ms()
         self.last_add_failure: tuple[PulsarishError, int] | None = None
-        """The last error of an append and when it happened (wall clock, ms); ``None`` if no append has failed."""
+        """The last error of an append and when it happened (wall clock, ms); ``None`` if no append
+        has failed.
+        """
         self.last_published_ms = 0
-        """When the last entry was published since the topic was loaded (wall clock); 0: none was."""
+        """When the last entry was published since the topic was loaded (wall clock); 0: none
+        was.
+        """
         self.topic_limits = TopicLimits(name, config, world.clock, policies, self.traffic.came)
         self.duplicates = 0
         self.scope = Scope(ScopeKind.TOPIC, name.full, self.fail)
@@ -107,11 +124,21 @@ class Topic:
         return self._world
 
     def fail(self, error: BaseException) -> None:
-        """Give the topic up after one of its tasks failed, as if another broker had fenced it: its state in memory may be wrong."""
-        self.log.abandon(TopicFenced(f"topic {self.name} failed here and is loaded again: {type(error).__name__}: {error}"))
+        """Give the topic up after one of its tasks failed, as if another broker had fenced it: its
+        state in memory may be wrong.
+        """
+        self.log.abandon(
+            TopicFenced(
+                f"topic {self.name} failed here and is loaded again: {type(error).__name__}: "
+                f"{error}"
+            )
+        )
 
     async def start(self) -> None:
-        """Restore subscriptions and deduplication marks from the log (rule 15). Await this before the topic accepts anything."""
+        """Restore subscriptions and deduplication marks from the log (rule 15).
+
+        Await this before the topic accepts anything.
+        """
         names = self.log.cursor_names()
         if self.topic_limits.policies[DEDUPLICATION]:
             dedup = await self.begin_dedup()
@@ -135,10 +162,18 @@ class Topic:
 
     @property
     def compaction(self) -> TopicCompaction:
-        """The compaction of the topic. Created on first use, because most topics are never compacted."""
+        """The compaction of the topic.
+
+        Created on first use, because most topics are never compacted.
+        """
         if self._compaction is None:
             self._compaction = TopicCompaction(
-                self.name.full, self.log, self.topic_limits.log_options, self._world, self._config, self._compactions
+                self.name.full,
+                self.log,
+                self.topic_limits.log_options,
+                self._world,
+                self._config,
+                self._compactions,
             )
             if self.closed is not None:
                 self._compaction.stop()
@@ -147,21 +182,29 @@ class Topic:
     @property
     def was_compacted(self) -> bool:
         """Whether a compacted view exists, or compaction has run since the topic was loaded."""
-        return self.log.views.current is not None or (self._compaction is not None and self._compaction.was_used)
+        return self.log.views.current is not None or (
+            self._compaction is not None and self._compaction.was_used
+        )
 
     @property
     def connected(self) -> bool:
         """Whether a producer or a consumer is connected."""
-        return bool(self.producers) or any(subscription.consumers for subscription in self.subscriptions.values())
+        return bool(self.producers) or any(
+            subscription.consumers for subscription in self.subscriptions.values()
+        )
 
     async def note_used(self) -> None:
-        """Record that the topic is in use again. Raises the errors of ``ManagedLedger.note_inactive``, or why the topic is closed."""
+        """Record that the topic is in use again.
+
+        Raises the errors of ``ManagedLedger.note_inactive``, or why the topic is closed.
+        """
         if self.log.inactive_since_ms:
             await self.log.note_inactive(0)
         self.check_open()
 
     def close_producers(self, error: PulsarishError, *, waiting: bool = False) -> None:
-        """Close all producers with ``error``; with ``waiting`` also those that wait for exclusive access.
+        """Close all producers with ``error``; with ``waiting`` also those that wait for exclusive
+        access.
 
         ``topic_limits`` decides whether and when they may connect again.
         """
@@ -192,7 +235,9 @@ class Topic:
         """Raise the error that prevents publishing, if there is one."""
         self.check_open()
         if self.log.terminated:
-            raise TopicTerminated(f"topic {self.name} is terminated; nothing can be published to it")
+            raise TopicTerminated(
+                f"topic {self.name} is terminated; nothing can be published to it"
+            )
 
     @property
     def producer_epoch(self) -> int:
@@ -212,10 +257,16 @@ class Topic:
         """The deduplication marks; ``None`` while deduplication is off."""
         return None if self._dedup is None else self._dedup.marks
 
-    async def open_producer(self, command: OpenProducer, outlet: Outlet, address: str, queued: Queued) -> tuple[Producer, int]:
-        """Connect a producer. Return it and the last sequence id of its name that is in the log (-1 without deduplication).
+    async def open_producer(
+        self, command: OpenProducer, outlet: Outlet, address: str, queued: Queued
+    ) -> tuple[Producer, int]:
+        """Connect a producer.
 
-        ``queued`` is called if the producer has to wait for exclusive access. Raises the errors of ``TopicProducers.open``.
+        Return it and the last sequence id of its name that is in the log (-1 without
+        deduplication).
+
+        ``queued`` is called if the producer has to wait for exclusive access. Raises the errors of
+        ``TopicProducers.open``.
         """
         producer = await self._producing.open(command, outlet, address, queued)
         return producer, self._last_sequence_id(producer.name)
@@ -224,25 +275,38 @@ class Topic:
         return -1 if self._dedup is None else self._dedup.marks.last_sequence_id(name)
 
     def remove_producer(self, producer: Producer) -> None:
-        """Remove a producer that its client closed or lost. Its entries in flight still get an outcome, but no receipt is sent."""
+        """Remove a producer that its client closed or lost.
+
+        Its entries in flight still get an outcome, but no receipt is sent.
+        """
         self._producing.remove(producer)
 
     async def begin_dedup(self) -> DedupLog:
         """Start deduplication marks; ``catch_up`` completes them. Raises the errors of the log."""
         dedup = await DedupLog.begin(self.name.full, self.log, self._world, self._config)
-        dedup.snapshot_interval_seconds = self.topic_limits.policies[DEDUPLICATION_SNAPSHOT_INTERVAL]
+        dedup.snapshot_interval_seconds = self.topic_limits.policies[
+            DEDUPLICATION_SNAPSHOT_INTERVAL
+        ]
         return dedup
 
     def use_dedup(self, dedup: DedupLog | None) -> None:
-        """Check published entries against these marks, which must be complete. ``None``: switch deduplication off."""
+        """Check published entries against these marks, which must be complete.
+
+        ``None``: switch deduplication off.
+        """
         if self._dedup is not None:
             self._dedup.stop()
         self._dedup = dedup
 
     # -- publishing
 
-    def publish(self, producer: Producer, entries: Sequence[memoryview], request: PublishRequest) -> None:
-        """Check and append entries of one producer, in order. Each entry gets an outcome through the producer's outlet."""
+    def publish(
+        self, producer: Producer, entries: Sequence[memoryview], request: PublishRequest
+    ) -> None:
+        """Check and append entries of one producer, in order.
+
+        Each entry gets an outcome through the producer's outlet.
+        """
         dedup = self.dedup_marks
         append = self.log.append
         topic_limits = self.topic_limits
@@ -255,7 +319,8 @@ class Topic:
         for view in entries:
             size_bytes = len(view)
             if producer.closed or leaving:
-                # One of these entries closed the producer, or the topic is closing. The client sends the rest again to the next owner.
+                # One of these entries closed the producer, or the topic is closing. The client
+                # sends the rest again to the next owner.
                 request.resolve(1, size_bytes)
                 continue
             sequence_id = -1
@@ -267,7 +332,8 @@ class Topic:
                 if dedup is not None:
                     if metadata.producer_name != producer.name:
                         raise InvalidArgument(
-                            f"an entry of producer {producer.name!r} is signed {metadata.producer_name!r};"
+                            f"an entry of producer {producer.name!r} is signed "
+                            f"{metadata.producer_name!r};"
                             " with deduplication on they must be the same"
                         )
                     first_mark, last_mark = entry_marks(metadata)
@@ -283,9 +349,13 @@ class Topic:
                 request.resolve(1, size_bytes)
                 continue
             except ChecksumError as error:
-                # Do not refuse this entry alone: later entries would be stored before it, and deduplication would drop its retry. When
-                # the producer is closed, the client opens it again and sends everything without a receipt again, in order.
-                damaged = ServiceNotReady(f"an entry of producer {producer.name!r} arrived damaged, send it again: {error}")
+                # Do not refuse this entry alone: later entries would be stored before it, and
+                # deduplication would drop its retry. When the producer is closed, the client opens
+                # it again and sends everything without a receipt again, in order.
+                damaged = ServiceNotReady(
+                    f"an entry of producer {producer.name!r} arrived damaged, send it again: "
+                    f"{error}"
+                )
                 self._close_producer(producer, damaged)
                 request.resolve(1, size_bytes)
                 continue
@@ -295,9 +365,15 @@ class Topic:
                 continue
             sequence_id = metadata.highest_sequence_id or sequence_id
             try:
-                append(entry, PendingEntry(producer, request, sequence_id, messages, size_bytes, first_mark, last_mark))
+                append(
+                    entry,
+                    PendingEntry(
+                        producer, request, sequence_id, messages, size_bytes, first_mark, last_mark
+                    ),
+                )
             except PulsarishError as error:
-                # The entry was not appended, and no later one will be: the log does not accept appends.
+                # The entry was not appended, and no later one will be: the log does not accept
+                # appends.
                 self.last_add_failure = (error, self._world.clock.wall_ms())
                 if dedup is not None:
                     dedup.failed(producer.name, first_mark)
@@ -311,7 +387,9 @@ class Topic:
             latest = metadata
         # Once for each request: a producer that names clusters names them in every entry.
         if latest is not None and latest.replicate_to and not producer.replication_ignored:
-            producer.ignore_replication(self.name.full, latest.replicate_to, self._config.cluster_name)
+            producer.ignore_replication(
+                self.name.full, latest.replicate_to, self._config.cluster_name
+            )
         clock = self._world.clock
         now = clock.monotonic()
         sizes.total += bytes_in
@@ -341,13 +419,17 @@ class Topic:
             _log.debug("no room and no log to append to", topic=self.name, reason=error)
 
     def _close_producer(self, producer: Producer, error: PulsarishError) -> None:
-        producer.close(error if error.retryable else TopicFenced(f"topic {self.name} stopped: {error}"))
+        producer.close(
+            error if error.retryable else TopicFenced(f"topic {self.name} stopped: {error}")
+        )
         self.remove_producer(producer)
 
     # -- callbacks of the log
 
     def appended(self, ledger_id: int, first_entry: int, contexts: Sequence[object]) -> None:
-        """Handle consecutive entries that the log confirmed: move their marks, and send each producer one row of receipts per run."""
+        """Handle consecutive entries that the log confirmed: move their marks, and send each
+        producer one row of receipts per run.
+        """
         run = cast("Sequence[PendingEntry]", contexts)
         dedup = self._dedup
         if dedup is not None:
@@ -370,12 +452,25 @@ class Topic:
         for subscription in self.subscriptions.values():
             subscription.wake()
 
-    def _confirmed(self, last: PendingEntry, ledger_id: int, first_entry: int, count: int, size_bytes: int, now: float) -> None:
+    def _confirmed(
+        self,
+        last: PendingEntry,
+        ledger_id: int,
+        first_entry: int,
+        count: int,
+        size_bytes: int,
+        now: float,
+    ) -> None:
         took_ms = (now - last.request.received) * 1000
         self.traffic.stored(count, size_bytes, took_ms, now)
         if took_ms >= self._config.slow_add_ms:
             _log.warning(
-                "slow add", topic=self.name, ledger=ledger_id, entry=first_entry, producer=last.producer.name, took_ms=round(took_ms)
+                "slow add",
+                topic=self.name,
+                ledger=ledger_id,
+                entry=first_entry,
+                producer=last.producer.name,
+                took_ms=round(took_ms),
             )
         last.producer.confirmed(ledger_id, first_entry, count, last.sequence_id)
         last.request.resolve(count, size_bytes)
@@ -384,8 +479,8 @@ class Topic:
     def append_failed(self, contexts: Sequence[object], error: PulsarishError) -> None:
         """Close the producers of entries that the log could not append.
 
-        The entries are not in the log, or (before ``fenced``) only the log's recovery can tell. Their producers open again and send them
-        again; by then it is known.
+        The entries are not in the log, or (before ``fenced``) only the log's recovery can tell.
+        Their producers open again and send them again; by then it is known.
         """
         self.last_add_failure = (error, self._world.clock.wall_ms())
         for pending in cast("Sequence[PendingEntry]", contexts):
@@ -405,7 +500,9 @@ class Topic:
         if self.closed is not None and not self._held:
             return
         _log.warning("topic fenced", topic=self.name, reason=error)
-        self.stop_serving(TopicFenced(f"topic {self.name} is served elsewhere or is being moved: {error}"))
+        self.stop_serving(
+            TopicFenced(f"topic {self.name} is served elsewhere or is being moved: {error}")
+        )
         self._died(self)
 
     # -- subscriptions
@@ -415,19 +512,26 @@ class Topic:
         """Subscriptions by name."""
         return self._subscribing.by_name
 
-    async def subscribe(self, command: Subscribe, outlet: Outlet, address: str) -> tuple[Subscription, Consumer]:
+    async def subscribe(
+        self, command: Subscribe, outlet: Outlet, address: str
+    ) -> tuple[Subscription, Consumer]:
         """Connect a consumer. Create its subscription if it is new.
 
-        Raises the errors of ``TopicSubscriptions.subscribe`` and ``note_used``, ``NotAllowed`` for a compacted read that is impossible,
-        or why the topic is closed.
+        Raises the errors of ``TopicSubscriptions.subscribe`` and ``note_used``, ``NotAllowed`` for
+        a compacted read that is impossible, or why the topic is closed.
         """
         self.check_open()
         check_compacted_read(command)
         await self.note_used()
         return await self._subscribing.subscribe(command, outlet, address)
 
-    async def create_subscription(self, name: str, start: Position, *, properties: Mapping[str, str] | None = None) -> Subscription:
-        """Create a durable subscription that delivers from ``start`` on. Raises the errors of ``TopicSubscriptions.create``."""
+    async def create_subscription(
+        self, name: str, start: Position, *, properties: Mapping[str, str] | None = None
+    ) -> Subscription:
+        """Create a durable subscription that delivers from ``start`` on.
+
+        Raises the errors of ``TopicSubscriptions.create``.
+        """
         return await self._subscribing.create(name, start, durable=True, properties=properties)
 
     def subscription(self, name: str) -> Subscription:
@@ -435,19 +539,28 @@ class Topic:
         return self._subscribing.get(name)
 
     async def ensure_subscription(self, name: str) -> None:
-        """Create a durable subscription at the start of the topic, unless it exists. Raises the errors of ``create_subscription``."""
+        """Create a durable subscription at the start of the topic, unless it exists.
+
+        Raises the errors of ``create_subscription``.
+        """
         if name not in self.subscriptions:
             await self.create_subscription(name, EARLIEST)
 
     async def unsubscribe(self, name: str, *, force: bool, by: Consumer | None = None) -> None:
         """Delete a subscription.
 
-        Raises ``SubscriptionNotFound``, or ``SubscriptionBusy`` when other consumers use it and ``force`` is off.
+        Raises ``SubscriptionNotFound``, or ``SubscriptionBusy`` when other consumers use it and
+        ``force`` is off.
         """
         await self._subscribing.delete(name, force=force, by=by)
 
-    def remove_consumer(self, subscription: ServedSubscription, consumer: Consumer, *, comes_back: bool = False) -> None:
-        """Remove a consumer that its client closed or lost. A reader's cursor is deleted too: later with ``comes_back``, else at once."""
+    def remove_consumer(
+        self, subscription: ServedSubscription, consumer: Consumer, *, comes_back: bool = False
+    ) -> None:
+        """Remove a consumer that its client closed or lost.
+
+        A reader's cursor is deleted too: later with ``comes_back``, else at once.
+        """
         assert isinstance(subscription, Subscription)
         self._subscribing.leave(subscription, consumer, comes_back=comes_back)
 
@@ -455,13 +568,20 @@ class Topic:
         """Seal the topic for good. Return its last position."""
         self.check_open()
         last = await self.log.terminate()
-        self.close_producers(TopicTerminated(f"topic {self.name} was terminated; nothing can be published to it any more"), waiting=True)
+        self.close_producers(
+            TopicTerminated(
+                f"topic {self.name} was terminated; nothing can be published to it any more"
+            ),
+            waiting=True,
+        )
         for subscription in self.subscriptions.values():
             subscription.wake()
         return last
 
     async def truncate(self) -> None:
-        """Acknowledge all messages on every subscription and delete them, whatever retention says."""
+        """Acknowledge all messages on every subscription and delete them, whatever retention
+        says.
+        """
         self.check_open()
         await self.compaction.forget()
         for subscription in list(self.subscriptions.values()):
@@ -478,15 +598,18 @@ class Topic:
             raise self.closed
 
     def hold(self, error: PulsarishError) -> None:
-        """Refuse new work because of ``error``, but do not inform clients yet. Call ``stop_serving`` when the result is known."""
+        """Refuse new work because of ``error``, but do not inform clients yet.
+
+        Call ``stop_serving`` when the result is known.
+        """
         if self.closed is None:
             self.closed, self._held = error, True
 
     def stop_taking(self, error: PulsarishError) -> None:
         """Refuse new work, and ask consumers to look the topic up again.
 
-        Producers are closed later, in ``close``, after the outcome of their entries in flight. So they do not send again what will be
-        stored.
+        Producers are closed later, in ``close``, after the outcome of their entries in flight. So
+        they do not send again what will be stored.
         """
         if self.closed is None or self._held:
             self._held = False
@@ -497,22 +620,30 @@ class Topic:
                 subscription.close(error)
 
     def stop_serving(self, error: PulsarishError) -> None:
-        """Refuse new work, and close all producers and consumers with ``error``, so that they look the topic up again."""
+        """Refuse new work, and close all producers and consumers with ``error``, so that they look
+        the topic up again.
+        """
         self.stop_taking(error)
         self.close_producers(error, waiting=True)
 
     def check_deletable(self, *, force: bool) -> None:
-        """Raise ``SubscriptionBusy`` when producers or consumers are connected, unless ``force``."""
+        """Raise ``SubscriptionBusy`` when producers or consumers are connected, unless
+        ``force``.
+        """
         consumers = sum(len(subscription.consumers) for subscription in self.subscriptions.values())
         if (self.producers or consumers) and not force:
             raise SubscriptionBusy(
-                f"topic {self.name} has {len(self.producers)} producers and {consumers} consumers connected; close them or use force"
+                f"topic {self.name} has {len(self.producers)} producers and {consumers} consumers "
+                "connected; close them or use force"
             )
 
     async def close(self, error: PulsarishError) -> None:
-        """Stop serving and close the log: entries in flight are confirmed and receipted, cursors are flushed."""
+        """Stop serving and close the log: entries in flight are confirmed and receipted, cursors
+        are flushed.
+        """
         self.stop_taking(error)
-        with suppress(TimeoutError):  # bookies do not answer: the next owner finds out what is stored
+        # bookies do not answer: the next owner finds out what is stored
+        with suppress(TimeoutError):
             async with self._world.clock.timeout(_OUTCOMES_SECONDS_MAX):
                 await self.log.settle()
         self.close_producers(error, waiting=True)

@@ -1,1 +1,3 @@
-"""The commands of the administration: a thin layer over :class:`pulsarish.admin.Admin`, one module for each kind of resource."""
+"""The commands of the administration: a thin layer over :class:`pulsarish.admin.Admin`, one module
+for each kind of resource.
+"""

@@ -46,23 +46,47 @@ def list_bookies(admin: Admin, output: str) -> None:
     """
     found = admin.bookies.list()
     columns = ["bookie_id", "instance_id", "address", "host", "read_only"]
-    print_table(found, [*columns, "read_only_reason"] if any(row.get("read_only_reason") for row in found) else columns, output)
+    print_table(
+        found,
+        [*columns, "read_only_reason"]
+        if any(row.get("read_only_reason") for row in found)
+        else columns,
+        output,
+    )
 
 
 @bookies.command("under-replicated")
-@click.option("--after", default=-1, show_default=True, type=click.IntRange(-1), help="Only ledgers above this one.")
-@click.option("-n", "--limit", default=1000, show_default=True, type=click.IntRange(1, 1000), help="Greatest number of items.")
+@click.option(
+    "--after",
+    default=-1,
+    show_default=True,
+    type=click.IntRange(-1),
+    help="Only ledgers above this one.",
+)
+@click.option(
+    "-n",
+    "--limit",
+    default=1000,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="Greatest number of items.",
+)
 @admin_option
 @output_option
 def under_replicated(admin: Admin, after: int, limit: int, output: str) -> None:
-    """List under-replicated ledgers, the bookies that miss copies, and why these are not repaired yet.
+    """List under-replicated ledgers, the bookies that miss copies, and why these are not repaired
+    yet.
 
     \b
     Example:
       pulsarish bookies under-replicated
     """
     found = admin.bookies.under_replicated(after=after, limit=limit)
-    rows = found if output == "json" else [{**row, "missing_members": " ".join(row["missing_members"])} for row in found]
+    rows = (
+        found
+        if output == "json"
+        else [{**row, "missing_members": " ".join(row["missing_members"])} for row in found]
+    )
     print_table(rows, ["ledger_id", "missing_members", "below_policy", "reason"], output)
 
 
@@ -79,9 +103,11 @@ def under_replicated(admin: Admin, after: int, limit: int, output: str) -> None:
 @admin_option
 @output_option
 def decommission(admin: Admin, bookie: str, wait_seconds: float, yes: bool, output: str) -> None:
-    """Give up a stopped bookie forever: auto-recovery creates all its copies again on other bookies, and then forgets it.
+    """Give up a stopped bookie forever: auto-recovery creates all its copies again on other
+    bookies, and then forgets it.
 
-    BOOKIE is the bookie's id. Stop the bookie first. It must not be started again with its old directories.
+    BOOKIE is the bookie's id. Stop the bookie first. It must not be started again with its old
+    directories.
 
     \b
     Examples:
@@ -103,15 +129,22 @@ def decommission(admin: Admin, bookie: str, wait_seconds: float, yes: bool, outp
     elif is_over:
         say(f"bookie {bookie} is decommissioned: no ledger names {instance} any more")
     else:
-        say(f"bookie {bookie} is given up; {asked['underReplicatedLedgers']} ledgers miss copies: pulsarish bookies under-replicated")
+        say(
+            f"bookie {bookie} is given up; {asked['underReplicatedLedgers']} ledgers miss copies: "
+            "pulsarish bookies under-replicated"
+        )
     if wait_seconds and not is_over:
-        say(f"{bookie} is not replaced after {wait_seconds:g} s; auto-recovery continues. Run the command again to wait longer")
+        say(
+            f"{bookie} is not replaced after {wait_seconds:g} s; auto-recovery continues. Run the "
+            "command again to wait longer"
+        )
         raise SystemExit(1)
 
 
 @bookies.group(cls=AdminGroup)
 def trash() -> None:
-    """Deleted ledgers that bookies keep for a while (trash_grace_seconds) before they free their space.
+    """Deleted ledgers that bookies keep for a while (trash_grace_seconds) before they free their
+    space.
 
     \b
     Example:
@@ -121,8 +154,21 @@ def trash() -> None:
 
 
 @trash.command("list")
-@click.option("--after", default=-1, show_default=True, type=click.IntRange(-1), help="Only ledgers above this one.")
-@click.option("-n", "--limit", default=1000, show_default=True, type=click.IntRange(1, 1000), help="Maximum number of ledgers.")
+@click.option(
+    "--after",
+    default=-1,
+    show_default=True,
+    type=click.IntRange(-1),
+    help="Only ledgers above this one.",
+)
+@click.option(
+    "-n",
+    "--limit",
+    default=1000,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="Maximum number of ledgers.",
+)
 @admin_option
 @output_option
 def list_trash(after: int, limit: int, admin: Admin, output: str) -> None:
@@ -139,7 +185,13 @@ def list_trash(after: int, limit: int, admin: Admin, output: str) -> None:
 
 def _trash_row(row: dict[str, Any]) -> dict[str, Any]:
     if "error" in row:
-        return {"ledger": "", "bookie": row["bookie"], "since": "", "size": "", "error": row["error"]}
+        return {
+            "ledger": "",
+            "bookie": row["bookie"],
+            "since": "",
+            "size": "",
+            "error": row["error"],
+        }
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["sinceMs"] / 1000))
     return {
         "ledger": row["ledgerId"],
@@ -157,14 +209,17 @@ def _trash_row(row: dict[str, Any]) -> dict[str, Any]:
 def restore_trash(admin: Admin, ledgers: tuple[int, ...], output: str) -> None:
     """Restore ledgers from the trash of all bookies, unchanged.
 
-    Restore the metadata record of a ledger first: without it the bookies put the ledger into the trash again (gc_second_look_seconds).
+    Restore the metadata record of a ledger first: without it the bookies put the ledger into the
+    trash again (gc_second_look_seconds).
 
     \b
     Example:
       pulsarish bookies trash restore 4711 4712
     """
     if not ledgers:
-        raise click.UsageError("name the ledgers to restore from the trash: pulsarish bookies trash list")
+        raise click.UsageError(
+            "name the ledgers to restore from the trash: pulsarish bookies trash list"
+        )
     _say_changed(admin.bookies.restore_trash(ledgers), "restored from the trash", output)
 
 
@@ -174,7 +229,8 @@ def restore_trash(admin: Admin, ledgers: tuple[int, ...], output: str) -> None:
 @admin_option
 @output_option
 def empty_trash(admin: Admin, ledgers: tuple[int, ...], yes: bool, output: str) -> None:
-    """Delete ledgers in the trash now and forever; all of them when none is named. The next garbage collection frees their space.
+    """Delete ledgers in the trash now and forever; all of them when none is named. The next garbage
+    collection frees their space.
 
     \b
     Examples:
@@ -191,7 +247,10 @@ def _say_changed(result: dict[str, Any], done: str, output: str) -> None:
         print_json(result)
     else:
         for bookie, changed in sorted(result["ledgers"].items()):
-            say(f"{bookie}: {len(changed)} ledgers {done}{': ' if changed else ''}{' '.join(map(str, changed))}")
+            say(
+                f"{bookie}: {len(changed)} ledgers "
+                f"{done}{': ' if changed else ''}{' '.join(map(str, changed))}"
+            )
         for bookie, error in sorted(result["errors"].items()):
             say(f"{bookie}: {error}")
     if result["errors"]:

@@ -51,7 +51,8 @@ def leader(admin: Admin, output: str) -> None:
 @admin_option
 @output_option
 def health(admin: Admin, output: str) -> None:
-    """Check whether the broker at --admin-url can serve. If it cannot, print why and exit with status 1.
+    """Check whether the broker at --admin-url can serve. If it cannot, print why and exit with
+    status 1.
 
     \b
     Example:
@@ -79,7 +80,8 @@ def bundles(broker: str, admin: Admin, output: str) -> None:
 @admin_option
 @output_option
 def stats(admin: Admin, output: str) -> None:
-    """Show the load of the broker at --admin-url: bundles, topics, producers, consumers, rates per second.
+    """Show the load of the broker at --admin-url: bundles, topics, producers, consumers, rates per
+    second.
 
     \b
     Example:
@@ -99,7 +101,11 @@ def config(name: str | None, admin: Admin, output: str) -> None:
     Example:
       pulsarish brokers config --name quorum
     """
-    found = {option: value for option, value in admin.brokers.configuration().items() if name is None or name in option}
+    found = {
+        option: value
+        for option, value in admin.brokers.configuration().items()
+        if name is None or name in option
+    }
     if name is not None and not found:
         say(f"no option's name contains {name!r}")
     print_record(found, output)

@@ -16,7 +16,8 @@ __all__ = ["cluster_info"]
 @admin_option
 @output_option
 def cluster_info(admin: Admin, output: str) -> None:
-    """Show the brokers of a cluster and their leader, its bookies, its tenants, and the addresses for clients.
+    """Show the brokers of a cluster and their leader, its bookies, its tenants, and the addresses
+    for clients.
 
     \b
     Example:

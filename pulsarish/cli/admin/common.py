@@ -1,4 +1,6 @@
-"""What the commands of the administration share: options and arguments, the question before data are lost, lists of names."""
+"""What the commands of the administration share: options and arguments, the question before data
+are lost, lists of names.
+"""
 
 from __future__ import annotations
 
@@ -80,28 +82,54 @@ yes_option: Final = click.option("-y", "--yes", is_flag=True, help="Do not ask f
 
 tenant_argument: Final = click.argument("tenant", shell_complete=complete.tenants)
 namespace_argument: Final = click.argument("namespace", shell_complete=complete.namespaces)
-namespace_default: Final = click.argument("namespace", default="public/default", shell_complete=complete.namespaces)
+namespace_default: Final = click.argument(
+    "namespace", default="public/default", shell_complete=complete.namespaces
+)
 topic_argument: Final = click.argument("topic", shell_complete=complete.topics)
 subscription_argument: Final = click.argument("subscription", shell_complete=complete.subscriptions)
 
 
 def page_options(command: F) -> F:
     """Add ``--after`` and ``--limit``. The command gets them as ``after`` and ``limit``."""
-    limit = click.option("-n", "--limit", type=click.IntRange(1, 100_000), help="Maximum number of items; default: all.")
-    return click.option("--after", default="", metavar="NAME", help="Only items after this one: the last item of the previous page.")(
-        limit(command)
+    limit = click.option(
+        "-n",
+        "--limit",
+        type=click.IntRange(1, 100_000),
+        help="Maximum number of items; default: all.",
     )
+    return click.option(
+        "--after",
+        default="",
+        metavar="NAME",
+        help="Only items after this one: the last item of the previous page.",
+    )(limit(command))
 
 
 def property_option(help_text: str) -> Callable[[F], F]:
     """Add a repeatable ``--property NAME=VALUE``. The command gets the record ``properties``."""
-    return click.option("-p", "--property", "properties", multiple=True, metavar="NAME=VALUE", callback=values.properties, help=help_text)
+    return click.option(
+        "-p",
+        "--property",
+        "properties",
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=values.properties,
+        help=help_text,
+    )
 
 
-def finish(label: str, work: Callable[[], None], *, total: int | None = None, measure: Callable[[], int] | None = None) -> None:
-    """Do work that may take a broker longer than one request: repeat the request, which continues where it stopped.
+def finish(
+    label: str,
+    work: Callable[[], None],
+    *,
+    total: int | None = None,
+    measure: Callable[[], int] | None = None,
+) -> None:
+    """Do work that may take a broker longer than one request: repeat the request, which continues
+    where it stopped.
 
-    ``total`` and ``measure`` are those of ``Progress``. Raises what ``work`` raises; ``Timeout`` when it is still not done.
+    ``total`` and ``measure`` are those of ``Progress``. Raises what ``work`` raises; ``Timeout``
+    when it is still not done.
     """
     with Progress(label, total=total, measure=measure):
         for attempt in range(1, _ATTEMPTS_MAX + 1):
@@ -119,7 +147,9 @@ def finish(label: str, work: Callable[[], None], *, total: int | None = None, me
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask a person at a terminal. In a script the command itself is the answer, and it waits for no input."""
+    """Ask a person at a terminal. In a script the command itself is the answer, and it waits for no
+    input.
+    """
     if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     if not click.confirm(question, err=True):

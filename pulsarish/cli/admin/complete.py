@@ -1,4 +1,6 @@
-"""Names for the shell to complete. A broker has a short time to answer; without an answer there is nothing to complete."""
+"""Names for the shell to complete. A broker has a short time to answer; without an answer there is
+nothing to complete.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def _completer(names: Callable[[Admin, click.Context, str], list[str]]) -> _Comp
     def complete(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
         try:
             admin = context.params.get("admin")
-            asked = (admin if isinstance(admin, Admin) else Admin(ADMIN_URL)).with_timeout(_PATIENCE_SECONDS)
+            asked = (admin if isinstance(admin, Admin) else Admin(ADMIN_URL)).with_timeout(
+                _PATIENCE_SECONDS
+            )
             found = names(asked, context, begun)
         except PulsarishError:
             return []
@@ -44,7 +48,11 @@ def _namespaces(admin: Admin, context: click.Context, begun: str) -> list[str]:
 
 def _topics(admin: Admin, context: click.Context, begun: str) -> list[str]:
     """Return topics in the form that the user began: full, ``tenant/namespace/topic``, or bare."""
-    full = begun if begun.startswith(_SCHEME) else _SCHEME + (begun if "/" in begun else f"public/default/{begun}")
+    full = (
+        begun
+        if begun.startswith(_SCHEME)
+        else _SCHEME + (begun if "/" in begun else f"public/default/{begun}")
+    )
     untyped = full[: len(full) - len(begun)]
     tenant, *rest = full.removeprefix(_SCHEME).split("/", 2)
     if not rest:
@@ -53,7 +61,9 @@ def _topics(admin: Admin, context: click.Context, begun: str) -> list[str]:
         names = [f"{_SCHEME}{name}/" for name in admin.namespaces.list(tenant)]
     else:
         # All names with this beginning sort after it.
-        names = admin.topics.list(f"{tenant}/{rest[0]}", after=full if rest[1] else "", limit=_ITEMS_MAX)
+        names = admin.topics.list(
+            f"{tenant}/{rest[0]}", after=full if rest[1] else "", limit=_ITEMS_MAX
+        )
     return [name.removeprefix(untyped) for name in names]
 
 

@@ -1,4 +1,6 @@
-"""Print why a topic or a subscription does not progress: who waits, since when, the broker's sentence, the command that helps."""
+"""Print why a topic or a subscription does not progress: who waits, since when, the broker's
+sentence, the command that helps.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ __all__ = ["print_explanation"]
 
 
 def print_explanation(report: Mapping[str, Any], output: str) -> None:
-    """Print a report of a topic or a subscription; that of a partitioned topic has ``partitions``."""
+    """Print a report of a topic or a subscription; that of a partitioned topic has
+    ``partitions``.
+    """
     if output == "json":
         print_json(report)
         return

@@ -24,7 +24,14 @@ def ledgers() -> None:
 
 @ledgers.command("list")
 @click.option("--after", default=-1, show_default=True, help="Only ids above this.")
-@click.option("-n", "--limit", default=1000, show_default=True, type=click.IntRange(1, 10000), help="Maximum number of ledgers.")
+@click.option(
+    "-n",
+    "--limit",
+    default=1000,
+    show_default=True,
+    type=click.IntRange(1, 10000),
+    help="Maximum number of ledgers.",
+)
 @admin_option
 @output_option
 def list_ledgers(after: int, limit: int, admin: Admin, output: str) -> None:
@@ -67,16 +74,22 @@ def get(ledger_id: int, admin: Admin, output: str) -> None:
 @yes_option
 @admin_option
 @output_option
-def recover(ledger_id: int, given_up: tuple[str, ...], yes: bool, admin: Admin, output: str) -> None:
+def recover(
+    ledger_id: int, given_up: tuple[str, ...], yes: bool, admin: Admin, output: str
+) -> None:
     """Close an open ledger whose bookies are lost forever, so that its topic can continue.
 
-    The other bookies decide where the ledger ends. Later entries that only the given-up bookies had are lost. Refused for a live bookie.
+    The other bookies decide where the ledger ends. Later entries that only the given-up bookies had
+    are lost. Refused for a live bookie.
 
     \b
     Example:
       pulsarish ledgers recover 105 --force bookie-2~0aa4c3f9 --force bookie-3~77b01d2e
     """
-    confirm(f"Close ledger {ledger_id} without the entries that only {', '.join(given_up)} may have?", yes=yes)
+    confirm(
+        f"Close ledger {ledger_id} without the entries that only {', '.join(given_up)} may have?",
+        yes=yes,
+    )
     found = admin.ledgers.recover(ledger_id, given_up)
     print_record(found, output)
     say(f"ledger {ledger_id} is closed with {found['last_entry'] + 1} entries")

@@ -1,4 +1,6 @@
-"""Print messages of the administration: one after the other as they come, or as JSON. Batches are split into messages."""
+"""Print messages of the administration: one after the other as they come, or as JSON. Batches are
+split into messages.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,19 @@ _Row = dict[str, Any]
 def form_option(command: F) -> F:
     """Add ``--format``, which says how payloads are shown."""
     return click.option(
-        "--format", "form", type=click.Choice(["text", "hex"]), default="text", show_default=True, help="How to show payloads."
+        "--format",
+        "form",
+        type=click.Choice(["text", "hex"]),
+        default="text",
+        show_default=True,
+        help="How to show payloads.",
     )(command)
 
 
 def print_messages(messages: Iterable[Answer], output: str, form: str) -> None:
-    """Print messages. Ids, keys and properties go to stderr and payloads to stdout, so a pipe gets what was sent."""
+    """Print messages. Ids, keys and properties go to stderr and payloads to stdout, so a pipe gets
+    what was sent.
+    """
     rows: list[_Row] = []
     for answer in messages:
         for row in _messages_of(answer):
@@ -57,9 +66,12 @@ def _messages_of(answer: Answer) -> Iterator[_Row]:
     headers, payload = answer
     published = headers.get("x-pulsar-publish-time")
     whole: _Row = {
-        "id": headers.get("x-pulsar-message-id", "").removesuffix(":-1"),  # as `read` prints and accepts it
+        # as `read` prints and accepts it
+        "id": headers.get("x-pulsar-message-id", "").removesuffix(":-1"),
         "key": headers.get("x-pulsar-partition-key"),
-        "publish_time": int(datetime.fromisoformat(published).timestamp() * 1000) if published else None,
+        "publish_time": int(datetime.fromisoformat(published).timestamp() * 1000)
+        if published
+        else None,
         "properties": _properties(headers),
         "value": payload,
     }
@@ -91,8 +103,12 @@ def _properties(headers: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def parse_position(context: click.Context, parameter: click.Parameter, text: str) -> tuple[int, int]:
-    """Return the position in ``LEDGER:ENTRY``. The index that follows in a printed message of a batch is ignored."""
+def parse_position(
+    context: click.Context, parameter: click.Parameter, text: str
+) -> tuple[int, int]:
+    """Return the position in ``LEDGER:ENTRY``. The index that follows in a printed message of a
+    batch is ignored.
+    """
     parts = text.split(":")
     if len(parts) not in (2, 3) or not all(part.isdecimal() for part in parts[:2]):
         raise click.BadParameter(f"{text!r} must be LEDGER:ENTRY")

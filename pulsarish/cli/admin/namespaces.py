@@ -26,7 +26,12 @@ from pulsarish.cli.output import output_option, print_record, say
 
 __all__ = ["namespaces"]
 
-_bundle_option: Final = click.option("--bundle", default="", metavar="RANGE", help="Only this bundle; see: pulsarish namespaces bundles.")
+_bundle_option: Final = click.option(
+    "--bundle",
+    default="",
+    metavar="RANGE",
+    help="Only this bundle; see: pulsarish namespaces bundles.",
+)
 
 
 class _Namespaces(PolicyGroup):
@@ -82,7 +87,9 @@ def get_policies(namespace: str, admin: Admin, output: str) -> None:
 
 @namespaces.command()
 @click.argument("namespace")
-@click.option("--bundles", type=click.IntRange(1, 1024), help="Number of bundles, the units that brokers own.")
+@click.option(
+    "--bundles", type=click.IntRange(1, 1024), help="Number of bundles, the units that brokers own."
+)
 @admin_option
 def create(namespace: str, bundles: int | None, admin: Admin) -> None:
     """Create a namespace.
@@ -133,7 +140,8 @@ def bundles(namespace: str, admin: Admin, output: str) -> None:
 @_bundle_option
 @admin_option
 def unload(namespace: str, bundle: str, admin: Admin) -> None:
-    """Unload the topics of a namespace. Their clients reconnect, and other brokers may serve the topics.
+    """Unload the topics of a namespace. Their clients reconnect, and other brokers may serve the
+    topics.
 
     \b
     Examples:
@@ -141,12 +149,18 @@ def unload(namespace: str, bundle: str, admin: Admin) -> None:
       pulsarish namespaces unload acme/orders --bundle 0x00000000_0x40000000
     """
     finish(f"unloading {namespace}", lambda: admin.namespaces.unload(namespace, bundle=bundle))
-    say(f"namespace {namespace} unloaded" if not bundle else f"bundle {bundle} of {namespace} unloaded")
+    say(
+        f"namespace {namespace} unloaded"
+        if not bundle
+        else f"bundle {bundle} of {namespace} unloaded"
+    )
 
 
 @namespaces.command()
 @namespace_argument
-@click.option("-s", "--subscription", default="", metavar="NAME", help="Only the subscriptions of this name.")
+@click.option(
+    "-s", "--subscription", default="", metavar="NAME", help="Only the subscriptions of this name."
+)
 @_bundle_option
 @yes_option
 @admin_option
@@ -159,7 +173,10 @@ def clear_backlog(namespace: str, subscription: str, bundle: str, yes: bool, adm
     """
     whose = f"subscription {subscription}" if subscription else "every subscription"
     confirm(f"Skip the whole backlog of {whose} of all topics of {namespace}?", yes=yes)
-    finish(f"skipping backlogs of {namespace}", lambda: admin.namespaces.clear_backlog(namespace, subscription=subscription, bundle=bundle))
+    finish(
+        f"skipping backlogs of {namespace}",
+        lambda: admin.namespaces.clear_backlog(namespace, subscription=subscription, bundle=bundle),
+    )
     say(f"backlogs of {whose} of {namespace} skipped")
 
 
@@ -176,17 +193,31 @@ def unsubscribe(namespace: str, subscription: str, bundle: str, yes: bool, admin
     Example:
       pulsarish namespaces unsubscribe acme/orders billing
     """
-    confirm(f"Delete subscription {subscription} of all topics of {namespace} with its backlogs?", yes=yes)
-    finish(f"deleting {subscription}", lambda: admin.namespaces.unsubscribe(namespace, subscription, bundle=bundle))
+    confirm(
+        f"Delete subscription {subscription} of all topics of {namespace} with its backlogs?",
+        yes=yes,
+    )
+    finish(
+        f"deleting {subscription}",
+        lambda: admin.namespaces.unsubscribe(namespace, subscription, bundle=bundle),
+    )
     say(f"subscription {subscription} deleted from the topics of {namespace}")
 
 
 @namespaces.command()
 @namespace_argument
 @property_option("Set this property; repeatable.")
-@click.option("--remove-property", "removed", multiple=True, metavar="NAME", help="Remove this property; repeatable.")
+@click.option(
+    "--remove-property",
+    "removed",
+    multiple=True,
+    metavar="NAME",
+    help="Remove this property; repeatable.",
+)
 @admin_option
-def update(namespace: str, properties: dict[str, str], removed: tuple[str, ...], admin: Admin) -> None:
+def update(
+    namespace: str, properties: dict[str, str], removed: tuple[str, ...], admin: Admin
+) -> None:
     """Set or remove properties of a namespace, for people and scripts. get-policies shows them.
 
     \b

@@ -23,7 +23,10 @@ _LIST_SECONDS: Final = 5.0
 
 
 class _Partitions(AdminGroup):
-    words: ClassVar[Mapping[str, str]] = {"delete": "pulsarish topics delete TOPIC", "update": "pulsarish topics partitions grow TOPIC 8"}
+    words: ClassVar[Mapping[str, str]] = {
+        "delete": "pulsarish topics delete TOPIC",
+        "update": "pulsarish topics partitions grow TOPIC 8",
+    }
 
 
 @click.group(cls=_Partitions)
@@ -82,7 +85,9 @@ def create(topic: str, admin: Admin) -> None:
     say(f"{topic} has all its partitions")
 
 
-def create_with_partitions(admin: Admin, topic: str, count: int, properties: Mapping[str, str]) -> None:
+def create_with_partitions(
+    admin: Admin, topic: str, count: int, properties: Mapping[str, str]
+) -> None:
     """Make a partitioned topic, in steps when it has very many partitions."""
     first = min(count, _STEP)
     admin.topics.create(topic, partitions=first, properties=properties)
@@ -106,7 +111,9 @@ def delete_topic(admin: Admin, topic: str, *, force: bool) -> None:
 
 
 def gone_partitions(admin: Admin, name: TopicName, count: int) -> Callable[[], int]:
-    """Return a function that counts the deleted partitions of a topic, as far as they can be found."""
+    """Return a function that counts the deleted partitions of a topic, as far as they can be
+    found.
+    """
     prefix = f"{name.full}-partition-"
     patient = admin.with_timeout(_LIST_SECONDS)
     seen = 0

@@ -10,7 +10,14 @@ from typing import Any, ClassVar, Final, TextIO, TypeVar
 import click
 
 from pulsarish.admin import Admin
-from pulsarish.cli.admin.common import AdminGroup, admin_option, confirm, property_option, topic_argument, yes_option
+from pulsarish.cli.admin.common import (
+    AdminGroup,
+    admin_option,
+    confirm,
+    property_option,
+    topic_argument,
+    yes_option,
+)
 from pulsarish.cli.output import output_option, print_json, print_record, print_table, say
 from pulsarish.model.printable import printable_json
 
@@ -72,7 +79,9 @@ def _definition(command: F) -> F:
         help="Type of the schema; an Avro schema defines AVRO and JSON.",
     )
     file = click.argument("file", type=click.File("r", encoding="utf-8"), required=False)
-    properties = property_option("Property of the schema, such as key.schema.type of KEY_VALUE; repeatable.")
+    properties = property_option(
+        "Property of the schema, such as key.schema.type of KEY_VALUE; repeatable."
+    )
     return file(kind(properties(command)))
 
 
@@ -97,7 +106,11 @@ def get(topic: str, version: int | None, admin: Admin, output: str) -> None:
     if output == "json":
         print_json(found)
         return
-    print_record({name: value for name, value in found.items() if name != "data"} | {"timestamp": _time(found["timestamp"])}, output)
+    print_record(
+        {name: value for name, value in found.items() if name != "data"}
+        | {"timestamp": _time(found["timestamp"])},
+        output,
+    )
     if found["data"]:
         click.echo(printable_json(_laid_out(found["data"])))
 
@@ -128,7 +141,10 @@ def list_versions(topic: str, admin: Admin, output: str) -> None:
     if output == "json":
         print_json(found)
         return
-    rows = [each | {"time": _time(each["timestamp"]), "definition": _short(each["data"])} for each in found]
+    rows = [
+        each | {"time": _time(each["timestamp"]), "definition": _short(each["data"])}
+        for each in found
+    ]
     print_table(rows, ["version", "type", "time", "definition"], output)
 
 
@@ -142,8 +158,16 @@ def _short(definition: str) -> str:
 @_definition
 @admin_option
 @output_option
-def upload(topic: str, kind: str, file: TextIO | None, properties: dict[str, str], admin: Admin, output: str) -> None:
-    """Add a schema to a topic, if it is compatible with the existing ones. FILE has the definition; - is standard input.
+def upload(
+    topic: str,
+    kind: str,
+    file: TextIO | None,
+    properties: dict[str, str],
+    admin: Admin,
+    output: str,
+) -> None:
+    """Add a schema to a topic, if it is compatible with the existing ones. FILE has the definition;
+    - is standard input.
 
     \b
     Examples:
@@ -159,7 +183,14 @@ def upload(topic: str, kind: str, file: TextIO | None, properties: dict[str, str
 @_definition
 @admin_option
 @output_option
-def compatibility(topic: str, kind: str, file: TextIO | None, properties: dict[str, str], admin: Admin, output: str) -> None:
+def compatibility(
+    topic: str,
+    kind: str,
+    file: TextIO | None,
+    properties: dict[str, str],
+    admin: Admin,
+    output: str,
+) -> None:
     """Check whether a schema could be uploaded, and why not. Exit status 1: it could not.
 
     \b
@@ -167,14 +198,21 @@ def compatibility(topic: str, kind: str, file: TextIO | None, properties: dict[s
       pulsarish schemas compatibility orders --type AVRO order.avsc
     """
     found = admin.schemas.compatibility(topic, kind, _read(file), properties)
-    print_record({"compatible": found.is_compatible, "strategy": found.strategy, "reason": found.reason}, output)
+    print_record(
+        {"compatible": found.is_compatible, "strategy": found.strategy, "reason": found.reason},
+        output,
+    )
     if not found.is_compatible:
         raise SystemExit(1)
 
 
 @schemas.command()
 @topic_argument
-@click.option("--force", is_flag=True, help="Delete the history, too: versions begin at 0 again, and old messages cannot be decoded.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Delete the history, too: versions begin at 0 again, and old messages cannot be decoded.",
+)
 @yes_option
 @admin_option
 def delete(topic: str, force: bool, yes: bool, admin: Admin) -> None:
@@ -184,6 +222,10 @@ def delete(topic: str, force: bool, yes: bool, admin: Admin) -> None:
     Example:
       pulsarish schemas delete orders
     """
-    confirm(f"Delete the schemas of {topic}? Messages stay, but consumers that need these versions cannot decode them.", yes=yes)
+    confirm(
+        f"Delete the schemas of {topic}? Messages stay, but consumers that need these versions "
+        "cannot decode them.",
+        yes=yes,
+    )
     admin.schemas.delete(topic, force=force)
     say(f"schemas of {topic} deleted")

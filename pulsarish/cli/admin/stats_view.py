@@ -1,4 +1,6 @@
-"""Print a topic's statistics: first what is blocked, then rates, then producers and consumers. JSON has all of it."""
+"""Print a topic's statistics: first what is blocked, then rates, then producers and consumers. JSON
+has all of it.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,36 @@ _NOTHING_STUCK: Final = "nothing stands still"
 _LINES_MAX: Final = 20
 
 _PRODUCERS: Final = ["producer", "msg/s", "bytes/s", "msgs", "address", "since", "state"]
-_SUBSCRIPTIONS: Final = ["subscription", "type", "backlog", "unacked", "msg/s", "redelivered/s", "consumers", "state"]
+_SUBSCRIPTIONS: Final = [
+    "subscription",
+    "type",
+    "backlog",
+    "unacked",
+    "msg/s",
+    "redelivered/s",
+    "consumers",
+    "state",
+]
 _PARTITIONS: Final = ["partition", "msg/s in", "msg/s out", "stored", "backlog", "state"]
 
 
 def print_stats(topic: str, stats: Mapping[str, Any]) -> None:
-    """Print statistics of a topic, or sums over its partitions, which may then follow one by one in ``partitions``."""
+    """Print statistics of a topic, or sums over its partitions, which may then follow one by one in
+    ``partitions``.
+    """
     print_record(_head(topic, stats), "table")
     for line in _stuck(stats):
         print_line(f"  {line}")
     for rows, columns in (
         ([_producer(each) for each in stats.get("publishers", ())], _PRODUCERS),
-        ([_subscription(name, each) for name, each in stats.get("subscriptions", {}).items()], _SUBSCRIPTIONS),
-        ([_partition(name, each) for name, each in stats.get("partitions", {}).items()], _PARTITIONS),
+        (
+            [_subscription(name, each) for name, each in stats.get("subscriptions", {}).items()],
+            _SUBSCRIPTIONS,
+        ),
+        (
+            [_partition(name, each) for name, each in stats.get("partitions", {}).items()],
+            _PARTITIONS,
+        ),
     ):
         if rows:
             click.echo()
@@ -41,29 +60,53 @@ def _head(topic: str, stats: Mapping[str, Any]) -> dict[str, object]:
     return {
         "topic": topic,
         **({"partitions": partitions} if partitions is not None else {}),
-        **({"broker": f"{owner['broker']} ({owner['httpAddress']})"} if owner and partitions is None else {}),
+        **(
+            {"broker": f"{owner['broker']} ({owner['httpAddress']})"}
+            if owner and partitions is None
+            else {}
+        ),
         "in": _flow(stats, "In"),
         "out": _flow(stats, "Out"),
-        "stored": f"{human_bytes(stats.get('storageSize', 0))}, the largest backlog {human_bytes(stats.get('backlogSize', 0))}",
+        "stored": (
+            f"{human_bytes(stats.get('storageSize', 0))}, the largest backlog "
+            f"{human_bytes(stats.get('backlogSize', 0))}"
+        ),
         "diagnosis": "something stands still:" if _stuck(stats) else _NOTHING_STUCK,
     }
 
 
 def _stuck(stats: Mapping[str, Any]) -> list[str]:
     """Return the broker's sentences, each once: partitions have many of them in common."""
-    lines = list(dict.fromkeys(line for line in stats.get("diagnosis", ()) if line != _NOTHING_STUCK))
-    return [*lines[:_LINES_MAX], *([f"and {len(lines) - _LINES_MAX} more"] if len(lines) > _LINES_MAX else [])]
+    lines = list(
+        dict.fromkeys(line for line in stats.get("diagnosis", ()) if line != _NOTHING_STUCK)
+    )
+    return [
+        *lines[:_LINES_MAX],
+        *([f"and {len(lines) - _LINES_MAX} more"] if len(lines) > _LINES_MAX else []),
+    ]
 
 
 def _flow(stats: Mapping[str, Any], way: str) -> str:
-    messages, size = stats.get(f"msg{way}Counter", 0), human_bytes(stats.get(f"bytes{way}Counter", 0))
-    rate, throughput = stats.get(f"msgRate{way}", 0), human_bytes(stats.get(f"msgThroughput{way}", 0))
-    return f"{rate:,.1f} msg/s, {throughput}/s; {counted(messages, 'message', 'messages')}, {size} since it was opened"
+    messages, size = (
+        stats.get(f"msg{way}Counter", 0),
+        human_bytes(stats.get(f"bytes{way}Counter", 0)),
+    )
+    rate, throughput = (
+        stats.get(f"msgRate{way}", 0),
+        human_bytes(stats.get(f"msgThroughput{way}", 0)),
+    )
+    return (
+        f"{rate:,.1f} msg/s, {throughput}/s; {counted(messages, 'message', 'messages')}, "
+        f"{size} since it was opened"
+    )
 
 
 def _state(part: Mapping[str, Any]) -> str:
     if dropped := part.get("msgDropCounter"):
-        return f"{counted(dropped, 'message', 'messages')} dropped, {part.get('msgDropRate', 0):,.1f}/s"
+        return (
+            f"{counted(dropped, 'message', 'messages')} dropped, "
+            f"{part.get('msgDropRate', 0):,.1f}/s"
+        )
     waiting = part.get("waiting") or {}
     return str(waiting.get("explanation") or waiting.get("state") or "")
 

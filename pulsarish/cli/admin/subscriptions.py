@@ -58,7 +58,9 @@ def subscriptions() -> None:
 @page_options
 @admin_option
 @output_option
-def list_subscriptions(topic: str, after: str, limit: int | None, admin: Admin, output: str) -> None:
+def list_subscriptions(
+    topic: str, after: str, limit: int | None, admin: Admin, output: str
+) -> None:
     """List a topic's subscriptions.
 
     \b
@@ -80,10 +82,16 @@ def get(topic: str, subscription: str, admin: Admin, output: str) -> None:
     Example:
       pulsarish subscriptions get greetings me
     """
-    stats = admin.topics.partitioned_stats(topic) if admin.topics.partitions(topic) else admin.topics.stats(topic)
+    stats = (
+        admin.topics.partitioned_stats(topic)
+        if admin.topics.partitions(topic)
+        else admin.topics.stats(topic)
+    )
     found: dict[str, Any] = stats.get("subscriptions", {})
     if subscription not in found:
-        raise SubscriptionNotFound(f"{topic} has no subscription {subscription!r}; it has: {', '.join(found) or 'none'}")
+        raise SubscriptionNotFound(
+            f"{topic} has no subscription {subscription!r}; it has: {', '.join(found) or 'none'}"
+        )
     print_record(found[subscription], output)
 
 
@@ -93,7 +101,8 @@ def get(topic: str, subscription: str, admin: Admin, output: str) -> None:
 @admin_option
 @output_option
 def explain(topic: str, subscription: str, admin: Admin, output: str) -> None:
-    """Explain why a subscription does not progress, and which command helps; for each partition of a partitioned topic.
+    """Explain why a subscription does not progress, and which command helps; for each partition of
+    a partitioned topic.
 
     \b
     Example:
@@ -105,7 +114,13 @@ def explain(topic: str, subscription: str, admin: Admin, output: str) -> None:
 @subscriptions.command()
 @topic_argument
 @click.argument("subscription")
-@click.option("--from", "position", default="latest", show_default=True, help="earliest, latest or LEDGER:ENTRY.")
+@click.option(
+    "--from",
+    "position",
+    default="latest",
+    show_default=True,
+    help="earliest, latest or LEDGER:ENTRY.",
+)
 @admin_option
 def create(topic: str, subscription: str, position: str, admin: Admin) -> None:
     """Create a durable subscription.
@@ -122,9 +137,21 @@ def create(topic: str, subscription: str, position: str, admin: Admin) -> None:
 @topic_argument
 @subscription_argument
 @property_option("Set this property; repeatable.")
-@click.option("--remove-property", "removed", multiple=True, metavar="NAME", help="Remove this property; repeatable.")
+@click.option(
+    "--remove-property",
+    "removed",
+    multiple=True,
+    metavar="NAME",
+    help="Remove this property; repeatable.",
+)
 @admin_option
-def update(topic: str, subscription: str, properties: dict[str, str], removed: tuple[str, ...], admin: Admin) -> None:
+def update(
+    topic: str,
+    subscription: str,
+    properties: dict[str, str],
+    removed: tuple[str, ...],
+    admin: Admin,
+) -> None:
     """Set or remove properties of a subscription, for people and scripts.
 
     \b
@@ -134,7 +161,11 @@ def update(topic: str, subscription: str, properties: dict[str, str], removed: t
     """
     if not properties and not removed:
         raise click.UsageError("give --property NAME=VALUE or --remove-property NAME")
-    noted = {name: value for name, value in admin.subscriptions.properties(topic, subscription).items() if name not in removed}
+    noted = {
+        name: value
+        for name, value in admin.subscriptions.properties(topic, subscription).items()
+        if name not in removed
+    }
     admin.subscriptions.set_properties(topic, subscription, noted | properties)
     say(f"subscription {subscription} of {topic} updated")
 
@@ -201,10 +232,21 @@ def _age(context: click.Context, parameter: click.Parameter, text: str) -> int:
 @subscriptions.command()
 @topic_argument
 @click.argument("subscription", required=False, shell_complete=complete.subscriptions)
-@click.option("--all", "every", is_flag=True, help="Expire messages of every subscription of the topic.")
-@click.option("--older-than", "age_seconds", required=True, callback=_age, metavar="TIME", help="Age limit, like 90s, 10m, 12h or 7d.")
+@click.option(
+    "--all", "every", is_flag=True, help="Expire messages of every subscription of the topic."
+)
+@click.option(
+    "--older-than",
+    "age_seconds",
+    required=True,
+    callback=_age,
+    metavar="TIME",
+    help="Age limit, like 90s, 10m, 12h or 7d.",
+)
 @admin_option
-def expire(topic: str, subscription: str | None, every: bool, age_seconds: int, admin: Admin) -> None:
+def expire(
+    topic: str, subscription: str | None, every: bool, age_seconds: int, admin: Admin
+) -> None:
     """Acknowledge the messages of a backlog that are older than a limit.
 
     \b
@@ -218,17 +260,35 @@ def expire(topic: str, subscription: str | None, every: bool, age_seconds: int, 
         admin.subscriptions.expire_all_messages(topic, age_seconds)
     else:
         admin.subscriptions.expire_messages(topic, subscription, age_seconds)
-    say(f"old messages of {'all subscriptions' if subscription is None else f'subscription {subscription}'} of {topic} expired")
+    say(
+        "old messages of "
+        f"{'all subscriptions' if subscription is None else f'subscription {subscription}'} of "
+        f"{topic} expired"
+    )
 
 
 @subscriptions.command()
 @topic_argument
 @subscription_argument
 @click.option("--to", "position", help="earliest, latest or LEDGER:ENTRY.")
-@click.option("--time", "time_text", metavar="TIME", help="Move to the first message published at or after this time, or 2h ago.")
-@click.option("--time-ms", type=click.IntRange(0), help="As --time, in milliseconds since the epoch.")
+@click.option(
+    "--time",
+    "time_text",
+    metavar="TIME",
+    help="Move to the first message published at or after this time, or 2h ago.",
+)
+@click.option(
+    "--time-ms", type=click.IntRange(0), help="As --time, in milliseconds since the epoch."
+)
 @admin_option
-def seek(topic: str, subscription: str, position: str | None, time_text: str | None, time_ms: int | None, admin: Admin) -> None:
+def seek(
+    topic: str,
+    subscription: str,
+    position: str | None,
+    time_text: str | None,
+    time_ms: int | None,
+    admin: Admin,
+) -> None:
     """Move a subscription to a position or a publish time.
 
     \b
@@ -258,26 +318,42 @@ def seek(topic: str, subscription: str, position: str | None, time_text: str | N
 @yes_option
 @admin_option
 @output_option
-def recover(topic: str, subscription: str, given_up: tuple[str, ...], yes: bool, admin: Admin, output: str) -> None:
+def recover(
+    topic: str, subscription: str, given_up: tuple[str, ...], yes: bool, admin: Admin, output: str
+) -> None:
     """Let a subscription continue whose ledger of acknowledgements is lost forever.
 
-    It returns to its position in the metadata: it redelivers messages and skips none. Refused while the ledger is readable, or
-    while a bookie that may have it does not answer: start that bookie again, or give it up by name.
+    It returns to its position in the metadata: it redelivers messages and skips none. Refused while
+    the ledger is readable, or while a bookie that may have it does not answer: start that bookie
+    again, or give it up by name.
 
     \b
     Example:
       pulsarish subscriptions recover greetings me --force bookie-2~0aa4c3f9
     """
-    confirm(f"Let {subscription} of {topic} redeliver the messages whose acknowledgements are lost?", yes=yes)
+    confirm(
+        f"Let {subscription} of {topic} redeliver the messages whose acknowledgements are lost?",
+        yes=yes,
+    )
     found = admin.subscriptions.recover(topic, subscription, given_up)
     print_record(found, output)
-    say(f"subscription {subscription} of {topic} redelivers all messages after {found['ledgerId']}:{found['entryId']}")
+    say(
+        f"subscription {subscription} of {topic} redelivers all messages after "
+        f"{found['ledgerId']}:{found['entryId']}"
+    )
 
 
 @subscriptions.command()
 @topic_argument
 @subscription_argument
-@click.option("-n", "--count", default=1, show_default=True, type=click.IntRange(1, 1000), help="Number of messages.")
+@click.option(
+    "-n",
+    "--count",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="Number of messages.",
+)
 @form_option
 @admin_option
 @output_option
@@ -309,7 +385,8 @@ def _peeked(admin: Admin, topic: str, subscription: str, count: int) -> Iterator
 @admin_option
 @output_option
 def analyze_backlog(topic: str, subscription: str, admin: Admin, output: str) -> None:
-    """Count the messages of a backlog by reading it. Statistics count entries, and a batch of messages is one entry.
+    """Count the messages of a backlog by reading it. Statistics count entries, and a batch of
+    messages is one entry.
 
     \b
     Example:

@@ -7,7 +7,16 @@ from functools import partial
 import click
 
 from pulsarish.admin import Admin
-from pulsarish.cli.admin.common import AdminGroup, admin_option, confirm, finish, page_options, print_names, tenant_argument, yes_option
+from pulsarish.cli.admin.common import (
+    AdminGroup,
+    admin_option,
+    confirm,
+    finish,
+    page_options,
+    print_names,
+    tenant_argument,
+    yes_option,
+)
 from pulsarish.cli.output import output_option, print_record, say
 
 __all__ = ["tenants"]
@@ -25,7 +34,10 @@ def tenants() -> None:
 
 def _warn_of_roles(roles: tuple[str, ...]) -> None:
     if roles:
-        say("warning: admin roles are stored but not checked: there is no authentication yet, and every client can administer the tenant")
+        say(
+            "warning: admin roles are stored but not checked: there is no authentication yet, and "
+            "every client can administer the tenant"
+        )
 
 
 @tenants.command("list")
@@ -58,9 +70,19 @@ def get(tenant: str, admin: Admin, output: str) -> None:
 
 @tenants.command()
 @click.argument("tenant")
-@click.option("--admin-role", "roles", multiple=True, metavar="ROLE", help="A role that administers it; repeatable.")
 @click.option(
-    "--allowed-cluster", "clusters", multiple=True, metavar="CLUSTER", help="A cluster where its namespaces may live; repeatable."
+    "--admin-role",
+    "roles",
+    multiple=True,
+    metavar="ROLE",
+    help="A role that administers it; repeatable.",
+)
+@click.option(
+    "--allowed-cluster",
+    "clusters",
+    multiple=True,
+    metavar="CLUSTER",
+    help="A cluster where its namespaces may live; repeatable.",
 )
 @admin_option
 def create(tenant: str, roles: tuple[str, ...], clusters: tuple[str, ...], admin: Admin) -> None:
@@ -78,9 +100,19 @@ def create(tenant: str, roles: tuple[str, ...], clusters: tuple[str, ...], admin
 
 @tenants.command()
 @tenant_argument
-@click.option("--admin-role", "roles", multiple=True, metavar="ROLE", help="A role that administers it from now on; repeatable.")
 @click.option(
-    "--allowed-cluster", "clusters", multiple=True, metavar="CLUSTER", help="A cluster where its namespaces may live; repeatable."
+    "--admin-role",
+    "roles",
+    multiple=True,
+    metavar="ROLE",
+    help="A role that administers it from now on; repeatable.",
+)
+@click.option(
+    "--allowed-cluster",
+    "clusters",
+    multiple=True,
+    metavar="CLUSTER",
+    help="A cluster where its namespaces may live; repeatable.",
 )
 @admin_option
 def update(tenant: str, roles: tuple[str, ...], clusters: tuple[str, ...], admin: Admin) -> None:
@@ -93,7 +125,11 @@ def update(tenant: str, roles: tuple[str, ...], clusters: tuple[str, ...], admin
     if not roles and not clusters:
         raise click.UsageError("give a change: --admin-role ROLE or --allowed-cluster CLUSTER")
     found = admin.tenants.get(tenant)
-    admin.tenants.update(tenant, admin_roles=roles or found["adminRoles"], allowed_clusters=clusters or found["allowedClusters"])
+    admin.tenants.update(
+        tenant,
+        admin_roles=roles or found["adminRoles"],
+        allowed_clusters=clusters or found["allowedClusters"],
+    )
     _warn_of_roles(roles)
     say(f"tenant {tenant} updated")
 
@@ -112,7 +148,11 @@ def delete(tenant: str, force: bool, yes: bool, admin: Admin) -> None:
     """
     if force:
         namespaces = admin.namespaces.list(tenant)
-        confirm(f"Delete tenant {tenant} with {len(namespaces)} namespaces and all their topics and messages?", yes=yes)
+        confirm(
+            f"Delete tenant {tenant} with {len(namespaces)} namespaces and all their topics and "
+            "messages?",
+            yes=yes,
+        )
         for namespace in namespaces:
             finish(f"deleting {namespace}", partial(admin.namespaces.delete, namespace, force=True))
     admin.tenants.delete(tenant)

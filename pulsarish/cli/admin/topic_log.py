@@ -1,4 +1,6 @@
-"""Commands of ``pulsarish topics`` for a topic's log: its ledgers, its messages, its end, and how to empty it."""
+"""Commands of ``pulsarish topics`` for a topic's log: its ledgers, its messages, its end, and how
+to empty it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ import click
 
 from pulsarish.admin import Admin
 from pulsarish.cli import values
-from pulsarish.cli.admin.common import AdminCommand, admin_option, confirm, finish, topic_argument, yes_option
+from pulsarish.cli.admin.common import (
+    AdminCommand,
+    admin_option,
+    confirm,
+    finish,
+    topic_argument,
+    yes_option,
+)
 from pulsarish.cli.admin.messages import form_option, parse_position, print_messages
 from pulsarish.cli.output import output_option, print_record, say
 
@@ -37,7 +46,8 @@ def internal_stats(topic: str, admin: Admin, output: str) -> None:
 @admin_option
 @output_option
 def internal_info(topic: str, admin: Admin, output: str) -> None:
-    """Show a topic's ledgers and cursors from the metadata, whether or not a broker has loaded the topic.
+    """Show a topic's ledgers and cursors from the metadata, whether or not a broker has loaded the
+    topic.
 
     \b
     Example:
@@ -48,9 +58,27 @@ def internal_info(topic: str, admin: Admin, output: str) -> None:
 
 @click.command(cls=AdminCommand)
 @topic_argument
-@click.option("--ledger", "ledger_id", type=click.IntRange(0), required=True, help="A closed ledger of the topic; see internal-stats.")
-@click.option("--from-entry", "first_entry", type=click.IntRange(0), default=0, show_default=True, help="The first entry to skip.")
-@click.option("--to-entry", "last_entry", type=click.IntRange(0), help="The last entry to skip; default: the ledger's last.")
+@click.option(
+    "--ledger",
+    "ledger_id",
+    type=click.IntRange(0),
+    required=True,
+    help="A closed ledger of the topic; see internal-stats.",
+)
+@click.option(
+    "--from-entry",
+    "first_entry",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="The first entry to skip.",
+)
+@click.option(
+    "--to-entry",
+    "last_entry",
+    type=click.IntRange(0),
+    help="The last entry to skip; default: the ledger's last.",
+)
 @click.option(
     "--force",
     "given_up",
@@ -62,19 +90,32 @@ def internal_info(topic: str, admin: Admin, output: str) -> None:
 @admin_option
 @output_option
 def skip_lost(
-    topic: str, ledger_id: int, first_entry: int, last_entry: int | None, given_up: tuple[str, ...], yes: bool, admin: Admin, output: str
+    topic: str,
+    ledger_id: int,
+    first_entry: int,
+    last_entry: int | None,
+    given_up: tuple[str, ...],
+    yes: bool,
+    admin: Admin,
+    output: str,
 ) -> None:
     """Skip entries of a topic that are lost forever, and record them as lost.
 
-    Refused while a bookie has one of them, or may have one and does not answer: start that bookie again, or give it up by name.
+    Refused while a bookie has one of them, or may have one and does not answer: start that bookie
+    again, or give it up by name.
 
     \b
     Example:
       pulsarish topics skip-lost greetings --ledger 105 --from-entry 20 --to-entry 31
     """
-    what = f"entries {first_entry} to {'the end' if last_entry is None else last_entry} of ledger {ledger_id}"
+    what = (
+        f"entries {first_entry} to {'the end' if last_entry is None else last_entry} of "
+        f"ledger {ledger_id}"
+    )
     confirm(f"Let {topic} continue without {what}, forever?", yes=yes)
-    found = admin.topics.skip_lost(topic, ledger_id, first_entry=first_entry, last_entry=last_entry, given_up_bookies=given_up)
+    found = admin.topics.skip_lost(
+        topic, ledger_id, first_entry=first_entry, last_entry=last_entry, given_up_bookies=given_up
+    )
     print_record(found, output)
     say(f"topic {topic} continues after {what}")
 
@@ -85,7 +126,8 @@ def skip_lost(
 @admin_option
 @output_option
 def terminate(topic: str, yes: bool, admin: Admin, output: str) -> None:
-    """Terminate a topic: reject further messages forever; stored messages stay readable. Prints the last message's id.
+    """Terminate a topic: reject further messages forever; stored messages stay readable. Prints the
+    last message's id.
 
     \b
     Example:
@@ -119,7 +161,8 @@ def truncate(topic: str, yes: bool, admin: Admin) -> None:
 @topic_argument
 @admin_option
 def trim(topic: str, admin: Admin) -> None:
-    """Delete messages now that no subscription needs and no retention keeps, instead of at the next check.
+    """Delete messages now that no subscription needs and no retention keeps, instead of at the next
+    check.
 
     \b
     Example:
@@ -145,7 +188,13 @@ def last_message_id(topic: str, admin: Admin, output: str) -> None:
 
 @click.command(cls=AdminCommand)
 @topic_argument
-@click.option("--time", "time_text", required=True, metavar="TIME", help="A date and time, milliseconds, or an age like 2h.")
+@click.option(
+    "--time",
+    "time_text",
+    required=True,
+    metavar="TIME",
+    help="A date and time, milliseconds, or an age like 2h.",
+)
 @admin_option
 @output_option
 def message_id(topic: str, time_text: str, admin: Admin, output: str) -> None:
@@ -179,20 +228,46 @@ def message(topic: str, position: tuple[int, int], form: str, admin: Admin, outp
 @click.command(cls=AdminCommand)
 @topic_argument
 @click.option(
-    "--from", "end", type=click.Choice(["latest", "earliest"]), default="latest", show_default=True, help="The end to count from."
+    "--from",
+    "end",
+    type=click.Choice(["latest", "earliest"]),
+    default="latest",
+    show_default=True,
+    help="The end to count from.",
 )
-@click.option("-n", "--number", default=1, show_default=True, type=click.IntRange(1), help="Position of the entry from that end, from 1.")
+@click.option(
+    "-n",
+    "--number",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Position of the entry from that end, from 1.",
+)
 @form_option
 @admin_option
 @output_option
 def examine(topic: str, end: str, number: int, form: str, admin: Admin, output: str) -> None:
-    """Show an entry of a topic by its position from one end, acknowledged or not: a message, or all messages of a batch.
+    """Show an entry of a topic by its position from one end, acknowledged or not: a message, or all
+    messages of a batch.
 
     \b
     Example:
       pulsarish topics examine greetings --from earliest -n 2
     """
-    print_messages([admin.topics.examine_message(topic, initial_position=end, number=number)], output, form)
+    print_messages(
+        [admin.topics.examine_message(topic, initial_position=end, number=number)], output, form
+    )
 
 
-LOG_COMMANDS: Final = (internal_stats, internal_info, skip_lost, terminate, truncate, trim, last_message_id, message_id, message, examine)
+LOG_COMMANDS: Final = (
+    internal_stats,
+    internal_info,
+    skip_lost,
+    terminate,
+    truncate,
+    trim,
+    last_message_id,
+    message_id,
+    message,
+    examine,
+)

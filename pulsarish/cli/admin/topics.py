@@ -67,7 +67,8 @@ class _Topics(PolicyGroup):
 
 @click.group(cls=_Topics)
 def topics() -> None:
-    """Topics: persistent://tenant/namespace/topic, tenant/namespace/topic, or a bare name in public/default.
+    """Topics: persistent://tenant/namespace/topic, tenant/namespace/topic, or a bare name in
+    public/default.
 
     \b
     Examples:
@@ -83,13 +84,27 @@ for _command in (partitions, *LOG_COMMANDS, *COMPACTION_COMMANDS):
 @topics.command("list")
 @namespace_default
 @click.option("--partitioned", is_flag=True, help="List partitioned topics, not their partitions.")
-@click.option("--bundle", default="", metavar="RANGE", help="Only topics of this bundle; see: pulsarish namespaces bundles.")
-@click.option("--non-persistent", is_flag=True, help="List the non-persistent topics that are in use now.")
+@click.option(
+    "--bundle",
+    default="",
+    metavar="RANGE",
+    help="Only topics of this bundle; see: pulsarish namespaces bundles.",
+)
+@click.option(
+    "--non-persistent", is_flag=True, help="List the non-persistent topics that are in use now."
+)
 @page_options
 @admin_option
 @output_option
 def list_topics(
-    namespace: str, partitioned: bool, bundle: str, non_persistent: bool, after: str, limit: int | None, admin: Admin, output: str
+    namespace: str,
+    partitioned: bool,
+    bundle: str,
+    non_persistent: bool,
+    after: str,
+    limit: int | None,
+    admin: Admin,
+    output: str,
 ) -> None:
     """List the topics of a namespace.
 
@@ -99,18 +114,29 @@ def list_topics(
       pulsarish topics list acme/orders --partitioned -o json
     """
     if partitioned and bundle:
-        raise click.UsageError("the partitions of a partitioned topic are in several bundles; give either --partitioned or --bundle")
+        raise click.UsageError(
+            "the partitions of a partitioned topic are in several bundles; give either "
+            "--partitioned or --bundle"
+        )
     if partitioned:
-        names = admin.topics.list_partitioned(namespace, after=after, limit=limit, persistent=not non_persistent)
+        names = admin.topics.list_partitioned(
+            namespace, after=after, limit=limit, persistent=not non_persistent
+        )
     else:
-        names = admin.topics.list(namespace, bundle=bundle, after=after, limit=limit, persistent=not non_persistent)
+        names = admin.topics.list(
+            namespace, bundle=bundle, after=after, limit=limit, persistent=not non_persistent
+        )
     print_names(names, "topic", output)
 
 
 @topics.command()
 @click.argument("topic")
 @click.option(
-    "--partitions", "count", type=click.IntRange(0, 10000), default=0, help="Create a partitioned topic with this number of partitions."
+    "--partitions",
+    "count",
+    type=click.IntRange(0, 10000),
+    default=0,
+    help="Create a partitioned topic with this number of partitions.",
 )
 @property_option("Set this property; repeatable.")
 @admin_option
@@ -141,13 +167,22 @@ def get(topic: str, admin: Admin, output: str) -> None:
       pulsarish topics get orders -o json
     """
     partitions, properties = admin.topics.partitions(topic), admin.topics.properties(topic)
-    print_record({"topic": TopicName.parse(topic).full, "partitions": partitions, "properties": properties}, output)
+    print_record(
+        {"topic": TopicName.parse(topic).full, "partitions": partitions, "properties": properties},
+        output,
+    )
 
 
 @topics.command()
 @topic_argument
 @property_option("Set this property; repeatable.")
-@click.option("--remove-property", "removed", multiple=True, metavar="NAME", help="Remove this property; repeatable.")
+@click.option(
+    "--remove-property",
+    "removed",
+    multiple=True,
+    metavar="NAME",
+    help="Remove this property; repeatable.",
+)
 @admin_option
 def update(topic: str, properties: dict[str, str], removed: tuple[str, ...], admin: Admin) -> None:
     """Set or remove properties of a topic, for people and scripts.
@@ -186,11 +221,14 @@ def delete(topic: str, force: bool, yes: bool, admin: Admin) -> None:
 
 @topics.command()
 @topic_argument
-@click.option("--per-partition", is_flag=True, help="Show each partition of a partitioned topic, too.")
+@click.option(
+    "--per-partition", is_flag=True, help="Show each partition of a partitioned topic, too."
+)
 @admin_option
 @output_option
 def stats(topic: str, per_partition: bool, admin: Admin, output: str) -> None:
-    """Show rates, producers, subscriptions, backlogs, and what is blocked since when. JSON has more fields than the table.
+    """Show rates, producers, subscriptions, backlogs, and what is blocked since when. JSON has more
+    fields than the table.
 
     \b
     Example:
@@ -211,7 +249,8 @@ def stats(topic: str, per_partition: bool, admin: Admin, output: str) -> None:
 @admin_option
 @output_option
 def explain(topic: str, admin: Admin, output: str) -> None:
-    """Explain why publishing to a topic is blocked, also for each producer and subscription, and which command helps.
+    """Explain why publishing to a topic is blocked, also for each producer and subscription, and
+    which command helps.
 
     \b
     Example:
@@ -232,7 +271,11 @@ def lookup(topic: str, admin: Admin, output: str) -> None:
       pulsarish topics lookup greetings -o json
     """
     answer = admin.topics.lookup(topic)
-    urls = {"pulsarish": answer.get("nativeUrl"), "pulsar": answer.get("brokerUrl"), "http": answer.get("httpUrl")}
+    urls = {
+        "pulsarish": answer.get("nativeUrl"),
+        "pulsar": answer.get("brokerUrl"),
+        "http": answer.get("httpUrl"),
+    }
     found = {
         "topic": topic,
         "bundle": answer.get("bundle"),

@@ -1,7 +1,10 @@
-"""The asyncio API: ``AsyncClient`` and what it opens. Everything runs in the event loop in which the client was made.
+"""The asyncio API: ``AsyncClient`` and what it opens.
 
-Names, arguments and meanings are those of ``pulsar.asyncio`` where it has them. The client gets its clock, random numbers, tasks and
-connections as arguments, so it also runs in the simulator; ``pulsarish.asyncio`` provides them.
+Everything runs in the event loop in which the client was made.
+
+Names, arguments and meanings are those of ``pulsar.asyncio`` where it has them. The client gets its
+clock, random numbers, tasks and connections as arguments, so it also runs in the simulator;
+``pulsarish.asyncio`` provides them.
 """
 
 from __future__ import annotations
@@ -38,7 +41,12 @@ from pulsarish.client.messages.arguments import (
     reader_options,
 )
 from pulsarish.client.messages.entry_encoder import Extras
-from pulsarish.client.messages.options import ConsumerOptions, ProducerOptions, check_schema, topics_of
+from pulsarish.client.messages.options import (
+    ConsumerOptions,
+    ProducerOptions,
+    check_schema,
+    topics_of,
+)
 from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.producer.topic_producer import Waiter
 from pulsarish.client.result import Result
@@ -76,7 +84,10 @@ class AsyncClient:
         stream_limits: StreamLimits | None = None,
         **options: Unpack[ClientArguments],
     ) -> None:
-        """``options`` are those of ``ClientOptions``. Raises ``InvalidConfiguration``, ``InvalidArgument`` or ``UnsupportedFeature``."""
+        """``options`` are those of ``ClientOptions``.
+
+        Raises ``InvalidConfiguration``, ``InvalidArgument`` or ``UnsupportedFeature``.
+        """
         chosen = client_options(service_url, options, positional)
         limits = stream_limits or StreamLimits()
         lookup = Lookup(
@@ -84,7 +95,11 @@ class AsyncClient:
             connections,
             tasks,
             listener=chosen.listener_name,
-            limits=LookupLimits(call_timeout_seconds=min(chosen.connection_timeout_seconds, chosen.operation_timeout_seconds, 5.0)),
+            limits=LookupLimits(
+                call_timeout_seconds=min(
+                    chosen.connection_timeout_seconds, chosen.operation_timeout_seconds, 5.0
+                )
+            ),
         )
         self._parts = ClientContext(
             clock=clock,
@@ -93,8 +108,22 @@ class AsyncClient:
             alarms=Timers(clock, tasks),
             handoff=handoff or InLoop(),
             lookup=lookup,
-            publish=StreamPool(PublishStream, "broker.publish", connections=connections, clock=clock, tasks=tasks, limits=limits),
-            consume=StreamPool(ConsumeStream, "broker.consume", connections=connections, clock=clock, tasks=tasks, limits=limits),
+            publish=StreamPool(
+                PublishStream,
+                "broker.publish",
+                connections=connections,
+                clock=clock,
+                tasks=tasks,
+                limits=limits,
+            ),
+            consume=StreamPool(
+                ConsumeStream,
+                "broker.consume",
+                connections=connections,
+                clock=clock,
+                tasks=tasks,
+                limits=limits,
+            ),
             operation_timeout_seconds=chosen.operation_timeout_seconds,
             callback_failed=_callback_failed,
         )
@@ -110,7 +139,9 @@ class AsyncClient:
 
     # Shared with the blocking API.
 
-    async def open_publishing(self, options: ProducerOptions, *, first_epoch: int = 0) -> PartitionedProducer:
+    async def open_publishing(
+        self, options: ProducerOptions, *, first_epoch: int = 0
+    ) -> PartitionedProducer:
         self._check_open()
         publishing = await PartitionedProducer.open(options, self._parts, first_epoch=first_epoch)
         self._keep(publishing)
@@ -126,8 +157,9 @@ class AsyncClient:
         if self._closed:
             made.shutdown(AlreadyClosed("the client was closed"))
             self._check_open()
-        # Remove what was closed directly, so that a client that opens and closes for years does not grow. Only when the number has
-        # doubled: looking at thousands for each new one would be slow.
+        # Remove what was closed directly, so that a client that opens and closes for years does not
+        # grow. Only when the number has doubled: looking at thousands for each new one would be
+        # slow.
         if len(self._open) >= self._open_looked_at:
             self._open = {number: kept for number, kept in self._open.items() if not kept.is_closed}
             self._open_looked_at = max(_OPEN_LOOKED_AT, 2 * len(self._open))
@@ -136,41 +168,70 @@ class AsyncClient:
 
     # Public methods.
 
-    async def create_producer(self, topic: str, *positional: Any, **options: Unpack[ProducerArguments]) -> AsyncProducer:
-        """Return a producer; ``options`` are those of ``ProducerOptions``, with Apache Pulsar's names. Batching is on, as in its
-        asyncio API, unless ``chunking_enabled`` is.
+    async def create_producer(
+        self, topic: str, *positional: Any, **options: Unpack[ProducerArguments]
+    ) -> AsyncProducer:
+        """Return a producer; ``options`` are those of ``ProducerOptions``, with Apache Pulsar's
+        names. Batching is on, as in its asyncio API, unless ``chunking_enabled`` is.
 
-        Raises ``InvalidArgument``, ``UnsupportedFeature``, ``ProducerBusy``, ``Timeout`` or another refusal of the broker.
+        Raises ``InvalidArgument``, ``UnsupportedFeature``, ``ProducerBusy``, ``Timeout`` or another
+        refusal of the broker.
         """
-        return AsyncProducer(await self.open_publishing(producer_options(topic, options, positional, batching_enabled=True)))
+        return AsyncProducer(
+            await self.open_publishing(
+                producer_options(topic, options, positional, batching_enabled=True)
+            )
+        )
 
     async def subscribe(
-        self, topic: str | list[str], subscription_name: str, *positional: Any, **options: Unpack[ConsumerArguments]
+        self,
+        topic: str | list[str],
+        subscription_name: str,
+        *positional: Any,
+        **options: Unpack[ConsumerArguments],
     ) -> AsyncConsumer:
-        """Return a consumer; ``options``: see ``ConsumerOptions``. Raises ``ConsumerBusy`` and the errors of ``create_producer``."""
+        """Return a consumer; ``options``: see ``ConsumerOptions``.
+
+        Raises ``ConsumerBusy`` and the errors of ``create_producer``.
+        """
         chosen = consumer_options(topic, subscription_name, options, positional, awaitable=True)
         return AsyncConsumer(await self.open_consuming(chosen), self._parts)
 
     async def create_reader(
-        self, topic: str, start_message_id: MessageId, *positional: Any, **options: Unpack[ReaderArguments]
+        self,
+        topic: str,
+        start_message_id: MessageId,
+        *positional: Any,
+        **options: Unpack[ReaderArguments],
     ) -> AsyncReader:
-        """Return a reader that starts after a message, or at it with ``start_message_id_inclusive``."""
-        chosen = reader_options(topic, start_message_id, options, self._parts.random, positional, awaitable=True)
+        """Return a reader that starts after a message, or at it with
+        ``start_message_id_inclusive``.
+        """
+        chosen = reader_options(
+            topic, start_message_id, options, self._parts.random, positional, awaitable=True
+        )
         return AsyncReader(await self.open_consuming(chosen), self._parts)
 
-    async def read_entries(self, topic: TopicName, first: Position, *, window_bytes: int) -> EntryReader:
-        """Return a reader of the entries, as they were published, of a partition or a topic without partitions, starting at ``first``.
+    async def read_entries(
+        self, topic: TopicName, first: Position, *, window_bytes: int
+    ) -> EntryReader:
+        """Return a reader of the entries, as they were published, of a partition or a topic without
+        partitions, starting at ``first``.
 
-        ``window_bytes``: about how much may be on the wire or wait. The caller closes the reader. Raises the broker's refusal, or
-        ``Timeout``.
+        ``window_bytes``: about how much may be on the wire or wait. The caller closes the reader.
+        Raises the broker's refusal, or ``Timeout``.
         """
         self._check_open()
         reader = EntryReader(topic, first, self._parts, window_bytes=window_bytes)
         await reader.open()
         return reader
 
-    async def create_table_view(self, topic: str, subscription_name: str | None = None, schema: Schema | None = None) -> AsyncTableView:
-        """Return a table of the latest value of each key. It is complete for what the topic holds now.
+    async def create_table_view(
+        self, topic: str, subscription_name: str | None = None, schema: Schema | None = None
+    ) -> AsyncTableView:
+        """Return a table of the latest value of each key.
+
+        It is complete for what the topic holds now.
 
         ``subscription_name`` is the prefix of the names of its readers.
         """
@@ -180,7 +241,11 @@ class AsyncClient:
         names = await self.get_topic_partitions(topic)
         readers = [
             await self.create_reader(
-                name, MessageId.earliest, schema=chosen, subscription_role_prefix=subscription_name, is_read_compacted=True
+                name,
+                MessageId.earliest,
+                schema=chosen,
+                subscription_role_prefix=subscription_name,
+                is_read_compacted=True,
             )
             for name in names
         ]
@@ -189,10 +254,14 @@ class AsyncClient:
         return view
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
-        """Return the full names of a topic's partitions, or of the topic itself when it has none."""
+        """Return the full names of a topic's partitions, or of the topic itself when it has
+        none.
+        """
         self._check_open()
         (name,) = topics_of(check_text("topic", topic))
-        count = await retrying(self._parts, f"lookup of {name}", lambda: self._parts.lookup.partitions(name.full))
+        count = await retrying(
+            self._parts, f"lookup of {name}", lambda: self._parts.lookup.partitions(name.full)
+        )
         return [name.with_partition(index).full for index in range(count)] if count else [name.full]
 
     async def close(self) -> None:
@@ -279,12 +348,19 @@ class AsyncProducer:
     ) -> MessageId:
         """Publish, wait until the message is stored, and return its id.
 
-        Messages that are awaited together share a batch. Raises ``Timeout`` (it may be stored or not), ``ProducerQueueIsFull``,
-        ``MessageTooBig``, ``AlreadyClosed`` or ``InvalidArgument``.
+        Messages that are awaited together share a batch. Raises ``Timeout`` (it may be stored or
+        not), ``ProducerQueueIsFull``, ``MessageTooBig``, ``AlreadyClosed`` or ``InvalidArgument``.
         """
         payload = self._publishing.encode(content)
         extras = self._publishing.extras_or_none(
-            properties, partition_key, ordering_key, event_timestamp, deliver_at, deliver_after, replication_clusters, disable_replication
+            properties,
+            partition_key,
+            ordering_key,
+            event_timestamp,
+            deliver_at,
+            deliver_after,
+            replication_clusters,
+            disable_replication,
         )
         if self._publishing.message_key is not None:
             extras = self._publishing.with_key(content, extras)
@@ -295,10 +371,13 @@ class AsyncProducer:
             await self._room()
         return await sent
 
-    def send_soon(self, content: Any, *, sequence_id: int | None = None, **extras: Any) -> asyncio.Future[MessageId]:
+    def send_soon(
+        self, content: Any, *, sequence_id: int | None = None, **extras: Any
+    ) -> asyncio.Future[MessageId]:
         """Queue a message now, in the order of calls; await the result for the id.
 
-        ``extras`` are the other arguments of ``send``. Raises ``ProducerQueueIsFull``, and what ``send`` raises for bad arguments.
+        ``extras`` are the other arguments of ``send``. Raises ``ProducerQueueIsFull``, and what
+        ``send`` raises for bad arguments.
         """
         payload = self._publishing.encode(content)
         beside = self._publishing.extras_from(extras) if extras else None
@@ -309,11 +388,17 @@ class AsyncProducer:
             raise self._publishing.full(self._publishing.choose(payload, beside))
         return sent
 
-    def _add(self, payload: bytes, extras: Extras | None, sequence_id: int | None) -> asyncio.Future[MessageId] | None:
+    def _add(
+        self, payload: bytes, extras: Extras | None, sequence_id: int | None
+    ) -> asyncio.Future[MessageId] | None:
         """Queue a message; ``None`` when there is no room."""
         future: asyncio.Future[MessageId] = asyncio.get_running_loop().create_future()
         child = self._publishing.choose(payload, extras)
-        return future if self._publishing.add(child, payload, _Sent(future), extras, sequence_id) else None
+        return (
+            future
+            if self._publishing.add(child, payload, _Sent(future), extras, sequence_id)
+            else None
+        )
 
     async def _room(self) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

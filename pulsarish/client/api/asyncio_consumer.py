@@ -44,7 +44,9 @@ class _Receiving:
     async def _next(self, timeout_millis: int | None) -> Message:
         seconds = check_timeout("timeout_millis", timeout_millis)
         if self._consuming.options.message_listener is not None:
-            raise NotAllowed("messages go to the listener: leave message_listener out to receive them by a call")
+            raise NotAllowed(
+                "messages go to the listener: leave message_listener out to receive them by a call"
+            )
         if seconds is None:
             return await self._wait()
         try:
@@ -82,8 +84,9 @@ class _Receiving:
     async def seek(self, messageid: MessageId | int) -> None:
         """Seek to a message, or to the first message published at or after a time in milliseconds.
 
-        The message itself is delivered only with ``start_message_id_inclusive``. A position beyond the end means the end; a trimmed one,
-        the first message kept. Raises ``InvalidPosition`` for an id of another topic, or ``InvalidArgument``.
+        The message itself is delivered only with ``start_message_id_inclusive``. A position beyond
+        the end means the end; a trimmed one, the first message kept. Raises ``InvalidPosition`` for
+        an id of another topic, or ``InvalidArgument``.
         """
         await self._consuming.seek(messageid)
 
@@ -116,14 +119,21 @@ class AsyncConsumer(_Receiving):
         return self._consuming.options.consumer_name
 
     async def receive(self, timeout_millis: int | None = None) -> Message:
-        """Return the next message. Raises ``Timeout``, ``CryptoError`` in place of an encrypted message, or ``AlreadyClosed``."""
+        """Return the next message.
+
+        Raises ``Timeout``, ``CryptoError`` in place of an encrypted message, or ``AlreadyClosed``.
+        """
         return await self._next(timeout_millis)
 
     async def batch_receive(self) -> list[Message]:
-        """Return messages until the batch receive policy is satisfied; an empty list after its timeout."""
+        """Return messages until the batch receive policy is satisfied; an empty list after its
+        timeout.
+        """
         policy = self._consuming.options.batch_receive_policy
         if self._consuming.options.message_listener is not None:
-            raise NotAllowed("messages go to the listener: leave message_listener out to receive them by a call")
+            raise NotAllowed(
+                "messages go to the listener: leave message_listener out to receive them by a call"
+            )
         messages: list[Message] = []
         size = 0
         try:
@@ -142,12 +152,20 @@ class AsyncConsumer(_Receiving):
             return messages
         return messages
 
-    async def acknowledge(self, message: Message | MessageId | Sequence[Message | MessageId]) -> None:
-        """Acknowledge messages. With ``ack_receipt_enabled`` it returns when that is durable, otherwise at once."""
+    async def acknowledge(
+        self, message: Message | MessageId | Sequence[Message | MessageId]
+    ) -> None:
+        """Acknowledge messages.
+
+        With ``ack_receipt_enabled`` it returns when that is durable, otherwise at once.
+        """
         await self._acknowledge(self._consuming.acknowledge, message)
 
     async def acknowledge_cumulative(self, message: Message | MessageId) -> None:
-        """Acknowledge everything up to and including a message. Raises ``NotAllowed`` on a shared subscription."""
+        """Acknowledge everything up to and including a message.
+
+        Raises ``NotAllowed`` on a shared subscription.
+        """
         await self._acknowledge(self._consuming.acknowledge_cumulative, message)
 
     async def _acknowledge(self, acknowledge: Any, what: object) -> None:
@@ -195,7 +213,10 @@ class AsyncReader(_Receiving):
     """Reads a topic from any message on, without a durable subscription."""
 
     async def read_next(self, timeout_millis: int | None = None) -> Message:
-        """Return the next message. Raises ``Timeout``, ``CryptoError`` in place of an encrypted message, or ``AlreadyClosed``."""
+        """Return the next message.
+
+        Raises ``Timeout``, ``CryptoError`` in place of an encrypted message, or ``AlreadyClosed``.
+        """
         return await self._next(timeout_millis)
 
     async def has_message_available(self) -> bool:

@@ -1,8 +1,9 @@
-"""Publishes batches that the program made and numbered itself: for writers that repeat their work after a failure and rely on
-deduplication, so that the contents of a batch must not depend on time.
+"""Publishes batches that the program made and numbered itself: for writers that repeat their work
+after a failure and rely on deduplication, so that the contents of a batch must not depend on time.
 
-A repeated attempt skips everything up to the last sequence id in the log. So nothing may be sent after a failed batch: it would take the
-place of the missing one. Only batches that are on the wire when the broker refuses one may be stored behind it.
+A repeated attempt skips everything up to the last sequence id in the log. So nothing may be sent
+after a failed batch: it would take the place of the missing one. Only batches that are on the wire
+when the broker refuses one may be stored behind it.
 """
 
 from __future__ import annotations
@@ -44,27 +45,47 @@ class BatchPublisher:
     """Opened by ``open``, for one thread. After the first failure it accepts nothing more."""
 
     @classmethod
-    def open(cls, client: Client, topic: str, name: str, *, epoch: int, **options: Unpack[ProducerArguments]) -> BatchPublisher:
+    def open(
+        cls,
+        client: Client,
+        topic: str,
+        name: str,
+        *,
+        epoch: int,
+        **options: Unpack[ProducerArguments],
+    ) -> BatchPublisher:
         """Open on a topic without partitions, or on one partition.
 
         Args:
             name: the producer's name.
-            epoch: above 0. Ends a producer of this name with a lower epoch; refused when the present one has a higher epoch.
+            epoch: above 0. Ends a producer of this name with a lower epoch; refused when the
+                present one has a higher epoch.
             options: those of ``ProducerOptions``.
 
-        Raises the errors of ``Client.create_producer``, and ``ProducerFenced`` for an epoch that is too low.
+        Raises the errors of ``Client.create_producer``, and ``ProducerFenced`` for an epoch that is
+        too low.
         """
         check_number("epoch", epoch, 1)
-        return cls(*client.open_publishing(producer_options(topic, {**options, "producer_name": name}), first_epoch=epoch))
+        return cls(
+            *client.open_publishing(
+                producer_options(topic, {**options, "producer_name": name}), first_epoch=epoch
+            )
+        )
 
     def __init__(self, publishing: PartitionedProducer, background: Background) -> None:
-        """Raises ``InvalidArgument`` for a topic with partitions: sequence ids belong to one log."""
+        """Raises ``InvalidArgument`` for a topic with partitions: sequence ids belong to one
+        log.
+        """
         self._publishing = publishing
         self._background = background
-        if len(publishing.children) != 1 or publishing.options.topic.partition < 0 <= publishing.children[0].partition:
+        if (
+            len(publishing.children) != 1
+            or publishing.options.topic.partition < 0 <= publishing.children[0].partition
+        ):
             self.abandon()
             raise InvalidArgument(
-                f"topic {publishing.options.topic} has partitions: publish to one of them, {publishing.children[0].topic}"
+                f"topic {publishing.options.topic} has partitions: publish to one of them, "
+                f"{publishing.children[0].topic}"
             )
         self._child = publishing.children[0]
         self._lock = background.lock()
@@ -72,7 +93,10 @@ class BatchPublisher:
         self._room: deque[Latch] = deque()
         self._failure: PulsarishError | None = None
         self.last_sequence_id: Final = self._child.core.last_sequence_id
-        """The last sequence id of this name in the log at opening. Its earlier holders cannot store anything after that."""
+        """The last sequence id of this name in the log at opening.
+
+        Its earlier holders cannot store anything after that.
+        """
         background.add_user(self)
 
     def forked(self, error: ForkedProcess) -> None:
@@ -84,7 +108,8 @@ class BatchPublisher:
         return self._child.deduplication
 
     def add(self, batch: bytes, count: int, first: int, last: int) -> None:
-        """Send ``count`` messages, encoded by ``encode_batch``, with sequence ids ``first`` to ``last``, greater than all before.
+        """Send ``count`` messages, encoded by ``encode_batch``, with sequence ids ``first`` to
+        ``last``, greater than all before.
 
         Waits for room. Raises why an earlier batch failed, or the publisher did.
         """
@@ -127,7 +152,9 @@ class BatchPublisher:
             latch.release()
 
     def _failed(self, size_bytes: int, error: PulsarishError) -> None:
-        """Fail, in the loop, before anything else is sent: batches added in the meantime are dropped."""
+        """Fail, in the loop, before anything else is sent: batches added in the meantime are
+        dropped.
+        """
         self._completed(size_bytes, error)
         self._child.shutdown(error)
 
@@ -148,6 +175,10 @@ class BatchPublisher:
         """Close without waiting; pending batches may be stored or not."""
 
         async def end() -> None:
-            self._publishing.shutdown(AlreadyClosed(f"publisher of batches on {self._publishing.options.topic} was closed"))
+            self._publishing.shutdown(
+                AlreadyClosed(
+                    f"publisher of batches on {self._publishing.options.topic} was closed"
+                )
+            )
 
         self._background.run(end())

@@ -1,7 +1,9 @@
-"""The blocking API: ``Client`` with the names, arguments and meanings of Apache Pulsar's Python client.
+"""The blocking API: ``Client`` with the names, arguments and meanings of Apache Pulsar's Python
+client.
 
-All clients of a process share one loop thread. The program's threads fill batches and take messages themselves, under one short lock; they
-wake the loop once for a batch, not for each message. Callbacks run in the loop's thread, many at a time.
+All clients of a process share one loop thread. The program's threads fill batches and take messages
+themselves, under one short lock; they wake the loop once for a batch, not for each message.
+Callbacks run in the loop's thread, many at a time.
 """
 
 from __future__ import annotations
@@ -34,11 +36,14 @@ __all__ = ["Client"]
 class Client:
     """A client of a cluster. Close it, or use it in ``with``."""
 
-    def __init__(self, service_url: str, *positional: Any, **options: Unpack[ClientArguments]) -> None:
+    def __init__(
+        self, service_url: str, *positional: Any, **options: Unpack[ClientArguments]
+    ) -> None:
         """``service_url``: ``pulsarish://host:6660[,host2:6660]``. Connects at first use.
 
-        Raises ``InvalidConfiguration``, ``InvalidArgument`` or ``UnsupportedFeature``. After a fork it works in the parent only. In the
-        child it raises ``ForkedProcess``; make a new client there.
+        Raises ``InvalidConfiguration``, ``InvalidArgument`` or ``UnsupportedFeature``. After a fork
+        it works in the parent only. In the child it raises ``ForkedProcess``; make a new client
+        there.
         """
         self._background = loop = background()
         self._refusal: PulsarishError | None = None
@@ -65,47 +70,91 @@ class Client:
         if self._refusal is not None:
             raise self._refusal
 
-    def create_producer(self, topic: str, *positional: Any, **options: Unpack[ProducerArguments]) -> Producer:
-        """Return a producer on a topic. See ``ProducerOptions`` for the options, which are Apache Pulsar's.
+    def create_producer(
+        self, topic: str, *positional: Any, **options: Unpack[ProducerArguments]
+    ) -> Producer:
+        """Return a producer on a topic.
 
-        Raises ``InvalidArgument``, ``UnsupportedFeature``, ``ProducerBusy``, ``Timeout`` or another refusal of the broker.
+        See ``ProducerOptions`` for the options, which are Apache Pulsar's.
+
+        Raises ``InvalidArgument``, ``UnsupportedFeature``, ``ProducerBusy``, ``Timeout`` or another
+        refusal of the broker.
         """
         self._check()
         chosen = producer_options(topic, options, positional)
-        return Producer(self._background.run(self._client.open_publishing(chosen)), self._background)
+        return Producer(
+            self._background.run(self._client.open_publishing(chosen)), self._background
+        )
 
-    def open_publishing(self, options: ProducerOptions, *, first_epoch: int) -> tuple[PartitionedProducer, Background]:
-        """Open for other APIs than ``Producer``; ``first_epoch``: see ``TopicProducer``. Raises the errors of ``create_producer``."""
+    def open_publishing(
+        self, options: ProducerOptions, *, first_epoch: int
+    ) -> tuple[PartitionedProducer, Background]:
+        """Open for other APIs than ``Producer``; ``first_epoch``: see ``TopicProducer``.
+
+        Raises the errors of ``create_producer``.
+        """
         self._check()
-        return self._background.run(self._client.open_publishing(options, first_epoch=first_epoch)), self._background
+        return self._background.run(
+            self._client.open_publishing(options, first_epoch=first_epoch)
+        ), self._background
 
-    def subscribe(self, topic: str | list[str], subscription_name: str, *positional: Any, **options: Unpack[ConsumerArguments]) -> Consumer:
-        """Return a consumer; creates the subscription if needed. See ``ConsumerOptions``. Raises ``ConsumerBusy`` and the errors above."""
+    def subscribe(
+        self,
+        topic: str | list[str],
+        subscription_name: str,
+        *positional: Any,
+        **options: Unpack[ConsumerArguments],
+    ) -> Consumer:
+        """Return a consumer; creates the subscription if needed.
+
+        See ``ConsumerOptions``. Raises ``ConsumerBusy`` and the errors above.
+        """
         self._check()
         chosen = consumer_options(topic, subscription_name, options, positional)
         return Consumer(self._background.run(self._client.open_consuming(chosen)), self._background)
 
-    def create_reader(self, topic: str, start_message_id: MessageId, *positional: Any, **options: Unpack[ReaderArguments]) -> Reader:
+    def create_reader(
+        self,
+        topic: str,
+        start_message_id: MessageId,
+        *positional: Any,
+        **options: Unpack[ReaderArguments],
+    ) -> Reader:
         """Return a reader that starts after a message, or at ``MessageId.earliest`` or ``latest``.
 
         The message itself is read only with ``start_message_id_inclusive``.
         """
         self._check()
-        chosen = reader_options(topic, start_message_id, options, self._background.world.random, positional)
+        chosen = reader_options(
+            topic, start_message_id, options, self._background.world.random, positional
+        )
         return Reader(self._background.run(self._client.open_consuming(chosen)), self._background)
 
-    def create_table_view(self, topic: str, subscription_name: str | None = None, schema: Schema | None = None) -> TableView:
-        """Return a table of the latest value of each key of a topic. It is complete for what the topic holds now."""
+    def create_table_view(
+        self, topic: str, subscription_name: str | None = None, schema: Schema | None = None
+    ) -> TableView:
+        """Return a table of the latest value of each key of a topic.
+
+        It is complete for what the topic holds now.
+        """
         self._check()
-        return TableView(self._background.run(self._client.create_table_view(topic, subscription_name, schema)), self._background)
+        return TableView(
+            self._background.run(self._client.create_table_view(topic, subscription_name, schema)),
+            self._background,
+        )
 
     def get_topic_partitions(self, topic: str) -> list[str]:
-        """Return the full names of a topic's partitions, or of the topic itself when it has none."""
+        """Return the full names of a topic's partitions, or of the topic itself when it has
+        none.
+        """
         self._check()
         return self._background.run(self._client.get_topic_partitions(topic))
 
     def close(self) -> None:
-        """Send what waits, close all producers, consumers and readers, then the connections. Does nothing when closed already."""
+        """Send what waits, close all producers, consumers and readers, then the connections.
+
+        Does nothing when closed already.
+        """
         self._check()
         self._background.run(self._client.close())
 

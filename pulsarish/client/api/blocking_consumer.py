@@ -10,7 +10,14 @@ from pulsarish.client.checks import check_timeout
 from pulsarish.client.consumer.multi_consumer import MultiConsumer
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Message
-from pulsarish.model.errors import AlreadyClosed, CryptoError, ForkedProcess, NotAllowed, PulsarishError, Timeout
+from pulsarish.model.errors import (
+    AlreadyClosed,
+    CryptoError,
+    ForkedProcess,
+    NotAllowed,
+    PulsarishError,
+    Timeout,
+)
 from pulsarish.runtime.background import Background, Latch, monotonic, start_thread
 from pulsarish.runtime.log import get_logger
 
@@ -34,7 +41,9 @@ class _Receiving:
         background.add_user(self)
         self._may_receive: PulsarishError | None = None
         if consuming.options.message_listener is not None:
-            self._may_receive = NotAllowed("messages go to the listener: leave message_listener out to receive them by a call")
+            self._may_receive = NotAllowed(
+                "messages go to the listener: leave message_listener out to receive them by a call"
+            )
             start_thread("pulsarish-listener", self._listen)
 
     def forked(self, error: ForkedProcess) -> None:
@@ -103,14 +112,18 @@ class _Receiving:
     def seek(self, messageid: MessageId | int) -> None:
         """Seek to a message, or to the first message published at or after a time in milliseconds.
 
-        The message itself is delivered only with ``start_message_id_inclusive``. A position beyond the end means the end; a trimmed one,
-        the first message kept. Raises ``InvalidPosition`` for an id of another topic, or ``InvalidArgument``.
+        The message itself is delivered only with ``start_message_id_inclusive``. A position beyond
+        the end means the end; a trimmed one, the first message kept. Raises ``InvalidPosition`` for
+        an id of another topic, or ``InvalidArgument``.
         """
         self._check()
         self._background.run(self._consuming.seek(messageid))
 
     def close(self) -> None:
-        """Send waiting acknowledgements, then close the consumer at the broker. Does nothing when closed already."""
+        """Send waiting acknowledgements, then close the consumer at the broker.
+
+        Does nothing when closed already.
+        """
         self._check()
         self._background.run(self._consuming.close())
 
@@ -142,9 +155,14 @@ class Consumer(_Receiving):
         return self._consuming.options.consumer_name
 
     def receive(self, timeout_millis: int | None = None) -> Message:
-        """Return the next message. Raises ``Timeout``, ``CryptoError`` in place of an encrypted message, or ``AlreadyClosed``."""
+        """Return the next message.
+
+        Raises ``Timeout``, ``CryptoError`` in place of an encrypted message, or ``AlreadyClosed``.
+        """
         # ``_receive`` checks any other timeout.
-        if self._may_receive is None and (timeout_millis is None or (type(timeout_millis) is int and timeout_millis >= 0)):
+        if self._may_receive is None and (
+            timeout_millis is None or (type(timeout_millis) is int and timeout_millis >= 0)
+        ):
             try:
                 return self._ready.popleft()
             except IndexError:
@@ -152,7 +170,9 @@ class Consumer(_Receiving):
         return self._receive(timeout_millis)
 
     def batch_receive(self) -> list[Message]:
-        """Return messages until the batch receive policy is satisfied; an empty list after its timeout."""
+        """Return messages until the batch receive policy is satisfied; an empty list after its
+        timeout.
+        """
         if self._may_receive is not None:
             raise self._may_receive
         policy = self._consuming.options.batch_receive_policy
@@ -182,11 +202,17 @@ class Consumer(_Receiving):
             size += following.size()
 
     def acknowledge(self, message: Message | MessageId | Sequence[Message | MessageId]) -> None:
-        """Acknowledge messages. With ``ack_receipt_enabled`` it returns when that is durable, otherwise at once."""
+        """Acknowledge messages.
+
+        With ``ack_receipt_enabled`` it returns when that is durable, otherwise at once.
+        """
         self._acknowledge(self._consuming.acknowledge, message)
 
     def acknowledge_cumulative(self, message: Message | MessageId) -> None:
-        """Acknowledge everything up to and including a message. Raises ``NotAllowed`` on a shared subscription."""
+        """Acknowledge everything up to and including a message.
+
+        Raises ``NotAllowed`` on a shared subscription.
+        """
         self._acknowledge(self._consuming.acknowledge_cumulative, message)
 
     def _acknowledge(self, acknowledge: Any, what: object) -> None:
@@ -247,9 +273,14 @@ class Reader(_Receiving):
     """Reads a topic from any message on, without a durable subscription."""
 
     def read_next(self, timeout_millis: int | None = None) -> Message:
-        """Return the next message. Raises ``Timeout``, ``CryptoError`` in place of an encrypted message, or ``AlreadyClosed``."""
+        """Return the next message.
+
+        Raises ``Timeout``, ``CryptoError`` in place of an encrypted message, or ``AlreadyClosed``.
+        """
         # ``_receive`` checks any other timeout.
-        if self._may_receive is None and (timeout_millis is None or (type(timeout_millis) is int and timeout_millis >= 0)):
+        if self._may_receive is None and (
+            timeout_millis is None or (type(timeout_millis) is int and timeout_millis >= 0)
+        ):
             try:
                 return self._ready.popleft()
             except IndexError:

@@ -94,23 +94,34 @@ class Producer:
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,
     ) -> MessageId:
-        """Publish, wait until the message is stored, and return its id. It does not wait for a batch to fill.
+        """Publish, wait until the message is stored, and return its id.
+
+        It does not wait for a batch to fill.
 
         Args:
             content: bytes, or what the producer's schema accepts.
             properties: str to str.
             partition_key: messages with the same key go to the same partition.
-            sequence_id: greater than the last one; for deduplication across restarts of the program.
+            sequence_id: greater than the last one; for deduplication across restarts of the
+                program.
             event_timestamp, deliver_at: milliseconds since the epoch.
 
-        Raises ``Timeout`` (it may be stored or not), ``ProducerQueueIsFull``, ``MessageTooBig``, ``AlreadyClosed`` or ``InvalidArgument``.
+        Raises ``Timeout`` (it may be stored or not), ``ProducerQueueIsFull``, ``MessageTooBig``,
+        ``AlreadyClosed`` or ``InvalidArgument``.
         """
         self._check()
         self._background.check_may_wait()
         publishing = self._publishing
         payload = publishing.encode(content)
         extras = publishing.extras_or_none(
-            properties, partition_key, ordering_key, event_timestamp, deliver_at, deliver_after, replication_clusters, disable_replication
+            properties,
+            partition_key,
+            ordering_key,
+            event_timestamp,
+            deliver_at,
+            deliver_after,
+            replication_clusters,
+            disable_replication,
         )
         if publishing.message_key is not None:
             extras = publishing.with_key(content, extras)
@@ -135,15 +146,22 @@ class Producer:
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,
     ) -> None:
-        """Publish without waiting. ``callback(Result.Ok, message_id)`` is called in the client's thread once the message is stored, with
-        another ``Result`` when it failed, the queue is full or the message is too big.
+        """Publish without waiting.
 
-        Without a callback, failed messages are only logged, with their number. With ``block_if_queue_full`` it waits for room.
-        Arguments as for ``send``. Raises ``InvalidArgument`` or ``AlreadyClosed``.
+        ``callback(Result.Ok, message_id)`` is called in the client's thread once the message is
+        stored, with another ``Result`` when it failed, the queue is full or the message is too big.
+
+        Without a callback, failed messages are only logged, with their number. With
+        ``block_if_queue_full`` it waits for room. Arguments as for ``send``. Raises
+        ``InvalidArgument`` or ``AlreadyClosed``.
         """
         if self._refusal is not None:
             raise self._refusal
-        payload = content if self._takes_bytes and type(content) is bytes else self._publishing.encode(content)
+        payload = (
+            content
+            if self._takes_bytes and type(content) is bytes
+            else self._publishing.encode(content)
+        )
         told: object = callback  # whatever its annotation says
         if told is not None and not callable(told):
             check_callable("callback", told, "a function (result, message_id), or None")
@@ -159,8 +177,17 @@ class Producer:
             or replication_clusters is not None
             or disable_replication
         ):
-            given = (properties, partition_key, ordering_key, event_timestamp, deliver_at, deliver_after)
-            extras = self._publishing.extras_or_none(*given, replication_clusters, disable_replication)
+            given = (
+                properties,
+                partition_key,
+                ordering_key,
+                event_timestamp,
+                deliver_at,
+                deliver_after,
+            )
+            extras = self._publishing.extras_or_none(
+                *given, replication_clusters, disable_replication
+            )
         if self._makes_keys:
             extras = self._publishing.with_key(content, extras)
         if sequence_id is not None:
@@ -178,9 +205,19 @@ class Producer:
                 callback(result_of(error), NO_MESSAGE_ID)
 
     def _wait_and_add(
-        self, child: TopicProducer, payload: bytes, callback: Any, extras: Extras | None, sequence_id: int | None, *, now: bool = False
+        self,
+        child: TopicProducer,
+        payload: bytes,
+        callback: Any,
+        extras: Extras | None,
+        sequence_id: int | None,
+        *,
+        now: bool = False,
     ) -> None:
-        """Wait for room. Raises ``ProducerQueueIsFull`` where the caller does not wait or cannot."""
+        """Wait for room.
+
+        Raises ``ProducerQueueIsFull`` where the caller does not wait or cannot.
+        """
         publishing = self._publishing
         if not publishing.options.block_if_queue_full or self._background.is_own_thread():
             raise publishing.full(child)
@@ -193,7 +230,9 @@ class Producer:
             latch.wait()
 
     def _freed(self) -> None:
-        """Wake waiting threads, in the loop, when a part of the queue is free and not for each receipt."""
+        """Wake waiting threads, in the loop, when a part of the queue is free and not for each
+        receipt.
+        """
         room = self._room
         if room and self._publishing.is_roomy:
             while room:

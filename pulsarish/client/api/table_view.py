@@ -20,13 +20,17 @@ Listener = Callable[[str, Any], object]
 
 
 class AsyncTableView:
-    """``open`` returns once the table has everything that the topic held at that time. An empty message removes its key."""
+    """``open`` returns once the table has everything that the topic held at that time.
+
+    An empty message removes its key.
+    """
 
     def __init__(self, topic: str, readers: list[AsyncReader], parts: ClientContext) -> None:
         self._topic = topic
         self._readers = readers
         self._parts = parts
-        self._values: dict[str, tuple[bytes, Decode]] = {}  # a copy: one value must not keep its whole batch in memory
+        # a copy: one value must not keep its whole batch in memory
+        self._values: dict[str, tuple[bytes, Decode]] = {}
         self._listeners: list[Listener] = []
         self.failure: PulsarishError | None = None
 
@@ -51,8 +55,11 @@ class AsyncTableView:
             try:
                 self._apply(message)
             except Exception as error:
-                # A defect of the client. Report it to the program, which would see values that are old forever otherwise.
-                self.failure = UnknownError(f"the table view of {self._topic} failed in the client: {error!r}")
+                # A defect of the client. Report it to the program, which would see values that are
+                # old forever otherwise.
+                self.failure = UnknownError(
+                    f"the table view of {self._topic} failed in the client: {error!r}"
+                )
                 raise
 
     def _apply(self, message: Message) -> None:
@@ -78,7 +85,10 @@ class AsyncTableView:
             raise self.failure
 
     def get(self, key: str) -> Any:
-        """Return the latest value of a key, ``None`` when there is none. Raises why the table is no longer updated."""
+        """Return the latest value of a key, ``None`` when there is none.
+
+        Raises why the table is no longer updated.
+        """
         self._check()
         check_text("key", key)
         found = self._values.get(key)
@@ -92,7 +102,9 @@ class AsyncTableView:
             callback(key, decode(data))
 
     def for_each_and_listen(self, callback: Listener) -> None:
-        """Call ``callback(key, value)`` for each key, then at each change, in the event loop; a removed key's value is ``None``."""
+        """Call ``callback(key, value)`` for each key, then at each change, in the event loop; a
+        removed key's value is ``None``.
+        """
         self.for_each(callback)
         self._listeners.append(callback)
 
@@ -123,7 +135,10 @@ class TableView:
             raise self._refusal
 
     def get(self, key: str) -> Any:
-        """Return the latest value of a key, ``None`` when there is none. Raises why the table is no longer updated."""
+        """Return the latest value of a key, ``None`` when there is none.
+
+        Raises why the table is no longer updated.
+        """
         self._check()
         return self._view.get(key)
 
@@ -133,7 +148,9 @@ class TableView:
         self._view.for_each(callback)
 
     def for_each_and_listen(self, callback: Listener) -> None:
-        """Call ``callback(key, value)`` for each key, then at each change, in the client's thread; a removed key's value is ``None``."""
+        """Call ``callback(key, value)`` for each key, then at each change, in the client's thread;
+        a removed key's value is ``None``.
+        """
         self._check()
 
         async def listen() -> None:

@@ -1,7 +1,9 @@
-"""The core of a consumer's acknowledgements: which messages of a batch are acknowledged, and what to send to the broker.
+"""The core of a consumer's acknowledgements: which messages of a batch are acknowledged, and what
+to send to the broker.
 
-An entry is acknowledged once all its messages are, or index by index with batch index acknowledgement. One cumulative position covers
-everything before it. What has no answer when the connection breaks is sent again.
+An entry is acknowledged once all its messages are, or index by index with batch index
+acknowledgement. One cumulative position covers everything before it. What has no answer when the
+connection breaks is sent again.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ Done = Callable[[BaseException | None], None]
 class AckBatch:
     """Acknowledgements that are sent together."""
 
-    ids: list[tuple[int, int, int]] = field(default_factory=list)  # ledger, entry, batch index (-1: the whole entry)
+    # ledger, entry, batch index (-1: the whole entry)
+    ids: list[tuple[int, int, int]] = field(default_factory=list)
     cumulative: tuple[int, int, int] | None = None
     waiters: list[Done] = field(default_factory=list)
     """Callbacks for the broker's answer; empty: no answer is requested."""
@@ -43,18 +46,23 @@ class AckTracker:
         self._group_max = group_max
         self._batch_index = batch_index
         self._batches: dict[tuple[int, int], _Batch] = {}
-        # Waiting indexes of incomplete batches. When a batch completes first, the whole entry is sent instead, so acknowledging
-        # a batch message by message costs one id.
+        # Waiting indexes of incomplete batches. When a batch completes first, the whole entry is
+        # sent instead, so acknowledging a batch message by message costs one id.
         self._indexes: dict[tuple[int, int], list[int]] = {}
         self._waiting = AckBatch()
         self._unanswered: list[AckBatch] = []
 
     # Deliveries.
 
-    def opened(self, ledger_id: int, entry_id: int, batch_size: int, indexes: Sequence[int] | None = None) -> None:
-        """A batch was handed to the program. Acknowledgements of its earlier deliveries no longer count.
+    def opened(
+        self, ledger_id: int, entry_id: int, batch_size: int, indexes: Sequence[int] | None = None
+    ) -> None:
+        """A batch was handed to the program.
 
-        ``indexes``: the messages that were handed out, if not all; the others count as acknowledged.
+        Acknowledgements of its earlier deliveries no longer count.
+
+        ``indexes``: the messages that were handed out, if not all; the others count as
+        acknowledged.
         """
         if batch_size > 1:
             batch = self._batches[ledger_id, entry_id] = _Batch(batch_size)
@@ -71,10 +79,15 @@ class AckTracker:
     # The program's side.
 
     def acknowledge(self, message_id: MessageId, chunks: Sequence[tuple[int, int]] = ()) -> bool:
-        """Acknowledge a message; ``chunks``: its entries, when it has several. Returns whether its whole entry is acknowledged now, so that
-        trackers can forget it.
+        """Acknowledge a message; ``chunks``: its entries, when it has several.
+
+        Returns whether its whole entry is acknowledged now, so that trackers can forget it.
         """
-        ledger, entry, index = message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
+        ledger, entry, index = (
+            message_id.ledger_id(),
+            message_id.entry_id(),
+            message_id.batch_index(),
+        )
         if index >= 0 and not self._index_done(ledger, entry, index, message_id.batch_size()):
             if self._batch_index:
                 waiting = self._indexes.get((ledger, entry))
@@ -92,7 +105,10 @@ class AckTracker:
         return True
 
     def wait(self, done: Done) -> bool:
-        """Call ``done`` when the broker has answered what waits now. Returns ``False`` when nothing waits (an incomplete batch)."""
+        """Call ``done`` when the broker has answered what waits now.
+
+        Returns ``False`` when nothing waits (an incomplete batch).
+        """
         if not self.is_waiting:
             return False
         self._waiting.waiters.append(done)
@@ -116,8 +132,15 @@ class AckTracker:
         return True
 
     def acknowledge_cumulative(self, message_id: MessageId) -> tuple[int, int]:
-        """Acknowledge everything up to and including a message. Returns the last entry that is acknowledged as a whole."""
-        ledger, entry, index = message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
+        """Acknowledge everything up to and including a message.
+
+        Returns the last entry that is acknowledged as a whole.
+        """
+        ledger, entry, index = (
+            message_id.ledger_id(),
+            message_id.entry_id(),
+            message_id.batch_index(),
+        )
         whole = (ledger, entry)
         position = (ledger, entry, -1)
         if index >= 0:
@@ -131,7 +154,9 @@ class AckTracker:
                         batch.left -= 1
                 if batch.left:
                     whole = (ledger, entry - 1)
-                    position = (ledger, entry, index) if self._batch_index else (ledger, entry - 1, -1)
+                    position = (
+                        (ledger, entry, index) if self._batch_index else (ledger, entry - 1, -1)
+                    )
         for key in [key for key in self._batches if key <= whole]:
             del self._batches[key]
         waiting = self._waiting
@@ -148,7 +173,9 @@ class AckTracker:
 
     @property
     def is_full(self) -> bool:
-        return len(self._waiting.ids) + len(self._indexes) >= self._group_max or bool(self._waiting.waiters)
+        return len(self._waiting.ids) + len(self._indexes) >= self._group_max or bool(
+            self._waiting.waiters
+        )
 
     def take(self) -> AckBatch | None:
         """Return what waits, to send it now. A batch with callbacks is kept until ``answered``."""
@@ -156,14 +183,18 @@ class AckTracker:
             return None
         taken, self._waiting = self._waiting, AckBatch()
         if self._indexes:
-            taken.ids += [(*key, index) for key, indexes in self._indexes.items() for index in indexes]
+            taken.ids += [
+                (*key, index) for key, indexes in self._indexes.items() for index in indexes
+            ]
             self._indexes.clear()
         if taken.waiters:
             self._unanswered.append(taken)
         return taken
 
     def answered(self, batch: AckBatch) -> list[Done]:
-        """Return the callbacks of an answered batch; none when the consumer was disconnected since, because all of it is sent again."""
+        """Return the callbacks of an answered batch; none when the consumer was disconnected since,
+        because all of it is sent again.
+        """
         left = [unanswered for unanswered in self._unanswered if unanswered is not batch]
         was_waited_for = len(left) < len(self._unanswered)
         self._unanswered = left
@@ -172,11 +203,16 @@ class AckTracker:
     def again(self, batch: AckBatch) -> None:
         """Queue a batch again that the broker could not process now."""
         if any(unanswered is batch for unanswered in self._unanswered):
-            self._unanswered = [unanswered for unanswered in self._unanswered if unanswered is not batch]
+            self._unanswered = [
+                unanswered for unanswered in self._unanswered if unanswered is not batch
+            ]
             self._waiting = _merged([batch, self._waiting])
 
     def disconnected(self) -> None:
-        """Queue what was sent and not answered again, before anything newer. Acknowledging twice is harmless."""
+        """Queue what was sent and not answered again, before anything newer.
+
+        Acknowledging twice is harmless.
+        """
         self._waiting = _merged([*self._unanswered, self._waiting])
         self._unanswered.clear()
 
@@ -195,12 +231,16 @@ class AckTracker:
 
 
 def _merged(batches: Sequence[AckBatch]) -> AckBatch:
-    """Merge into a new batch: a late answer to one of the old batches must not confirm what was added."""
+    """Merge into a new batch: a late answer to one of the old batches must not confirm what was
+    added.
+    """
     merged = AckBatch()
     for batch in batches:
         merged.ids.extend(batch.ids)
         merged.waiters.extend(batch.waiters)
-        if batch.cumulative is not None and (merged.cumulative is None or _order(batch.cumulative) > _order(merged.cumulative)):
+        if batch.cumulative is not None and (
+            merged.cumulative is None or _order(batch.cumulative) > _order(merged.cumulative)
+        ):
             merged.cumulative = batch.cumulative
     return merged
 

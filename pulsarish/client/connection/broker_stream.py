@@ -1,7 +1,9 @@
-"""One stream of a client to a broker: a reader task, a writer task, and a task that watches for silence.
+"""One stream of a client to a broker: a reader task, a writer task, and a task that watches for
+silence.
 
-A stream that is broken, silent or violates the protocol ends once, with a reason, and everything that uses it is notified. Requests
-without an answer fail with a retryable error. ``send`` and ``receive`` are never cancelled: a silent stream is aborted.
+A stream that is broken, silent or violates the protocol ends once, with a reason, and everything
+that uses it is notified. Requests without an answer fail with a retryable error. ``send`` and
+``receive`` are never cancelled: a silent stream is aborted.
 """
 
 from __future__ import annotations
@@ -15,7 +17,13 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from pulsarish.model.errors import ChecksumError, ConnectError, PulsarishError, Timeout, error_from_code
+from pulsarish.model.errors import (
+    ChecksumError,
+    ConnectError,
+    PulsarishError,
+    Timeout,
+    error_from_code,
+)
 from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Buffer, CallFailed, Clock, Stream, StreamBroken, Tasks
@@ -35,16 +43,23 @@ class StreamLimits:
     silence_seconds: float = 30.0
     """The stream is aborted when nothing was received for this long."""
     unanswered_seconds: float = 1.0
-    """When an answer is due and nothing was received for this long, the broker is pinged over another connection."""
+    """When an answer is due and nothing was received for this long, the broker is pinged over
+    another connection.
+    """
     ping_timeout_seconds: float = 2.0
     message_bytes: int = 1 << 20
     """The target size of a message with entries."""
     unanswered_messages_max: int = 2
-    """Unanswered messages with entries. Entries that arrive in the meantime share the next message."""
+    """Unanswered messages with entries.
+
+    Entries that arrive in the meantime share the next message.
+    """
 
 
 def error_of(outcome: Any) -> PulsarishError | None:
-    """Return the error of an outcome: of anything with a code and a message; ``None`` when the code is 0."""
+    """Return the error of an outcome: of anything with a code and a message; ``None`` when the code
+    is 0.
+    """
     return error_from_code(outcome.code, outcome.message) if outcome.code else None
 
 
@@ -54,7 +69,13 @@ class BrokerStream(ABC):
     kind = ""
 
     def __init__(
-        self, stream: Stream, *, clock: Clock, tasks: Tasks, limits: StreamLimits, ping: Callable[[float], Awaitable[None]]
+        self,
+        stream: Stream,
+        *,
+        clock: Clock,
+        tasks: Tasks,
+        limits: StreamLimits,
+        ping: Callable[[float], Awaitable[None]],
     ) -> None:
         self.address = stream.peer
         self.lost: PulsarishError | None = None
@@ -69,11 +90,18 @@ class BrokerStream(ABC):
         self._requests = count(1)
         self._answers: dict[int, Answered] = {}
         self._heard_at = self._sent_at = clock.monotonic()
-        self._waiting_since: float | None = None  # when the wait for an answer began; each received message begins it again
+        # when the wait for an answer began; each received message begins it again
+        self._waiting_since: float | None = None
 
     def start(self) -> None:
-        for work, name in ((self._read(), "read"), (self._write(), "write"), (self._watch(), "watch")):
-            _ = self._tasks.spawn(work, name=f"client {self.kind} {name} {self.address}", scope=self._scope)
+        for work, name in (
+            (self._read(), "read"),
+            (self._write(), "write"),
+            (self._watch(), "watch"),
+        ):
+            _ = self._tasks.spawn(
+                work, name=f"client {self.kind} {name} {self.address}", scope=self._scope
+            )
 
     def _failed(self, error: BaseException) -> None:
         reason = f"the stream failed in the client: {error!r}"
@@ -84,7 +112,9 @@ class BrokerStream(ABC):
 
     @abstractmethod
     def _gather(self) -> Sequence[Buffer] | None:
-        """Return the next message; ``None`` when nothing is due, or when the broker must answer first."""
+        """Return the next message; ``None`` when nothing is due, or when the broker must answer
+        first.
+        """
 
     @abstractmethod
     def _heartbeat(self) -> bytes:
@@ -92,7 +122,11 @@ class BrokerStream(ABC):
 
     @abstractmethod
     def _handle(self, data: bytes) -> None:
-        """Handle a message. Raises ``AssertionError``, ``DecodeError`` or ``ChecksumError`` when it violates the protocol."""
+        """Handle a message.
+
+        Raises ``AssertionError``, ``DecodeError`` or ``ChecksumError`` when it violates the
+        protocol.
+        """
 
     @abstractmethod
     def _ended(self, error: PulsarishError) -> None:
@@ -106,7 +140,10 @@ class BrokerStream(ABC):
     # Requests.
 
     def request(self, answered: Answered) -> int:
-        """Return the id of a new request. ``answered(error, answer)`` is called in the loop, before anything received later."""
+        """Return the id of a new request.
+
+        ``answered(error, answer)`` is called in the loop, before anything received later.
+        """
         if self.lost is not None:
             raise self.lost
         request_id = next(self._requests)
@@ -114,12 +151,18 @@ class BrokerStream(ABC):
         return request_id
 
     async def answer(
-        self, send: Callable[[int], None], timeout_seconds: float | None, *, first: Callable[[PulsarishError | None], None] | None = None
+        self,
+        send: Callable[[int], None],
+        timeout_seconds: float | None,
+        *,
+        first: Callable[[PulsarishError | None], None] | None = None,
     ) -> Any:
-        """Send a request and return its answer. Raises the broker's error, ``Timeout``, or ``ConnectError`` when the stream breaks.
+        """Send a request and return its answer.
 
-        ``first`` is called with the error at the answer or at the end of the stream, before anything received later is handled. It is
-        called even when the caller no longer waits.
+        Raises the broker's error, ``Timeout``, or ``ConnectError`` when the stream breaks.
+
+        ``first`` is called with the error at the answer or at the end of the stream, before
+        anything received later is handled. It is called even when the caller no longer waits.
         """
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -140,7 +183,10 @@ class BrokerStream(ABC):
             async with self._clock.timeout(timeout_seconds):
                 return await future
         except TimeoutError:
-            raise Timeout(f"{self.address} did not answer in {timeout_seconds} s: it is slow or cannot be reached; try again") from None
+            raise Timeout(
+                f"{self.address} did not answer in {timeout_seconds} s: it is slow or cannot be "
+                "reached; try again"
+            ) from None
         finally:
             if first is None:
                 self._answers.pop(request_id, None)
@@ -200,7 +246,10 @@ class BrokerStream(ABC):
             self._waiting_since = None
         elif self._waiting_since is None or self._heard_at > self._waiting_since:
             self._waiting_since = now
-        return self._waiting_since is not None and now - self._waiting_since >= self._limits.unanswered_seconds
+        return (
+            self._waiting_since is not None
+            and now - self._waiting_since >= self._limits.unanswered_seconds
+        )
 
     async def _check_alive(self) -> None:
         """Ping the broker, which shows whether it is slow or gone long before the silence limit."""

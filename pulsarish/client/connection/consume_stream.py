@@ -1,7 +1,8 @@
-"""The ``broker.consume`` stream of a client to one broker: permits, acknowledgements, seeks and deliveries of all its consumers.
+"""The ``broker.consume`` stream of a client to one broker: permits, acknowledgements, seeks and
+deliveries of all its consumers.
 
-Commands whose order matters never share a message. The client answers deliveries with the number that it has received, and the broker
-has at most two unanswered deliveries.
+Commands whose order matters never share a message. The client answers deliveries with the number
+that it has received, and the broker has at most two unanswered deliveries.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class ConsumeStream(BrokerStream):
         super().__init__(*args, **named)
         self._receivers: dict[int, Receiver] = {}
         self._consumer_count = 0
-        # Messages to send, in order. Commands join only the last one, and only when their order does not matter.
+        # Messages to send, in order. Commands join only the last one, and only when their order
+        # does not matter.
         self._outbox: deque[pb.ConsumeRequest] = deque()
         self._open: pb.ConsumeRequest | None = None
         self._taken = 0
@@ -73,8 +75,13 @@ class ConsumeStream(BrokerStream):
         self._wake.set()
         return self._open
 
-    async def subscribe(self, receiver: Receiver, command: pb.Subscribe, timeout_seconds: float) -> int:
-        """Subscribe under a new consumer id and return the id. Raises the broker's error, ``Timeout`` or ``ConnectError``."""
+    async def subscribe(
+        self, receiver: Receiver, command: pb.Subscribe, timeout_seconds: float
+    ) -> int:
+        """Subscribe under a new consumer id and return the id.
+
+        Raises the broker's error, ``Timeout`` or ``ConnectError``.
+        """
         self._consumer_count += 1
         consumer_id = command.consumer_id = self._consumer_count
 
@@ -95,7 +102,11 @@ class ConsumeStream(BrokerStream):
         return consumer_id
 
     def _say_close(self, consumer_id: int, request_id: int) -> None:
-        self._barrier(pb.ConsumeRequest(close=[pb.CloseConsumer(request_id=request_id, consumer_id=consumer_id)]))
+        self._barrier(
+            pb.ConsumeRequest(
+                close=[pb.CloseConsumer(request_id=request_id, consumer_id=consumer_id)]
+            )
+        )
 
     def has_consumer(self, consumer_id: int) -> bool:
         """Whether the consumer is open on both sides."""
@@ -108,7 +119,9 @@ class ConsumeStream(BrokerStream):
 
     async def close_consumer(self, consumer_id: int, timeout_seconds: float) -> None:
         self._receivers.pop(consumer_id, None)
-        await self.answer(lambda request_id: self._say_close(consumer_id, request_id), timeout_seconds)
+        await self.answer(
+            lambda request_id: self._say_close(consumer_id, request_id), timeout_seconds
+        )
 
     async def unsubscribe(self, consumer_id: int, *, force: bool, timeout_seconds: float) -> None:
         def send(request_id: int) -> None:
@@ -140,17 +153,32 @@ class ConsumeStream(BrokerStream):
         cumulative: bool,
         answered: Callable[[PulsarishError | None], None] | None,
     ) -> None:
-        """Acknowledge ids: ledger, entry, batch index (-1: the whole entry). Raises ``ConnectError`` if a wanted answer is lost."""
-        request_id = self.request(lambda error, _answer: answered(error)) if answered is not None else 0
-        ack = self._shared().acks.add(consumer_id=consumer_id, request_id=request_id, cumulative=cumulative)
+        """Acknowledge ids: ledger, entry, batch index (-1: the whole entry).
+
+        Raises ``ConnectError`` if a wanted answer is lost.
+        """
+        request_id = (
+            self.request(lambda error, _answer: answered(error)) if answered is not None else 0
+        )
+        ack = self._shared().acks.add(
+            consumer_id=consumer_id, request_id=request_id, cumulative=cumulative
+        )
         ledgers, entries, indexes = zip(*ids, strict=True)
         ack.ledgers.extend(ledgers)
         ack.entries.extend(entries)
         if max(indexes) >= 0:
             ack.batch_indexes.extend(indexes)
 
-    def acknowledge_batch(self, consumer_id: int, batch: AckBatch, answered: Callable[[PulsarishError | None], None] | None) -> None:
-        """Send a batch of acknowledgements. ``answered`` is called once, with the first error, if any."""
+    def acknowledge_batch(
+        self,
+        consumer_id: int,
+        batch: AckBatch,
+        answered: Callable[[PulsarishError | None], None] | None,
+    ) -> None:
+        """Send a batch of acknowledgements.
+
+        ``answered`` is called once, with the first error, if any.
+        """
         left = (1 if batch.ids else 0) + (1 if batch.cumulative is not None else 0)
         failure: PulsarishError | None = None
 
@@ -198,7 +226,8 @@ class ConsumeStream(BrokerStream):
     def _handle(self, data: bytes) -> None:
         head, records = split_records(data)
         response = pb.ConsumeResponse.FromString(head)
-        # Answers first: entries in the same message as the answer of a seek come from the new position.
+        # Answers first: entries in the same message as the answer of a seek come from the new
+        # position.
         for subscribed in response.subscribed:
             self._answered(subscribed.outcome, subscribed)
         for outcome in response.outcomes:
@@ -212,19 +241,27 @@ class ConsumeStream(BrokerStream):
         if response.counted:
             self._deliver(response, records)
             self._taken += 1
-            # A small delivery is not answered at once: the broker may send one more first, which saves half of the messages at low rates.
-            # A large one is, because more follows.
-            self._tell_at = 1 if len(data) >= TELL_AT_ONCE_BYTES else self._limits.unanswered_messages_max
+            # A small delivery is not answered at once: the broker may send one more first, which
+            # saves half of the messages at low rates. A large one is, because more follows.
+            self._tell_at = (
+                1 if len(data) >= TELL_AT_ONCE_BYTES else self._limits.unanswered_messages_max
+            )
             self._wake.set()
         for ended in response.ended:
             if (receiver := receivers.get(ended.consumer_id)) is not None:
                 receiver.end_of_topic()
         for closed in response.closed:
             if (receiver := receivers.pop(closed.consumer_id, None)) is not None:
-                receiver.closed_by_broker(error_of(closed) or PulsarishError("closed by the broker"))
+                receiver.closed_by_broker(
+                    error_of(closed) or PulsarishError("closed by the broker")
+                )
 
     def _deliver(self, response: pb.ConsumeResponse, records: memoryview) -> None:
-        ack_sets = dict(zip(response.ack_set_rows, response.ack_sets, strict=True)) if response.ack_set_rows else None
+        ack_sets = (
+            dict(zip(response.ack_set_rows, response.ack_sets, strict=True))
+            if response.ack_set_rows
+            else None
+        )
         by_consumer: dict[int, list[Entry]] = {}
         rows = zip(
             response.consumer_ids,

@@ -1,4 +1,6 @@
-"""What the producers and consumers of one client share, and the loop that retries their requests."""
+"""What the producers and consumers of one client share, and the loop that retries their
+requests.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from pulsarish.client.connection.loop_bridge import LoopBridge
 from pulsarish.client.connection.publish_stream import PublishStream
 from pulsarish.client.connection.stream_pool import StreamPool
 from pulsarish.client.connection.timers import Timers
-from pulsarish.model.errors import ConnectError, ConsumerAssign, ConsumerBusy, ProducerBusy, PulsarishError, Timeout
+from pulsarish.model.errors import (
+    ConnectError,
+    ConsumerAssign,
+    ConsumerBusy,
+    ProducerBusy,
+    PulsarishError,
+    Timeout,
+)
 from pulsarish.runtime.seams import Clock, Tasks
 
 __all__ = ["ClientContext", "may_retry", "retrying"]
@@ -38,14 +47,20 @@ class ClientContext:
 
 
 def may_retry(error: PulsarishError, *, first: bool) -> bool:
-    """Return whether opening again may help. After the first opening, "busy" means that the broker has not noticed our lost connection."""
-    return error.retryable or (not first and isinstance(error, (ProducerBusy, ConsumerBusy, ConsumerAssign)))
+    """Return whether opening again may help.
+
+    After the first opening, "busy" means that the broker has not noticed our lost connection.
+    """
+    return error.retryable or (
+        not first and isinstance(error, (ProducerBusy, ConsumerBusy, ConsumerAssign))
+    )
 
 
 async def retrying(parts: ClientContext, what: str, work: Callable[[], Awaitable[T]]) -> T:
     """Run ``work`` until it does not raise a retryable error, within the operation timeout.
 
-    Raises ``Timeout`` with the last reason, or ``ConnectError`` when no broker could be reached at all.
+    Raises ``Timeout`` with the last reason, or ``ConnectError`` when no broker could be reached at
+    all.
     """
     deadline = parts.clock.monotonic() + parts.operation_timeout_seconds
     backoff = Backoff(parts.random)
@@ -58,5 +73,7 @@ async def retrying(parts: ClientContext, what: str, work: Callable[[], Awaitable
             if parts.clock.monotonic() >= deadline:
                 # No broker was reachable all the time: the address is wrong, or nothing runs there.
                 kind = ConnectError if isinstance(error, ConnectError) else Timeout
-                raise kind(f"{what} was not possible in {parts.operation_timeout_seconds} s: {error}") from None
+                raise kind(
+                    f"{what} was not possible in {parts.operation_timeout_seconds} s: {error}"
+                ) from None
         await parts.clock.sleep(backoff.next_seconds())

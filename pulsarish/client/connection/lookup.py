@@ -1,7 +1,7 @@
 """Find the broker that owns a topic, and ask any broker about topics.
 
-A client may ask any broker. It answers, redirects to one that can, or first evicts a dead owner. So an unreachable broker costs only
-the same question to the next one.
+A client may ask any broker. It answers, redirects to one that can, or first evicts a dead owner. So
+an unreachable broker costs only the same question to the next one.
 """
 
 from __future__ import annotations
@@ -36,17 +36,27 @@ class LookupLimits:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A topic with ``partitions`` above 0, or the address of the owner of a topic without partitions."""
+    """A topic with ``partitions`` above 0, or the address of the owner of a topic without
+    partitions.
+    """
 
     partitions: int
     address: str
 
 
 class Lookup:
-    """Asks brokers: those of the service URL and those learned from answers, first the one that answered last."""
+    """Asks brokers: those of the service URL and those learned from answers, first the one that
+    answered last.
+    """
 
     def __init__(
-        self, addresses: Sequence[str], connections: ClientConnections, tasks: Tasks, *, listener: str, limits: LookupLimits
+        self,
+        addresses: Sequence[str],
+        connections: ClientConnections,
+        tasks: Tasks,
+        *,
+        listener: str,
+        limits: LookupLimits,
     ) -> None:
         self._addresses = list(addresses)
         self._connections = connections
@@ -62,7 +72,10 @@ class Lookup:
         return (await self._ask(topic, pb.OWNER, avoid)).address
 
     async def partitions(self, topic: str) -> int:
-        """Return the number of partitions, 0 for a topic without partitions. Creates the topic when the cluster allows that."""
+        """Return the number of partitions, 0 for a topic without partitions.
+
+        Creates the topic when the cluster allows that.
+        """
         return (await self._ask(topic, pb.PARTITIONS, "")).partitions
 
     async def locate(self, topic: str) -> Located:
@@ -71,7 +84,10 @@ class Lookup:
         return Located(found.partitions, found.address)
 
     async def schema(self, topic: str, version: bytes) -> Schema:
-        """Return a version of a topic's schema. Raises ``ConnectError`` when no broker answers, or the error that a broker answered."""
+        """Return a version of a topic's schema.
+
+        Raises ``ConnectError`` when no broker answers, or the error that a broker answered.
+        """
         request = pb.SchemaRequest(topic=topic, version=version).SerializeToString()
         answer = await self._first(lambda address: self._call_schema(address, request))
         if answer.code:
@@ -80,7 +96,9 @@ class Lookup:
 
     async def _call_schema(self, address: str, request: bytes) -> pb.SchemaResponse:
         try:
-            data = await self._connections.call(address, _SCHEMA, request, timeout_seconds=self._limits.call_timeout_seconds)
+            data = await self._connections.call(
+                address, _SCHEMA, request, timeout_seconds=self._limits.call_timeout_seconds
+            )
             return pb.SchemaResponse.FromString(data)
         except CallFailed as error:
             raise UnknownError(f"{_SCHEMA} failed at {address}: {error}") from None
@@ -102,7 +120,9 @@ class Lookup:
             if address != self._addresses[0]:
                 self._prefer(address)
             return answer
-        raise ConnectError(f"no broker of {', '.join(self._addresses)} can be reached: {'; '.join(failures)}")
+        raise ConnectError(
+            f"no broker of {', '.join(self._addresses)} can be reached: {'; '.join(failures)}"
+        )
 
     async def _follow(self, address: str, topic: str, wanted: pb.LookupWanted) -> pb.LookupResponse:
         """Look up at a broker and follow its redirects."""
@@ -117,12 +137,19 @@ class Lookup:
             address = response.address
             # The first answer said already that the topic has no partitions.
             request = pb.LookupRequest(topic=topic, authoritative=True, listener=self._listener)
-        raise ServiceNotReady(f"lookup of {topic} was redirected {self._limits.redirects_max} times: ownership is moving; try again")
+        raise ServiceNotReady(
+            f"lookup of {topic} was redirected {self._limits.redirects_max} times: ownership is "
+            "moving; try again"
+        )
 
     def _prefer(self, address: str) -> None:
         self._addresses.remove(address)
         self._addresses.insert(0, address)
 
     def _remember(self, address: str) -> None:
-        if address and address not in self._addresses and len(self._addresses) < self._limits.known_addresses_max:
+        if (
+            address
+            and address not in self._addresses
+            and len(self._addresses) < self._limits.known_addresses_max
+        ):
             self._addresses.append(address)

@@ -1,6 +1,8 @@
-"""Send lookups in batches: while enough calls to a broker are unanswered, further lookups wait and share the next call.
+"""Send lookups in batches: while enough calls to a broker are unanswered, further lookups wait and
+share the next call.
 
-A call costs both sides the same for one lookup as for many, and a program may open thousands of producers at once.
+A call costs both sides the same for one lookup as for many, and a program may open thousands of
+producers at once.
 """
 
 from __future__ import annotations
@@ -19,7 +21,10 @@ __all__ = ["LookupBatcher"]
 
 _METHOD: Final = "broker.lookup"
 _CALLS_MAX: Final = 4
-"""Unanswered calls to one broker. More than one, because the broker answers a call only when it has found everything in it."""
+"""Unanswered calls to one broker.
+
+More than one, because the broker answers a call only when it has found everything in it.
+"""
 _LOOKUPS_MAX: Final = 100
 """Lookups in one call."""
 
@@ -37,14 +42,19 @@ class _Line:
 
 
 class LookupBatcher:
-    def __init__(self, connections: ClientConnections, tasks: Tasks, timeout_seconds: float) -> None:
+    def __init__(
+        self, connections: ClientConnections, tasks: Tasks, timeout_seconds: float
+    ) -> None:
         self._connections = connections
         self._tasks = tasks
         self._timeout_seconds = timeout_seconds
         self._lines: dict[str, _Line] = {}
 
     async def ask(self, address: str, request: pb.LookupRequest) -> pb.LookupResponse:
-        """Return the broker's answer. Raises ``StreamBroken``, ``TimeoutError`` or ``UnknownError``."""
+        """Return the broker's answer.
+
+        Raises ``StreamBroken``, ``TimeoutError`` or ``UnknownError``.
+        """
         line = self._lines.get(address)
         if line is None:
             line = self._lines[address] = _Line()
@@ -71,7 +81,9 @@ class LookupBatcher:
         failure: Exception = StreamBroken(f"{address}: the client has ended")
         answers: Sequence[pb.LookupResponse] = ()
         try:
-            data = await self._connections.call(address, _METHOD, request, timeout_seconds=self._timeout_seconds)
+            data = await self._connections.call(
+                address, _METHOD, request, timeout_seconds=self._timeout_seconds
+            )
             answers = pb.LookupsResponse.FromString(data).answers
             failure = StreamBroken(f"{address} gave {len(answers)} answers to {len(asked)} lookups")
         except (StreamBroken, TimeoutError) as error:

@@ -1,4 +1,6 @@
-"""Connect the program's side of a producer or consumer with the event loop: in the loop itself, or from other threads."""
+"""Connect the program's side of a producer or consumer with the event loop: in the loop itself, or
+from other threads.
+"""
 
 from __future__ import annotations
 

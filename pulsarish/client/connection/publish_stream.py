@@ -1,6 +1,8 @@
-"""The ``broker.publish`` stream of a client to one broker: the entries of all its producers, and their receipts.
+"""The ``broker.publish`` stream of a client to one broker: the entries of all its producers, and
+their receipts.
 
-One message carries all entries that wait, up to about 1 MB. At most two messages are unanswered; the next one fills in the meantime.
+One message carries all entries that wait, up to about 1 MB. At most two messages are unanswered;
+the next one fills in the meantime.
 """
 
 from __future__ import annotations
@@ -49,8 +51,13 @@ class PublishStream(BrokerStream):
         self._counted = 0  # messages with entries that were sent
         self._answered_count = 0  # messages with entries that were answered
 
-    async def open_producer(self, sender: Sender, command: pb.OpenProducer, timeout_seconds: float | None) -> pb.ProducerOpened:
-        """Open a producer and return the answer with its id. Raises the broker's error, ``Timeout`` or ``ConnectError``."""
+    async def open_producer(
+        self, sender: Sender, command: pb.OpenProducer, timeout_seconds: float | None
+    ) -> pb.ProducerOpened:
+        """Open a producer and return the answer with its id.
+
+        Raises the broker's error, ``Timeout`` or ``ConnectError``.
+        """
         self._producer_count += 1
         producer_id = command.producer_id = self._producer_count
 
@@ -117,8 +124,9 @@ class PublishStream(BrokerStream):
     def _gather_commands(self, request: pb.PublishRequest) -> None:
         """Add commands in their order.
 
-        The broker carries out a message's closings first, so a closing after an opening waits for the next message. Entries come last in a
-        message; there are none of a producer that is being opened or closed.
+        The broker carries out a message's closings first, so a closing after an opening waits for
+        the next message. Entries come last in a message; there are none of a producer that is being
+        opened or closed.
         """
         commands = self._commands
         for _ in range(min(len(commands), _COMMANDS_MAX)):
@@ -147,7 +155,8 @@ class PublishStream(BrokerStream):
             request.producer_ids.extend([producer_id] * len(sizes))
             request.sizes.extend(sizes)
             left -= sum(sizes)
-            # The producer goes to the end of the queue. Its next turn shows whether it has more entries.
+            # The producer goes to the end of the queue. Its next turn shows whether it has more
+            # entries.
             self._ready[producer_id] = sender
         return parts
 
@@ -168,7 +177,12 @@ class PublishStream(BrokerStream):
             self._answered(outcome, outcome)
         senders = self._senders
         for producer_id, count, ledger_id, first, sequence_id in zip(
-            response.producers, response.counts, response.ledgers, response.firsts, response.sequence_ids, strict=True
+            response.producers,
+            response.counts,
+            response.ledgers,
+            response.firsts,
+            response.sequence_ids,
+            strict=True,
         ):
             # Drop a receipt for a producer that was closed in the meantime.
             if (sender := senders.get(producer_id)) is not None:
@@ -184,7 +198,9 @@ class PublishStream(BrokerStream):
             if sender is not None:
                 sender.closed_by_broker(error_of(closed) or PulsarishError("closed by the broker"))
         if response.answered != self._answered_count:
-            assert self._answered_count <= response.answered <= self._counted or not response.answered, "more was answered than was sent"
+            assert (
+                self._answered_count <= response.answered <= self._counted or not response.answered
+            ), "more was answered than was sent"
             self._answered_count = max(self._answered_count, response.answered)
             self._wake.set()
 

@@ -1,7 +1,9 @@
-"""Keep a producer or consumer open: find the owner, open there, wait until that is lost, and start again.
+"""Keep a producer or consumer open: find the owner, open there, wait until that is lost, and start
+again.
 
-The first opening ends within the operation timeout. Later ones continue until the object is closed or finally refused. The client does
-not wait for a broker whose process is gone: it asks another one at once, which notices and takes over.
+The first opening ends within the operation timeout. Later ones continue until the object is closed
+or finally refused. The client does not wait for a broker whose process is gone: it asks another one
+at once, which notices and takes over.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ SETTLED_SECONDS: Final = 1.0
 
 
 class Reconnector:
-    """Calls ``open_at(address)`` again after each loss. ``ended`` is called once, when it stops trying."""
+    """Calls ``open_at(address)`` again after each loss.
+
+    ``ended`` is called once, when it stops trying.
+    """
 
     def __init__(
         self,
@@ -49,8 +54,13 @@ class Reconnector:
         return self._closing.is_set()
 
     async def open(self, address: str = "") -> None:
-        """Open for the first time, at ``address`` if the owner is known. Raises the refusal, or ``Timeout``."""
-        _ = self._parts.tasks.spawn(self._run_to_the_end(address), name=f"{self._what} {self._topic}")
+        """Open for the first time, at ``address`` if the owner is known.
+
+        Raises the refusal, or ``Timeout``.
+        """
+        _ = self._parts.tasks.spawn(
+            self._run_to_the_end(address), name=f"{self._what} {self._topic}"
+        )
         # Shielded: the task sets the future even when the caller no longer waits.
         await asyncio.shield(self._opened)
 
@@ -68,7 +78,9 @@ class Reconnector:
             await self._run(known)
         except Exception as error:
             # A defect of the client. Report it to the program, which would wait forever otherwise.
-            self._end(UnknownError(f"{self._what} on {self._topic} failed in the client: {error!r}"))
+            self._end(
+                UnknownError(f"{self._what} on {self._topic} failed in the client: {error!r}")
+            )
             raise
 
     async def _run(self, known: str) -> None:
@@ -103,13 +115,18 @@ class Reconnector:
             else:
                 await self._pause(backoff.next_seconds())
         if not self._opened.done():
-            self._opened.set_exception(AlreadyClosed(f"{self._what} on {self._topic} was closed before it was open"))
+            self._opened.set_exception(
+                AlreadyClosed(f"{self._what} on {self._topic} was closed before it was open")
+            )
             self._opened.exception()
 
     def _is_over(self, error: PulsarishError, deadline: float) -> bool:
         first = not self._opened.done()
         if first and may_retry(error, first=True) and self._parts.clock.monotonic() >= deadline:
-            error = Timeout(f"{self._what} on {self._topic} was not open in {self._parts.operation_timeout_seconds} s: {error}")
+            error = Timeout(
+                f"{self._what} on {self._topic} was not open in "
+                f"{self._parts.operation_timeout_seconds} s: {error}"
+            )
         elif may_retry(error, first=first):
             return False
         self._end(error)

@@ -1,4 +1,6 @@
-"""The streams of a client: at most one of each kind to each broker, shared by all producers or consumers."""
+"""The streams of a client: at most one of each kind to each broker, shared by all producers or
+consumers.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,14 @@ class StreamPool(Generic[T]):
     """The streams of one kind, by address."""
 
     def __init__(
-        self, kind: type[T], method: str, *, connections: ClientConnections, clock: Clock, tasks: Tasks, limits: StreamLimits
+        self,
+        kind: type[T],
+        method: str,
+        *,
+        connections: ClientConnections,
+        clock: Clock,
+        tasks: Tasks,
+        limits: StreamLimits,
     ) -> None:
         self._kind: type[T] = kind
         self._method = method
@@ -41,14 +50,19 @@ class StreamPool(Generic[T]):
         self._closed = False
 
     async def get(self, address: str) -> T:
-        """Return the stream to a broker; open it when there is none. Raises ``BrokerGone`` or ``ConnectError``."""
+        """Return the stream to a broker; open it when there is none.
+
+        Raises ``BrokerGone`` or ``ConnectError``.
+        """
         stream = self._streams.get(address)
         if stream is not None and stream.lost is None:
             return stream
         opening = self._opening.get(address)
         if opening is None:
             opening = self._opening[address] = asyncio.get_running_loop().create_future()
-            _ = self._tasks.spawn(self._open(address, opening), name=f"client open {self._method} {address}")
+            _ = self._tasks.spawn(
+                self._open(address, opening), name=f"client open {self._method} {address}"
+            )
         # Shielded: a caller that stops waiting must not cancel it for the others.
         return await asyncio.shield(opening)
 
@@ -58,17 +72,25 @@ class StreamPool(Generic[T]):
         except StreamBroken as error:
             kind = BrokerGone if isinstance(error, Unreachable) else ConnectError
             opening.set_exception(kind(f"broker {address} cannot be reached: {error}"))
-            # Retrieve the exception so that asyncio does not warn when every caller stopped waiting.
+            # Retrieve the exception so that asyncio does not warn when every caller stopped
+            # waiting.
             opening.exception()
             return
         except Exception as error:
-            # A defect, or an address that is none. Report it to the callers, which would wait forever otherwise.
+            # A defect, or an address that is none. Report it to the callers, which would wait
+            # forever otherwise.
             opening.set_exception(ConnectError(f"broker {address!r} cannot be reached: {error!r}"))
             opening.exception()
             raise
         finally:
             del self._opening[address]
-        link = self._kind(stream, clock=self._clock, tasks=self._tasks, limits=self._limits, ping=partial(self._ping, address))
+        link = self._kind(
+            stream,
+            clock=self._clock,
+            tasks=self._tasks,
+            limits=self._limits,
+            ping=partial(self._ping, address),
+        )
         link.start()
         if self._closed:
             link.close()
@@ -79,7 +101,12 @@ class StreamPool(Generic[T]):
         opening.set_result(link)
 
     async def _ping(self, address: str, timeout_seconds: float) -> None:
-        await self._connections.call(address, "broker.ping", pb.PingRequest().SerializeToString(), timeout_seconds=timeout_seconds)
+        await self._connections.call(
+            address,
+            "broker.ping",
+            pb.PingRequest().SerializeToString(),
+            timeout_seconds=timeout_seconds,
+        )
 
     def close(self) -> None:
         self._closed = True

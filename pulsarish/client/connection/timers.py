@@ -1,6 +1,7 @@
 """The timers of a client: one task for all of them, and none while no timer is set.
 
-A program may have thousands of producers with a timeout each. One task per timer would be most of their cost.
+A program may have thousands of producers with a timeout each. One task per timer would be most of
+their cost.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class Timers:
     def __init__(self, clock: Clock, tasks: Tasks) -> None:
         self._clock = clock
         self._tasks = tasks
-        self._times: list[tuple[float, int, Timer]] = []  # a heap; an item is stale when its timer has another due time by now
+        # a heap; an item is stale when its timer has another due time by now
+        self._times: list[tuple[float, int, Timer]] = []
         self._count = 0
         self._stale = 0
         self._running = False
@@ -94,7 +96,10 @@ class Timers:
 
 
 class Timer:
-    """Calls ``ring`` in the loop at the earliest time that was set. ``ring`` may set the timer again."""
+    """Calls ``ring`` in the loop at the earliest time that was set.
+
+    ``ring`` may set the timer again.
+    """
 
     __slots__ = ("_alarms", "_ring", "due")
 
@@ -105,7 +110,10 @@ class Timer:
         self._ring = ring
 
     def set(self, due: float | None) -> None:
-        """Set the timer to ``due`` (monotonic seconds), unless an earlier time is set. ``None`` changes nothing."""
+        """Set the timer to ``due`` (monotonic seconds), unless an earlier time is set.
+
+        ``None`` changes nothing.
+        """
         if due is None or (self.due is not None and self.due <= due):
             return
         before, self.due = self.due, due

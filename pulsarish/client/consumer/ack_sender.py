@@ -1,4 +1,6 @@
-"""When acknowledgements are sent, and sent again: the shell of ``client/connection/ack_tracker.py``."""
+"""When acknowledgements are sent, and sent again: the shell of
+``client/connection/ack_tracker.py``.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,12 @@ class AckSender:
     """
 
     def __init__(
-        self, acks: AckTracker, inbox: MessageQueue, clock: Clock, alarm: Timer, means_gone: Callable[[PulsarishError], bool]
+        self,
+        acks: AckTracker,
+        inbox: MessageQueue,
+        clock: Clock,
+        alarm: Timer,
+        means_gone: Callable[[PulsarishError], bool],
     ) -> None:
         self._acks = acks
         self._inbox = inbox
@@ -39,7 +46,10 @@ class AckSender:
         self._since: float | None = None  # when the first waiting one was added
 
     def take_due(self, now: float, *, connected: bool) -> AckBatch | None:
-        """Return what is due; the caller holds the queue's lock. Without a connection acknowledgements wait for the next one."""
+        """Return what is due; the caller holds the queue's lock.
+
+        Without a connection acknowledgements wait for the next one.
+        """
         if not self._acks.is_waiting:
             self._since = None
         elif connected:

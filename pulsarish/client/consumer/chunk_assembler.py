@@ -1,7 +1,8 @@
 """The core of assembling chunks: the entries of one large message become one entry again.
 
-A message comes out once, whole, with the positions of all its entries; never when a chunk is missing. At most ``pending_max`` messages
-and ``PENDING_BYTES_MAX`` bytes wait for further chunks. What is evicted for that is returned once by ``take_lost``.
+A message comes out once, whole, with the positions of all its entries; never when a chunk is
+missing. At most ``pending_max`` messages and ``PENDING_BYTES_MAX`` bytes wait for further chunks.
+What is evicted for that is returned once by ``take_lost``.
 
 Pure: no clock, no I/O, no lock. ``stamp`` passes the time; the shell holds the consumer's lock.
 """
@@ -23,7 +24,9 @@ __all__ = ["PENDING_BYTES_MAX", "SHARED_REDELIVERIES", "ChunkAssembler", "LostCh
 PENDING_BYTES_MAX: Final = UNPACKED_BYTES_MAX
 """The limit for all waiting chunks of a consumer, in bytes."""
 SHARED_REDELIVERIES: Final = 1_000
-"""How often a chunk is requested again before it is given up, when other consumers may hold the missing chunks."""
+"""How often a chunk is requested again before it is given up, when other consumers may hold the
+missing chunks.
+"""
 
 
 @dataclass(slots=True)
@@ -39,7 +42,16 @@ class LostChunks:
 class _Pending:
     """A message whose first chunks have arrived."""
 
-    __slots__ = ("count", "head", "keys", "parts", "redelivery_count", "seen", "size_bytes", "total_bytes")
+    __slots__ = (
+        "count",
+        "head",
+        "keys",
+        "parts",
+        "redelivery_count",
+        "seen",
+        "size_bytes",
+        "total_bytes",
+    )
 
     def __init__(self, entry: Entry, head: bytes, metadata: MessageMetadata) -> None:
         self.head = head
@@ -53,7 +65,10 @@ class _Pending:
 
 
 class ChunkAssembler:
-    """The incomplete messages of one topic. ``pending_max`` 0: no limit; ``expire_seconds`` 0: no timeout."""
+    """The incomplete messages of one topic.
+
+    ``pending_max`` 0: no limit; ``expire_seconds`` 0: no timeout.
+    """
 
     def __init__(
         self,
@@ -66,7 +81,8 @@ class ChunkAssembler:
     ) -> None:
         """``shared``: other consumers of the subscription may have received the missing chunks.
 
-        ``acknowledge_oldest``: acknowledge the oldest message when it is evicted, instead of requesting it again.
+        ``acknowledge_oldest``: acknowledge the oldest message when it is evicted, instead of
+        requesting it again.
 
         ``stamp`` returns the monotonic time in seconds and the wall clock in milliseconds.
         """
@@ -80,17 +96,26 @@ class ChunkAssembler:
         self._lost = LostChunks()
 
     def add(self, entry: Entry, metadata: MessageMetadata) -> Entry | None:
-        """Add a chunk. Returns the whole message as an entry at the position of its last chunk, or ``None``.
+        """Add a chunk.
 
-        Raises ``ChecksumError`` for chunks that contradict each other, ``UnsupportedFeature`` for a message that is too large.
+        Returns the whole message as an entry at the position of its last chunk, or ``None``.
+
+        Raises ``ChecksumError`` for chunks that contradict each other, ``UnsupportedFeature`` for a
+        message that is too large.
         """
         key = (entry.ledger_id, entry.entry_id)
         _, payload = split_entry(entry.data)
         chunk_id, total = metadata.chunk_id, metadata.total_chunk_msg_size
         if not 0 <= chunk_id < metadata.num_chunks_from_msg or len(payload) > total:
-            raise ChecksumError(f"the chunk at {key[0]}:{key[1]} says that it is number {chunk_id} of {metadata.num_chunks_from_msg}")
+            raise ChecksumError(
+                f"the chunk at {key[0]}:{key[1]} says that it is number {chunk_id} of "
+                f"{metadata.num_chunks_from_msg}"
+            )
         if total > UNPACKED_BYTES_MAX:
-            raise UnsupportedFeature(f"a message in chunks announces {total} bytes; at most {UNPACKED_BYTES_MAX} are put together here")
+            raise UnsupportedFeature(
+                f"a message in chunks announces {total} bytes; at most {UNPACKED_BYTES_MAX} are "
+                "put together here"
+            )
         pending = self._pending.get(metadata.uuid)
         if pending is not None and key in pending.keys:
             return None  # a redelivery of a chunk that is here already
@@ -115,20 +140,26 @@ class ChunkAssembler:
             self._drop_oldest()
         head = bytes(entry.data[: len(entry.data) - len(split_entry(entry.data)[1])])
         pending = self._pending[metadata.uuid] = _Pending(entry, head, metadata)
-        # The key of the first chunk stands first. Those of the dropped start are acknowledged with the message.
+        # The key of the first chunk stands first. Those of the dropped start are acknowledged with
+        # the message.
         pending.keys = [key, *(old.keys if old is not None else ())]
         return pending
 
-    def _grow(self, pending: _Pending, metadata: MessageMetadata, payload: bytes, entry: Entry) -> Entry | None:
+    def _grow(
+        self, pending: _Pending, metadata: MessageMetadata, payload: bytes, entry: Entry
+    ) -> Entry | None:
         pending.parts.append(payload)
         pending.size_bytes += len(payload)
         self._size_bytes += len(payload)
         pending.seen = self._stamp()[0]
         is_last = len(pending.parts) == pending.count
-        if pending.size_bytes > pending.total_bytes or (is_last and pending.size_bytes != pending.total_bytes):
+        if pending.size_bytes > pending.total_bytes or (
+            is_last and pending.size_bytes != pending.total_bytes
+        ):
             self._remove(metadata.uuid)
             raise ChecksumError(
-                f"the chunks of {metadata.uuid} up to {entry.ledger_id}:{entry.entry_id} hold {pending.size_bytes} bytes and"
+                f"the chunks of {metadata.uuid} up to {entry.ledger_id}:{entry.entry_id} hold "
+                f"{pending.size_bytes} bytes and"
                 f" announce {pending.total_bytes}"
             )
         if not is_last:
@@ -137,17 +168,29 @@ class ChunkAssembler:
             return None
         self._remove(metadata.uuid)
         data = b"".join((pending.head, *pending.parts))
-        return Entry(entry.ledger_id, entry.entry_id, pending.redelivery_count, data, chunks=tuple(pending.keys))
+        return Entry(
+            entry.ledger_id,
+            entry.entry_id,
+            pending.redelivery_count,
+            data,
+            chunks=tuple(pending.keys),
+        )
 
     def _miss(self, entry: Entry, metadata: MessageMetadata, key: EntryKey) -> None:
-        """A chunk before this one is missing. The message cannot be assembled unless that chunk comes later, from another consumer that
+        """A chunk before this one is missing.
+
+        The message cannot be assembled unless that chunk comes later, from another consumer that
         could not use it.
         """
         pending = None if self._shared else self._remove(metadata.uuid)
         keys = [*(pending.keys if pending is not None else ()), key]
         age_ms = self._stamp()[1] - metadata.publish_time
         is_old = self._expire_seconds > 0 and age_ms > self._expire_seconds * 1_000
-        (self._lost.done if is_old and self._is_hopeless(entry.redelivery_count) else self._lost.again).extend(keys)
+        (
+            self._lost.done
+            if is_old and self._is_hopeless(entry.redelivery_count)
+            else self._lost.again
+        ).extend(keys)
 
     def _is_hopeless(self, redelivery_count: int) -> bool:
         return not self._shared or redelivery_count >= SHARED_REDELIVERIES
@@ -169,7 +212,9 @@ class ChunkAssembler:
         return lost
 
     def clear(self) -> None:
-        """Drop everything: after a reconnection or a seek it is delivered again, or no longer wanted."""
+        """Drop everything: after a reconnection or a seek it is delivered again, or no longer
+        wanted.
+        """
         self._pending.clear()
         self._size_bytes = 0
         self._lost = LostChunks()
@@ -184,10 +229,16 @@ class ChunkAssembler:
 
     def expire(self, now: float) -> None:
         """Give up messages that waited too long: their producer does not continue."""
-        for uuid in [uuid for uuid, pending in self._pending.items() if pending.seen + self._expire_seconds <= now]:
+        for uuid in [
+            uuid
+            for uuid, pending in self._pending.items()
+            if pending.seen + self._expire_seconds <= now
+        ]:
             pending = self._remove(uuid)
             assert pending is not None
-            (self._lost.done if self._is_hopeless(pending.redelivery_count) else self._lost.again).extend(pending.keys)
+            (
+                self._lost.done if self._is_hopeless(pending.redelivery_count) else self._lost.again
+            ).extend(pending.keys)
 
     def excuse(self, now: float) -> None:
         """Restart all timeouts: this consumer accepted nothing, so no chunk could come."""
@@ -195,7 +246,11 @@ class ChunkAssembler:
             pending.seen = now
 
     def check(self) -> None:
-        assert self._size_bytes == sum(pending.size_bytes for pending in self._pending.values()) <= PENDING_BYTES_MAX
+        assert (
+            self._size_bytes
+            == sum(pending.size_bytes for pending in self._pending.values())
+            <= PENDING_BYTES_MAX
+        )
         assert not self._pending_max or len(self._pending) <= self._pending_max
         for pending in self._pending.values():
             assert 0 < len(pending.parts) < pending.count

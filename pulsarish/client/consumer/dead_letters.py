@@ -1,7 +1,8 @@
 """Copies messages that were redelivered too often to the dead letter topic.
 
-A message is acknowledged only after its copy is stored: a crash in between duplicates it and does not lose it. The copy has the bytes of
-the message and their schema, which the dead letter topic gets.
+A message is acknowledged only after its copy is stored: a crash in between duplicates it and does
+not lose it. The copy has the bytes of the message and their schema, which the dead letter topic
+gets.
 """
 
 from __future__ import annotations
@@ -49,20 +50,29 @@ class _Verbatim(BytesSchema):
 
 
 class DeadLetters:
-    """The dead letter topic of one consumer. Its producers are opened with the first message of each schema version."""
+    """The dead letter topic of one consumer.
+
+    Its producers are opened with the first message of each schema version.
+    """
 
     def __init__(self, topic: str, parts: ClientContext, *, of: str) -> None:
         """``of``: the topic of the messages, without its partition."""
         self.topic = topic
         self._of = of
         self._parts = parts
-        self._publishings: dict[bytes, PartitionedProducer] = {}  # by schema version; empty: no schema
+        # by schema version; empty: no schema
+        self._publishings: dict[bytes, PartitionedProducer] = {}
         self._waiting: list[tuple[Message, Callable[[PulsarishError | None], None]]] = []
         self._busy = False
         self._closed = False
 
-    def send(self, messages: Sequence[Message], done: Callable[[PulsarishError | None], None]) -> None:
-        """Copy the messages of an entry. ``done`` is called once in the loop, with the first error, if any."""
+    def send(
+        self, messages: Sequence[Message], done: Callable[[PulsarishError | None], None]
+    ) -> None:
+        """Copy the messages of an entry.
+
+        ``done`` is called once in the loop, with the first error, if any.
+        """
         left = len(messages)
         failure: PulsarishError | None = None
 
@@ -98,14 +108,22 @@ class DeadLetters:
         found = self._publishings.get(version)
         if found is not None and found.children[0].failure is None:
             return found
-        options = ProducerOptions(self.topic, schema=await self._schema(version), max_pending_messages=1 << 30, chunking_enabled=True)
+        options = ProducerOptions(
+            self.topic,
+            schema=await self._schema(version),
+            max_pending_messages=1 << 30,
+            chunking_enabled=True,
+        )
         try:
             opened = await PartitionedProducer.open(options, self._parts)
         except (IncompatibleSchema, InvalidSchema) as error:
             # Store the bytes without their schema rather than not at all.
-            _log.warning("dead letters are stored without their schema", topic=self.topic, reason=error)
+            _log.warning(
+                "dead letters are stored without their schema", topic=self.topic, reason=error
+            )
             opened = await PartitionedProducer.open(
-                ProducerOptions(self.topic, max_pending_messages=1 << 30, chunking_enabled=True), self._parts
+                ProducerOptions(self.topic, max_pending_messages=1 << 30, chunking_enabled=True),
+                self._parts,
             )
         self._publishings[version] = opened
         return opened
@@ -118,7 +136,9 @@ class DeadLetters:
         except PulsarishError as error:
             if error.retryable:
                 raise
-            _log.warning("dead letters are stored without their schema", topic=self.topic, reason=error)
+            _log.warning(
+                "dead letters are stored without their schema", topic=self.topic, reason=error
+            )
             return BytesSchema()
 
     async def _copy(self, message: Message, done: Callable[[PulsarishError | None], None]) -> None:
@@ -129,7 +149,9 @@ class DeadLetters:
             done(error)
             return
         # The names of Apache Pulsar's clients.
-        extras = message.copied({"REAL_TOPIC": message.topic_name(), "ORIGIN_MESSAGE_ID": str(message.message_id())})
+        extras = message.copied(
+            {"REAL_TOPIC": message.topic_name(), "ORIGIN_MESSAGE_ID": str(message.message_id())}
+        )
         payload = message.data()
         try:
             publishing.add(publishing.choose(payload, extras), payload, _Copied(done), extras, None)

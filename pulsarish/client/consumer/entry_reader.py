@@ -1,7 +1,9 @@
-"""Reads a topic's entries as they were published, through its broker, from a position: for callers that decode them themselves.
+"""Reads a topic's entries as they were published, through its broker, from a position: for callers
+that decode them themselves.
 
-Entries come in the order of the log, each once. After a lost connection it continues after the last entry taken. About ``window_bytes``,
-and at least one entry, are on the wire or wait. The broker counts permits in messages, so their number follows the size of messages.
+Entries come in the order of the log, each once. After a lost connection it continues after the last
+entry taken. About ``window_bytes``, and at least one entry, are on the wire or wait. The broker
+counts permits in messages, so their number follows the size of messages.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ _FIRST_PERMITS: Final = 1
 class EntryReader:
     """Opened by ``AsyncClient.read_entries``. Everything runs in the client's loop."""
 
-    def __init__(self, topic: TopicName, first: Position, parts: ClientContext, *, window_bytes: int) -> None:
+    def __init__(
+        self, topic: TopicName, first: Position, parts: ClientContext, *, window_bytes: int
+    ) -> None:
         self.topic = topic
         self._first = first
         self._parts = parts
@@ -52,7 +56,10 @@ class EntryReader:
         await self._keeper.open()
 
     async def take(self, timeout_seconds: float) -> list[Entry]:
-        """Return all entries that have arrived, at least one; an empty list after the timeout. Raises why no more entries come."""
+        """Return all entries that have arrived, at least one; an empty list after the timeout.
+
+        Raises why no more entries come.
+        """
         try:
             async with self._parts.clock.timeout(timeout_seconds):
                 # What arrived may be dropped again before this task runs.
@@ -114,11 +121,19 @@ class EntryReader:
         # After a reconnection the broker starts at the last entry taken, or before it.
         first, last = self._first, self._entries[-1] if self._entries else None
         after = first if last is None else Position(last.ledger_id, last.entry_id + 1)
-        self._entries.extend(entry for entry in entries if (entry.ledger_id, entry.entry_id) >= after)
+        self._entries.extend(
+            entry for entry in entries if (entry.ledger_id, entry.entry_id) >= after
+        )
         self._arrived.set()
 
     def damaged(self, ledger_id: int, entry_id: int, error: ChecksumError) -> None:
-        _log.error("delivered entry is damaged, asking for it again", topic=self.topic, ledger=ledger_id, entry=entry_id, reason=error)
+        _log.error(
+            "delivered entry is damaged, asking for it again",
+            topic=self.topic,
+            ledger=ledger_id,
+            entry=entry_id,
+            reason=error,
+        )
         stream = self._stream
         self._lose()
         if stream is not None:

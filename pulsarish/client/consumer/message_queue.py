@@ -20,7 +20,8 @@ class _Source(Protocol):
 class MessageQueue:
     """One lock and one queue of messages for all topics of a consumer.
 
-    ``ready.popleft()`` needs no lock; most messages take that way. When it is empty, ``take`` opens further entries.
+    ``ready.popleft()`` needs no lock; most messages take that way. When it is empty, ``take`` opens
+    further entries.
     """
 
     def __init__(self, lock: AbstractContextManager[object]) -> None:
@@ -38,13 +39,15 @@ class MessageQueue:
     def check_open(self) -> None:
         """Raise why no more messages come, if so."""
         if self.failure is not None:
-            # One error object serves all calls: clear its traceback, or it would grow with each of them.
+            # One error object serves all calls: clear its traceback, or it would grow with each of
+            # them.
             raise self.failure.with_traceback(None)
 
     def take(self) -> Message | None:
         """Return the next message, ``None`` when there is none now.
 
-        Raises ``CryptoError`` in place of an encrypted message, once, and the reason when no more messages come.
+        Raises ``CryptoError`` in place of an encrypted message, once, and the reason when no more
+        messages come.
         """
         with self.lock:
             self.check_open()
@@ -57,7 +60,10 @@ class MessageQueue:
             return None
 
     def add_encrypted(self, place: str, error: CryptoError) -> None:
-        """Raise ``error`` to the program in place of the message at ``place``. The caller holds the lock."""
+        """Raise ``error`` to the program in place of the message at ``place``.
+
+        The caller holds the lock.
+        """
         self.unreadable.append(CryptoError(f"{place}: {error}"))
 
     def has_message(self) -> bool:
@@ -76,6 +82,7 @@ class MessageQueue:
         with self.lock:
             if self.failure is None:
                 self.failure = error
-            # After a close every call raises. A message that was finally refused is delivered to another consumer.
+            # After a close every call raises. A message that was finally refused is delivered to
+            # another consumer.
             self.ready.clear()
         self.arrived()

@@ -1,4 +1,6 @@
-"""A consumer of one or several topics and all their partitions, as the blocking and the asyncio API use it."""
+"""A consumer of one or several topics and all their partitions, as the blocking and the asyncio API
+use it.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +18,32 @@ from pulsarish.client.enums import ConsumerCryptoFailureAction, ConsumerType
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Message
 from pulsarish.client.messages.options import ConsumerOptions
-from pulsarish.model.errors import AlreadyClosed, InvalidArgument, NotAllowed, PulsarishError, UnsupportedFeature
+from pulsarish.model.errors import (
+    AlreadyClosed,
+    InvalidArgument,
+    NotAllowed,
+    PulsarishError,
+    UnsupportedFeature,
+)
 from pulsarish.model.topic_name import TopicName
 
 __all__ = ["MultiConsumer"]
 
 
 class MultiConsumer:
-    """Opened by ``open``. ``acknowledge*`` and ``negative_acknowledge`` may be called from any thread; coroutines run in the loop."""
+    """Opened by ``open``.
 
-    def __init__(self, options: ConsumerOptions, parts: ClientContext, inbox: MessageQueue, children: list[TopicConsumer]) -> None:
+    ``acknowledge*`` and ``negative_acknowledge`` may be called from any thread; coroutines run in
+    the loop.
+    """
+
+    def __init__(
+        self,
+        options: ConsumerOptions,
+        parts: ClientContext,
+        inbox: MessageQueue,
+        children: list[TopicConsumer],
+    ) -> None:
         self.options = options
         self.inbox = inbox
         self.children = children
@@ -33,30 +51,48 @@ class MultiConsumer:
         self._by_topic = {child.topic.full: child for child in children}
         self._topics_or_none = (*self._by_topic, "")
         # by partition only where the partition identifies the topic
-        self._by_partition = {child.partition: child for child in children} if len(options.topics) == 1 else {}
+        self._by_partition = (
+            {child.partition: child for child in children} if len(options.topics) == 1 else {}
+        )
 
     @classmethod
     async def open(cls, options: ConsumerOptions, parts: ClientContext) -> MultiConsumer:
-        """Subscribe on every partition of every topic. Raises the broker's refusal; then nothing stays subscribed."""
+        """Subscribe on every partition of every topic.
+
+        Raises the broker's refusal; then nothing stays subscribed.
+        """
         topics: list[tuple[TopicName, int]] = []
         for name in options.topics:
             topics += await _partitions(name, parts)
         if options.start is not None and len(topics) > 1:
-            raise UnsupportedFeature(f"readers of partitioned topics are not supported yet: read the partitions of {options.topics[0]}")
+            raise UnsupportedFeature(
+                "readers of partitioned topics are not supported yet: read the partitions of "
+                f"{options.topics[0]}"
+            )
         inbox = MessageQueue(parts.handoff.lock())
         size = options.receiver_queue_size
         if len(topics) > 1:
             if size == 0:
-                raise InvalidArgument("receiver_queue_size is 0, which works on one topic without partitions only: make it 1 or more")
+                raise InvalidArgument(
+                    "receiver_queue_size is 0, which works on one topic without partitions only: "
+                    "make it 1 or more"
+                )
             size = max(1, min(size, options.receiver_queue_total // len(topics)))
         takes_encrypted = options.crypto_failure_action is ConsumerCryptoFailureAction.CONSUME
         writers = WriterSchemas(options.schema, parts, inbox, takes_encrypted=takes_encrypted)
-        children = [TopicConsumer(name, options, parts, inbox, writers, queue_size=size, partition=index) for name, index in topics]
+        children = [
+            TopicConsumer(name, options, parts, inbox, writers, queue_size=size, partition=index)
+            for name, index in topics
+        ]
         inbox.sources = list(children)
         try:
             await asyncio.gather(*(child.open() for child in children))
         except BaseException as error:
-            reason = error if isinstance(error, PulsarishError) else AlreadyClosed("the consumer was not opened")
+            reason = (
+                error
+                if isinstance(error, PulsarishError)
+                else AlreadyClosed("the consumer was not opened")
+            )
             for child in children:
                 child.shutdown(reason)
             raise
@@ -70,12 +106,17 @@ class MultiConsumer:
             # An id that was stored, rather than received, does not name its topic.
             if message_id.topic_name() not in self._topics_or_none:
                 raise InvalidArgument(
-                    f"message id {message_id} is of topic {message_id.topic_name()}, and this consumer is on {child.topic}"
+                    f"message id {message_id} is of topic {message_id.topic_name()}, and this "
+                    f"consumer is on {child.topic}"
                 )
             return child
-        found = self._by_topic.get(message_id.topic_name()) or self._by_partition.get(message_id.partition())
+        found = self._by_topic.get(message_id.topic_name()) or self._by_partition.get(
+            message_id.partition()
+        )
         if found is None:
-            raise InvalidArgument(f"message id {message_id} does not say of which topic it is: pass the message")
+            raise InvalidArgument(
+                f"message id {message_id} does not say of which topic it is: pass the message"
+            )
         return found
 
     def check_open(self) -> None:
@@ -83,7 +124,9 @@ class MultiConsumer:
         self.inbox.check_open()
 
     def acknowledge(self, what: object, done: Done | None) -> None:
-        """Acknowledge a message, its id, or a list of them. ``done`` is called in the loop when all are durable.
+        """Acknowledge a message, its id, or a list of them.
+
+        ``done`` is called in the loop when all are durable.
 
         Raises ``InvalidArgument`` or ``AlreadyClosed``.
         """
@@ -108,11 +151,15 @@ class MultiConsumer:
             self.children[index].acknowledge(ids, done)
 
     def acknowledge_cumulative(self, what: object, done: Done | None) -> None:
-        """Acknowledge up to and including a message. Raises ``NotAllowed`` on a shared subscription."""
+        """Acknowledge up to and including a message.
+
+        Raises ``NotAllowed`` on a shared subscription.
+        """
         self.check_open()
         if self.options.consumer_type in (ConsumerType.Shared, ConsumerType.KeyShared):
             raise NotAllowed(
-                f"cumulative acknowledgement is not possible on a {self.options.consumer_type.name} subscription:"
+                "cumulative acknowledgement is not possible on a "
+                f"{self.options.consumer_type.name} subscription:"
                 " acknowledge each message, or use ConsumerType.Exclusive or Failover"
             )
         message_id = _id_of(what)
@@ -121,7 +168,9 @@ class MultiConsumer:
     def negative_acknowledge(self, what: object) -> None:
         self.check_open()
         message_id = _id_of(what)
-        self._child(message_id).negative_acknowledge(message_id, what.redelivery_count() if isinstance(what, Message) else 0)
+        self._child(message_id).negative_acknowledge(
+            message_id, what.redelivery_count() if isinstance(what, Message) else 0
+        )
 
     # Questions of the program.
 
@@ -138,7 +187,10 @@ class MultiConsumer:
         return ",".join(name.full for name in self.options.topics)
 
     def redeliver_unacknowledged(self) -> None:
-        """Request redelivery, in the loop. A topic consumer that was closed in the meantime is skipped."""
+        """Request redelivery, in the loop.
+
+        A topic consumer that was closed in the meantime is skipped.
+        """
         for child in self.children:
             child.redeliver_unacknowledged()
 
@@ -150,14 +202,19 @@ class MultiConsumer:
                 await self._child(position).seek(position)
                 return
         else:
-            check_type("messageid", position, int, "a MessageId or a publish time in ms since the epoch")
+            check_type(
+                "messageid", position, int, "a MessageId or a publish time in ms since the epoch"
+            )
             check_number("messageid", position, 0)
         await asyncio.gather(*(child.seek(position) for child in self.children))
 
     async def last_message_id(self) -> MessageId:
         self.check_open()
         if len(self.children) > 1:
-            raise NotAllowed("get_last_message_id needs a single topic: subscribe to one partition to ask for its last message")
+            raise NotAllowed(
+                "get_last_message_id needs a single topic: subscribe to one partition to ask for "
+                "its last message"
+            )
         return (await self.children[0].last_message_id())[0]
 
     async def has_message_available(self) -> bool:
@@ -194,16 +251,24 @@ async def _partitions(name: TopicName, parts: ClientContext) -> Sequence[tuple[T
     if name.partition >= 0:
         return [(name, name.partition)]
     count = await retrying(parts, f"lookup of {name}", lambda: parts.lookup.partitions(name.full))
-    return [(name.with_partition(index), index) for index in range(count)] if count else [(name, -1)]
+    return (
+        [(name.with_partition(index), index) for index in range(count)] if count else [(name, -1)]
+    )
 
 
 def _id_of(what: Any) -> MessageId:
     if isinstance(what, Message):
         return what.message_id()
     if not isinstance(what, MessageId):
-        raise InvalidArgument(f"message is {shown(what)} of type {type(what).__name__}: pass a Message or a MessageId that was received")
+        raise InvalidArgument(
+            f"message is {shown(what)} of type {type(what).__name__}: pass a Message or a "
+            "MessageId that was received"
+        )
     if what.ledger_id() < 0 or what.entry_id() < 0 or what == MessageId.latest:
-        raise InvalidArgument(f"message is {what!r}, which stands for no message: pass one that was received, or its id")
+        raise InvalidArgument(
+            f"message is {what!r}, which stands for no message: pass one that was received, or "
+            "its id"
+        )
     return what
 
 

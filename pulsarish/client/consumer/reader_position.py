@@ -1,8 +1,11 @@
-"""The core of a reader's position: where its subscription starts, and which of the first messages it has already.
+"""The core of a reader's position: where its subscription starts, and which of the first messages
+it has already.
 
-A reader continues after the last message its program took, or at its start when it took none. "Latest" and a time are positions that
-move, so the reader asks once what they mean and keeps the answer. For a durable subscription the broker keeps the position; there this
-only drops messages before the start of a seek. No lock: the shell holds the queue's lock around every call, except ``is_to_be_learned``.
+A reader continues after the last message its program took, or at its start when it took none.
+"Latest" and a time are positions that move, so the reader asks once what they mean and keeps the
+answer. For a durable subscription the broker keeps the position; there this only drops messages
+before the start of a seek. No lock: the shell holds the queue's lock around every call, except
+``is_to_be_learned``.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ __all__ = ["ReaderPosition"]
 class ReaderPosition:
     """``persistent``: whether the topic stores its messages."""
 
-    def __init__(self, options: ConsumerOptions, incoming: ReceiveQueue, *, persistent: bool) -> None:
+    def __init__(
+        self, options: ConsumerOptions, incoming: ReceiveQueue, *, persistent: bool
+    ) -> None:
         self._options = options
         self._incoming = incoming
         # where the subscription starts if nothing was handed out yet
@@ -62,4 +67,8 @@ class ReaderPosition:
     def now(self) -> tuple[MessageId, bool]:
         """Return the message before the next one, and whether it is itself still to come."""
         taken = self._incoming.last_taken
-        return (taken, False) if taken is not None else (self._start or MessageId.earliest, self._inclusive)
+        return (
+            (taken, False)
+            if taken is not None
+            else (self._start or MessageId.earliest, self._inclusive)
+        )

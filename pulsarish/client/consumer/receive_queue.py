@@ -1,7 +1,8 @@
 """The core of a consumer's receive queue: entries in, messages out, permits back to the broker.
 
-Messages leave in the order in which they came. Messages of the first batch before the start are dropped, and those a reader had already.
-Permits are granted for messages that the program took, so the queue never holds more than ``queue_size`` messages and one batch.
+Messages leave in the order in which they came. Messages of the first batch before the start are
+dropped, and those a reader had already. Permits are granted for messages that the program took, so
+the queue never holds more than ``queue_size`` messages and one batch.
 
 Pure: no clock, no I/O, no lock. The shell holds the consumer's lock around every call.
 """
@@ -26,10 +27,18 @@ Open = Callable[[Entry], tuple[MessageMetadata, list[Message]]]
 class ReceiveQueue:
     """Messages between the connection and the program."""
 
-    def __init__(self, topic: str, queue_size: int, open_entry: Open, ready: deque[Message], chunks: ChunkAssembler) -> None:
+    def __init__(
+        self,
+        topic: str,
+        queue_size: int,
+        open_entry: Open,
+        ready: deque[Message],
+        chunks: ChunkAssembler,
+    ) -> None:
         """``queue_size`` in messages; 0: grant a permit only while the program waits for a message.
 
-        ``ready``: receives the opened messages. Consumers of several topics share it; its ``popleft`` needs no lock.
+        ``ready``: receives the opened messages. Consumers of several topics share it; its
+        ``popleft`` needs no lock.
         """
         self._topic = topic
         self._queue_size = queue_size
@@ -44,12 +53,16 @@ class ReceiveQueue:
         self._start_inclusive = False
         self._start_taken = False  # the start itself was taken: drop everything before it
         self.last_taken: MessageId | None = None
-        """The last message of the last entry opened for the program: a reader continues there after a reconnection."""
+        """The last message of the last entry opened for the program: a reader continues there after
+        a reconnection.
+        """
 
     # The connection's side.
 
     def restart(self, *, keep_ready: bool) -> int:
-        """Start a new subscription on a connection: the broker sends what is queued again. Returns the permits to grant.
+        """Start a new subscription on a connection: the broker sends what is queued again.
+
+        Returns the permits to grant.
 
         ``keep_ready``: a reader starts after ``last_taken``, so opened messages do not come again.
         """
@@ -64,23 +77,30 @@ class ReceiveQueue:
         return self._queue_size
 
     def start_at(self, start: MessageId | None, *, inclusive: bool) -> None:
-        """Set the start: drop messages of its entry before ``start``, and ``start`` itself unless ``inclusive``. Delivery begins at this
-        entry, or after it when the entry is gone or does not exist yet.
+        """Set the start: drop messages of its entry before ``start``, and ``start`` itself unless
+        ``inclusive``. Delivery begins at this entry, or after it when the entry is gone or does not
+        exist yet.
         """
         self._start = start
         self._start_inclusive = inclusive
         self._start_taken = False
 
     def start_after_taken(self) -> None:
-        """Start at the entry of ``last_taken``, or before it if that was requested earlier: drop what was taken since."""
+        """Start at the entry of ``last_taken``, or before it if that was requested earlier: drop
+        what was taken since.
+        """
         self.start_at(self.last_taken, inclusive=False)
         self._start_taken = True
 
     def clear(self) -> int:
-        """Drop what is queued, as a seek does; the messages count as taken. Returns the number of entries dropped."""
+        """Drop what is queued, as a seek does; the messages count as taken.
+
+        Returns the number of entries dropped.
+        """
         dropped = len(self._entries)
         while self._entries:
-            # The message count does not need the opened batch, but damage in it must not stop a seek.
+            # The message count does not need the opened batch, but damage in it must not stop a
+            # seek.
             self._took(_messages_count(self._entries.popleft()))
         self._drop_ready()
         self._chunks.clear()
@@ -123,9 +143,10 @@ class ReceiveQueue:
     def open_next(self) -> tuple[Entry, list[Message] | None] | None:
         """Open the next entry, for ``hand_out``. Returns ``None`` when there is no entry.
 
-        A chunk is kept until its message is whole; then there is no list of messages. The list may be empty when all messages are before
-        the start. Raises ``ChecksumError`` for an unreadable entry and ``CryptoError`` for an encrypted one; such an entry has left the
-        queue, and its permits are granted again.
+        A chunk is kept until its message is whole; then there is no list of messages. The list may
+        be empty when all messages are before the start. Raises ``ChecksumError`` for an unreadable
+        entry and ``CryptoError`` for an encrypted one; such an entry has left the queue, and its
+        permits are granted again.
         """
         if not self._entries:
             return None
@@ -160,10 +181,12 @@ class ReceiveQueue:
         assert start is not None
         here, at = (entry.ledger_id, entry.entry_id), (start.ledger_id(), start.entry_id())
         if here < at and (self._start_taken or start.chunks()):
-            # A start in chunks was received once, so it is not beyond the end. Entries between its chunks are before it.
+            # A start in chunks was received once, so it is not beyond the end. Entries between its
+            # chunks are before it.
             return []
         if here != at:
-            # An inclusive start may lie beyond the end. Then the first message that comes is before it, and wanted.
+            # An inclusive start may lie beyond the end. Then the first message that comes is before
+            # it, and wanted.
             self._start = None
             return messages
         index = start.batch_index()
@@ -194,7 +217,10 @@ class ReceiveQueue:
         return permits
 
     def want_one(self) -> bool:
-        """Note that the program waits for a message. Returns whether a queue of size 0 must grant a permit now."""
+        """Note that the program waits for a message.
+
+        Returns whether a queue of size 0 must grant a permit now.
+        """
         if self._queue_size == 0 and self._granted <= 0 and not self._wanted:
             self._wanted = True
             return True

@@ -1,4 +1,5 @@
-"""The core of redelivery: negative acknowledgements after a delay, and messages not acknowledged in time.
+"""The core of redelivery: negative acknowledgements after a delay, and messages not acknowledged in
+time.
 
 Both work by entry, as the broker does: a batch is redelivered as a whole.
 """
@@ -14,7 +15,10 @@ EntryKey = tuple[int, int]
 
 
 class NegativeAcks:
-    """Entries to request again. ``delay_ms`` returns the delay for a number of earlier deliveries."""
+    """Entries to request again.
+
+    ``delay_ms`` returns the delay for a number of earlier deliveries.
+    """
 
     def __init__(self, delay_ms: Callable[[int], int]) -> None:
         self._delay_ms = delay_ms
@@ -59,7 +63,8 @@ class UnackedTracker:
 
     def __init__(self, timeout_seconds: float) -> None:
         self._timeout = timeout_seconds
-        self._due: dict[EntryKey, float] = {}  # ordered by time: all have the same delay, and a new delivery goes to the end
+        # ordered by time: all have the same delay, and a new delivery goes to the end
+        self._due: dict[EntryKey, float] = {}
 
     def add(self, key: EntryKey, now: float) -> None:
         self._due.pop(key, None)

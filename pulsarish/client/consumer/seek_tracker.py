@@ -1,4 +1,5 @@
-"""The core of unanswered seeks: entries that arrive in the meantime are from before them, unless the seeks are refused.
+"""The core of unanswered seeks: entries that arrive in the meantime are from before them, unless
+the seeks are refused.
 
 No lock: it runs in the loop only.
 """
@@ -33,7 +34,9 @@ class SeekTracker:
         self._passed += [(entry.ledger_id, entry.entry_id) for entry in entries]
 
     def answered(self, *, of_now: bool, done: bool) -> list[EntryKey]:
-        """Note an answer. Returns the entries to request again, which were dropped because of seeks that were refused.
+        """Note an answer.
+
+        Returns the entries to request again, which were dropped because of seeks that were refused.
 
         Args:
             of_now: the seek was requested on the present subscription.
@@ -51,7 +54,9 @@ class SeekTracker:
 
     @property
     def late_count(self) -> int:
-        """How many seeks were answered, or knew their position, only after the subscription on which they were requested."""
+        """How many seeks were answered, or knew their position, only after the subscription on
+        which they were requested.
+        """
         return self._late
 
     def came_late(self) -> None:

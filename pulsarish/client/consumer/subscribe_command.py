@@ -34,7 +34,9 @@ def subscribe_command(topic: TopicName, options: ConsumerOptions) -> pb.Subscrib
         subscription_properties=options.subscription_properties,
         read_compacted=options.is_read_compacted,
         schema=schema_message(options.schema),
-        key_shared=_key_shared(options.key_shared_policy) if options.consumer_type is ConsumerType.KeyShared else None,
+        key_shared=_key_shared(options.key_shared_policy)
+        if options.consumer_type is ConsumerType.KeyShared
+        else None,
     )
 
 
@@ -48,8 +50,10 @@ def _key_shared(policy: ConsumerKeySharedPolicy) -> pb.KeySharedPolicy:
 
 
 def first_wanted(start: MessageId, *, inclusive: bool) -> pb.MessageId:
-    """Return the first entry wanted for a start. An excluded message's entry is requested only when it may be part of a batch: otherwise it
-    would stay unacknowledged on a durable subscription.
+    """Return the first entry wanted for a start.
+
+    An excluded message's entry is requested only when it may be part of a batch: otherwise it would
+    stay unacknowledged on a durable subscription.
     """
     ledger, entry, index = start.ledger_id(), start.entry_id(), start.batch_index()
     if inclusive and start.chunks():

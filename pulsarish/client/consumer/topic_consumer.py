@@ -1,7 +1,9 @@
-"""A consumer on one topic or one partition: keeps it subscribed, and carries permits, acknowledgements and redeliveries.
+"""A consumer on one topic or one partition: keeps it subscribed, and carries permits,
+acknowledgements and redeliveries.
 
-After a loss it looks the topic up and subscribes again. A durable subscription then delivers what is not acknowledged; a reader
-continues after the last message that it handed out. Waiting acknowledgements survive the loss.
+After a loss it looks the topic up and subscribes again. A durable subscription then delivers what
+is not acknowledged; a reader continues after the last message that it handed out. Waiting
+acknowledgements survive the loss.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ _log = get_logger("client.consumer")
 
 
 class TopicConsumer:
-    """``open_next``, ``acknowledge*`` and ``negative_acknowledge`` may be called from any thread; the rest runs in the loop."""
+    """``open_next``, ``acknowledge*`` and ``negative_acknowledge`` may be called from any thread;
+    the rest runs in the loop.
+    """
 
     def __init__(
         self,
@@ -82,7 +86,11 @@ class TopicConsumer:
             shared=not self._is_ordered,
         )
         self.incoming = ReceiveQueue(
-            full, queue_size, lambda entry: open_entry(entry, full, partition, decode_of), inbox.ready, self._chunks
+            full,
+            queue_size,
+            lambda entry: open_entry(entry, full, partition, decode_of),
+            inbox.ready,
+            self._chunks,
         )
         policy = options.dead_letter_policy
         self._acks = AckTracker(group_max=ACK_GROUP_MAX, batch_index=options.batch_index_ack)
@@ -92,12 +100,18 @@ class TopicConsumer:
             unacked_timeout_seconds=options.unacked_timeout_seconds,
             redeliveries_max=policy.max_redeliver_count if policy is not None else None,
             acknowledged=options.start is None,
-            # At random times: consumers that hold parts of a message each would otherwise return them to each other again and again.
-            damaged_delay_ms=lambda _count: parts.random.randrange(DAMAGED_RETRY_MS // 2, DAMAGED_RETRY_MS * 3 // 2),
+            # At random times: consumers that hold parts of a message each would otherwise return
+            # them to each other again and again.
+            damaged_delay_ms=lambda _count: parts.random.randrange(
+                DAMAGED_RETRY_MS // 2, DAMAGED_RETRY_MS * 3 // 2
+            ),
         )
         self._dead_letters: DeadLetters | None = None
         if policy is not None:
-            dead_topic = policy.dead_letter_topic or f"{topic.partitioned.full}-{options.subscription_name}-DLQ"
+            dead_topic = (
+                policy.dead_letter_topic
+                or f"{topic.partitioned.full}-{options.subscription_name}-DLQ"
+            )
             self._dead_letters = DeadLetters(dead_topic, parts, of=topic.partitioned.full)
         self._notice = Wakeup(parts.handoff, self.look)
         self._unpacker = Unpacker(
@@ -113,7 +127,9 @@ class TopicConsumer:
             partition=partition,
             ordered=self._is_ordered,
         )
-        self._ack_sending = AckSender(self._acks, inbox, clock, parts.alarms.alarm(self.look), self._means_gone)
+        self._ack_sending = AckSender(
+            self._acks, inbox, clock, parts.alarms.alarm(self.look), self._means_gone
+        )
         self._redelivery_alarm = parts.alarms.alarm(self._redeliver_due)
         self._stream: ConsumeStream | None = None
         self._consumer_id = 0
@@ -138,11 +154,18 @@ class TopicConsumer:
         consumer_id = await stream.subscribe(self, command, self._parts.operation_timeout_seconds)
         if self._place.is_to_be_learned:
             await self._learn_start(stream, consumer_id)
-        if self._keeper.is_closing or not stream.has_consumer(consumer_id) or self._seeks.late_count != late_seeks:
+        if (
+            self._keeper.is_closing
+            or not stream.has_consumer(consumer_id)
+            or self._seeks.late_count != late_seeks
+        ):
             stream.close_quietly(consumer_id)
-            raise ServiceNotReady(f"consumer on {self.topic} was closed as soon as it was subscribed")
+            raise ServiceNotReady(
+                f"consumer on {self.topic} was closed as soon as it was subscribed"
+            )
         with self._inbox.lock:
-            # A second time: the program may have taken queued messages while the broker answered, and the broker sends those again.
+            # A second time: the program may have taken queued messages while the broker answered,
+            # and the broker sends those again.
             self._place.go_on_after_taken()
             self._held.forget()
             permits = self.incoming.restart(keep_ready=self._keeps_queue)
@@ -156,13 +179,21 @@ class TopicConsumer:
         self._inbox.arrived()
 
     async def _learn_start(self, stream: ConsumeStream, consumer_id: int) -> None:
-        """Learn what a moving start ("latest", a time) means, so that a lost connection skips nothing."""
+        """Learn what a moving start ("latest", a time) means, so that a lost connection skips
+        nothing.
+        """
         try:
             last = await stream.last_message_id(consumer_id, self._parts.operation_timeout_seconds)
         except AlreadyClosed as error:
-            raise ServiceNotReady(f"consumer on {self.topic} was closed as soon as it was subscribed: {error}") from None
+            raise ServiceNotReady(
+                f"consumer on {self.topic} was closed as soon as it was subscribed: {error}"
+            ) from None
         mark = last.mark_delete
-        start = MessageId(self.partition, mark.ledger, mark.entry) if mark.ledger >= 0 else MessageId.earliest
+        start = (
+            MessageId(self.partition, mark.ledger, mark.entry)
+            if mark.ledger >= 0
+            else MessageId.earliest
+        )
         with self._inbox.lock:
             self._place.move_to(start, inclusive=False)
 
@@ -179,7 +210,13 @@ class TopicConsumer:
         self._inbox.arrived()
 
     def damaged(self, ledger_id: int, entry_id: int, error: ChecksumError) -> None:
-        _log.error("delivered entry is damaged, asking for it again", topic=self.topic, ledger=ledger_id, entry=entry_id, reason=error)
+        _log.error(
+            "delivered entry is damaged, asking for it again",
+            topic=self.topic,
+            ledger=ledger_id,
+            entry=entry_id,
+            reason=error,
+        )
         if self._is_ordered or self._options.consumer_type is ConsumerType.KeyShared:
             # Later messages, at least those of its key, must not be handed out before it.
             self._subscribe_anew()
@@ -227,7 +264,10 @@ class TopicConsumer:
         return self._unpacker.open_next()
 
     def acknowledge(self, ids: Sequence[MessageId], done: Done | None) -> None:
-        """Acknowledge messages. ``done`` is called when the broker has made them durable; without it no answer is requested."""
+        """Acknowledge messages.
+
+        ``done`` is called when the broker has made them durable; without it no answer is requested.
+        """
         with self._inbox.lock:
             waited = self._acks.is_waiting
             self._held.acknowledge(ids)
@@ -275,10 +315,17 @@ class TopicConsumer:
         if stream is not None:
             if permits:
                 stream.flow(self._consumer_id, permits)
-                if self._options.start is not None and read_to is not None and not self._seeks.is_under_way:
-                    # The broker keeps a reader's cursor in memory; moving it lets the broker forget what is behind.
+                if (
+                    self._options.start is not None
+                    and read_to is not None
+                    and not self._seeks.is_under_way
+                ):
+                    # The broker keeps a reader's cursor in memory; moving it lets the broker forget
+                    # what is behind.
                     position = (read_to.ledger_id(), read_to.entry_id(), -1)
-                    stream.acknowledge(self._consumer_id, [position], cumulative=True, answered=None)
+                    stream.acknowledge(
+                        self._consumer_id, [position], cumulative=True, answered=None
+                    )
             if batch is not None:
                 self._ack_sending.send(stream, self._consumer_id, batch)
         for key, messages in dead.items():
@@ -294,9 +341,13 @@ class TopicConsumer:
         self.look()
 
     def redeliver_unacknowledged(self) -> None:
-        """Redeliver everything unacknowledged. Queued messages are dropped, because they are redelivered too."""
+        """Redeliver everything unacknowledged.
+
+        Queued messages are dropped, because they are redelivered too.
+        """
         if self._is_ordered:
-            # By a new subscription: what is on the wire for this one must not arrive first, or a cumulative acknowledgement would skip it.
+            # By a new subscription: what is on the wire for this one must not arrive first, or a
+            # cumulative acknowledgement would skip it.
             self._subscribe_anew()
             return
         with self._inbox.lock:
@@ -330,7 +381,14 @@ class TopicConsumer:
 
         def copied(error: PulsarishError | None) -> None:
             if error is None:
-                self.acknowledge([messages[0].message_id() if messages[0].message_id().chunks() else MessageId(self.partition, *key)], None)
+                self.acknowledge(
+                    [
+                        messages[0].message_id()
+                        if messages[0].message_id().chunks()
+                        else MessageId(self.partition, *key)
+                    ],
+                    None,
+                )
                 return
             with self._inbox.lock:
                 self._held.not_buried(key, messages, self._parts.clock.monotonic())
@@ -341,13 +399,17 @@ class TopicConsumer:
     # Requests.
 
     def _means_gone(self, error: PulsarishError) -> bool:
-        """Whether an answer says only that the broker no longer serves this consumer. It answers ``AlreadyClosed`` when it has closed the
-        consumer and the client does not know yet.
+        """Whether an answer says only that the broker no longer serves this consumer.
+
+        It answers ``AlreadyClosed`` when it has closed the consumer and the client does not know
+        yet.
         """
         return error.retryable or (isinstance(error, AlreadyClosed) and not self._keeper.is_closing)
 
     async def _ask(self, what: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Send a request on the present connection, and again after a loss, within the operation timeout."""
+        """Send a request on the present connection, and again after a loss, within the operation
+        timeout.
+        """
 
         async def once() -> T:
             try:
@@ -355,7 +417,9 @@ class TopicConsumer:
             except AlreadyClosed as error:
                 if self._keeper.is_closing:
                     raise
-                raise ConnectError(f"consumer on {self.topic} is not connected now: {error}") from None
+                raise ConnectError(
+                    f"consumer on {self.topic} is not connected now: {error}"
+                ) from None
 
         return await retrying(self._parts, f"{what} on {self.topic}", once)
 
@@ -372,7 +436,9 @@ class TopicConsumer:
         return self._stream
 
     async def seek(self, position: MessageId | int) -> None:
-        """Seek to a message, or to the first message published at or after a time in milliseconds."""
+        """Seek to a message, or to the first message published at or after a time in
+        milliseconds.
+        """
         await self._ask("seek", lambda: self._seek_once(position))
 
     async def _seek_once(self, position: MessageId | int) -> None:
@@ -382,7 +448,9 @@ class TopicConsumer:
         if isinstance(position, int):
             command.publish_time_ms = position
         else:
-            command.position.CopyFrom(first_wanted(position, inclusive=self._options.start_inclusive))
+            command.position.CopyFrom(
+                first_wanted(position, inclusive=self._options.start_inclusive)
+            )
 
         def send(request_id: int) -> None:
             command.request_id = request_id
@@ -402,7 +470,8 @@ class TopicConsumer:
             if passed:
                 self._ask_again(passed)
             elif error is None and not is_here:
-                # The connection was lost first: what arrived since, or arrives next, may be from before the seek.
+                # The connection was lost first: what arrived since, or arrives next, may be from
+                # before the seek.
                 self._seeks.came_late()
                 self._subscribe_anew()
 
@@ -413,10 +482,13 @@ class TopicConsumer:
         if batch is not None:
             self._ack_sending.send(stream, consumer_id, batch)
         await stream.answer(send, self._parts.operation_timeout_seconds, first=answered)
-        if self._options.start is not None and (isinstance(position, int) or position == MessageId.latest):
+        if self._options.start is not None and (
+            isinstance(position, int) or position == MessageId.latest
+        ):
             await self._learn_start(stream, consumer_id)
             if self._stream is not stream or self._consumer_id != consumer_id:
-                # It subscribed again before the position was known, so at the position from before the seek.
+                # It subscribed again before the position was known, so at the position from before
+                # the seek.
                 with self._inbox.lock:
                     self.incoming.clear()
                     self._held.forget()
@@ -425,26 +497,43 @@ class TopicConsumer:
         self.look()
 
     async def last_message_id(self) -> tuple[MessageId, MessageId]:
-        """Return the last message of the topic (entry -1 when it has none), and the position before which everything is acknowledged."""
+        """Return the last message of the topic (entry -1 when it has none), and the position before
+        which everything is acknowledged.
+        """
 
         async def ask() -> tuple[MessageId, MessageId]:
-            last = await self._live().last_message_id(self._consumer_id, self._parts.operation_timeout_seconds)
+            last = await self._live().last_message_id(
+                self._consumer_id, self._parts.operation_timeout_seconds
+            )
             return (
-                MessageId(self.partition, last.last.ledger, last.last.entry, last.last.batch_index, topic=self.topic.full),
+                MessageId(
+                    self.partition,
+                    last.last.ledger,
+                    last.last.entry,
+                    last.last.batch_index,
+                    topic=self.topic.full,
+                ),
                 MessageId(self.partition, last.mark_delete.ledger, last.mark_delete.entry),
             )
 
         return await self._ask("asking for the last message", ask)
 
     def place(self) -> tuple[MessageId, bool]:
-        """Return a reader's position: the message before the next one, and whether it is itself still to come."""
+        """Return a reader's position: the message before the next one, and whether it is itself
+        still to come.
+        """
         with self._inbox.lock:
             return self._place.now()
 
     async def unsubscribe(self, *, force: bool) -> None:
         """Delete the subscription and end."""
         timeout = self._parts.operation_timeout_seconds
-        await self._ask("unsubscribe", lambda: self._live().unsubscribe(self._consumer_id, force=force, timeout_seconds=timeout))
+        await self._ask(
+            "unsubscribe",
+            lambda: self._live().unsubscribe(
+                self._consumer_id, force=force, timeout_seconds=timeout
+            ),
+        )
 
     async def close(self) -> None:
         """Send waiting acknowledgements, then close the consumer at the broker."""

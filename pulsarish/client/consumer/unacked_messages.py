@@ -1,7 +1,8 @@
 """The core of messages that a program received and has not acknowledged.
 
-An entry that the program neither acknowledges nor refuses is redelivered after the acknowledgement timeout, if there is one; a refused
-entry after its delay. One that was redelivered ``redeliveries_max`` times goes to the dead letter topic instead.
+An entry that the program neither acknowledges nor refuses is redelivered after the acknowledgement
+timeout, if there is one; a refused entry after its delay. One that was redelivered
+``redeliveries_max`` times goes to the dead letter topic instead.
 
 Pure: no clock, no lock. The shell passes the time and holds the consumer's lock around every call.
 """
@@ -18,7 +19,10 @@ from pulsarish.client.messages.message import Entry, Message, batch_places
 __all__ = ["DAMAGED_RETRY_MS", "UnackedMessages"]
 
 DAMAGED_RETRY_MS = 1_000
-"""A delivery with a wrong checksum is requested again after this. It is neither handed out nor skipped."""
+"""A delivery with a wrong checksum is requested again after this.
+
+It is neither handed out nor skipped.
+"""
 
 
 class UnackedMessages:
@@ -47,11 +51,15 @@ class UnackedMessages:
         self._redeliveries_max = redeliveries_max
         self._last_chances: dict[EntryKey, list[Message]] = {}  # delivered for the last time
         self._dead: dict[EntryKey, list[Message]] = {}  # for the dead letter topic
-        self._chunks: dict[EntryKey, tuple[EntryKey, ...]] = {}  # chunks of messages, by the last chunk
+        # chunks of messages, by the last chunk
+        self._chunks: dict[EntryKey, tuple[EntryKey, ...]] = {}
         self._acknowledged = acknowledged
 
     def opened(self, entry: Entry, messages: list[Message], now: float) -> bool:
-        """Note an opened entry. Returns ``False`` when it must not be handed out, because it goes to the dead letter topic."""
+        """Note an opened entry.
+
+        Returns ``False`` when it must not be handed out, because it goes to the dead letter topic.
+        """
         key = (entry.ledger_id, entry.entry_id)
         most = self._redeliveries_max
         if most is not None and entry.redelivery_count >= most:
@@ -112,11 +120,18 @@ class UnackedMessages:
         self._last_chances[key] = messages
 
     def next_due(self) -> float | None:
-        dues = [self._nacks.next_due(), self._damaged.next_due(), self._unacked.next_due() if self._unacked is not None else None]
+        dues = [
+            self._nacks.next_due(),
+            self._damaged.next_due(),
+            self._unacked.next_due() if self._unacked is not None else None,
+        ]
         return min((due for due in dues if due is not None), default=None)
 
     def take_due(self, now: float) -> list[EntryKey]:
-        """Return entries to request again. Those at their redelivery limit go to the dead letter topic after it."""
+        """Return entries to request again.
+
+        Those at their redelivery limit go to the dead letter topic after it.
+        """
         keys = [*self._nacks.take_due(now), *self._damaged.take_due(now)]
         if self._unacked is not None:
             keys += self._unacked.take_due(now)
@@ -133,7 +148,9 @@ class UnackedMessages:
         return dead
 
     def forget(self) -> None:
-        """Drop everything: after a reconnection or a seek it is delivered again, or no longer wanted."""
+        """Drop everything: after a reconnection or a seek it is delivered again, or no longer
+        wanted.
+        """
         self.acks.forget_delivered()
         self._nacks.clear()
         self._damaged.clear()

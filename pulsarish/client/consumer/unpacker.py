@@ -1,4 +1,6 @@
-"""Making messages of the entries that one topic delivered, one entry at a time, when the program asks for them."""
+"""Making messages of the entries that one topic delivered, one entry at a time, when the program
+asks for them.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,10 @@ class Unpacker:
     """Of one topic or partition. The inbox's lock is held around every call.
 
     Args:
-        ordered: nothing may be handed out before what came before it, so entries are not asked for one by one.
-        look: has the loop send the permits and acknowledgements that are due; may be called from any thread.
+        ordered: nothing may be handed out before what came before it, so entries are not asked for
+            one by one.
+        look: has the loop send the permits and acknowledgements that are due; may be called from
+            any thread.
     """
 
     def __init__(
@@ -74,10 +78,13 @@ class Unpacker:
                     self._discard_encrypted(first)
                     continue
                 self._look()  # its permits are due like others
-                self._inbox.add_encrypted(f"{first.ledger_id}:{first.entry_id} of {self._topic}", error)
+                self._inbox.add_encrypted(
+                    f"{first.ledger_id}:{first.entry_id} of {self._topic}", error
+                )
                 return False
             except (ChecksumError, UnsupportedFeature) as error:
-                # Its checksum holds, so the producer wrote it so: it is shown in the log and left unacknowledged, for a client that can.
+                # Its checksum holds, so the producer wrote it so: it is shown in the log and left
+                # unacknowledged, for a client that can.
                 _log.error("entry cannot be read", topic=self._topic, reason=error)
                 self._look()  # its permit is due like others
                 continue
@@ -95,15 +102,23 @@ class Unpacker:
                 if self._hand_out(entry, messages):
                     return True
             elif self._options.start is None:
-                # All of it lies before the start of a seek. On a durable subscription it must be acknowledged.
+                # All of it lies before the start of a seek. On a durable subscription it must be
+                # acknowledged.
                 self._acknowledge(entry)
                 self._look()
 
     def _acknowledge(self, entry: Entry) -> None:
-        self._held.acknowledge([known_id(self._partition, entry.ledger_id, entry.entry_id, -1, 0, "", entry.chunks)])
+        self._held.acknowledge(
+            [known_id(self._partition, entry.ledger_id, entry.entry_id, -1, 0, "", entry.chunks)]
+        )
 
     def _discard_encrypted(self, entry: Entry) -> None:
-        _log.warning("encrypted message discarded", topic=self._topic, ledger=entry.ledger_id, entry=entry.entry_id)
+        _log.warning(
+            "encrypted message discarded",
+            topic=self._topic,
+            ledger=entry.ledger_id,
+            entry=entry.entry_id,
+        )
         if self._options.start is None:
             self._acknowledge(entry)
         self._look()
@@ -117,21 +132,31 @@ class Unpacker:
         return alive
 
     def _give_up_chunks(self) -> None:
-        """Acknowledge chunks of messages that cannot be put together, on a durable subscription; else they would be delivered again."""
+        """Acknowledge chunks of messages that cannot be put together, on a durable subscription;
+        else they would be delivered again.
+        """
         lost = self._chunks.take_lost()
         if self._options.start is not None:
             return
         if lost.done or lost.again:
-            _log.warning("messages in chunks are incomplete", topic=self._topic, given_up=lost.done, asked_for_again=lost.again)
+            _log.warning(
+                "messages in chunks are incomplete",
+                topic=self._topic,
+                given_up=lost.done,
+                asked_for_again=lost.again,
+            )
         self._held.acknowledge([MessageId(self._partition, *key) for key in lost.done])
         if not self._ordered:
-            # Where order counts they stay unacknowledged, and come again with the next subscription.
+            # Where order counts they stay unacknowledged, and come again with the next
+            # subscription.
             now = self._clock.monotonic()
             for key in lost.again:
                 self._held.damaged(key, now)
 
     def expire_chunks(self, now: float, *, connected: bool) -> None:
-        """Give up messages that have waited for their next chunk for too long, unless that could not come."""
+        """Give up messages that have waited for their next chunk for too long, unless that could
+        not come.
+        """
         due = self._chunks.next_due()
         if due is not None and due <= now:
             if connected and self._incoming.may_receive:
@@ -142,4 +167,7 @@ class Unpacker:
 
     def next_due(self) -> float | None:
         """When something of what came is to be given up or asked for again."""
-        return min((due for due in (self._held.next_due(), self._chunks.next_due()) if due is not None), default=None)
+        return min(
+            (due for due in (self._held.next_due(), self._chunks.next_due()) if due is not None),
+            default=None,
+        )

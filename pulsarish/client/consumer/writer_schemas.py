@@ -1,7 +1,8 @@
 """The schemas with which messages were written, fetched once for each version.
 
-A message with an unknown version stays in the queue, with everything behind it, until a broker has answered; so reading its value never
-waits. A version that the topic no longer has is not requested again: reading the values of its messages raises an error.
+A message with an unknown version stays in the queue, with everything behind it, until a broker has
+answered; so reading its value never waits. A version that the topic no longer has is not requested
+again: reading the values of its messages raises an error.
 """
 
 from __future__ import annotations
@@ -11,7 +12,13 @@ from pulsarish.client.connection.context import ClientContext
 from pulsarish.client.consumer.message_queue import MessageQueue
 from pulsarish.client.messages.message import Entry
 from pulsarish.client.schemas.schema import Decode, Schema, reader_for
-from pulsarish.model.errors import ChecksumError, CryptoError, InvalidArgument, PulsarishError, UnknownError
+from pulsarish.model.errors import (
+    ChecksumError,
+    CryptoError,
+    InvalidArgument,
+    PulsarishError,
+    UnknownError,
+)
 from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
@@ -22,7 +29,8 @@ __all__ = ["WriterSchemas"]
 _log = get_logger("client.schema")
 
 _ENCRYPTED = (
-    "the message is encrypted and this client cannot decrypt it: consume it with Apache Pulsar's client and its keys, or set"
+    "the message is encrypted and this client cannot decrypt it: consume it with Apache "
+    "Pulsar's client and its keys, or set"
     " crypto_failure_action to DISCARD or CONSUME"
 )
 
@@ -31,9 +39,19 @@ _Version = tuple[str, bytes]
 
 
 class WriterSchemas:
-    """The schemas of one consumer and all its topics. ``fetch`` is called in the loop, the rest under the queue's lock."""
+    """The schemas of one consumer and all its topics.
 
-    def __init__(self, schema: Schema, parts: ClientContext, inbox: MessageQueue, *, takes_encrypted: bool = False) -> None:
+    ``fetch`` is called in the loop, the rest under the queue's lock.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        parts: ClientContext,
+        inbox: MessageQueue,
+        *,
+        takes_encrypted: bool = False,
+    ) -> None:
         self._takes_encrypted = takes_encrypted
         self._decode: Decode = schema.decode
         self._reader_for = reader_for(schema)
@@ -58,7 +76,8 @@ class WriterSchemas:
         return False
 
     def decode_of(self, topic: str, metadata: MessageMetadata) -> Decode:
-        """Return the decoder for an entry whose schema is known; without a version, the consumer's own.
+        """Return the decoder for an entry whose schema is known; without a version, the consumer's
+        own.
 
         Raises ``CryptoError`` for an encrypted entry, unless the consumer accepts such entries.
         """
@@ -114,6 +133,9 @@ def _refusing(version: bytes, error: PulsarishError) -> Decode:
     number = int.from_bytes(version, "big")
 
     def refuse(_data: bytes) -> object:
-        raise InvalidArgument(f"the message was written with version {number} of the schema, and it cannot be read by that: {error}")
+        raise InvalidArgument(
+            f"the message was written with version {number} of the schema, and it cannot be read "
+            f"by that: {error}"
+        )
 
     return refuse

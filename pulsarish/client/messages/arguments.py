@@ -154,7 +154,14 @@ This client's asyncio API accepts them as keyword arguments.
 """
 
 
-def _by_name(method: str, kind: type, positional: Sequence[object], given: Mapping[str, Any], *, awaitable: bool) -> dict[str, Any]:
+def _by_name(
+    method: str,
+    kind: type,
+    positional: Sequence[object],
+    given: Mapping[str, Any],
+    *,
+    awaitable: bool,
+) -> dict[str, Any]:
     """Return all arguments by name.
 
     Raises ``InvalidArgument`` for unknown, surplus or repeated arguments.
@@ -163,24 +170,37 @@ def _by_name(method: str, kind: type, positional: Sequence[object], given: Mappi
     check_names(method, given, accepted)
     order = [name for name in accepted if not (awaitable and name in _NOT_IN_ASYNCIO)]
     if len(positional) > len(order):
-        raise InvalidArgument(f"{method}() takes at most {len(order)} more positional arguments, and {len(positional)} are given")
+        raise InvalidArgument(
+            f"{method}() takes at most {len(order)} more positional arguments, and "
+            f"{len(positional)} are given"
+        )
     named = dict(zip(order, positional, strict=False))
     for name in named:
         if name in given:
-            raise InvalidArgument(f"{method}() got {name!r} twice, by position and by name: give it once")
+            raise InvalidArgument(
+                f"{method}() got {name!r} twice, by position and by name: give it once"
+            )
     return named | dict(given)
 
 
-def client_options(service_url: str, given: ClientArguments, positional: Sequence[object] = ()) -> ClientOptions:
+def client_options(
+    service_url: str, given: ClientArguments, positional: Sequence[object] = ()
+) -> ClientOptions:
     """Return the options of a client.
 
     Raises ``InvalidConfiguration`` for a bad URL, ``InvalidArgument``, ``UnsupportedFeature``.
     """
-    return ClientOptions(service_url, **_by_name("Client", ClientArguments, positional, given, awaitable=False))
+    return ClientOptions(
+        service_url, **_by_name("Client", ClientArguments, positional, given, awaitable=False)
+    )
 
 
 def producer_options(
-    topic: str, given: ProducerArguments, positional: Sequence[object] = (), *, batching_enabled: bool = False
+    topic: str,
+    given: ProducerArguments,
+    positional: Sequence[object] = (),
+    *,
+    batching_enabled: bool = False,
 ) -> ProducerOptions:
     """Return the options of a producer.
 
@@ -204,7 +224,11 @@ def consumer_options(
     awaitable: bool = False,
 ) -> ConsumerOptions:
     """Return the options of a consumer. Raises the errors of ``producer_options``."""
-    return ConsumerOptions(topic, subscription_name, **_by_name("subscribe", ConsumerArguments, positional, given, awaitable=awaitable))
+    return ConsumerOptions(
+        topic,
+        subscription_name,
+        **_by_name("subscribe", ConsumerArguments, positional, given, awaitable=awaitable),
+    )
 
 
 _READER_NAMES = {"reader_listener": "message_listener", "reader_name": "consumer_name"}
@@ -228,12 +252,22 @@ def reader_options(
     named = _by_name("create_reader", ReaderArguments, positional, given, awaitable=awaitable)
     check_text("topic", topic)
     if not isinstance(start_message_id, MessageId):
-        raise InvalidArgument(f"start_message_id is {shown(start_message_id)}: pass MessageId.earliest, MessageId.latest or a message's id")
+        raise InvalidArgument(
+            f"start_message_id is {shown(start_message_id)}: pass MessageId.earliest, "
+            "MessageId.latest or a message's id"
+        )
     if named.get("reader_listener") is not None:
         check_callable("reader_listener", named["reader_listener"], "a function (reader, message)")
     if named.get("reader_name") is not None:
         check_text("reader_name", named["reader_name"])
-    options: dict[str, Any] = {_READER_NAMES.get(name, name): value for name, value in named.items()}
+    options: dict[str, Any] = {
+        _READER_NAMES.get(name, name): value for name, value in named.items()
+    }
     prefix = options.pop("subscription_role_prefix", None)
     start = "" if prefix is None else check_text("subscription_role_prefix", prefix) + "-"
-    return ConsumerOptions(topic, f"{start}reader-{random_stream.getrandbits(40):010x}", start=start_message_id, **options)
+    return ConsumerOptions(
+        topic,
+        f"{start}reader-{random_stream.getrandbits(40):010x}",
+        start=start_message_id,
+        **options,
+    )

@@ -61,7 +61,10 @@ class Extras:
     event_timestamp_ms: int = 0
     deliver_at_ms: int = 0
     is_null: bool = False
-    """The message has no content. That differs from empty content; the payload is empty in both cases."""
+    """The message has no content.
+
+    That differs from empty content; the payload is empty in both cases.
+    """
     key_form: KeyForm = KeyForm.TEXT
     """Form of ``partition_key``, which is ASCII with ``BASE64`` and ``None`` with ``NULL``."""
 
@@ -69,7 +72,11 @@ class Extras:
         """Upper bound of the bytes that these extras add to a message of a batch."""
         size = _FIELDS_BYTES_MAX
         if not self.properties and self.ordering_key is None:  # the case of nearly all messages
-            return size if self.partition_key is None else size + len(self.partition_key.encode()) + _FIELDS_BYTES_MAX
+            return (
+                size
+                if self.partition_key is None
+                else size + len(self.partition_key.encode()) + _FIELDS_BYTES_MAX
+            )
         for name, value in (self.properties or {}).items():
             size += len(name.encode()) + len(value.encode()) + _FIELDS_BYTES_MAX
         for text in (self.partition_key, self.ordering_key):
@@ -146,7 +153,11 @@ def _plain_parts(payloads: Sequence[bytes], first_sequence_id: int) -> list[byte
             sequence_size = 2 + len(rest)
             heads = _plain_heads.setdefault(sequence_size, {})
         size = len(payload)
-        append((heads.get(size) or _plain_head(heads, size, sequence_size)) + tails[sequence_id & 0x7F] + rest)
+        append(
+            (heads.get(size) or _plain_head(heads, size, sequence_size))
+            + tails[sequence_id & 0x7F]
+            + rest
+        )
         append(payload)
         sequence_id += 1
     return parts
@@ -168,7 +179,9 @@ def _keyed_head(of_head: tuple[str | None, int, int]) -> bytes:
     return head
 
 
-def encode_batch(payloads: Sequence[bytes], sequence_ids: Sequence[int], extras: Mapping[int, Extras]) -> bytes:
+def encode_batch(
+    payloads: Sequence[bytes], sequence_ids: Sequence[int], extras: Mapping[int, Extras]
+) -> bytes:
     """Return the payload of a batch entry, before compression.
 
     Args:
@@ -185,14 +198,22 @@ def encode_batch(payloads: Sequence[bytes], sequence_ids: Sequence[int], extras:
     for index, payload in enumerate(payloads):
         beside = extras.get(index, NO_EXTRAS)
         sequence_id = sequence_ids[index]
-        if beside.properties or beside.event_timestamp_ms or beside.ordering_key is not None or beside.is_null or beside.key_form:
+        if (
+            beside.properties
+            or beside.event_timestamp_ms
+            or beside.ordering_key is not None
+            or beside.is_null
+            or beside.key_form
+        ):
             append(_single_head(len(payload), sequence_id, beside))
         else:
             # Keys repeat, and messages have few different sizes: the bytes before the sequence id
             # are made once.
             if sequence_id >> 7 != high:
                 high = sequence_id >> 7
-                rest, tails = (encode_varint(high), _SEQUENCE_MORE) if high else (b"", _SEQUENCE_LAST)
+                rest, tails = (
+                    (encode_varint(high), _SEQUENCE_MORE) if high else (b"", _SEQUENCE_LAST)
+                )
             of_head = (beside.partition_key, len(payload), len(rest))
             append((keyed.get(of_head) or _keyed_head(of_head)) + tails[sequence_id & 0x7F] + rest)
         append(payload)
@@ -279,7 +300,14 @@ def chunk_fields(uuid: str, chunk_id: int, chunks_count: int, total_size: int) -
 
     ``total_size`` is the size of all chunks together.
     """
-    numbers = (b"\xd8\x01", encode_varint(chunks_count), b"\xe0\x01", encode_varint(total_size), b"\xe8\x01", encode_varint(chunk_id))
+    numbers = (
+        b"\xd8\x01",
+        encode_varint(chunks_count),
+        b"\xe0\x01",
+        encode_varint(total_size),
+        b"\xe8\x01",
+        encode_varint(chunk_id),
+    )
     return b"".join((_field_bytes(b"\xd2\x01", uuid.encode()), *numbers))
 
 

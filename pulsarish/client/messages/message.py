@@ -82,7 +82,13 @@ class _Opened:
     )
 
     def __init__(
-        self, entry: Entry, metadata: MessageMetadata, payload: memoryview, topic: str, partition: int, decode_of: DecodeOf
+        self,
+        entry: Entry,
+        metadata: MessageMetadata,
+        payload: memoryview,
+        topic: str,
+        partition: int,
+        decode_of: DecodeOf,
     ) -> None:
         self.ledger_id = entry.ledger_id
         self.entry_id = entry.entry_id
@@ -98,8 +104,17 @@ class _Opened:
             self.payload = bytes(payload)
             self.messages_count = 0
             return
-        self.payload = decompress(self.metadata.compression, bytes(payload), self.metadata.uncompressed_size, bytes_max=UNPACKED_BYTES_MAX)
-        self.messages_count = self.metadata.num_messages_in_batch if self.metadata.HasField("num_messages_in_batch") else 0
+        self.payload = decompress(
+            self.metadata.compression,
+            bytes(payload),
+            self.metadata.uncompressed_size,
+            bytes_max=UNPACKED_BYTES_MAX,
+        )
+        self.messages_count = (
+            self.metadata.num_messages_in_batch
+            if self.metadata.HasField("num_messages_in_batch")
+            else 0
+        )
 
 
 class Message:
@@ -110,7 +125,8 @@ class Message:
     def __init__(self, entry: _Opened, index: int, head: int, start: int, end: int) -> None:
         self._entry = entry
         self._index = index  # in the batch; -1 when the entry is not a batch
-        self._head = head  # where the single metadata begin in the batch; the payload starts after them
+        # where the single metadata begin in the batch; the payload starts after them
+        self._head = head
         self._start = start
         self._end = end
 
@@ -140,7 +156,15 @@ class Message:
 
     def message_id(self) -> MessageId:
         entry = self._entry
-        return known_id(entry.partition, entry.ledger_id, entry.entry_id, self._index, entry.messages_count, entry.topic, entry.chunks)
+        return known_id(
+            entry.partition,
+            entry.ledger_id,
+            entry.entry_id,
+            self._index,
+            entry.messages_count,
+            entry.topic,
+            entry.chunks,
+        )
 
     def properties(self) -> dict[str, str]:
         return {as_text(pair.key): as_text(pair.value) for pair in self._metadata().properties}
@@ -167,13 +191,20 @@ class Message:
             return base64.b64decode(key, validate=True)
         except binascii.Error as error:
             raise InvalidArgument(
-                f"the message's key is not the Base64 that it should be ({error}): read it with partition_key()"
+                f"the message's key is not the Base64 that it should be ({error}): read it with "
+                "partition_key()"
             ) from None
 
     def copied(self, properties: Mapping[str, str]) -> Extras:
         """Return the extras for a copy of the message, with these properties added."""
         metadata = self._metadata()
-        form = KeyForm.BASE64 if metadata.partition_key_b64_encoded else KeyForm.NULL if metadata.null_partition_key else KeyForm.TEXT
+        form = (
+            KeyForm.BASE64
+            if metadata.partition_key_b64_encoded
+            else KeyForm.NULL
+            if metadata.null_partition_key
+            else KeyForm.TEXT
+        )
         return Extras(
             properties={**self.properties(), **properties},
             partition_key=self.partition_key() if self.has_partition_key() else None,
@@ -202,7 +233,9 @@ class Message:
         return self._entry.redelivery_count
 
     def schema_version(self) -> bytes:
-        """Version of the schema that the message was written with, in 8 bytes; empty without a schema."""
+        """Version of the schema that the message was written with, in 8 bytes; empty without a
+        schema.
+        """
         return self._entry.metadata.schema_version
 
     def producer_name(self) -> str:
@@ -225,7 +258,9 @@ class Message:
         return f"Message({self.message_id()}, {self._end - self._start} bytes)"
 
 
-def open_entry(entry: Entry, topic: str, partition: int, decode_of: DecodeOf) -> tuple[MessageMetadata, list[Message]]:
+def open_entry(
+    entry: Entry, topic: str, partition: int, decode_of: DecodeOf
+) -> tuple[MessageMetadata, list[Message]]:
     """Return the metadata and the messages of a verified entry.
 
     A chunk that was not assembled has no messages.
@@ -241,7 +276,9 @@ def open_entry(entry: Entry, topic: str, partition: int, decode_of: DecodeOf) ->
     try:
         messages = split_batch(opened.payload, opened.messages_count, partial(Message, opened))
     except ChecksumError as error:
-        raise ChecksumError(f"the entry at {entry.ledger_id}:{entry.entry_id} cannot be read: {error}") from None
+        raise ChecksumError(
+            f"the entry at {entry.ledger_id}:{entry.entry_id} cannot be read: {error}"
+        ) from None
     if entry.ack_set is not None:
         messages = [message for message in messages if entry.wants(message._index)]
     return opened.metadata, messages

@@ -80,15 +80,23 @@ def topics_of(topic: object) -> list[TopicName]:
     if isinstance(topic, str):
         return [TopicName.parse(topic)]
     if isinstance(topic, re.Pattern):
-        raise UnsupportedFeature(f"topic is the pattern {topic.pattern!r}: patterns are not supported yet; pass a list of topic names")
+        raise UnsupportedFeature(
+            f"topic is the pattern {topic.pattern!r}: patterns are not supported yet; pass a list "
+            "of topic names"
+        )
     if isinstance(topic, list):
         if not topic or not all(isinstance(name, str) for name in topic):
-            raise InvalidArgument("topic is a list that is empty or holds something other than str: pass topic names")
+            raise InvalidArgument(
+                "topic is a list that is empty or holds something other than str: pass topic names"
+            )
         names = [TopicName.parse(name) for name in topic]
         if len({name.full for name in names}) < len(names):
             raise InvalidArgument("topic is a list that names a topic twice: name each once")
         return names
-    raise InvalidArgument(f"topic is {shown(topic)} of type {type(topic).__name__}: pass a topic name or a list of them")
+    raise InvalidArgument(
+        f"topic is {shown(topic)} of type {type(topic).__name__}: pass a topic name or a list of "
+        "them"
+    )
 
 
 def make_extras(
@@ -115,7 +123,9 @@ def make_extras(
         properties=check_mapping("properties", properties) or None,
         partition_key=None if partition_key is None else check_text("partition_key", partition_key),
         ordering_key=None if ordering_key is None else check_text("ordering_key", ordering_key),
-        event_timestamp_ms=0 if event_timestamp is None else check_number("event_timestamp", event_timestamp, 0),
+        event_timestamp_ms=0
+        if event_timestamp is None
+        else check_number("event_timestamp", event_timestamp, 0),
         deliver_at_ms=deliver_at or 0,
     )
 
@@ -163,11 +173,22 @@ class ClientOptions:
             logger=(None, "configure the standard library's logger 'pulsarish'"),
         )
         given: object = operation_timeout_seconds
-        if not isinstance(given, (int, float)) or isinstance(given, bool) or not 0 < given <= 86_400:
-            raise InvalidArgument(f"operation_timeout_seconds is {shown(given)}: pass a number above 0 and at most 86400")
+        if (
+            not isinstance(given, (int, float))
+            or isinstance(given, bool)
+            or not 0 < given <= 86_400
+        ):
+            raise InvalidArgument(
+                f"operation_timeout_seconds is {shown(given)}: pass a number above 0 and at most "
+                "86400"
+            )
         self.operation_timeout_seconds = float(operation_timeout_seconds)
-        self.connection_timeout_seconds = check_number("connection_timeout_ms", connection_timeout_ms, 1) / 1_000
-        self.listener_name = check_text("listener_name", listener_name) if listener_name is not None else ""
+        self.connection_timeout_seconds = (
+            check_number("connection_timeout_ms", connection_timeout_ms, 1) / 1_000
+        )
+        self.listener_name = (
+            check_text("listener_name", listener_name) if listener_name is not None else ""
+        )
 
 
 class ProducerOptions:
@@ -207,35 +228,75 @@ class ProducerOptions:
             crypto_key_reader=(None, "encrypt the content before it is sent"),
         )
         self.topic = topics_of(check_text("topic", topic))[0]
-        self.producer_name = check_name("producer", check_text("producer_name", producer_name)) if producer_name is not None else ""
+        self.producer_name = (
+            check_name("producer", check_text("producer_name", producer_name))
+            if producer_name is not None
+            else ""
+        )
         self.schema = check_schema(schema)
-        self.initial_sequence_id = None if initial_sequence_id is None else check_number("initial_sequence_id", initial_sequence_id, -1)
-        self.send_timeout_seconds = check_number("send_timeout_millis", send_timeout_millis, 0) / 1_000
-        check_type("compression_type", compression_type, CompressionType, "a pulsarish.CompressionType")
+        self.initial_sequence_id = (
+            None
+            if initial_sequence_id is None
+            else check_number("initial_sequence_id", initial_sequence_id, -1)
+        )
+        self.send_timeout_seconds = (
+            check_number("send_timeout_millis", send_timeout_millis, 0) / 1_000
+        )
+        check_type(
+            "compression_type", compression_type, CompressionType, "a pulsarish.CompressionType"
+        )
         self.compression_type = compression_type
         self.max_pending_messages = check_number("max_pending_messages", max_pending_messages, 1)
-        self.max_pending_across = check_number("max_pending_messages_across_partitions", max_pending_messages_across_partitions, 1)
+        self.max_pending_across = check_number(
+            "max_pending_messages_across_partitions", max_pending_messages_across_partitions, 1
+        )
         self.block_if_queue_full = check_flag("block_if_queue_full", block_if_queue_full)
         self.batching_enabled = check_flag("batching_enabled", batching_enabled)
         self.chunking_enabled = check_flag("chunking_enabled", chunking_enabled)
         if self.chunking_enabled and self.batching_enabled:
-            raise InvalidArgument("chunking_enabled and batching_enabled exclude each other: set batching_enabled=False")
+            raise InvalidArgument(
+                "chunking_enabled and batching_enabled exclude each other: set "
+                "batching_enabled=False"
+            )
         check_type("batching_type", batching_type, BatchingType, "a pulsarish.BatchingType")
         self.batching_type = batching_type
-        self.batching_max_messages = check_number("batching_max_messages", batching_max_messages, 1, MESSAGES_IN_BATCH_MAX)
-        self.batching_max_bytes = check_number("batching_max_allowed_size_in_bytes", batching_max_allowed_size_in_bytes, 1)
-        self.batching_delay_seconds = check_number("batching_max_publish_delay_ms", batching_max_publish_delay_ms, 0) / 1_000
-        check_type("message_routing_mode", message_routing_mode, PartitionsRoutingMode, "a pulsarish.PartitionsRoutingMode")
+        self.batching_max_messages = check_number(
+            "batching_max_messages", batching_max_messages, 1, MESSAGES_IN_BATCH_MAX
+        )
+        self.batching_max_bytes = check_number(
+            "batching_max_allowed_size_in_bytes", batching_max_allowed_size_in_bytes, 1
+        )
+        self.batching_delay_seconds = (
+            check_number("batching_max_publish_delay_ms", batching_max_publish_delay_ms, 0) / 1_000
+        )
+        check_type(
+            "message_routing_mode",
+            message_routing_mode,
+            PartitionsRoutingMode,
+            "a pulsarish.PartitionsRoutingMode",
+        )
         # A program that gives a router wants it to be used.
-        self.message_routing_mode = PartitionsRoutingMode.CustomPartition if message_router is not None else message_routing_mode
+        self.message_routing_mode = (
+            PartitionsRoutingMode.CustomPartition
+            if message_router is not None
+            else message_routing_mode
+        )
         if message_router is not None:
-            check_callable("message_router", message_router, "a function (message, partitions) -> int")
+            check_callable(
+                "message_router", message_router, "a function (message, partitions) -> int"
+            )
         elif message_routing_mode is PartitionsRoutingMode.CustomPartition:
-            raise InvalidArgument("message_routing_mode CustomPartition needs message_router, a function (message, partitions) -> int")
+            raise InvalidArgument(
+                "message_routing_mode CustomPartition needs message_router, a function (message, "
+                "partitions) -> int"
+            )
         self.message_router = message_router
         check_type("hashing_scheme", hashing_scheme, HashingScheme, "a pulsarish.HashingScheme")
         if hashing_scheme is HashingScheme.BoostHash:
-            raise UnsupportedFeature("hashing_scheme BoostHash is not supported: use HashingScheme.JavaStringHash or Murmur3_32Hash")
+            raise UnsupportedFeature(
+                "hashing_scheme BoostHash is not supported: use HashingScheme.JavaStringHash or "
+                "Murmur3_32Hash"
+            )
         self.hashing_scheme = hashing_scheme
         self.properties = check_mapping("properties", properties)
         check_type("access_mode", access_mode, ProducerAccessMode, "a pulsarish.ProducerAccessMode")
@@ -247,29 +308,49 @@ class ConsumerBatchReceivePolicy:
     no limit.
     """
 
-    def __init__(self, max_num_message: int = -1, max_num_bytes: int = 10 * 1024 * 1024, timeout_ms: int = 100) -> None:
-        for name, value in (("max_num_message", max_num_message), ("max_num_bytes", max_num_bytes), ("timeout_ms", timeout_ms)):
+    def __init__(
+        self,
+        max_num_message: int = -1,
+        max_num_bytes: int = 10 * 1024 * 1024,
+        timeout_ms: int = 100,
+    ) -> None:
+        for name, value in (
+            ("max_num_message", max_num_message),
+            ("max_num_bytes", max_num_bytes),
+            ("timeout_ms", timeout_ms),
+        ):
             check_type(name, value, int, "an int")
         if max_num_message <= 0 and max_num_bytes <= 0 and timeout_ms <= 0:
-            raise InvalidArgument("a batch receive policy needs at least one of max_num_message, max_num_bytes, timeout_ms above 0")
+            raise InvalidArgument(
+                "a batch receive policy needs at least one of max_num_message, max_num_bytes, "
+                "timeout_ms above 0"
+            )
         self.max_messages = max_num_message if max_num_message > 0 else INT64_MAX
         self.max_bytes = max_num_bytes if max_num_bytes > 0 else INT64_MAX
         self.timeout_seconds = timeout_ms / 1_000 if timeout_ms > 0 else None
 
 
 class ConsumerDeadLetterPolicy:
-    """Move a message to another topic and acknowledge it after ``max_redeliver_count`` redeliveries."""
+    """Move a message to another topic and acknowledge it after ``max_redeliver_count``
+    redeliveries.
+    """
 
     def __init__(
-        self, max_redeliver_count: int, dead_letter_topic: str | None = None, initial_subscription_name: str | None = None
+        self,
+        max_redeliver_count: int,
+        dead_letter_topic: str | None = None,
+        initial_subscription_name: str | None = None,
     ) -> None:
         self.max_redeliver_count = check_number("max_redeliver_count", max_redeliver_count, 1)
         self.dead_letter_topic = (
-            TopicName.parse(check_text("dead_letter_topic", dead_letter_topic)).full if dead_letter_topic is not None else None
+            TopicName.parse(check_text("dead_letter_topic", dead_letter_topic)).full
+            if dead_letter_topic is not None
+            else None
         )
         if initial_subscription_name is not None:
             raise UnsupportedFeature(
-                "initial_subscription_name is not supported yet: subscribe to the dead letter topic before messages go there"
+                "initial_subscription_name is not supported yet: subscribe to the dead letter "
+                "topic before messages go there"
             )
 
 
@@ -290,10 +371,15 @@ class ConsumerKeySharedPolicy:
     ) -> None:
         check_type("key_shared_mode", key_shared_mode, KeySharedMode, "a pulsarish.KeySharedMode")
         self.key_shared_mode = key_shared_mode
-        self.allow_out_of_order_delivery = check_flag("allow_out_of_order_delivery", allow_out_of_order_delivery)
+        self.allow_out_of_order_delivery = check_flag(
+            "allow_out_of_order_delivery", allow_out_of_order_delivery
+        )
         self.sticky_ranges = _check_ranges(sticky_ranges)
         if key_shared_mode is KeySharedMode.Sticky and not self.sticky_ranges:
-            raise InvalidArgument("sticky_ranges is empty: with KeySharedMode.Sticky name at least one range of 0 to 65535")
+            raise InvalidArgument(
+                "sticky_ranges is empty: with KeySharedMode.Sticky name at least one range of 0 "
+                "to 65535"
+            )
         if key_shared_mode is KeySharedMode.AutoSplit and self.sticky_ranges:
             raise InvalidArgument("sticky_ranges needs key_shared_mode KeySharedMode.Sticky")
 
@@ -301,17 +387,26 @@ class ConsumerKeySharedPolicy:
 def _check_ranges(given: object) -> list[tuple[int, int]]:
     ranges: list[tuple[int, int]] = []
     if given is not None and not isinstance(given, list):
-        raise InvalidArgument(f"sticky_ranges is {shown(given)}: pass a list of pairs (first, last)")
+        raise InvalidArgument(
+            f"sticky_ranges is {shown(given)}: pass a list of pairs (first, last)"
+        )
     for pair in given or ():
-        is_pair = isinstance(pair, (tuple, list)) and len(pair) == 2 and all(type(each) is int for each in pair)
+        is_pair = (
+            isinstance(pair, (tuple, list))
+            and len(pair) == 2
+            and all(type(each) is int for each in pair)
+        )
         if not is_pair or not 0 <= pair[0] <= pair[1] < KEY_HASHES:
             raise InvalidArgument(
-                f"sticky_ranges has {shown(pair)}: pass pairs (first, last) of 0 to {KEY_HASHES - 1}, first not above last"
+                f"sticky_ranges has {shown(pair)}: pass pairs (first, last) of 0 to "
+                f"{KEY_HASHES - 1}, first not above last"
             )
         ranges.append((pair[0], pair[1]))
     for before, after in pairwise(sorted(ranges)):
         if after[0] <= before[1]:
-            raise InvalidArgument(f"sticky_ranges has {list(before)} and {list(after)}, which overlap")
+            raise InvalidArgument(
+                f"sticky_ranges has {list(before)} and {list(after)}, which overlap"
+            )
     return ranges
 
 
@@ -361,23 +456,38 @@ class ConsumerOptions:
             replicate_subscription_state_enabled=(False, "there is one cluster"),
         )
         self.topics = topics_of(topic)
-        self.subscription_name = check_name("subscription", check_text("subscription_name", subscription_name))
+        self.subscription_name = check_name(
+            "subscription", check_text("subscription_name", subscription_name)
+        )
         check_type("consumer_type", consumer_type, ConsumerType, "a pulsarish.ConsumerType")
         self.consumer_type = consumer_type
         self.schema = check_schema(schema)
         if message_listener is not None:
             check_callable("message_listener", message_listener, "a function (consumer, message)")
         self.message_listener = message_listener
-        self.receiver_queue_size = check_number("receiver_queue_size", receiver_queue_size, 0, _PERMITS_MAX)
+        self.receiver_queue_size = check_number(
+            "receiver_queue_size", receiver_queue_size, 0, _PERMITS_MAX
+        )
         total = "max_total_receiver_queue_size_across_partitions"
-        self.receiver_queue_total = check_number(total, max_total_receiver_queue_size_across_partitions, 1)
-        self.consumer_name = check_text("consumer_name", consumer_name) if consumer_name is not None else ""
+        self.receiver_queue_total = check_number(
+            total, max_total_receiver_queue_size_across_partitions, 1
+        )
+        self.consumer_name = (
+            check_text("consumer_name", consumer_name) if consumer_name is not None else ""
+        )
         # Less than ten seconds would redeliver messages that the program still works on, as in
         # Apache Pulsar.
         self.unacked_timeout_seconds = 0.0
-        if unacked_messages_timeout_ms is not None and check_number("unacked_messages_timeout_ms", unacked_messages_timeout_ms, 0):
-            self.unacked_timeout_seconds = check_number("unacked_messages_timeout_ms", unacked_messages_timeout_ms, 10_000) / 1_000
-        self.negative_ack_delay_ms = check_number("negative_ack_redelivery_delay_ms", negative_ack_redelivery_delay_ms, 0)
+        if unacked_messages_timeout_ms is not None and check_number(
+            "unacked_messages_timeout_ms", unacked_messages_timeout_ms, 0
+        ):
+            self.unacked_timeout_seconds = (
+                check_number("unacked_messages_timeout_ms", unacked_messages_timeout_ms, 10_000)
+                / 1_000
+            )
+        self.negative_ack_delay_ms = check_number(
+            "negative_ack_redelivery_delay_ms", negative_ack_redelivery_delay_ms, 0
+        )
         if negative_ack_redelivery_backoff is not None:
             check_type(
                 "negative_ack_redelivery_backoff",
@@ -387,61 +497,125 @@ class ConsumerOptions:
             )
         self.negative_ack_backoff = negative_ack_redelivery_backoff
         self.is_read_compacted = check_flag("is_read_compacted", is_read_compacted)
-        if self.is_read_compacted and consumer_type not in (ConsumerType.Exclusive, ConsumerType.Failover):
-            raise InvalidArgument(f"is_read_compacted needs consumer_type Exclusive or Failover, not {consumer_type.name}")
+        if self.is_read_compacted and consumer_type not in (
+            ConsumerType.Exclusive,
+            ConsumerType.Failover,
+        ):
+            raise InvalidArgument(
+                "is_read_compacted needs consumer_type Exclusive or Failover, not "
+                f"{consumer_type.name}"
+            )
         self.properties = check_mapping("properties", properties)
-        check_type("initial_position", initial_position, InitialPosition, "a pulsarish.InitialPosition")
+        check_type(
+            "initial_position", initial_position, InitialPosition, "a pulsarish.InitialPosition"
+        )
         self.initial_position = initial_position
         # As in Apache Pulsar, 0 is no limit on the number of messages. The limit in bytes always
         # applies.
-        self.pending_chunked_max = check_number("max_pending_chunked_message", max_pending_chunked_message, 0)
-        self.ack_oldest_chunked = check_flag("auto_ack_oldest_chunked_message_on_queue_full", auto_ack_oldest_chunked_message_on_queue_full)
+        self.pending_chunked_max = check_number(
+            "max_pending_chunked_message", max_pending_chunked_message, 0
+        )
+        self.ack_oldest_chunked = check_flag(
+            "auto_ack_oldest_chunked_message_on_queue_full",
+            auto_ack_oldest_chunked_message_on_queue_full,
+        )
         expire_ms = expire_time_of_incomplete_chunked_message_ms
-        self.chunked_expire_seconds = check_number("expire_time_of_incomplete_chunked_message_ms", expire_ms, 0) / 1_000
+        self.chunked_expire_seconds = (
+            check_number("expire_time_of_incomplete_chunked_message_ms", expire_ms, 0) / 1_000
+        )
         self.start_inclusive = check_flag("start_message_id_inclusive", start_message_id_inclusive)
         if batch_receive_policy is not None:
-            check_type("batch_receive_policy", batch_receive_policy, ConsumerBatchReceivePolicy, "a pulsarish.ConsumerBatchReceivePolicy")
+            check_type(
+                "batch_receive_policy",
+                batch_receive_policy,
+                ConsumerBatchReceivePolicy,
+                "a pulsarish.ConsumerBatchReceivePolicy",
+            )
         self.batch_receive_policy = batch_receive_policy or ConsumerBatchReceivePolicy()
         if key_shared_policy is not None:
-            check_type("key_shared_policy", key_shared_policy, ConsumerKeySharedPolicy, "a pulsarish.ConsumerKeySharedPolicy")
+            check_type(
+                "key_shared_policy",
+                key_shared_policy,
+                ConsumerKeySharedPolicy,
+                "a pulsarish.ConsumerKeySharedPolicy",
+            )
             if consumer_type is not ConsumerType.KeyShared:
-                raise InvalidArgument(f"key_shared_policy needs consumer_type KeyShared, not {consumer_type.name}")
+                raise InvalidArgument(
+                    f"key_shared_policy needs consumer_type KeyShared, not {consumer_type.name}"
+                )
         self.key_shared_policy = key_shared_policy or ConsumerKeySharedPolicy()
         self.batch_index_ack = check_flag("batch_index_ack_enabled", batch_index_ack_enabled)
         if dead_letter_policy is not None:
-            check_type("dead_letter_policy", dead_letter_policy, ConsumerDeadLetterPolicy, "a pulsarish.ConsumerDeadLetterPolicy")
+            check_type(
+                "dead_letter_policy",
+                dead_letter_policy,
+                ConsumerDeadLetterPolicy,
+                "a pulsarish.ConsumerDeadLetterPolicy",
+            )
             if consumer_type not in (ConsumerType.Shared, ConsumerType.KeyShared):
                 raise InvalidArgument(
-                    f"dead_letter_policy needs consumer_type Shared or KeyShared, not {consumer_type.name}: others count no redeliveries"
+                    "dead_letter_policy needs consumer_type Shared or KeyShared, not "
+                    f"{consumer_type.name}: others count no redeliveries"
                 )
         self.dead_letter_policy = dead_letter_policy
-        check_type("crypto_failure_action", crypto_failure_action, ConsumerCryptoFailureAction, "a pulsarish.ConsumerCryptoFailureAction")
+        check_type(
+            "crypto_failure_action",
+            crypto_failure_action,
+            ConsumerCryptoFailureAction,
+            "a pulsarish.ConsumerCryptoFailureAction",
+        )
         self.crypto_failure_action = crypto_failure_action
         # These have no effect: statistics of consumers come from the admin API, and patterns are
         # rejected.
         check_number("broker_consumer_stats_cache_time_ms", broker_consumer_stats_cache_time_ms, 0)
         check_number("pattern_auto_discovery_period", pattern_auto_discovery_period, 0)
-        check_type("regex_subscription_mode", regex_subscription_mode, RegexSubscriptionMode, "a pulsarish.RegexSubscriptionMode")
+        check_type(
+            "regex_subscription_mode",
+            regex_subscription_mode,
+            RegexSubscriptionMode,
+            "a pulsarish.RegexSubscriptionMode",
+        )
         self.ack_receipt = check_flag("ack_receipt_enabled", ack_receipt_enabled)
         self.priority_level = check_number("priority_level", priority_level, 0, 1_000)
-        self.subscription_properties = check_mapping("subscription_properties", subscription_properties)
+        self.subscription_properties = check_mapping(
+            "subscription_properties", subscription_properties
+        )
         self.start = start
         """Readers: where to start; ``None``: a durable subscription."""
-        rollback = check_number("start_message_from_rollback_seconds", start_message_from_rollback_seconds, 0, _SECONDS_MAX)
+        rollback = check_number(
+            "start_message_from_rollback_seconds",
+            start_message_from_rollback_seconds,
+            0,
+            _SECONDS_MAX,
+        )
         if rollback and start not in (MessageId.earliest, MessageId.latest):
-            raise InvalidArgument("start_message_from_rollback_seconds needs MessageId.earliest or MessageId.latest to start from")
+            raise InvalidArgument(
+                "start_message_from_rollback_seconds needs MessageId.earliest or MessageId.latest "
+                "to start from"
+            )
         self.start_rollback_seconds = rollback
-        """Readers: start with messages published this many seconds ago instead; 0: use ``start``."""
+        """Readers: start with messages published this many seconds ago instead; 0: use
+        ``start``.
+        """
 
     def negative_ack_delay(self, redelivery_count: int) -> int:
         """Return the delay of a negative acknowledgement, in ms."""
-        return self.negative_ack_delay_ms if self.negative_ack_backoff is None else self.negative_ack_backoff.next(redelivery_count)
+        return (
+            self.negative_ack_delay_ms
+            if self.negative_ack_backoff is None
+            else self.negative_ack_backoff.next(redelivery_count)
+        )
 
 
 def check_schema(schema: object) -> Schema:
     """Return the schema; for ``None``, the schema of bytes. Raises ``InvalidArgument``."""
     if schema is None:
         return _SCHEMA
-    if isinstance(schema, type) or not (callable(getattr(schema, "encode", None)) and callable(getattr(schema, "decode", None))):
-        raise InvalidArgument(f"schema is {shown(schema)}: pass an object with encode and decode, such as pulsarish.StringSchema()")
+    if isinstance(schema, type) or not (
+        callable(getattr(schema, "encode", None)) and callable(getattr(schema, "decode", None))
+    ):
+        raise InvalidArgument(
+            f"schema is {shown(schema)}: pass an object with encode and decode, such as "
+            "pulsarish.StringSchema()"
+        )
     return cast("Schema", schema)

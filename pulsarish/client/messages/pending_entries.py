@@ -18,7 +18,15 @@ Callback = Any
 class Batch:
     """The batch that the producer fills."""
 
-    __slots__ = ("callbacks", "extras", "first_sequence_id", "opened_at", "payloads", "sequence_ids", "size_bytes")
+    __slots__ = (
+        "callbacks",
+        "extras",
+        "first_sequence_id",
+        "opened_at",
+        "payloads",
+        "sequence_ids",
+        "size_bytes",
+    )
 
     def __init__(self, first_sequence_id: int, opened_at: float) -> None:
         self.first_sequence_id = first_sequence_id
@@ -56,12 +64,30 @@ class Chunked:
 
 
 class PendingEntry:
-    """A sealed entry without an answer. ``parts``: everything before the payload, and the payload."""
+    """A sealed entry without an answer.
 
-    __slots__ = ("callbacks", "chunked", "deadline", "flushes", "highest_sequence_id", "is_batch", "parts", "sequence_id", "size_bytes")
+    ``parts``: everything before the payload, and the payload.
+    """
+
+    __slots__ = (
+        "callbacks",
+        "chunked",
+        "deadline",
+        "flushes",
+        "highest_sequence_id",
+        "is_batch",
+        "parts",
+        "sequence_id",
+        "size_bytes",
+    )
 
     def __init__(
-        self, sequence_id: int, highest_sequence_id: int, callbacks: Sequence[Callback], parts: tuple[bytes, bytes], deadline: float
+        self,
+        sequence_id: int,
+        highest_sequence_id: int,
+        callbacks: Sequence[Callback],
+        parts: tuple[bytes, bytes],
+        deadline: float,
     ) -> None:
         self.sequence_id = sequence_id
         self.highest_sequence_id = highest_sequence_id

@@ -1,4 +1,6 @@
-"""Key-based batching: one batch for each key, so that key-shared subscriptions can dispatch batches by key."""
+"""Key-based batching: one batch for each key, so that key-shared subscriptions can dispatch batches
+by key.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,16 @@ __all__ = ["by_key", "key_alone"]
 
 
 def by_key(count: int, extras: Mapping[int, Extras]) -> list[list[int]]:
-    """Return the indexes of messages grouped by key, in order of first appearance; messages without a key are one group."""
+    """Return the indexes of messages grouped by key, in order of first appearance; messages without
+    a key are one group.
+    """
     found: dict[tuple[bool, str | None], list[int]] = {}
     for index in range(count):
         beside = extras.get(index, NO_EXTRAS)
         is_ordering = beside.ordering_key is not None
-        found.setdefault((is_ordering, beside.ordering_key if is_ordering else beside.partition_key), []).append(index)
+        found.setdefault(
+            (is_ordering, beside.ordering_key if is_ordering else beside.partition_key), []
+        ).append(index)
     return list(found.values())
 
 

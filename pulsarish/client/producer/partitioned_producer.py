@@ -1,4 +1,6 @@
-"""A producer of a topic and all its partitions: chooses the partition, checks for room, completes messages."""
+"""A producer of a topic and all its partitions: chooses the partition, checks for room, completes
+messages.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,13 @@ from pulsarish.client.messages.pending_entries import Callback
 from pulsarish.client.producer.routing import OutgoingMessage, Router, make_router
 from pulsarish.client.producer.topic_producer import TopicProducer
 from pulsarish.client.schemas.schema import message_key
-from pulsarish.model.errors import AlreadyClosed, InvalidArgument, ProducerQueueIsFull, PulsarishError, UnsupportedFeature
+from pulsarish.model.errors import (
+    AlreadyClosed,
+    InvalidArgument,
+    ProducerQueueIsFull,
+    PulsarishError,
+    UnsupportedFeature,
+)
 
 __all__ = ["PartitionedProducer"]
 
@@ -35,9 +43,19 @@ _BESIDE = (
 
 
 class PartitionedProducer:
-    """Opened by ``open``. ``add`` may be called from any thread when the client's ``LoopBridge`` allows that; all else runs in the loop."""
+    """Opened by ``open``.
 
-    def __init__(self, options: ProducerOptions, parts: ClientContext, children: list[TopicProducer], router: Router | None) -> None:
+    ``add`` may be called from any thread when the client's ``LoopBridge`` allows that; all else
+    runs in the loop.
+    """
+
+    def __init__(
+        self,
+        options: ProducerOptions,
+        parts: ClientContext,
+        children: list[TopicProducer],
+        router: Router | None,
+    ) -> None:
         self.options = options
         self.children = children
         self._parts = parts
@@ -47,7 +65,9 @@ class PartitionedProducer:
         self.message_key = message_key(options.schema)
 
     @classmethod
-    async def open(cls, options: ProducerOptions, parts: ClientContext, *, first_epoch: int = 0) -> PartitionedProducer:
+    async def open(
+        cls, options: ProducerOptions, parts: ClientContext, *, first_epoch: int = 0
+    ) -> PartitionedProducer:
         """Open a producer on every partition. ``first_epoch``: see ``TopicProducer``.
 
         Raises the broker's refusal, or ``Timeout``; then no producer stays open.
@@ -55,7 +75,9 @@ class PartitionedProducer:
         topic = options.topic
         count, address = 0, ""
         if topic.partition < 0:
-            located = await retrying(parts, f"lookup of {topic}", lambda: parts.lookup.locate(topic.full))
+            located = await retrying(
+                parts, f"lookup of {topic}", lambda: parts.lookup.locate(topic.full)
+            )
             count, address = located.partitions, located.address
         if count:
             pending = max(1, min(options.max_pending_messages, options.max_pending_across // count))
@@ -66,13 +88,25 @@ class PartitionedProducer:
         router = None
         if count:
             router = make_router(
-                options.message_routing_mode, options.hashing_scheme, count, parts.random, message_router=options.message_router
+                options.message_routing_mode,
+                options.hashing_scheme,
+                count,
+                parts.random,
+                message_router=options.message_router,
             )
         children = [
-            TopicProducer(name, options, parts, max_pending_messages=pending, partition=index, first_epoch=first_epoch)
+            TopicProducer(
+                name,
+                options,
+                parts,
+                max_pending_messages=pending,
+                partition=index,
+                first_epoch=first_epoch,
+            )
             for name, index in topics
         ]
-        # The first one alone: the broker may choose its name, which the others then share, as in Apache Pulsar.
+        # The first one alone: the broker may choose its name, which the others then share, as in
+        # Apache Pulsar.
         first = children[0]
         try:
             await first.open(address)
@@ -80,7 +114,11 @@ class PartitionedProducer:
                 child.name = first.name
             await asyncio.gather(*(child.open() for child in children[1:]))
         except BaseException as error:
-            reason = error if isinstance(error, PulsarishError) else AlreadyClosed("the producer was not opened")
+            reason = (
+                error
+                if isinstance(error, PulsarishError)
+                else AlreadyClosed("the producer was not opened")
+            )
             for child in children:
                 child.shutdown(reason)
             raise
@@ -99,43 +137,76 @@ class PartitionedProducer:
         replication_clusters: list[str] | None,
         disable_replication: bool | None,
     ) -> Extras | None:
-        """Return what accompanies the content, ``None`` when nothing does. Raises ``InvalidArgument`` or ``UnsupportedFeature``."""
+        """Return what accompanies the content, ``None`` when nothing does.
+
+        Raises ``InvalidArgument`` or ``UnsupportedFeature``.
+        """
         if replication_clusters or disable_replication:
-            raise UnsupportedFeature("replication_clusters and disable_replication are not supported: there is one cluster")
-        given = (properties, partition_key, ordering_key, event_timestamp, deliver_at, deliver_after)
+            raise UnsupportedFeature(
+                "replication_clusters and disable_replication are not supported: there is one "
+                "cluster"
+            )
+        given = (
+            properties,
+            partition_key,
+            ordering_key,
+            event_timestamp,
+            deliver_at,
+            deliver_after,
+        )
         if given.count(None) == len(given):
             return None
         return make_extras(*given, self._parts.clock.wall_ms)
 
     def extras_from(self, arguments: Mapping[str, Any]) -> Extras | None:
-        """Return the same from arguments by name. Raises ``InvalidArgument`` for an unknown name too."""
+        """Return the same from arguments by name.
+
+        Raises ``InvalidArgument`` for an unknown name too.
+        """
         check_names("send_soon", arguments, ("sequence_id", *_BESIDE))
         values = [arguments.get(name) for name in _BESIDE]
         return self.extras_or_none(*values)
 
     def encode(self, content: Any) -> bytes:
-        """Return the payload of a content. Raises ``InvalidArgument`` when the schema rejects it."""
+        """Return the payload of a content.
+
+        Raises ``InvalidArgument`` when the schema rejects it.
+        """
         payload: object = self.options.schema.encode(content)
         if type(payload) is not bytes:
             raise InvalidArgument(
-                f"schema made {shown(payload)} of type {type(payload).__name__} of the content: its encode must make bytes"
+                f"schema made {shown(payload)} of type {type(payload).__name__} of the content: "
+                "its encode must make bytes"
             )
         return payload
 
     def with_key(self, content: Any, extras: Extras | None) -> Extras:
-        """Return the extras with the schema's key of the content. Raises ``InvalidArgument`` if the program gives a key too."""
+        """Return the extras with the schema's key of the content.
+
+        Raises ``InvalidArgument`` if the program gives a key too.
+        """
         assert self.message_key is not None
         extras = extras or NO_EXTRAS
         if extras.partition_key is not None:
-            raise InvalidArgument("partition_key is given, and the producer's schema makes the key of the content: leave it out")
+            raise InvalidArgument(
+                "partition_key is given, and the producer's schema makes the key of the content: "
+                "leave it out"
+            )
         key, is_null = self.message_key(content)
         if key is None:
             return replace(extras, key_form=KeyForm.NULL, is_null=is_null)
-        return replace(extras, partition_key=b64encode(key).decode(), key_form=KeyForm.BASE64, is_null=is_null)
+        return replace(
+            extras, partition_key=b64encode(key).decode(), key_form=KeyForm.BASE64, is_null=is_null
+        )
 
     def check_sequence_id(self, sequence_id: int | None) -> int | None:
-        if sequence_id is not None and (type(sequence_id) is not int or not 0 <= sequence_id < 1 << 63):
-            raise InvalidArgument(f"sequence_id is {shown(sequence_id)}: pass an int of 0 or more, greater than the last one")
+        if sequence_id is not None and (
+            type(sequence_id) is not int or not 0 <= sequence_id < 1 << 63
+        ):
+            raise InvalidArgument(
+                f"sequence_id is {shown(sequence_id)}: pass an int of 0 or more, greater than the "
+                "last one"
+            )
         return sequence_id
 
     def choose(self, payload: bytes, extras: Extras | None) -> TopicProducer:
@@ -149,22 +220,33 @@ class PartitionedProducer:
             message = OutgoingMessage(payload, key, dict((extras or NO_EXTRAS).properties or {}))
         index = self._router.route(message, key)
         if index < 0:
-            # Fill one partition's batch before the next, so that round robin does not make every batch small.
+            # Fill one partition's batch before the next, so that round robin does not make every
+            # batch small.
             if not children[self._turn].core.is_filling:
                 self._turn = (self._turn + 1) % len(children)
             index = self._turn
         return children[index]
 
     def add(
-        self, child: TopicProducer, payload: bytes, callback: Callback, extras: Extras | None, sequence_id: int | None, *, now: bool = False
+        self,
+        child: TopicProducer,
+        payload: bytes,
+        callback: Callback,
+        extras: Extras | None,
+        sequence_id: int | None,
+        *,
+        now: bool = False,
     ) -> bool:
-        """Queue a message on the partition; returns ``False`` when there is no room. ``now``: do not wait for more messages.
+        """Queue a message on the partition; returns ``False`` when there is no room.
+
+        ``now``: do not wait for more messages.
 
         Raises the reason why the producer is closed, or ``MessageTooBig``.
         """
         with child.lock:
             if child.failure is not None:
-                # One error object serves all calls: clear its traceback, or it would grow with each of them.
+                # One error object serves all calls: clear its traceback, or it would grow with each
+                # of them.
                 raise child.failure.with_traceback(None)
             core = child.core
             if not core.has_room:
@@ -178,12 +260,15 @@ class PartitionedProducer:
 
     @property
     def is_roomy(self) -> bool:
-        """Whether the queue of some partition has enough room to wake a caller that waits for it."""
+        """Whether the queue of some partition has enough room to wake a caller that waits for
+        it.
+        """
         return any(child.failure is not None or child.core.is_roomy for child in self.children)
 
     def full(self, child: TopicProducer) -> ProducerQueueIsFull:
         return ProducerQueueIsFull(
-            f"{child.core.pending_count} messages on {child.topic} wait for their receipts, which is max_pending_messages:"
+            f"{child.core.pending_count} messages on {child.topic} wait for their receipts, "
+            "which is max_pending_messages:"
             " wait, raise it, or set block_if_queue_full=True"
         )
 

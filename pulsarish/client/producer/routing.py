@@ -78,7 +78,10 @@ class _CustomRouter:
     def route(self, message: OutgoingMessage | None, key: str | None) -> int:
         partition = self._choose(message, self._count)
         if type(partition) is not int or not 0 <= partition < self._count:
-            raise InvalidArgument(f"message_router answered {partition!r}: it must answer an int from 0 to {self._count - 1}")
+            raise InvalidArgument(
+                f"message_router answered {partition!r}: it must answer an int from 0 to "
+                f"{self._count - 1}"
+            )
         return partition
 
 
@@ -93,5 +96,9 @@ def make_router(
     if mode is PartitionsRoutingMode.CustomPartition:
         assert message_router is not None, "the options are checked"
         return _CustomRouter(message_router, partitions_count)
-    fixed = random_stream.randrange(partitions_count) if mode is PartitionsRoutingMode.UseSinglePartition else -1
+    fixed = (
+        random_stream.randrange(partitions_count)
+        if mode is PartitionsRoutingMode.UseSinglePartition
+        else -1
+    )
     return _KeyRouter(scheme, partitions_count, fixed)

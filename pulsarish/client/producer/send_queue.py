@@ -1,14 +1,17 @@
-"""The core of a producer: messages to batches, batches to entries, entries in order until they are answered.
+"""The core of a producer: messages to batches, batches to entries, entries in order until they are
+answered.
 
 Invariants:
 
 * Sequence ids only grow, unless the program sets them.
 * Entries are sent, and sent again, in the order in which they were sealed.
-* Every accepted message is completed exactly once: by a receipt, a refusal, a timeout or the end of the producer.
+* Every accepted message is completed exactly once: by a receipt, a refusal, a timeout or the end of
+  the producer.
 * When the oldest entry times out, so does everything behind it: nothing may overtake it (rule 15).
 * A batch stays within its limits and never mixes a possible duplicate with other messages.
 
-Pure: no clock, no I/O, no lock. The shell passes the time and holds the producer's lock when threads share it.
+Pure: no clock, no I/O, no lock. The shell passes the time and holds the producer's lock when
+threads share it.
 """
 
 from __future__ import annotations
@@ -62,7 +65,10 @@ class SendLimits:
 
 
 class SendQueue:
-    """The messages of one producer. ``name`` is known once the broker has opened the producer, before the first message."""
+    """The messages of one producer.
+
+    ``name`` is known once the broker has opened the producer, before the first message.
+    """
 
     def __init__(self, limits: SendLimits, *, stamp: Callable[[], tuple[float, int]]) -> None:
         """``stamp`` returns the monotonic time in seconds and the wall clock in milliseconds."""
@@ -74,7 +80,8 @@ class SendQueue:
         self._open: Batch | None = None
         self._queue: deque[PendingEntry] = deque()  # sealed, not sent
         self._oversized: deque[PendingEntry] = deque()  # sealed, and never to be sent
-        # Sent on the present connection, in order. First those that timed out, whose answers are ignored.
+        # Sent on the present connection, in order. First those that timed out, whose answers are
+        # ignored.
         self._abandoned: deque[PendingEntry] = deque()
         self._sent: deque[PendingEntry] = deque()
         self._time_ms = -1
@@ -95,11 +102,15 @@ class SendQueue:
         self._name = name
         self._prefix = producer_prefix(name)
         self.last_sequence_id = last_sequence_id
-        self._next_sequence_id = (last_sequence_id if initial_sequence_id is None else initial_sequence_id) + 1
+        self._next_sequence_id = (
+            last_sequence_id if initial_sequence_id is None else initial_sequence_id
+        ) + 1
         self._pushed_sequence_id = last_sequence_id
 
     def use_schema(self, version: bytes) -> None:
-        """Set the schema version for entries sealed from now on, at every opening; empty: no schema."""
+        """Set the schema version for entries sealed from now on, at every opening; empty: no
+        schema.
+        """
         self._schema_field = schema_version_field(version)
         self._time_ms = -1
 
@@ -119,18 +130,34 @@ class SendQueue:
         """Whether a batch is open that the next message without a key should join."""
         return self._open is not None
 
-    def add(self, payload: bytes, callback: Callback, extras: Extras | None = None, sequence_id: int | None = None) -> bool:
+    def add(
+        self,
+        payload: bytes,
+        callback: Callback,
+        extras: Extras | None = None,
+        sequence_id: int | None = None,
+    ) -> bool:
         """Accept a message; there must be room.
 
-        Returns whether the shell has something new to do: an open batch to time, or a first entry to send. Further entries are sent with
-        those that wait already. Raises ``MessageTooBig``.
+        Returns whether the shell has something new to do: an open batch to time, or a first entry
+        to send. Further entries are sent with those that wait already. Raises ``MessageTooBig``.
         """
         limits = self._limits
         size = len(payload)
         if limits.chunking and size > CHUNKED_BYTES_MAX:
-            raise MessageTooBig(f"content of {size} bytes is above the {CHUNKED_BYTES_MAX} bytes that may be sent in chunks")
-        if size > self.max_message_bytes and limits.compression is CompressionType.NONE and not limits.chunking:
-            raise MessageTooBig(f"content of {size} bytes is above the broker's limit of {self.max_message_bytes} bytes a message")
+            raise MessageTooBig(
+                f"content of {size} bytes is above the {CHUNKED_BYTES_MAX} bytes that may be sent "
+                "in chunks"
+            )
+        if (
+            size > self.max_message_bytes
+            and limits.compression is CompressionType.NONE
+            and not limits.chunking
+        ):
+            raise MessageTooBig(
+                f"content of {size} bytes is above the broker's limit of {self.max_message_bytes} "
+                "bytes a message"
+            )
         self.pending_count += 1
         was_idle = not self._queue
         if sequence_id is None:
@@ -140,7 +167,8 @@ class SendQueue:
             is_own = True
         alone = (
             not limits.batching
-            # Sequence ids grow in the order of entries. That is not the order of messages when batches are made by key.
+            # Sequence ids grow in the order of entries. That is not the order of messages when
+            # batches are made by key.
             or (limits.by_key and is_own)
             or (extras is not None and extras.deliver_at_ms != 0)
             # A possible duplicate: in a batch, the broker would drop new messages with it.
@@ -169,20 +197,30 @@ class SendQueue:
         if batch.sequence_ids is not None:
             batch.sequence_ids.append(sequence_id)
         elif sequence_id != batch.first_sequence_id + count:
-            batch.sequence_ids = [*range(batch.first_sequence_id, batch.first_sequence_id + count), sequence_id]
+            batch.sequence_ids = [
+                *range(batch.first_sequence_id, batch.first_sequence_id + count),
+                sequence_id,
+            ]
         if extras is not None:
             batch.extras[count] = extras
         batch.payloads.append(payload)
         batch.callbacks.append(callback)
         batch.size_bytes += size
-        if count + 1 >= limits.batch_messages_max or batch.size_bytes >= self._batch_bytes_max or not self.has_room:
+        if (
+            count + 1 >= limits.batch_messages_max
+            or batch.size_bytes >= self._batch_bytes_max
+            or not self.has_room
+        ):
             self.seal()
             return was_idle or bool(self._oversized)
         return news
 
-    def add_batch(self, batch: bytes, count: int, first: int, last: int, callback: Callback) -> bool:
-        """Accept a batch that the program made (``encode_batch``): ``count`` messages with sequence ids ``first`` to ``last``, as one entry
-        with one callback. It counts as one pending message. Returns the same as ``add``.
+    def add_batch(
+        self, batch: bytes, count: int, first: int, last: int, callback: Callback
+    ) -> bool:
+        """Accept a batch that the program made (``encode_batch``): ``count`` messages with sequence
+        ids ``first`` to ``last``, as one entry with one callback. It counts as one pending message.
+        Returns the same as ``add``.
         """
         was_idle = not self._queue
         self.seal()
@@ -205,7 +243,9 @@ class SendQueue:
         if self._limits.by_key and batch.extras:
             self._seal_by_key(batch)
             return
-        sequence_ids: Sequence[int] = batch.sequence_ids or range(batch.first_sequence_id, batch.first_sequence_id + count)
+        sequence_ids: Sequence[int] = batch.sequence_ids or range(
+            batch.first_sequence_id, batch.first_sequence_id + count
+        )
         self._seal_batch(batch.payloads, batch.callbacks, batch.extras, sequence_ids, NO_EXTRAS)
 
     def _seal_by_key(self, batch: Batch) -> None:
@@ -213,8 +253,16 @@ class SendQueue:
         for indexes in by_key(len(batch.payloads), batch.extras):
             payloads = [batch.payloads[index] for index in indexes]
             callbacks = [batch.callbacks[index] for index in indexes]
-            extras = {at: batch.extras[index] for at, index in enumerate(indexes) if index in batch.extras}
-            self._seal_batch(payloads, callbacks, extras, range(sequence_id, sequence_id + len(indexes)), key_alone(extras.get(0)))
+            extras = {
+                at: batch.extras[index] for at, index in enumerate(indexes) if index in batch.extras
+            }
+            self._seal_batch(
+                payloads,
+                callbacks,
+                extras,
+                range(sequence_id, sequence_id + len(indexes)),
+                key_alone(extras.get(0)),
+            )
             sequence_id += len(indexes)
 
     def _seal_batch(
@@ -233,7 +281,15 @@ class SendQueue:
         raw = encode_batch(payloads, sequence_ids, extras)
         self._queue_batch(raw, count, sequence_ids[0], sequence_ids[-1], callbacks, of_all)
 
-    def _queue_batch(self, raw: bytes, count: int, first: int, last: int, callbacks: Sequence[Callback], of_all: Extras) -> None:
+    def _queue_batch(
+        self,
+        raw: bytes,
+        count: int,
+        first: int,
+        last: int,
+        callbacks: Sequence[Callback],
+        of_all: Extras,
+    ) -> None:
         now, wall_ms = self._stamp()
         kind = self._limits.compression
         payload = compress(kind, raw) if kind else raw
@@ -251,7 +307,9 @@ class SendQueue:
         )
         self._queue_entry(first, last, callbacks, head, payload, now)
 
-    def _seal_one(self, payload: bytes, callback: Callback, extras: Extras | None, sequence_id: int) -> None:
+    def _seal_one(
+        self, payload: bytes, callback: Callback, extras: Extras | None, sequence_id: int
+    ) -> None:
         """Queue one message as an entry without a batch."""
         now, wall_ms = self._stamp()
         kind = self._limits.compression
@@ -263,7 +321,10 @@ class SendQueue:
         if extras is None and not kind:
             # Every unbatched message passes here.
             if wall_ms != self._time_ms:
-                self._time_ms, self._time_field = wall_ms, publish_time_field(wall_ms) + self._schema_field
+                self._time_ms, self._time_field = (
+                    wall_ms,
+                    publish_time_field(wall_ms) + self._schema_field,
+                )
             head = encode_plain_head(self._prefix, sequence_id, self._time_field, payload)
         else:
             head = encode_head(
@@ -278,7 +339,14 @@ class SendQueue:
             )
         self._queue_entry(sequence_id, sequence_id, (callback,), head, payload, now)
 
-    def _seal_chunks(self, payload: bytes, uncompressed_size: int, callback: Callback, extras: Extras, sequence_id: int) -> None:
+    def _seal_chunks(
+        self,
+        payload: bytes,
+        uncompressed_size: int,
+        callback: Callback,
+        extras: Extras,
+        sequence_id: int,
+    ) -> None:
         """Queue one message as several entries; the last one has the callback."""
         now, wall_ms = self._stamp()
         uuid = f"{self._name}-{sequence_id}"
@@ -309,19 +377,33 @@ class SendQueue:
             is_last = chunk_id == len(starts) - 1
             callbacks = (callback,) if is_last else ()
             entry = PendingEntry(
-                sequence_id, sequence_id if is_last else -1, callbacks, (head(chunk_id, len(starts), part), part), deadline
+                sequence_id,
+                sequence_id if is_last else -1,
+                callbacks,
+                (head(chunk_id, len(starts), part), part),
+                deadline,
             )
             entry.chunked = chunked
             chunked.last = entry
             (self._queue if len(part) <= self.max_message_bytes else self._oversized).append(entry)
 
-    def _queue_entry(self, first: int, last: int, callbacks: Sequence[Callback], head: bytes, payload: bytes, now: float) -> None:
+    def _queue_entry(
+        self,
+        first: int,
+        last: int,
+        callbacks: Sequence[Callback],
+        head: bytes,
+        payload: bytes,
+        now: float,
+    ) -> None:
         deadline = now + (self._limits.timeout_seconds or _NEVER)
         entry = PendingEntry(first, last, callbacks, (head, payload), deadline)
         (self._queue if len(payload) <= self.max_message_bytes else self._oversized).append(entry)
 
     def flush(self, done: Callable[[], None]) -> None:
-        """Seal, and call ``done`` when everything accepted so far is completed (at once when nothing is pending)."""
+        """Seal, and call ``done`` when everything accepted so far is completed (at once when
+        nothing is pending).
+        """
         self.seal()
         if self._queue:
             self._queue[-1].flushes = (*self._queue[-1].flushes, done)
@@ -353,28 +435,46 @@ class SendQueue:
     def limit_messages(self, bytes_max: int) -> None:
         """Set the broker's limit for an entry. Waiting entries must keep it too."""
         self.max_message_bytes = bytes_max
-        # A batch is one entry: messages that fit alone must not be refused because they share a batch.
+        # A batch is one entry: messages that fit alone must not be refused because they share a
+        # batch.
         self._batch_bytes_max = min(self._limits.batch_bytes_max, bytes_max)
         if any(len(entry.parts[1]) > bytes_max for entry in self._queue):
             entries, self._queue = self._queue, deque()
             # An oversized chunk fails its whole message.
-            great = {id(entry.chunked or entry) for entry in entries if len(entry.parts[1]) > bytes_max}
+            great = {
+                id(entry.chunked or entry) for entry in entries if len(entry.parts[1]) > bytes_max
+            }
             for entry in entries:
-                (self._oversized if id(entry.chunked or entry) in great else self._queue).append(entry)
+                (self._oversized if id(entry.chunked or entry) in great else self._queue).append(
+                    entry
+                )
 
     def take_oversized(self) -> list[tuple[PendingEntry, PulsarishError]]:
-        """Remove and return entries above the broker's limit. Their size is known only after compression."""
+        """Remove and return entries above the broker's limit.
+
+        Their size is known only after compression.
+        """
         refused: list[tuple[PendingEntry, PulsarishError]] = []
         for entry in self._oversized:
             what = "a batch" if entry.is_batch else "content"
             size, limit = len(entry.parts[1]), self.max_message_bytes
-            refused.append((entry, MessageTooBig(f"{what} of {size} bytes is above the broker's limit of {limit} bytes an entry")))
+            refused.append(
+                (
+                    entry,
+                    MessageTooBig(
+                        f"{what} of {size} bytes is above the broker's limit of {limit} bytes an "
+                        "entry"
+                    ),
+                )
+            )
             self.pending_count -= len(entry.callbacks)
         self._oversized.clear()
         return refused
 
     def answered(self, count: int) -> list[PendingEntry | None]:
-        """Return the next ``count`` sent entries, which were answered, in order; ``None`` for one that timed out before."""
+        """Return the next ``count`` sent entries, which were answered, in order; ``None`` for one
+        that timed out before.
+        """
         out = len(self._abandoned) + len(self._sent)
         assert count <= out, f"{count} entries were answered, {out} are out"
         done: list[PendingEntry | None] = []
@@ -397,7 +497,9 @@ class SendQueue:
         return self._sent[index] if index < len(self._sent) else None
 
     def refused(self) -> PendingEntry | None:
-        """Return the next sent entry, which was finally refused; ``None`` when it timed out before."""
+        """Return the next sent entry, which was finally refused; ``None`` when it timed out
+        before.
+        """
         if self._abandoned:
             self._abandoned.popleft()
             return None
@@ -408,7 +510,10 @@ class SendQueue:
         return entry
 
     def _without_chunks(self, refused: PendingEntry, chunked: Chunked) -> PendingEntry:
-        """Drop the unsent chunks of a refused message. Returns the entry to fail for the message."""
+        """Drop the unsent chunks of a refused message.
+
+        Returns the entry to fail for the message.
+        """
         self._queue = deque(entry for entry in self._queue if entry.chunked is not chunked)
         last, chunked.last = chunked.last, None
         if last is None:
@@ -435,10 +540,12 @@ class SendQueue:
         return None
 
     def expired(self, now: float) -> list[PendingEntry]:
-        """Return everything that is pending, in order, the open batch too, if the oldest entry has timed out.
+        """Return everything that is pending, in order, the open batch too, if the oldest entry has
+        timed out.
 
-        Entries behind it must fail as well. Otherwise they would be stored first when the program sends the failed message again, and
-        deduplication would then drop that message. Entries on the wire may still be stored; their answers are ignored.
+        Entries behind it must fail as well. Otherwise they would be stored first when the program
+        sends the failed message again, and deduplication would then drop that message. Entries on
+        the wire may still be stored; their answers are ignored.
         """
         oldest = self.next_deadline()
         if oldest is None or oldest > now:
@@ -466,8 +573,12 @@ class SendQueue:
         live = [*self._sent, *self._queue]
         oversized = sum(len(entry.callbacks) for entry in self._oversized)
         filling = len(self._open.payloads) if self._open is not None else 0
-        assert self.pending_count == sum(len(entry.callbacks) for entry in live) + oversized + filling
+        assert (
+            self.pending_count == sum(len(entry.callbacks) for entry in live) + oversized + filling
+        )
         assert self._open is None or len(self._open.payloads) == len(self._open.callbacks)
         assert all(entry.deadline <= after.deadline for entry, after in pairwise(live))
-        assert all(len(entry.callbacks) <= max(1, self._limits.batch_messages_max) for entry in live)
+        assert all(
+            len(entry.callbacks) <= max(1, self._limits.batch_messages_max) for entry in live
+        )
         assert all(entry.callbacks or entry.chunked is not None for entry in live)

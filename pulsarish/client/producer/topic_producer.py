@@ -1,8 +1,9 @@
-"""A producer on one topic or one partition: keeps it open at the owner, and carries entries, receipts and timeouts.
+"""A producer on one topic or one partition: keeps it open at the owner, and carries entries,
+receipts and timeouts.
 
-After a loss it looks the topic up again, opens with the next epoch, and sends everything without a receipt again: in order, with the
-same sequence ids and batch boundaries. A message fails only by a refusal, by its own timeout or that of an earlier one, or when the
-producer ends.
+After a loss it looks the topic up again, opens with the next epoch, and sends everything without a
+receipt again: in order, with the same sequence ids and batch boundaries. A message fails only by a
+refusal, by its own timeout or that of an earlier one, or when the producer ends.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ from pulsarish.client.producer.send_queue import SendLimits, SendQueue
 from pulsarish.client.result import Result, result_of
 from pulsarish.client.schemas.wire import schema_message
 from pulsarish.client.send_failures import SendFailures
-from pulsarish.model.errors import AlreadyClosed, ProducerBusy, ProducerFenced, PulsarishError, ServiceNotReady, Timeout
+from pulsarish.model.errors import (
+    AlreadyClosed,
+    ProducerBusy,
+    ProducerFenced,
+    PulsarishError,
+    ServiceNotReady,
+    Timeout,
+)
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
 from pulsarish.wire._pb import broker_pb2 as pb
@@ -57,7 +65,9 @@ class TopicProducer:
         partition: int,
         first_epoch: int = 0,
     ) -> None:
-        """``first_epoch`` above 0: replaces producers of the same name with lower epochs, and ends when one with a higher epoch opens."""
+        """``first_epoch`` above 0: replaces producers of the same name with lower epochs, and ends
+        when one with a higher epoch opens.
+        """
         self.topic = topic
         self.partition = partition
         self.name = options.producer_name
@@ -98,7 +108,10 @@ class TopicProducer:
     # Opening, and opening again.
 
     async def open(self, address: str = "") -> None:
-        """Open for the first time, at ``address`` if the owner is known. Raises the broker's refusal, or ``Timeout``."""
+        """Open for the first time, at ``address`` if the owner is known.
+
+        Raises the broker's refusal, or ``Timeout``.
+        """
         await self._keeper.open(address)
 
     async def _open_at(self, address: str) -> None:
@@ -117,7 +130,9 @@ class TopicProducer:
         # Waiting for exclusive access has no time limit.
         waits = self._options.access_mode is ProducerAccessMode.WaitForExclusive
         try:
-            opened = await stream.open_producer(self, command, None if waits else parts.operation_timeout_seconds)
+            opened = await stream.open_producer(
+                self, command, None if waits else parts.operation_timeout_seconds
+            )
         except ProducerBusy as error:
             raise self._outdone(error) from None
         if self._keeper.is_closing:
@@ -144,15 +159,22 @@ class TopicProducer:
         self.look()
 
     def _outdone(self, error: ProducerBusy) -> PulsarishError:
-        """Return the error to report. With a first epoch, "busy" never means this producer's own earlier opening."""
+        """Return the error to report.
+
+        With a first epoch, "busy" never means this producer's own earlier opening.
+        """
         if not self._first_epoch:
             return error
-        return ProducerFenced(f"a newer producer {self.name!r} has taken the place of this one on {self.topic}")
+        return ProducerFenced(
+            f"a newer producer {self.name!r} has taken the place of this one on {self.topic}"
+        )
 
     # The loop's side of the core.
 
     def look(self) -> None:
-        """Seal and time batches, and offer entries to the stream: after messages were added, time passed, or the stream changed."""
+        """Seal and time batches, and offer entries to the stream: after messages were added, time
+        passed, or the stream changed.
+        """
         now = self._parts.clock.monotonic()
         delay = self._options.batching_delay_seconds
         with self.lock:
@@ -178,12 +200,18 @@ class TopicProducer:
         with self.lock:
             late = self.core.expired(now)
         if late:
-            state = "sent and got no receipt" if self.is_open else "could not be sent, since no broker served the topic"
+            state = (
+                "sent and got no receipt"
+                if self.is_open
+                else "could not be sent, since no broker served the topic"
+            )
             self._fail(
                 late,
                 Timeout(
-                    f"the oldest message on {self.topic} {state} within {self._options.send_timeout_seconds} s, so it fails with all"
-                    " that were sent after it, and nothing passes it; whether they are stored is not known"
+                    f"the oldest message on {self.topic} {state} within "
+                    f"{self._options.send_timeout_seconds} s, so it fails with all"
+                    " that were sent after it, and nothing passes it; whether they are stored "
+                    "is not known"
                 ),
             )
         self.look()
@@ -200,12 +228,14 @@ class TopicProducer:
             # The receipt is for another entry: the stream cannot be trusted.
             assert last is not None, f"{count} receipts for fewer entries of producer {self.name}"
             assert sequence_id in (-1, last.sequence_id, last.highest_sequence_id), (
-                f"a receipt for sequence id {sequence_id} came in place of one for {last.sequence_id}"
+                f"a receipt for sequence id {sequence_id} came in place of one for "
+                f"{last.sequence_id}"
             )
             done = self.core.answered(count)
         for index, entry in enumerate(done):
             if entry is not None:
-                # Ledger -1: a duplicate; the broker does not know the position of the stored message.
+                # Ledger -1: a duplicate; the broker does not know the position of the stored
+                # message.
                 self._complete(entry, ledger_id, first_entry + index if ledger_id >= 0 else -1)
         self.completed()
 
@@ -216,7 +246,9 @@ class TopicProducer:
             self._fail([entry], error)
 
     def closed_by_broker(self, error: PulsarishError) -> None:
-        """Send entries without a receipt again at the new owner, or fail them when the error is final."""
+        """Send entries without a receipt again at the new owner, or fail them when the error is
+        final.
+        """
         self._lose()
         if isinstance(error, ProducerBusy):
             error = self._outdone(error)
@@ -241,12 +273,24 @@ class TopicProducer:
         chunks = entry.chunked.stored(ledger_id, entry_id) if entry.chunked is not None else ()
         at = 0
         while at < len(callbacks):
-            # One ``try`` around the loop, not one for each message. The loop is entered again after a callback raised.
+            # One ``try`` around the loop, not one for each message. The loop is entered again after
+            # a callback raised.
             try:
                 for callback in callbacks[at:] if at else callbacks:
                     at += 1
                     if callback is not None:
-                        callback(ok, known_id(partition, ledger_id, entry_id, at - 1 if size else -1, size, "", chunks))
+                        callback(
+                            ok,
+                            known_id(
+                                partition,
+                                ledger_id,
+                                entry_id,
+                                at - 1 if size else -1,
+                                size,
+                                "",
+                                chunks,
+                            ),
+                        )
             except Exception as error:  # noqa: BLE001 - the program's own code: reported, and the other messages hear of theirs
                 self._parts.callback_failed(error)
         for flushed in entry.flushes:
@@ -294,17 +338,24 @@ class TopicProducer:
         """Wait until everything is completed, then close the producer at the broker."""
         if self.failure is None:
             await self.flush()
-        self.shutdown(AlreadyClosed(f"producer on {self.topic} was closed: create another one"), tell=False)
+        self.shutdown(
+            AlreadyClosed(f"producer on {self.topic} was closed: create another one"), tell=False
+        )
         stream, self._stream = self._stream, None
         self.is_open = False
         if stream is not None and stream.lost is None:
             try:
-                await stream.close_producer_and_wait(self._producer_id, self._parts.operation_timeout_seconds)
+                await stream.close_producer_and_wait(
+                    self._producer_id, self._parts.operation_timeout_seconds
+                )
             except PulsarishError as error:
                 _log.debug("producer closed without an answer", topic=self.topic, reason=error)
 
     def shutdown(self, error: PulsarishError, *, tell: bool = True) -> None:
-        """End now; pending messages fail with ``error``. ``tell``: also close the producer at the broker."""
+        """End now; pending messages fail with ``error``.
+
+        ``tell``: also close the producer at the broker.
+        """
         if self.failure is None:
             self._end(error)
         if tell and self._stream is not None:

@@ -42,7 +42,9 @@ class AutoConsumeSchema:
     """
 
     def encode(self, value: object) -> bytes:
-        raise InvalidArgument("AutoConsumeSchema only reads: give the producer the schema of what it sends")
+        raise InvalidArgument(
+            "AutoConsumeSchema only reads: give the producer the schema of what it sends"
+        )
 
     def decode(self, data: bytes) -> bytes:
         """Return the payload of a message without a schema."""
@@ -64,13 +66,18 @@ class AutoConsumeSchema:
                 layout = struct.Struct(_NUMBERS[kind])
                 return lambda data: _number(layout, kind, data)
             case SchemaType.KEY_VALUE:
-                return key_value_decoder(writer, *(self.reader_for(part) for part in key_value_parts(writer)))
+                return key_value_decoder(
+                    writer, *(self.reader_for(part) for part in key_value_parts(writer))
+                )
             case SchemaType.PROTOBUF_NATIVE:
                 return protobuf_decoder(writer)
             case SchemaType.NONE:
                 return self.decode
             case kind:
-                raise UnsupportedFeature(f"this client does not read messages of schema type {kind.name}: read them with data()")
+                raise UnsupportedFeature(
+                    f"this client does not read messages of schema type {kind.name}: read them "
+                    "with data()"
+                )
 
     def schema_info(self) -> model.Schema:
         return _INFO
@@ -85,5 +92,8 @@ def _json(data: bytes) -> Any:
 
 def _number(layout: struct.Struct, kind: SchemaType, data: bytes) -> Any:
     if len(data) != layout.size:
-        raise InvalidArgument(f"the message has {len(data)} bytes, and {kind.name} has {layout.size}: read it with data()")
+        raise InvalidArgument(
+            f"the message has {len(data)} bytes, and {kind.name} has {layout.size}: read it with "
+            "data()"
+        )
     return layout.unpack(data)[0]

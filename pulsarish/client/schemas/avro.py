@@ -65,7 +65,10 @@ class _RecordShape:
 
     def to_plain(self, value: Any) -> Any:
         if not isinstance(value, self._class):
-            raise InvalidArgument(f"content is of type {type(value).__name__}: this producer's schema takes {self._class.__name__}")
+            raise InvalidArgument(
+                f"content is of type {type(value).__name__}: this producer's schema takes "
+                f"{self._class.__name__}"
+            )
         return value.to_plain(is_json=False)
 
     def from_plain(self, found: Any) -> Any:
@@ -78,7 +81,10 @@ class _DictShape:
 
     def to_plain(self, value: Any) -> Any:
         if not isinstance(value, Mapping):
-            raise InvalidArgument(f"content is of type {type(value).__name__}: a schema by its definition takes a dict")
+            raise InvalidArgument(
+                f"content is of type {type(value).__name__}: a schema by its definition takes a "
+                "dict"
+            )
         return value
 
     def from_plain(self, found: Any) -> Any:
@@ -93,7 +99,9 @@ class AvroSchema:
         schema_definition: an Avro schema, for dicts.
     """
 
-    def __init__(self, record_cls: Any = None, schema_definition: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, record_cls: Any = None, schema_definition: Mapping[str, Any] | None = None
+    ) -> None:
         """Raises ``InvalidArgument`` for a type that Avro cannot express, ``UnsupportedFeature``
         without fastavro.
         """
@@ -103,14 +111,20 @@ class AvroSchema:
         if record_cls is None:
             assert schema_definition is not None
             if not isinstance(schema_definition, Mapping):
-                raise InvalidArgument(f"schema_definition is {shown(schema_definition)}: pass an Avro schema as a dict")
+                raise InvalidArgument(
+                    f"schema_definition is {shown(schema_definition)}: pass an Avro schema as a "
+                    "dict"
+                )
             self._shape = _DictShape(schema_definition)
         elif isinstance(record_cls, type) and issubclass(record_cls, Record):
             self._shape = _RecordShape(record_cls)
         else:
             self._shape = TypedShape(record_cls)
-        self._info = model.Schema(SchemaType.AVRO, json.dumps(self._shape.definition).encode(), "AVRO")
-        _ = parse_avro(self._info.data)  # the broker's own check, which is stricter than the library's
+        self._info = model.Schema(
+            SchemaType.AVRO, json.dumps(self._shape.definition).encode(), "AVRO"
+        )
+        # the broker's own check, which is stricter than the library's
+        _ = parse_avro(self._info.data)
         self._parsed = _parsed(self._shape.definition, "the schema's definition")
 
     def encode(self, value: object) -> bytes:
@@ -132,7 +146,10 @@ class AvroSchema:
         Raises ``InvalidArgument`` for a schema that is not Avro.
         """
         if writer.type is not SchemaType.AVRO:
-            raise InvalidArgument(f"it was written with a schema of type {writer.type.name}, not AVRO: read it with data()")
+            raise InvalidArgument(
+                f"it was written with a schema of type {writer.type.name}, not AVRO: read it with "
+                "data()"
+            )
         definition = _definition(writer)
         own = self._shape.definition
         if isinstance(definition, dict) and definition.get("type") == own.get("type") == "record":
@@ -152,7 +169,9 @@ class AvroSchema:
         try:
             return self._shape.from_plain(found)
         except (TypeError, KeyError, msgspec.ValidationError) as error:
-            raise InvalidArgument(f"the message does not hold what was asked for ({error}): read it with data()") from None
+            raise InvalidArgument(
+                f"the message does not hold what was asked for ({error}): read it with data()"
+            ) from None
 
 
 def _definition(writer: model.Schema) -> Any:
@@ -168,13 +187,21 @@ def _read(data: bytes, writer: Any, reader: Any) -> Any:
     try:
         found = fastavro.schemaless_reader(buffer, writer, reader)
     except (*_UNFIT, fastavro.read.SchemaResolutionError) as error:
-        raise InvalidArgument(f"the message is not the Avro that was asked for ({error!r}): read it with data()") from None
+        raise InvalidArgument(
+            f"the message is not the Avro that was asked for ({error!r}): read it with data()"
+        ) from None
     if buffer.tell() != len(data):
-        raise InvalidArgument(f"{len(data) - buffer.tell()} bytes follow the Avro value in the message: read it with data()")
+        raise InvalidArgument(
+            f"{len(data) - buffer.tell()} bytes follow the Avro value in the message: read it "
+            "with data()"
+        )
     return found
 
 
 def avro_decoder(writer: model.Schema) -> Decode:
-    """Return a decoder that gives dicts. It needs only the schema that the messages were written with."""
+    """Return a decoder that gives dicts.
+
+    It needs only the schema that the messages were written with.
+    """
     parsed = _parsed(_definition(writer), "the schema that it was written with")
     return lambda data: _read(data, parsed, None)

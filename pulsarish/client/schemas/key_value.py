@@ -11,12 +11,25 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from pulsarish.client.checks import shown
-from pulsarish.client.schemas.schema import Decode, KeyedDecode, MessageKey, Schema, reader_for, schema_info
+from pulsarish.client.schemas.schema import (
+    Decode,
+    KeyedDecode,
+    MessageKey,
+    Schema,
+    reader_for,
+    schema_info,
+)
 from pulsarish.model import schema as model
 from pulsarish.model.errors import InvalidArgument, UnsupportedFeature
 from pulsarish.model.schema import KEY_VALUE_ENCODING, SchemaType, join_key_value, split_key_value
 
-__all__ = ["KeyValue", "KeyValueEncodingType", "KeyValueSchema", "key_value_decoder", "key_value_parts"]
+__all__ = [
+    "KeyValue",
+    "KeyValueEncodingType",
+    "KeyValueSchema",
+    "key_value_decoder",
+    "key_value_parts",
+]
 
 _LENGTH_BYTES: Final = 4
 _NULL: Final = -1
@@ -40,14 +53,25 @@ class KeyValueEncodingType(Enum):
 class KeyValueSchema:
     """Encodes and decodes ``KeyValue``, or a pair. Either part may be ``None``."""
 
-    def __init__(self, key_schema: Schema, value_schema: Schema, encoding: KeyValueEncodingType = KeyValueEncodingType.INLINE) -> None:
+    def __init__(
+        self,
+        key_schema: Schema,
+        value_schema: Schema,
+        encoding: KeyValueEncodingType = KeyValueEncodingType.INLINE,
+    ) -> None:
         """Raises ``InvalidArgument`` for an unknown encoding."""
         if not isinstance(encoding, KeyValueEncodingType):
-            raise InvalidArgument(f"encoding is {shown(encoding)}: pass KeyValueEncodingType.INLINE or SEPARATED")
+            raise InvalidArgument(
+                f"encoding is {shown(encoding)}: pass KeyValueEncodingType.INLINE or SEPARATED"
+            )
         self._key = key_schema
         self._value = value_schema
         self._is_separated = encoding is KeyValueEncodingType.SEPARATED
-        self._info = join_key_value(schema_info(key_schema) or _BYTES, schema_info(value_schema) or _BYTES, encoding=encoding.value)
+        self._info = join_key_value(
+            schema_info(key_schema) or _BYTES,
+            schema_info(value_schema) or _BYTES,
+            encoding=encoding.value,
+        )
         self.decode: Decode = key_value_decoder(self._info, key_schema.decode, value_schema.decode)
         self.message_key = self._message_key if self._is_separated else None
 
@@ -55,7 +79,9 @@ class KeyValueSchema:
         key, content = _pair(value)
         if self._is_separated:
             return b"" if content is None else self._value.encode(content)
-        return _sized(None if key is None else self._key.encode(key)) + _sized(None if content is None else self._value.encode(content))
+        return _sized(None if key is None else self._key.encode(key)) + _sized(
+            None if content is None else self._value.encode(content)
+        )
 
     def _message_key(self, value: object) -> MessageKey:
         key, content = _pair(value)
@@ -68,7 +94,10 @@ class KeyValueSchema:
         Raises ``InvalidArgument``, ``UnsupportedFeature``.
         """
         parts = key_value_parts(writer)
-        decodes = [_part_reader(schema, part) for schema, part in zip((self._key, self._value), parts, strict=True)]
+        decodes = [
+            _part_reader(schema, part)
+            for schema, part in zip((self._key, self._value), parts, strict=True)
+        ]
         return key_value_decoder(writer, *decodes)
 
     def schema_info(self) -> model.Schema:
@@ -81,7 +110,10 @@ def key_value_parts(writer: model.Schema) -> tuple[model.Schema, model.Schema]:
     Raises ``InvalidArgument`` for another type, ``InvalidSchema``.
     """
     if writer.type is not SchemaType.KEY_VALUE:
-        raise InvalidArgument(f"it was written with a schema of type {writer.type.name}, not KEY_VALUE: read it with data()")
+        raise InvalidArgument(
+            f"it was written with a schema of type {writer.type.name}, not KEY_VALUE: read it "
+            "with data()"
+        )
     return split_key_value(writer)
 
 
@@ -94,16 +126,23 @@ def key_value_decoder(writer: model.Schema, key: Decode, value: Decode) -> Decod
         case KeyValueEncodingType.INLINE.value:
             return lambda data: _read(data, key, value)
         case KeyValueEncodingType.SEPARATED.value:
-            return KeyedDecode(lambda own, data: KeyValue(None if own is None else key(own), None if data is None else value(data)))
+            return KeyedDecode(
+                lambda own, data: KeyValue(
+                    None if own is None else key(own), None if data is None else value(data)
+                )
+            )
         case encoding:
             raise UnsupportedFeature(
-                f"this client does not read key and value in the encoding {encoding}: read them with partition_key() and data()"
+                f"this client does not read key and value in the encoding {encoding}: read them "
+                "with partition_key() and data()"
             )
 
 
 def _pair(value: object) -> tuple[Any, Any]:
     if not isinstance(value, tuple) or len(value) != 2:
-        raise InvalidArgument(f"content is of type {type(value).__name__}: KeyValueSchema takes a KeyValue")
+        raise InvalidArgument(
+            f"content is of type {type(value).__name__}: KeyValueSchema takes a KeyValue"
+        )
     return value
 
 
@@ -123,10 +162,14 @@ def _read(data: bytes, key: Decode, value: Decode) -> KeyValue:
     for decode in (key, value):
         length = int.from_bytes(data[:_LENGTH_BYTES], "big", signed=True)
         if len(data) < _LENGTH_BYTES or not _NULL <= length <= len(data) - _LENGTH_BYTES:
-            raise InvalidArgument("the message does not hold a key and a value: read it with data()")
+            raise InvalidArgument(
+                "the message does not hold a key and a value: read it with data()"
+            )
         end = _LENGTH_BYTES + max(length, 0)
         found.append(None if length == _NULL else decode(data[_LENGTH_BYTES:end]))
         data = data[end:]
     if data:
-        raise InvalidArgument(f"{len(data)} bytes follow key and value in the message: read it with data()")
+        raise InvalidArgument(
+            f"{len(data)} bytes follow key and value in the message: read it with data()"
+        )
     return KeyValue(*found)

@@ -26,7 +26,16 @@ from pulsarish.model.schema import SchemaType
 
 __all__ = ["ProtobufNativeSchema", "protobuf_decoder"]
 
-_UNFIT: Final = (msgspec.MsgspecError, UnicodeDecodeError, binascii.Error, DecodeError, TypeError, KeyError, ValueError, RecursionError)
+_UNFIT: Final = (
+    msgspec.MsgspecError,
+    UnicodeDecodeError,
+    binascii.Error,
+    DecodeError,
+    TypeError,
+    KeyError,
+    ValueError,
+    RecursionError,
+)
 """Errors that decoding an invalid definition raises."""
 
 
@@ -42,17 +51,27 @@ class ProtobufNativeSchema:
     def __init__(self, record_cls: Any) -> None:
         """Raises ``InvalidArgument`` for another class."""
         if not (isinstance(record_cls, type) and issubclass(record_cls, Message)):
-            raise InvalidArgument(f"record_cls is {shown(record_cls)}: pass a class that protoc has generated of a message")
+            raise InvalidArgument(
+                f"record_cls is {shown(record_cls)}: pass a class that protoc has generated of a "
+                "message"
+            )
         self._class: type[Message] = record_cls
-        self._info = model.Schema(SchemaType.PROTOBUF_NATIVE, _definition_of(record_cls), "PROTOBUF_NATIVE")
+        self._info = model.Schema(
+            SchemaType.PROTOBUF_NATIVE, _definition_of(record_cls), "PROTOBUF_NATIVE"
+        )
 
     def encode(self, value: object) -> bytes:
         if not isinstance(value, self._class):
-            raise InvalidArgument(f"content is of type {type(value).__name__}: this producer's schema takes {self._class.__name__}")
+            raise InvalidArgument(
+                f"content is of type {type(value).__name__}: this producer's schema takes "
+                f"{self._class.__name__}"
+            )
         try:
             return value.SerializeToString()
         except EncodeError as error:
-            raise InvalidArgument(f"content cannot be written as {self._class.__name__}: {error}") from None
+            raise InvalidArgument(
+                f"content cannot be written as {self._class.__name__}: {error}"
+            ) from None
 
     def decode(self, data: bytes) -> Any:
         return _parsed(self._class, data)
@@ -65,7 +84,10 @@ class ProtobufNativeSchema:
         Raises ``InvalidArgument`` for a schema of another type.
         """
         if writer.type is not SchemaType.PROTOBUF_NATIVE:
-            raise InvalidArgument(f"it was written with a schema of type {writer.type.name}, not PROTOBUF_NATIVE: read it with data()")
+            raise InvalidArgument(
+                f"it was written with a schema of type {writer.type.name}, not PROTOBUF_NATIVE: "
+                "read it with data()"
+            )
         return self.decode
 
     def schema_info(self) -> model.Schema:
@@ -97,7 +119,9 @@ def _parsed(kind: type[Message], data: bytes) -> Message:
     try:
         return kind.FromString(data)
     except DecodeError as error:
-        raise InvalidArgument(f"the message is no {kind.DESCRIPTOR.full_name} ({error}): read it with data()") from None
+        raise InvalidArgument(
+            f"the message is no {kind.DESCRIPTOR.full_name} ({error}): read it with data()"
+        ) from None
 
 
 def protobuf_decoder(writer: model.Schema) -> Decode:
@@ -110,18 +134,23 @@ def protobuf_decoder(writer: model.Schema) -> Decode:
     """
     try:
         definition = msgspec.json.decode(writer.data, type=_Definition)
-        files = FileDescriptorSet.FromString(base64.b64decode(definition.fileDescriptorSet, validate=True))
+        files = FileDescriptorSet.FromString(
+            base64.b64decode(definition.fileDescriptorSet, validate=True)
+        )
         pool = DescriptorPool()
         _fill(pool, {file.name: file for file in files.file}, definition.rootFileDescriptorName)
         kind = GetMessageClass(pool.FindMessageTypeByName(definition.rootMessageTypeName))
     except _UNFIT as error:
-        raise InvalidArgument(f"the schema that it was written with is no definition of a protobuf message: {error!r}") from None
+        raise InvalidArgument(
+            f"the schema that it was written with is no definition of a protobuf message: {error!r}"
+        ) from None
     return lambda data: _as_dict(_parsed(kind, data))
 
 
 def _fill(pool: DescriptorPool, files: dict[str, FileDescriptorProto], name: str) -> None:
     """Add a file after the files that it imports. The Java client writes files in any order."""
-    file = files.pop(name, None)  # added already, or missing; for a missing file the pool raises when it adds the importing file
+    # added already, or missing; for a missing file the pool raises when it adds the importing file
+    file = files.pop(name, None)
     if file is not None:
         for imported in file.dependency:
             _fill(pool, files, imported)

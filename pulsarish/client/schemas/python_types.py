@@ -55,13 +55,26 @@ def _definition(info: inspect.Type, known: set[str]) -> Any:
         case inspect.DictType() if isinstance(info.key_type, inspect.StrType):
             return {"type": "map", "values": _definition(info.value_type, known)}
         case inspect.EnumType():
-            return _named(info.cls.__name__, known, lambda: {"type": "enum", "symbols": [member.name for member in info.cls]})
+            return _named(
+                info.cls.__name__,
+                known,
+                lambda: {"type": "enum", "symbols": [member.name for member in info.cls]},
+            )
         case inspect.UnionType():
             branches = [_definition(each, known) for each in info.types]
             # Null first, since a default of None requires it.
             return sorted(branches, key=lambda branch: branch != "null")
-        case inspect.DataclassType() | inspect.StructType() | inspect.TypedDictType() | inspect.NamedTupleType():
-            return _named(info.cls.__name__, known, lambda: {"type": "record", "fields": [_field(each, known) for each in info.fields]})
+        case (
+            inspect.DataclassType()
+            | inspect.StructType()
+            | inspect.TypedDictType()
+            | inspect.NamedTupleType()
+        ):
+            return _named(
+                info.cls.__name__,
+                known,
+                lambda: {"type": "record", "fields": [_field(each, known) for each in info.fields]},
+            )
         case _:
             raise _NoDefinition(type(info).__name__)
 
@@ -98,16 +111,25 @@ class TypedShape:
         try:
             self._info = inspect.type_info(kind)
             if not isinstance(self._info, _FIELDS):
-                raise InvalidArgument(f"record_cls is {kind!r}: pass a Record, dataclass, msgspec Struct or TypedDict")
+                raise InvalidArgument(
+                    f"record_cls is {kind!r}: pass a Record, dataclass, msgspec Struct or TypedDict"
+                )
             self.definition: dict[str, Any] = _definition(self._info, set())
         except (_NoDefinition, TypeError) as error:
-            raise InvalidArgument(f"record_cls {kind!r} has a field that Avro has nothing like: {error}") from None
+            raise InvalidArgument(
+                f"record_cls {kind!r} has a field that Avro has nothing like: {error}"
+            ) from None
         self._kind = kind
 
     def to_plain(self, value: Any) -> Any:
         """Return the plain object. Raises ``InvalidArgument`` for a value of another class."""
-        if isinstance(self._info, (inspect.DataclassType, inspect.StructType)) and not isinstance(value, self._info.cls):
-            raise InvalidArgument(f"content is of type {type(value).__name__}: this producer's schema takes {self._info.cls.__name__}")
+        if isinstance(self._info, (inspect.DataclassType, inspect.StructType)) and not isinstance(
+            value, self._info.cls
+        ):
+            raise InvalidArgument(
+                f"content is of type {type(value).__name__}: this producer's schema takes "
+                f"{self._info.cls.__name__}"
+            )
         return _to_avro(msgspec.to_builtins(value, builtin_types=(bytes,)), self._info)
 
     def from_plain(self, found: Any) -> Any:
@@ -131,7 +153,9 @@ def _converted(value: Any, info: inspect.Type, of_enum: Callable[[Any, Any], Any
         case inspect.EnumType():
             return of_enum(value, info.cls)
         case inspect.IntType() if not -_LONG_END <= value < _LONG_END:
-            raise InvalidArgument(f"content has the number {value}, which is more than the 64 bits that Avro has")
+            raise InvalidArgument(
+                f"content has the number {value}, which is more than the 64 bits that Avro has"
+            )
         case inspect.ListType() | inspect.VarTupleType() | inspect.CollectionType():
             return [_converted(each, info.item_type, of_enum) for each in value]
         case inspect.DictType():
@@ -141,8 +165,16 @@ def _converted(value: Any, info: inspect.Type, of_enum: Callable[[Any, Any], Any
             # With several types the plain form does not show which one is meant, and only enums
             # change.
             return _converted(value, others[0], of_enum) if len(others) == 1 else value
-        case inspect.DataclassType() | inspect.StructType() | inspect.TypedDictType() | inspect.NamedTupleType():
+        case (
+            inspect.DataclassType()
+            | inspect.StructType()
+            | inspect.TypedDictType()
+            | inspect.NamedTupleType()
+        ):
             kinds = {field.encode_name: field.type for field in info.fields}
-            return {name: _converted(each, kinds[name], of_enum) if name in kinds else each for name, each in value.items()}
+            return {
+                name: _converted(each, kinds[name], of_enum) if name in kinds else each
+                for name, each in value.items()
+            }
         case _:
             return value

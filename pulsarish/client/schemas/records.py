@@ -42,7 +42,9 @@ class Field:
     kind: ClassVar[str] = ""
     accepts: ClassVar[tuple[type, ...]] = ()
 
-    def __init__(self, default: Any = None, required: bool = False, required_default: bool = False) -> None:
+    def __init__(
+        self, default: Any = None, required: bool = False, required_default: bool = False
+    ) -> None:
         self.is_required = required
         self._required_default = required_default
         self._default = None if default is None else self.checked("default", default)
@@ -76,7 +78,10 @@ class Field:
         if value is None and not self.is_required:
             return self.default()
         if not isinstance(value, self.accepts):
-            raise TypeError(f"the field {name} takes {self._wanted()}, not {value!r} of type {type(value).__name__}")
+            raise TypeError(
+                f"the field {name} takes {self._wanted()}, not {value!r} of type "
+                f"{type(value).__name__}"
+            )
         return value
 
     def _wanted(self) -> str:
@@ -185,7 +190,13 @@ class CustomEnum(Field):
 
     kind = "enum"
 
-    def __init__(self, enum_type: type[Enum], default: Any = None, required: bool = False, required_default: bool = False) -> None:
+    def __init__(
+        self,
+        enum_type: type[Enum],
+        default: Any = None,
+        required: bool = False,
+        required_default: bool = False,
+    ) -> None:
         if not isinstance(enum_type, EnumType):
             raise TypeError(f"CustomEnum takes a subclass of Enum, not {enum_type!r}")
         self.enum_type = enum_type
@@ -207,7 +218,10 @@ class CustomEnum(Field):
             return self.enum_type(value)
         except ValueError:
             names = ", ".join(self.enum_type.__members__)
-            raise TypeError(f"the field {name} takes a member of {self.enum_type.__name__} ({names}), not {value!r}") from None
+            raise TypeError(
+                f"the field {name} takes a member of {self.enum_type.__name__} ({names}), not "
+                f"{value!r}"
+            ) from None
 
     def plain(self, value: Any, *, is_json: bool) -> Any:
         if not isinstance(value, Enum):
@@ -242,7 +256,10 @@ class _OfRecord(Field):
         if value is None and not self.is_required:
             return self.default()
         if not isinstance(value, self._class):
-            raise TypeError(f"the field {name} takes {self._class.__name__}, not {value!r} of type {type(value).__name__}")
+            raise TypeError(
+                f"the field {name} takes {self._class.__name__}, not {value!r} of type "
+                f"{type(value).__name__}"
+            )
         return value
 
     def plain(self, value: Any, *, is_json: bool) -> Any:
@@ -258,7 +275,13 @@ class _OfRecord(Field):
 class _OfMany(Field):
     """A field that holds many values of another field."""
 
-    def __init__(self, inner: Any, default: Any = None, required: bool = False, required_default: bool = False) -> None:
+    def __init__(
+        self,
+        inner: Any,
+        default: Any = None,
+        required: bool = False,
+        required_default: bool = False,
+    ) -> None:
         found = _as_field(inner)
         if found is None:
             raise TypeError(f"{type(self).__name__} takes a field or a record, not {inner!r}")
@@ -279,7 +302,11 @@ class _OfMany(Field):
         return self.inner.checked(name, value)
 
     def plain(self, value: Any, *, is_json: bool) -> Any:
-        return None if value is None else self._each(value, lambda each: self.inner.plain(each, is_json=is_json))
+        return (
+            None
+            if value is None
+            else self._each(value, lambda each: self.inner.plain(each, is_json=is_json))
+        )
 
     def restored(self, value: Any) -> Any:
         return self._each(value, self.inner.restored) if isinstance(value, self.accepts) else value
@@ -321,12 +348,16 @@ class Map(_OfMany):
 
 
 def _as_field(declared: Any) -> Field | None:
-    """Return the field that an attribute of a record's class declares; ``None`` if it declares none."""
+    """Return the field that an attribute of a record's class declares; ``None`` if it declares
+    none.
+    """
     if isinstance(declared, Field):
         return declared
     if isinstance(declared, EnumType):
         return CustomEnum(cast("type[Enum]", declared))
-    if isinstance(declared, Record) or (isinstance(declared, type) and issubclass(declared, Record)):
+    if isinstance(declared, Record) or (
+        isinstance(declared, type) and issubclass(declared, Record)
+    ):
         return _OfRecord(declared)
     return None
 
@@ -348,11 +379,25 @@ class Record:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        own = {name: field for name, value in vars(cls).items() if (field := _as_field(value)) is not None}
+        own = {
+            name: field
+            for name, value in vars(cls).items()
+            if (field := _as_field(value)) is not None
+        }
         cls._fields = {**cls._fields, **own}
 
-    def __init__(self, default: Any = None, required_default: bool = False, required: bool = False, **values: Any) -> None:
-        object.__setattr__(self, "_declared", {"default": default, "required": required, "required_default": required_default})
+    def __init__(
+        self,
+        default: Any = None,
+        required_default: bool = False,
+        required: bool = False,
+        **values: Any,
+    ) -> None:
+        object.__setattr__(
+            self,
+            "_declared",
+            {"default": default, "required": required, "required_default": required_default},
+        )
         for name, field in self._fields.items():
             if name in values:
                 setattr(self, name, values[name])
@@ -362,7 +407,9 @@ class Record:
     def __setattr__(self, name: str, value: Any) -> None:
         field = self._fields.get(name)
         if field is None:
-            raise AttributeError(f"{type(self).__name__} has no field {name}; it has {', '.join(self._fields)}")
+            raise AttributeError(
+                f"{type(self).__name__} has no field {name}; it has {', '.join(self._fields)}"
+            )
         object.__setattr__(self, name, field.checked(name, value))
 
     @classmethod
@@ -373,7 +420,9 @@ class Record:
     @classmethod
     def definition(cls, known: set[str]) -> Definition:
         """Return the Avro definition, as ``Field.definition`` does."""
-        full = cls.__name__ if cls._avro_namespace is None else f"{cls._avro_namespace}.{cls.__name__}"
+        full = (
+            cls.__name__ if cls._avro_namespace is None else f"{cls._avro_namespace}.{cls.__name__}"
+        )
         if full in known:
             return full
         known.add(full)
@@ -386,20 +435,32 @@ class Record:
 
     def to_plain(self, *, is_json: bool) -> dict[str, Any]:
         """Return the fields' values as JSON or Avro writes them."""
-        return {name: field.plain(getattr(self, name), is_json=is_json) for name, field in self._fields.items()}
+        return {
+            name: field.plain(getattr(self, name), is_json=is_json)
+            for name, field in self._fields.items()
+        }
 
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> Self:
         """Return the record of decoded values. Raises ``TypeError`` for values of another type."""
-        return cls(**{name: field.restored(values[name]) for name, field in cls._fields.items() if name in values})
+        return cls(
+            **{
+                name: field.restored(values[name])
+                for name, field in cls._fields.items()
+                if name in values
+            }
+        )
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and all(getattr(self, name) == getattr(other, name) for name in self._fields)
+        return type(other) is type(self) and all(
+            getattr(self, name) == getattr(other, name) for name in self._fields
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self._fields)})"
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields)
+        return f"{type(self).__name__}({fields})"
 
 
 def _declared_field(name: str, field: Field, known: set[str]) -> dict[str, Any]:

@@ -58,7 +58,10 @@ class KeyedDecode:
         self.both = both
 
     def __call__(self, data: bytes) -> Any:
-        raise InvalidArgument("the key of this value is the message's own, which is not at hand here: read the payload as it is")
+        raise InvalidArgument(
+            "the key of this value is the message's own, which is not at hand here: read the "
+            "payload as it is"
+        )
 
 
 class Schema(Protocol):
@@ -102,7 +105,9 @@ class BytesSchema:
             return value
         if isinstance(value, (bytes, bytearray, memoryview)):
             return bytes(value)
-        raise InvalidArgument(f"content is of type {type(value).__name__}: pass bytes, or give the producer a schema")
+        raise InvalidArgument(
+            f"content is of type {type(value).__name__}: pass bytes, or give the producer a schema"
+        )
 
     def decode(self, data: bytes) -> bytes:
         return data
@@ -116,14 +121,18 @@ class StringSchema:
 
     def encode(self, value: object) -> bytes:
         if not isinstance(value, str):
-            raise InvalidArgument(f"content is of type {type(value).__name__}: StringSchema takes str")
+            raise InvalidArgument(
+                f"content is of type {type(value).__name__}: StringSchema takes str"
+            )
         return check_text("content", value).encode()
 
     def decode(self, data: bytes) -> str:
         try:
             return data.decode()
         except UnicodeDecodeError as error:
-            raise InvalidArgument(f"the message is no UTF-8 text ({error}): read it with data()") from None
+            raise InvalidArgument(
+                f"the message is no UTF-8 text ({error}): read it with data()"
+            ) from None
 
     def schema_info(self) -> model.Schema:
         return _STRING
@@ -147,16 +156,24 @@ class JsonSchema:
         try:
             self._decoder = msgspec.json.Decoder(dict[str, Any] if self._of_record else record_cls)
         except TypeError as error:
-            raise InvalidArgument(f"record_cls is {shown(record_cls)}: pass a dataclass, msgspec Struct or TypedDict ({error})") from None
+            raise InvalidArgument(
+                f"record_cls is {shown(record_cls)}: pass a dataclass, msgspec Struct or "
+                f"TypedDict ({error})"
+            ) from None
         definition = record_cls.schema() if self._of_record else definition_of(record_cls)
-        self._info = None if definition is None else model.Schema(SchemaType.JSON, json.dumps(definition).encode(), "JSON")
+        self._info = (
+            None
+            if definition is None
+            else model.Schema(SchemaType.JSON, json.dumps(definition).encode(), "JSON")
+        )
 
     def encode(self, value: object) -> bytes:
         try:
             if self._of_record:
                 if not isinstance(value, self._record_cls):
                     raise InvalidArgument(
-                        f"content is of type {type(value).__name__}: this producer's schema takes {self._record_cls.__name__}"
+                        f"content is of type {type(value).__name__}: this producer's schema takes "
+                        f"{self._record_cls.__name__}"
                     )
                 value = value.to_plain(is_json=True)
             return msgspec.json.encode(value)
@@ -170,7 +187,9 @@ class JsonSchema:
             found = self._decoder.decode(data)
             return self._record_cls.from_plain(found) if self._of_record else found
         except (msgspec.DecodeError, msgspec.ValidationError, TypeError) as error:
-            raise InvalidArgument(f"the message is not the JSON that was asked for ({error}): read it with data()") from None
+            raise InvalidArgument(
+                f"the message is not the JSON that was asked for ({error}): read it with data()"
+            ) from None
 
     def schema_info(self) -> model.Schema | None:
         return self._info

@@ -16,7 +16,9 @@ def schema_message(schema: Schema) -> pb.Schema | None:
     info = schema_info(schema)
     if info is None:
         return None
-    return pb.Schema(type=int(info.type), data=info.data, name=info.name, properties=dict(info.properties))
+    return pb.Schema(
+        type=int(info.type), data=info.data, name=info.name, properties=dict(info.properties)
+    )
 
 
 def schema_from(message: pb.Schema) -> model.Schema:

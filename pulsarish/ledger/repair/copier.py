@@ -1,9 +1,11 @@
-"""The copying of one part of a ledger to a bookie: read from another replica, check, and write as recovery writes.
+"""The copying of one part of a ledger to a bookie: read from another replica, check, and write as
+recovery writes.
 
 Promises:
-* Only confirmed entries are copied, byte for byte as they were read and checked. None is invented or
-  skipped: an entry that cannot be read ends the copying with the reader's own error.
-* ``copy`` and ``fill`` return only when the bookie has answered for every entry that it should hold. The entries are durable then.
+* Only confirmed entries are copied, byte for byte as they were read and checked. None is invented
+  or skipped: an entry that cannot be read ends the copying with the reader's own error.
+* ``copy`` and ``fill`` return only when the bookie has answered for every entry that it should
+  hold. The entries are durable then.
 """
 
 from __future__ import annotations
@@ -38,10 +40,18 @@ class Copied:
 
 
 class Copier:
-    """Copies entries between bookies. ``pace`` is awaited with the bytes of each batch, before the next one is read."""
+    """Copies entries between bookies.
+
+    ``pace`` is awaited with the bytes of each batch, before the next one is read.
+    """
 
     def __init__(
-        self, pool: BookiePool, options: LedgerOptions, counts: Copied, pace: Callable[[int], Awaitable[None]], batch_bytes: int
+        self,
+        pool: BookiePool,
+        options: LedgerOptions,
+        counts: Copied,
+        pace: Callable[[int], Awaitable[None]],
+        batch_bytes: int,
     ) -> None:
         self._pool = pool
         self._options = options
@@ -49,20 +59,26 @@ class Copier:
         self._pace = pace
         self._batch_bytes = batch_bytes
 
-    async def copy(self, metadata: LedgerMetadata, part: Part, target: str, avoid: Sequence[str]) -> None:
+    async def copy(
+        self, metadata: LedgerMetadata, part: Part, target: str, avoid: Sequence[str]
+    ) -> None:
         """Copy a part to a bookie that is not in its segment.
 
         Args:
             avoid: members that are asked last.
 
-        Raises ``NoSuchEntry``, ``EntryUnknown`` (no member gives an entry now), ``ServiceNotReady`` (the target does not take it).
+        Raises ``NoSuchEntry``, ``EntryUnknown`` (no member gives an entry now), ``ServiceNotReady``
+        (the target does not take it).
         """
         entry_id = part.first
         while entry_id <= part.last:
             entry_id = await self._copy_batch(metadata, part, target, entry_id, avoid)
 
     async def fill(self, metadata: LedgerMetadata, part: Part, avoid: Sequence[str]) -> None:
-        """Check that the part's own member has all entries of the part undamaged. Copy those that it misses. Raises as ``copy``."""
+        """Check that the part's own member has all entries of the part undamaged.
+
+        Copy those that it misses. Raises as ``copy``.
+        """
         entry_id = part.first
         while entry_id <= part.last:
             good_until = await self._good_until(metadata, part, entry_id)
@@ -71,12 +87,16 @@ class Copier:
             if good_until > entry_id:
                 entry_id = good_until
             else:
-                entry_id = await self._copy_batch(metadata, part, part.member, entry_id, (part.member, *avoid))
+                entry_id = await self._copy_batch(
+                    metadata, part, part.member, entry_id, (part.member, *avoid)
+                )
 
     async def _good_until(self, metadata: LedgerMetadata, part: Part, first: int) -> int | None:
-        """Return the first entry from ``first`` on that the member does not give back undamaged, or that must be asked for again.
+        """Return the first entry from ``first`` on that the member does not give back undamaged, or
+        that must be asked for again.
 
-        ``None`` when the member has all the rest. Raises ``ServiceNotReady`` when the member does not answer.
+        ``None`` when the member has all the rest. Raises ``ServiceNotReady`` when the member does
+        not answer.
         """
         last = part.last
         if metadata.write_quorum < metadata.ensemble_size:
@@ -86,9 +106,14 @@ class Copier:
             return None if last == part.last else last + 1
         spans = [(first, last)] if isinstance(wanted, range) else spans_of(wanted)
         try:
-            answer = await self._pool.reader(part.member).read(metadata.ledger_id, spans, self._batch_bytes)
+            answer = await self._pool.reader(part.member).read(
+                metadata.ledger_id, spans, self._batch_bytes
+            )
         except (StreamBroken, TimeoutError) as error:
-            raise ServiceNotReady(f"bookie {part.member} cannot be asked which entries it lacks: {error or 'no answer in time'}") from None
+            raise ServiceNotReady(
+                f"bookie {part.member} cannot be asked which entries it lacks: "
+                f"{error or 'no answer in time'}"
+            ) from None
         count = size_bytes = 0
         for raw, entry_id in zip(answer.records, wanted, strict=False):
             try:
@@ -103,7 +128,9 @@ class Copier:
             return None if last == part.last else last + 1
         return wanted[count]
 
-    async def _copy_batch(self, metadata: LedgerMetadata, part: Part, target: str, first: int, avoid: Sequence[str]) -> int:
+    async def _copy_batch(
+        self, metadata: LedgerMetadata, part: Part, target: str, first: int, avoid: Sequence[str]
+    ) -> int:
         """Copy the entries of one read. Return the entry to continue with."""
         found = await read_records(
             self._pool,
@@ -116,7 +143,9 @@ class Copier:
             avoid=avoid,
         )
         records = found.records
-        held = dict.fromkeys(held_entries(metadata, part, records[0].entry_id, records[-1].entry_id))
+        held = dict.fromkeys(
+            held_entries(metadata, part, records[0].entry_id, records[-1].entry_id)
+        )
         wanted = [record for record in records if record.entry_id in held]
         size_bytes = sum(len(record.payload) + RECORD_HEAD_SIZE for record in records)
         self._counts.read_bytes += size_bytes
@@ -126,12 +155,18 @@ class Copier:
         return records[-1].entry_id + 1
 
     def _source(self, metadata: LedgerMetadata, entry_id: int, avoid: Sequence[str]) -> str | None:
-        """Choose the member to read from. It differs from ledger to ledger, so that many repairs share the work."""
+        """Choose the member to read from.
+
+        It differs from ledger to ledger, so that many repairs share the work.
+        """
         members = [member for member in metadata.write_set(entry_id) if member not in avoid]
         return members[metadata.ledger_id % len(members)] if members else None
 
     async def write(self, ledger_id: int, target: str, records: Sequence[Record]) -> None:
-        """Write checked records to a bookie, as recovery does. Raises ``ServiceNotReady``, and the bookie's error when it refuses them."""
+        """Write checked records to a bookie, as recovery does.
+
+        Raises ``ServiceNotReady``, and the bookie's error when it refuses them.
+        """
         # The record stays as it was: what is copied is confirmed, and its LAC stamp is below it.
         parts = [restamp_lac(record, record.lac) for record in records]
         stream = self._pool.adder(target, recovery=True)
@@ -140,7 +175,9 @@ class Copier:
         try:
             refused = stream.push(encode_chunk(ledger_id, parts, [len(part) for part in parts]))
             if refused is not None:
-                raise ServiceNotReady(f"entries of ledger {ledger_id} cannot be copied to {target}: {refused}")
+                raise ServiceNotReady(
+                    f"entries of ledger {ledger_id} cannot be copied to {target}: {refused}"
+                )
             await answers.over
         finally:
             stream.detach(ledger_id)
@@ -149,7 +186,10 @@ class Copier:
 
 
 class _Answers:
-    """The answers to one batch for one bookie. It ends when every entry is answered, or with the first error."""
+    """The answers to one batch for one bookie.
+
+    It ends when every entry is answered, or with the first error.
+    """
 
     def __init__(self, target: str, ledger_id: int, entry_ids: Sequence[int]) -> None:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -159,7 +199,13 @@ class _Answers:
 
     def add_answered(self, member: str, first: int, last: int, code: int) -> None:
         if code:
-            self._fail(error_from_code(code, f"bookie {member} refused entries {first} to {last} of ledger {self._ledger_id}"))
+            self._fail(
+                error_from_code(
+                    code,
+                    f"bookie {member} refused entries {first} to {last} of ledger "
+                    f"{self._ledger_id}",
+                )
+            )
         for entry_id in range(first, last + 1):
             self._open.pop(entry_id, None)
 
@@ -168,7 +214,11 @@ class _Answers:
             self.over.set_result(None)
 
     def member_failed(self, member: str, reason: str) -> None:
-        self._fail(ServiceNotReady(f"entries of ledger {self._ledger_id} cannot be copied to {member}: {reason}"))
+        self._fail(
+            ServiceNotReady(
+                f"entries of ledger {self._ledger_id} cannot be copied to {member}: {reason}"
+            )
+        )
 
     def _fail(self, error: PulsarishError) -> None:
         if not self.over.done():

@@ -23,15 +23,21 @@ class MissingCopies(NamedTuple):
     asked_count: int
     """The entries that members were asked about, counted for each member."""
     missing: list[str]
-    """Members that said that they miss an entry which they should have, or that they may have lost some."""
+    """Members that said that they miss an entry which they should have, or that they may have lost
+    some.
+    """
     unanswered: dict[str, str]
     """Members that gave no answer that counts, and why."""
 
 
-async def find_missing_copies(pool: BookiePool, metadata: LedgerMetadata, members: Sequence[str]) -> MissingCopies:
-    """Ask these members of a closed ledger for the list of the entries that they hold, and compare it with what they should hold.
+async def find_missing_copies(
+    pool: BookiePool, metadata: LedgerMetadata, members: Sequence[str]
+) -> MissingCopies:
+    """Ask these members of a closed ledger for the list of the entries that they hold, and compare
+    it with what they should hold.
 
-    Only an explicit answer is evidence. A member that is silent, or that answers with an error, is not reported as missing entries.
+    Only an explicit answer is evidence. A member that is silent, or that answers with an error, is
+    not reported as missing entries.
     """
     parts: dict[str, list[Part]] = {member: [] for member in members}
     for index, segment in enumerate(metadata.segments):
@@ -39,7 +45,9 @@ async def find_missing_copies(pool: BookiePool, metadata: LedgerMetadata, member
         for place, member in enumerate(segment.members):
             if member in parts and last >= segment.first_entry:
                 parts[member].append(Part(segment.first_entry, last, place, member))
-    gaps = MissingCopies(sum(part.last - part.first + 1 for each in parts.values() for part in each), [], {})
+    gaps = MissingCopies(
+        sum(part.last - part.first + 1 for each in parts.values() for part in each), [], {}
+    )
 
     async def ask(member: str) -> None:
         try:
@@ -53,15 +61,23 @@ async def find_missing_copies(pool: BookiePool, metadata: LedgerMetadata, member
 
 
 async def _has_gap(pool: BookiePool, metadata: LedgerMetadata, parts: Sequence[Part]) -> bool:
-    """Whether the member misses an entry of these parts. Raises ``NoAnswer`` for an answer that does not say what is stored."""
+    """Whether the member misses an entry of these parts.
+
+    Raises ``NoAnswer`` for an answer that does not say what is stored.
+    """
     for part in parts:
         first = part.first
         while first <= part.last:
-            answer = await pool.control.list_entries(part.member, metadata.ledger_id, first, part.last)
+            answer = await pool.control.list_entries(
+                part.member, metadata.ledger_id, first, part.last
+            )
             if answer.code in (NoSuchLedger.code, EntryUnknown.code):
                 return True
             if answer.code:
-                raise NoAnswer(f"bookie {part.member} does not list its entries: {error_from_code(answer.code, answer.message)}")
+                raise NoAnswer(
+                    f"bookie {part.member} does not list its entries: "
+                    f"{error_from_code(answer.code, answer.message)}"
+                )
             if not are_in_spans(held_entries(metadata, part, first, answer.until), answer.spans):
                 return True
             first = answer.until + 1
@@ -69,7 +85,10 @@ async def _has_gap(pool: BookiePool, metadata: LedgerMetadata, parts: Sequence[P
 
 
 def are_in_spans(entry_ids: Sequence[int], spans: Sequence[tuple[int, int]]) -> bool:
-    """Whether all of these ids lie in the spans (first, last, inclusive). Both must be ascending."""
+    """Whether all of these ids lie in the spans (first, last, inclusive).
+
+    Both must be ascending.
+    """
     at = 0
     for entry_id in entry_ids:
         while at < len(spans) and spans[at][1] < entry_id:
@@ -79,11 +98,15 @@ def are_in_spans(entry_ids: Sequence[int], spans: Sequence[tuple[int, int]]) -> 
     return True
 
 
-async def members_behind(pool: BookiePool, metadata: LedgerMetadata, last_confirmed: int) -> list[str]:
-    """Return the members that miss the newest confirmed entry that they should hold, of a ledger whose writer is gone.
+async def members_behind(
+    pool: BookiePool, metadata: LedgerMetadata, last_confirmed: int
+) -> list[str]:
+    """Return the members that miss the newest confirmed entry that they should hold, of a ledger
+    whose writer is gone.
 
-    Adds reach a bookie in order. So a bookie that has this entry has everything that the writer sent it
-    before. The writer itself published any shortage that it knew of. A member that does not answer is not counted.
+    Adds reach a bookie in order. So a bookie that has this entry has everything that the writer
+    sent it before. The writer itself published any shortage that it knew of. A member that does not
+    answer is not counted.
     """
     segments = [segment for segment in metadata.segments if segment.first_entry <= last_confirmed]
     if not segments:
@@ -91,8 +114,17 @@ async def members_behind(pool: BookiePool, metadata: LedgerMetadata, last_confir
     wanted: dict[str, list[int]] = {}
     for place, member in enumerate(segments[-1].members):
         first = max(segments[-1].first_entry, last_confirmed - metadata.ensemble_size + 1)
-        wanted[member] = list(held_entries(metadata, Part(segments[-1].first_entry, last_confirmed, place, member), first, last_confirmed))
-    lacks = await asyncio.gather(*(_lacks(pool, member, metadata.ledger_id, held[-1:]) for member, held in wanted.items()))
+        wanted[member] = list(
+            held_entries(
+                metadata,
+                Part(segments[-1].first_entry, last_confirmed, place, member),
+                first,
+                last_confirmed,
+            )
+        )
+    lacks = await asyncio.gather(
+        *(_lacks(pool, member, metadata.ledger_id, held[-1:]) for member, held in wanted.items())
+    )
     return [member for member, lack in zip(wanted, lacks, strict=True) if lack]
 
 

@@ -1,7 +1,9 @@
-"""The comparison of the ledgers that bookies hold with those that the metadata name. Nothing is changed.
+"""The comparison of the ledgers that bookies hold with those that the metadata name.
 
-After a restore from an old backup this is the list of what to repair: ledgers made after the backup, which only bookies know of, and
-ledgers deleted after it, which only the metadata know of.
+Nothing is changed.
+
+After a restore from an old backup this is the list of what to repair: ledgers made after the
+backup, which only bookies know of, and ledgers deleted after it, which only the metadata know of.
 """
 
 from __future__ import annotations
@@ -26,11 +28,16 @@ class Inventory:
     silent: dict[str, str] = field(default_factory=dict)
     """Bookies that did not answer, and why. The fields below say nothing about them."""
     unknown: dict[int, list[str]] = field(default_factory=dict)
-    """Ledgers that no metadata name, with the bookies that hold them. Bookies delete them as garbage unless the tree is a restored one."""
+    """Ledgers that no metadata name, with the bookies that hold them.
+
+    Bookies delete them as garbage unless the tree is a restored one.
+    """
     unheld: list[int] = field(default_factory=list)
     """Closed ledgers with entries that none of their members holds. All members answered."""
     elsewhere: dict[int, list[str]] = field(default_factory=dict)
-    """Ledgers that were open in the backup, with the bookies that hold them and that their record does not name."""
+    """Ledgers that were open in the backup, with the bookies that hold them and that their record
+    does not name.
+    """
 
     @property
     def is_clean(self) -> bool:
@@ -51,12 +58,16 @@ async def _held_by(control: BookieControl, bookie: str, found: Callable[[int, st
 async def ids_held(control: BookieControl, bookies: list[str]) -> list[int]:
     """Return the ids of the ledgers that these bookies hold, ascending. Raises ``NoAnswer``."""
     held: set[int] = set()
-    await asyncio.gather(*(_held_by(control, bookie, lambda ledger_id, _: held.add(ledger_id)) for bookie in bookies))
+    await asyncio.gather(
+        *(_held_by(control, bookie, lambda ledger_id, _: held.add(ledger_id)) for bookie in bookies)
+    )
     return sorted(held)
 
 
 async def take_inventory(records: Records, control: BookieControl, bookies: list[str]) -> Inventory:
-    """Ask these bookies for their ledgers, then the metadata for theirs. In this order a ledger made meanwhile does not count as unknown.
+    """Ask these bookies for their ledgers, then the metadata for theirs.
+
+    In this order a ledger made meanwhile does not count as unknown.
 
     Raises ``MetadataUnavailable``, ``CorruptData``.
     """
@@ -65,7 +76,9 @@ async def take_inventory(records: Records, control: BookieControl, bookies: list
 
     async def ask(bookie: str) -> None:
         try:
-            await _held_by(control, bookie, lambda ledger_id, by: held.setdefault(ledger_id, []).append(by))
+            await _held_by(
+                control, bookie, lambda ledger_id, by: held.setdefault(ledger_id, []).append(by)
+            )
         except NoAnswer as error:
             stock.silent[bookie] = str(error)
 
@@ -73,7 +86,11 @@ async def take_inventory(records: Records, control: BookieControl, bookies: list
     unknown = dict(held)
     answered = [bookie for bookie in bookies if bookie not in stock.silent]
     async for branch in ledger_ids(records):
-        for found in await records.get_many([paths.ledger(each) for each in branch], LedgerMetadata) if branch else []:
+        for found in (
+            await records.get_many([paths.ledger(each) for each in branch], LedgerMetadata)
+            if branch
+            else []
+        ):
             if found is not None:
                 by = unknown.pop(found[0].ledger_id, [])
                 _look(stock, found[0], by, answered)
@@ -81,10 +98,16 @@ async def take_inventory(records: Records, control: BookieControl, bookies: list
     return stock
 
 
-def _look(stock: Inventory, metadata: LedgerMetadata, held_by: list[str], answered: list[str]) -> None:
+def _look(
+    stock: Inventory, metadata: LedgerMetadata, held_by: list[str], answered: list[str]
+) -> None:
     members = {member: None for segment in metadata.segments for member in segment.members}
     if metadata.state is LedgerState.CLOSED:
-        if metadata.last_entry >= 0 and all(member in answered for member in members) and not any(by in members for by in held_by):
+        if (
+            metadata.last_entry >= 0
+            and all(member in answered for member in members)
+            and not any(by in members for by in held_by)
+        ):
             stock.unheld.append(metadata.ledger_id)
     elif metadata.restored and (others := [by for by in held_by if by not in members]):
         stock.elsewhere[metadata.ledger_id] = sorted(others)

@@ -1,9 +1,11 @@
-"""The repair of one ledger: carries out the steps of ``plan_repair``, each from the metadata as they are then.
+"""The repair of one ledger: carries out the steps of ``plan_repair``, each from the metadata as
+they are then.
 
-The order makes a crash at any point harmless. First the copies are made, and the bookie answers that they are durable. Then one
-compare-and-set names the new member. When no copy is missing any more, the record that listed the missing copies is deleted, at
-the version that was read before all this. A crash after the copying leaves copies that no record names. The next repair copies again,
-to the same bookie or to another one.
+The order makes a crash at any point harmless. First the copies are made, and the bookie answers
+that they are durable. Then one compare-and-set names the new member. When no copy is missing any
+more, the record that listed the missing copies is deleted, at the version that was read before all
+this. A crash after the copying leaves copies that no record names. The next repair copies again, to
+the same bookie or to another one.
 """
 
 from __future__ import annotations
@@ -17,7 +19,14 @@ from pulsarish.ledger.ledger_store import LedgerStore, UnderReplicatedAsRead
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.placement import Candidate, choose_replacement
 from pulsarish.ledger.repair.copier import Copied, Copier
-from pulsarish.ledger.repair.repair_core import MemberState, Part, Step, StepKind, plan_repair, summed_up
+from pulsarish.ledger.repair.repair_core import (
+    MemberState,
+    Part,
+    Step,
+    StepKind,
+    plan_repair,
+    summed_up,
+)
 from pulsarish.model.errors import MetadataUnavailable, NotEnoughBookies, PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.runtime.log import get_logger
@@ -43,7 +52,11 @@ class RepairCounts:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a repair. ``done``: no copy is missing any more. Otherwise ``reason`` says why; with ``newer``, look again at once."""
+    """The result of a repair.
+
+    ``done``: no copy is missing any more. Otherwise ``reason`` says why; with ``newer``, look again
+    at once.
+    """
 
     done: bool
     reason: str = ""
@@ -80,7 +93,8 @@ class LedgerRepair:
         """Repair what can be repaired of a ledger now.
 
         Args:
-            may_recover: the grace time is over in which the ledger's writer may replace a lost member itself.
+            may_recover: the grace time is over in which the ledger's writer may replace a lost
+                member itself.
 
         Raises ``MetadataUnavailable``, ``CorruptData``.
         """
@@ -100,10 +114,14 @@ class LedgerRepair:
             if step is None:
                 break
             if step.kind is StepKind.RECOVER and not may_recover:
-                failed[step] = "it is not closed yet and its writer may deal with the lost bookie itself"
+                failed[step] = (
+                    "it is not closed yet and its writer may deal with the lost bookie itself"
+                )
                 continue
             if step.kind is StepKind.FILL and step.part is not None:
-                limbos.setdefault(step.part.member, self._pool.bookies.limbo_times(step.part.member))
+                limbos.setdefault(
+                    step.part.member, self._pool.bookies.limbo_times(step.part.member)
+                )
             try:
                 if await self._carry_out(step, metadata, version) and step.part is not None:
                     whole.append(step.part)
@@ -125,7 +143,10 @@ class LedgerRepair:
     # -- the steps
 
     async def _carry_out(self, step: Step, metadata: LedgerMetadata, version: int) -> bool:
-        """Return whether the step was done. ``False``: the metadata changed meanwhile, so the caller must plan again."""
+        """Return whether the step was done.
+
+        ``False``: the metadata changed meanwhile, so the caller must plan again.
+        """
         match step.kind:
             case StepKind.REPLACE:
                 assert step.part is not None
@@ -156,11 +177,16 @@ class LedgerRepair:
         return True
 
     async def _swing(self, metadata: LedgerMetadata, version: int, part: Part, target: str) -> bool:
-        """Replace one member by one compare-and-set. The copies stay valid after a change elsewhere in the record, as by its writer."""
+        """Replace one member by one compare-and-set.
+
+        The copies stay valid after a change elsewhere in the record, as by its writer.
+        """
         base = metadata
         while True:
             try:
-                await self._store.store(base.with_replaced(part.first, part.member, target), version)
+                await self._store.store(
+                    base.with_replaced(part.first, part.member, target), version
+                )
             except Conflict:
                 found = await self._store.read_newest(base.ledger_id)
                 if found is None or not _same_part(found[0], metadata, part):
@@ -177,8 +203,15 @@ class LedgerRepair:
     async def _add_copy(self, metadata: LedgerMetadata, version: int) -> bool:
         chosen: list[str] = []
         for index, segment in enumerate(metadata.segments):
-            candidate = self._choose(metadata, (*segment.members, ""), len(segment.members), metadata.write_quorum + 1)
-            part = Part(segment.first_entry, metadata.last_entry_of(index), len(segment.members), candidate.member)
+            candidate = self._choose(
+                metadata, (*segment.members, ""), len(segment.members), metadata.write_quorum + 1
+            )
+            part = Part(
+                segment.first_entry,
+                metadata.last_entry_of(index),
+                len(segment.members),
+                candidate.member,
+            )
             await self._copier.copy(metadata, part, candidate.member, self._lost(metadata))
             chosen.append(candidate.member)
         try:
@@ -186,13 +219,22 @@ class LedgerRepair:
         except Conflict:
             return False
         self.counts.copies_added += 1
-        _log.info("a ledger that was made with too few copies has one more", ledger=metadata.ledger_id, bookies=chosen)
+        _log.info(
+            "a ledger that was made with too few copies has one more",
+            ledger=metadata.ledger_id,
+            bookies=chosen,
+        )
         return True
 
     async def _recover_end(self, metadata: LedgerMetadata) -> bool:
         members = metadata.last_segment.members
-        lost = next(place for place, member in enumerate(members) if self._state_of(member) is MemberState.LOST)
-        # Without a bookie for the lost one's place the next ledger would miss the same copy. Then its writer continues instead (rule 3).
+        lost = next(
+            place
+            for place, member in enumerate(members)
+            if self._state_of(member) is MemberState.LOST
+        )
+        # Without a bookie for the lost one's place the next ledger would miss the same copy. Then
+        # its writer continues instead (rule 3).
         self._choose(metadata, members, lost, metadata.write_quorum)
         _log.warning(
             "recovering an open ledger with a lost bookie: its writer has not dealt with it",
@@ -204,14 +246,26 @@ class LedgerRepair:
         self.counts.recovered += 1
         return True
 
-    async def _end_limbos(self, metadata: LedgerMetadata, whole: list[Part], limbos: dict[str, int]) -> list[str]:
-        """End the limbo of members that have all entries of this ledger again. Return why that failed."""
+    async def _end_limbos(
+        self, metadata: LedgerMetadata, whole: list[Part], limbos: dict[str, int]
+    ) -> list[str]:
+        """End the limbo of members that have all entries of this ledger again.
+
+        Return why that failed.
+        """
         reasons: list[str] = []
         for member, times in limbos.items():
-            here = [segment.first_entry for segment in metadata.segments if member in segment.members]
+            here = [
+                segment.first_entry for segment in metadata.segments if member in segment.members
+            ]
             made_whole = [part.first for part in whole if part.member == member]
             is_closed = metadata.state is LedgerState.CLOSED
-            if is_closed and here and self._pool.bookies.may_lack(member, metadata.ledger_id) and all(each in made_whole for each in here):
+            if (
+                is_closed
+                and here
+                and self._pool.bookies.may_lack(member, metadata.ledger_id)
+                and all(each in made_whole for each in here)
+            ):
                 try:
                     await self._pool.control.clear_limbo(member, metadata.ledger_id, times)
                 except NoAnswer as error:
@@ -228,18 +282,29 @@ class LedgerRepair:
     # -- helpers
 
     def _lost(self, metadata: LedgerMetadata) -> list[str]:
-        members = dict.fromkeys(member for segment in metadata.segments for member in segment.members)
+        members = dict.fromkeys(
+            member for segment in metadata.segments for member in segment.members
+        )
         return [member for member in members if self._state_of(member) is not MemberState.THERE]
 
-    def _choose(self, metadata: LedgerMetadata, members: tuple[str, ...], place: int, write_quorum: int) -> Candidate:
-        """Return the bookie that takes a place. One that shares a host with another replica is taken only if there is no other."""
+    def _choose(
+        self, metadata: LedgerMetadata, members: tuple[str, ...], place: int, write_quorum: int
+    ) -> Candidate:
+        """Return the bookie that takes a place.
+
+        One that shares a host with another replica is taken only if there is no other.
+        """
         bookies = self._pool.bookies
-        usable = [candidate for candidate in bookies.candidates() if self._pool.usable(candidate.member)]
-        chosen = choose_replacement(usable, bookies.describe(members), place, write_quorum, self._world.random)
+        usable = [
+            candidate for candidate in bookies.candidates() if self._pool.usable(candidate.member)
+        ]
+        chosen = choose_replacement(
+            usable, bookies.describe(members), place, write_quorum, self._world.random
+        )
         if chosen is None:
             raise NotEnoughBookies(
-                f"ledger {metadata.ledger_id} has {len(members)} places, and no other writable bookie is there for the copies that it "
-                f"lacks; {len(usable)} are writable"
+                f"ledger {metadata.ledger_id} has {len(members)} places, and no other writable "
+                f"bookie is there for the copies that it lacks; {len(usable)} are writable"
             )
         return chosen
 

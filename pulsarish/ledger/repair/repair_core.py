@@ -1,10 +1,13 @@
-"""The plan of a repair: which copies of a ledger are missing, and in which steps they are made. No I/O, no clock, no randomness.
+"""The plan of a repair: which copies of a ledger are missing, and in which steps they are made.
 
-A *part* is what one member holds in one segment that has an end: every segment but the last of a ledger that is not closed. The
-entries of a part are confirmed and never change, so they may be copied while a writer appends at the end (rule 3). A lost member is
-replaced in its part by another bookie. A member that is there and only misses entries gets copies of them. The end of a ledger that
-is not closed is left to its writer. When the writer does not replace a lost member in time, the ledger is recovered, which fences the
-writer (rule 4).
+No I/O, no clock, no randomness.
+
+A *part* is what one member holds in one segment that has an end: every segment but the last of a
+ledger that is not closed. The entries of a part are confirmed and never change, so they may be
+copied while a writer appends at the end (rule 3). A lost member is replaced in its part by another
+bookie. A member that is there and only misses entries gets copies of them. The end of a ledger that
+is not closed is left to its writer. When the writer does not replace a lost member in time, the
+ledger is recovered, which fences the writer (rule 4).
 """
 
 from __future__ import annotations
@@ -28,13 +31,17 @@ class MemberState(Enum):
 class StepKind(Enum):
     REPLACE = "replace"  # copy a part to another bookie, which takes the lost member's place
     FILL = "fill"  # copy to the member itself the entries of its part that it misses
-    ADD_COPY = "add a copy"  # of the whole ledger, which was made with fewer copies than its policy asks for
+    # of the whole ledger, which was made with fewer copies than its policy asks for
+    ADD_COPY = "add a copy"
     RECOVER = "recover"  # find the end of a ledger whose last segment has a lost member
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The entries that the member at a place of a segment holds. ``last`` is below ``first`` when the segment is empty."""
+    """The entries that the member at a place of a segment holds.
+
+    ``last`` is below ``first`` when the segment is empty.
+    """
 
     first: int  # of the segment
     last: int
@@ -50,14 +57,21 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The steps of a repair. ``waits`` says what cannot be done yet, and why. With neither steps nor waits no copy is missing."""
+    """The steps of a repair.
+
+    ``waits`` says what cannot be done yet, and why. With neither steps nor waits no copy is
+    missing.
+    """
 
     steps: tuple[Step, ...]
     waits: tuple[str, ...]
 
 
 def plan_repair(
-    metadata: LedgerMetadata, published: UnderReplicated, state_of: Callable[[str], MemberState], whole: Collection[Part]
+    metadata: LedgerMetadata,
+    published: UnderReplicated,
+    state_of: Callable[[str], MemberState],
+    whole: Collection[Part],
 ) -> Plan:
     """Plan the repair of a ledger as its metadata are now.
 
@@ -73,8 +87,12 @@ def plan_repair(
             lost = [member for member in segment.members if state_of(member) is MemberState.LOST]
             if lost:
                 steps.append(Step(StepKind.RECOVER))
-            elif late := [member for member in segment.members if member in published.missing_members]:
-                waits.append(f"it is not closed yet, and {', '.join(late)} lacks entries at its end")
+            elif late := [
+                member for member in segment.members if member in published.missing_members
+            ]:
+                waits.append(
+                    f"it is not closed yet, and {', '.join(late)} lacks entries at its end"
+                )
             continue
         last = metadata.last_entry_of(index)
         for place, member in enumerate(segment.members):
@@ -91,16 +109,22 @@ def plan_repair(
         if closed:
             steps.append(Step(StepKind.ADD_COPY))
         else:
-            waits.append("it is not closed yet, and was made with fewer copies than its policy asks for")
+            waits.append(
+                "it is not closed yet, and was made with fewer copies than its policy asks for"
+            )
     return Plan(tuple(steps), tuple(dict.fromkeys(waits)))
 
 
-def held_entries(metadata: LedgerMetadata, part: Part, first: int, last: int) -> range | Sequence[int]:
+def held_entries(
+    metadata: LedgerMetadata, part: Part, first: int, last: int
+) -> range | Sequence[int]:
     """The entries from ``first`` to ``last``, both in the part, that its place holds (rule 1)."""
     if metadata.write_quorum == metadata.ensemble_size:
         return range(first, last + 1)
     size, quorum = metadata.ensemble_size, metadata.write_quorum
-    return [entry_id for entry_id in range(first, last + 1) if (part.place - entry_id) % size < quorum]
+    return [
+        entry_id for entry_id in range(first, last + 1) if (part.place - entry_id) % size < quorum
+    ]
 
 
 def spans_of(entry_ids: Sequence[int]) -> list[tuple[int, int]]:

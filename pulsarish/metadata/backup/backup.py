@@ -1,9 +1,10 @@
 """Back up the whole tree while the cluster runs, and find what is still being restored.
 
-A backup promises three things. Each node is as it was committed at some moment between the backup's begin and
-end. Ephemeral nodes are left out. Every ledger that a topic or a cursor of the backup names is in the backup,
-too, unless the tree itself has no such ledger. Topics are read before ledgers, and the counter of ledger ids
-last. So only a deletion in between can leave a name without its ledger, and such topics are read again.
+A backup promises three things. Each node is as it was committed at some moment between the backup's
+begin and end. Ephemeral nodes are left out. Every ledger that a topic or a cursor of the backup
+names is in the backup, too, unless the tree itself has no such ledger. Topics are read before
+ledgers, and the counter of ledger ids last. So only a deletion in between can leave a name without
+its ledger, and such topics are read again.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ _NOT_OURS: Final = "/zookeeper"  # ZooKeeper's own, when the root has no chroot
 
 
 def ledgers_named(path: str, data: bytes) -> tuple[int, ...]:
-    """Return the ledgers that this node's record names: a topic's chain, or a cursor's ledger. Raises ``CorruptData``."""
+    """Return the ledgers that this node's record names: a topic's chain, or a cursor's ledger.
+
+    Raises ``CorruptData``.
+    """
     if not path.startswith(paths.TOPICS + "/"):
         return ()
     match path.count("/"):
@@ -45,17 +49,22 @@ def ledgers_named(path: str, data: bytes) -> tuple[int, ...]:
 
 
 async def check_not_being_restored(records: Records) -> None:
-    """Raise ``ServiceNotReady`` while a restore of this tree is not finished, because records are missing or old."""
+    """Raise ``ServiceNotReady`` while a restore of this tree is not finished, because records are
+    missing or old.
+    """
     found = await records.get(paths.RESTORED, RestoredTree)
     if found is not None and not found[0].restored_ms:
         raise ServiceNotReady(
-            "a restore of the metadata has begun and is not finished; to finish it, run it again with the same file: "
-            "pulsarish metadata restore FILE URL"
+            "a restore of the metadata has begun and is not finished; to finish it, run it again "
+            "with the same file: pulsarish metadata restore FILE URL"
         )
 
 
 class TreeReader:
-    """Read whole branches, and repeat when an answer is lost. All methods raise ``MetadataUnavailable`` when that does not help."""
+    """Read whole branches, and repeat when an answer is lost.
+
+    All methods raise ``MetadataUnavailable`` when that does not help.
+    """
 
     def __init__(self, records: Records, clock: Clock) -> None:
         self._records = records
@@ -88,8 +97,12 @@ class TreeReader:
         while waiting:
             page = [waiting.pop() for _ in range(min(_PAGE, len(waiting)))]
             nodes = await self.nodes(page)
-            there = [(path, node) for path, node in zip(page, nodes, strict=True) if node is not None]
-            below = await asyncio.gather(*(self.children(path) for path, node in there if not node.session_id))
+            there = [
+                (path, node) for path, node in zip(page, nodes, strict=True) if node is not None
+            ]
+            below = await asyncio.gather(
+                *(self.children(path) for path, node in there if not node.session_id)
+            )
             for found in there:
                 yield found
             for names in reversed(below):
@@ -98,13 +111,18 @@ class TreeReader:
     async def tops(self) -> list[str]:
         """Return the nodes directly below the root, in the order in which a backup reads them."""
         late = {paths.LEDGERS: 1, paths.LEDGER_IDS: 2}
-        return sorted((path for path in await self.children(_ROOT) if path != _NOT_OURS), key=lambda path: (late.get(path, 0), path))
+        return sorted(
+            (path for path in await self.children(_ROOT) if path != _NOT_OURS),
+            key=lambda path: (late.get(path, 0), path),
+        )
 
 
 class _Backup:
     """One backup in progress."""
 
-    def __init__(self, reader: TreeReader, writer: BackupWriter, progress: Callable[[int], None]) -> None:
+    def __init__(
+        self, reader: TreeReader, writer: BackupWriter, progress: Callable[[int], None]
+    ) -> None:
         self.ephemeral = 0
         self._reader = reader
         self._writer = writer
@@ -130,15 +148,28 @@ class _Backup:
         self._progress(self._writer.lines)
 
     async def _settle(self) -> None:
-        """Read topics and cursors again that name ledgers which were deleted before they were read."""
+        """Read topics and cursors again that name ledgers which were deleted before they were
+        read.
+        """
         for _ in range(_SETTLE_ROUNDS_MAX):
-            unsettled = {path: None for ledger_id, by in self._named_by.items() if not self._has_ledger(ledger_id) for path in by}
+            unsettled = {
+                path: None
+                for ledger_id, by in self._named_by.items()
+                if not self._has_ledger(ledger_id)
+                for path in by
+            }
             if not unsettled:
                 return
             self._named_by = {}
-            for path, node in zip(unsettled, await self._reader.nodes(list(unsettled)), strict=True):
+            for path, node in zip(
+                unsettled, await self._reader.nodes(list(unsettled)), strict=True
+            ):
                 if node is None:
-                    for gone in [each for each in self._written if each == path or each.startswith(path + "/")]:
+                    for gone in [
+                        each
+                        for each in self._written
+                        if each == path or each.startswith(path + "/")
+                    ]:
                         self._writer.gone(gone)
                         del self._written[gone]
                     continue
@@ -147,7 +178,8 @@ class _Backup:
                 for ledger_id in ledgers_named(path, node.data):
                     if not self._has_ledger(ledger_id):
                         await self._take_ledger(ledger_id)
-        # Still unsettled: the topic names a ledger that does not exist. The backup repeats what the tree says.
+        # Still unsettled: the topic names a ledger that does not exist. The backup repeats what the
+        # tree says.
 
     def _has_ledger(self, ledger_id: int) -> bool:
         return paths.ledger(ledger_id) in self._written

@@ -1,8 +1,9 @@
 """The format of a metadata backup: JSON lines, the last of which proves that the file is complete.
 
-The first line says what the file is. Then comes one line for each node. The last line has their number and the
-SHA-256 of every byte before it. A later line about a path replaces an earlier one, because a backup of a
-running cluster reads some nodes twice. The caller opens and compresses the file; the bytes here are those inside.
+The first line says what the file is. Then comes one line for each node. The last line has their
+number and the SHA-256 of every byte before it. A later line about a path replaces an earlier one,
+because a backup of a running cluster reads some nodes twice. The caller opens and compresses the
+file; the bytes here are those inside.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ import msgspec
 from pulsarish.metadata.tree.nodes import path_is_valid
 from pulsarish.model.errors import CorruptData
 
-__all__ = ["BACKUP_VERSION", "Backup", "BackupFooter", "BackupHeader", "BackupNode", "BackupWriter", "read_backup"]
+__all__ = [
+    "BACKUP_VERSION",
+    "Backup",
+    "BackupFooter",
+    "BackupHeader",
+    "BackupNode",
+    "BackupWriter",
+    "read_backup",
+]
 
 BACKUP_VERSION: Final = 1
 _FORMAT: Final = "pulsarish-metadata-backup"
@@ -98,16 +107,23 @@ class BackupWriter:
 
 
 def read_backup(lines: Iterable[bytes], name: str) -> Backup:
-    """Read and check a whole backup. Raises ``CorruptData`` naming the file, the line and what is wrong with it."""
+    """Read and check a whole backup.
+
+    Raises ``CorruptData`` naming the file, the line and what is wrong with it.
+    """
     checksum = hashlib.sha256()
     header: BackupHeader | None = None
     nodes: dict[str, bytes] = {}
-    held: tuple[int, bytes] | None = None  # the newest line: a node's, unless it proves to be the last one
+    # the newest line: a node's, unless it proves to be the last one
+    held: tuple[int, bytes] | None = None
     for number, line in enumerate(lines, start=1):
         if header is None:
             header = _decode(line, BackupHeader, name, number)
             if header.format != _FORMAT or header.version != BACKUP_VERSION:
-                raise CorruptData(f"{name} is {header.format!r} version {header.version}; this program reads {_FORMAT!r} {BACKUP_VERSION}")
+                raise CorruptData(
+                    f"{name} is {header.format!r} version {header.version}; this program reads "
+                    f"{_FORMAT!r} {BACKUP_VERSION}"
+                )
             checksum.update(line)
             continue
         if held is not None:
@@ -118,7 +134,10 @@ def read_backup(lines: Iterable[bytes], name: str) -> Backup:
         raise CorruptData(f"{name} is not a complete backup: it has no last line with a checksum")
     footer = _decode(held[1], BackupFooter, name, held[0])
     if footer.sha256 != checksum.hexdigest() or footer.lines != held[0] - 2:
-        raise CorruptData(f"{name} is damaged: its {held[0] - 2} lines do not have the number and checksum that its last line says")
+        raise CorruptData(
+            f"{name} is damaged: its {held[0] - 2} lines do not have the number and checksum that "
+            "its last line says"
+        )
     return Backup(header, footer, nodes)
 
 
@@ -129,9 +148,13 @@ def _take(nodes: dict[str, bytes], node: BackupNode, name: str, number: int) -> 
         nodes.pop(node.path, None)
         return
     try:
-        nodes[node.path] = base64.b64decode(node.base64, validate=True) if node.base64 else node.text.encode()
+        nodes[node.path] = (
+            base64.b64decode(node.base64, validate=True) if node.base64 else node.text.encode()
+        )
     except ValueError as error:
-        raise CorruptData(f"{name}, line {number}: the data of {node.path} are not base64: {error}") from None
+        raise CorruptData(
+            f"{name}, line {number}: the data of {node.path} are not base64: {error}"
+        ) from None
 
 
 def _decode(line: bytes, kind: type[T], name: str, number: int) -> T:

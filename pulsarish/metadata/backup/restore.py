@@ -1,14 +1,15 @@
 """Make a tree equal to a backup, and find where two trees differ.
 
-A restored tree may be older than what bookies hold. So the first write, before anything is replaced or
-deleted, is the node ``/restored``. While it exists, bookies delete nothing (rule 12). Ledgers that were open in
-the backup are not closed before the last entry that bookies outside their recorded ensemble hold. Until the
-restore has finished no broker or bookie starts. Ledger ids that may be in use are not given out again: the
-counter continues above everything that the backup, the old tree and the registered bookies know, plus a gap.
-Bookies that register later raise the counter themselves.
+A restored tree may be older than what bookies hold. So the first write, before anything is replaced
+or deleted, is the node ``/restored``. While it exists, bookies delete nothing (rule 12). Ledgers
+that were open in the backup are not closed before the last entry that bookies outside their
+recorded ensemble hold. Until the restore has finished no broker or bookie starts. Ledger ids that
+may be in use are not given out again: the counter continues above everything that the backup, the
+old tree and the registered bookies know, plus a gap. Bookies that register later raise the counter
+themselves.
 
-To finish an interrupted restore, run it again with the same file: nodes that are right already are not
-written again.
+To finish an interrupted restore, run it again with the same file: nodes that are right already are
+not written again.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ from pulsarish.wire.json_record import decode_record, encode_record
 __all__ = ["LEDGER_ID_GAP", "Change", "Difference", "Restore", "compare", "read_tree"]
 
 LEDGER_ID_GAP: Final = 1_000_000
-"""Ids left out after a restore, for ledgers that were made after the backup on bookies that could not be asked."""
+"""Ids left out after a restore, for ledgers that were made after the backup on bookies that could
+not be asked.
+"""
 
 _OPS_MAX: Final = 200
 _OPS_BYTES_MAX: Final = 256 << 10  # ZooKeeper refuses requests of more than 1 MB.
@@ -60,25 +63,39 @@ class Difference:
 
 
 def compare(left: Mapping[str, bytes], right: Mapping[str, bytes]) -> Iterator[Difference]:
-    """Yield what differs between two trees, by path; ``/restored``, ``/ledger-ids`` and ``/age`` are not compared."""
+    """Yield what differs between two trees, by path; ``/restored``, ``/ledger-ids`` and ``/age``
+    are not compared.
+    """
     for path in sorted(left.keys() | right.keys()):
         if path in _NOT_COMPARED:
             continue
         ours, theirs = left.get(path), right.get(path)
         if ours is None or theirs is None:
-            yield Difference(path, Change.ONLY_RIGHT if ours is None else Change.ONLY_LEFT, ours, theirs)
-        elif ours != theirs and not (paths.ledger_id_of(path) is not None and _same_ledger(path, ours, theirs)):
+            yield Difference(
+                path, Change.ONLY_RIGHT if ours is None else Change.ONLY_LEFT, ours, theirs
+            )
+        elif ours != theirs and not (
+            paths.ledger_id_of(path) is not None and _same_ledger(path, ours, theirs)
+        ):
             yield Difference(path, Change.DIFFERENT, ours, theirs)
 
 
 def _same_ledger(path: str, left: bytes, right: bytes) -> bool:
     """Return whether only the mark that a restore sets differs."""
-    ours, theirs = (msgspec.structs.replace(decode_record(data, LedgerMetadata, path), restored=False) for data in (left, right))
+    ours, theirs = (
+        msgspec.structs.replace(decode_record(data, LedgerMetadata, path), restored=False)
+        for data in (left, right)
+    )
     return ours == theirs
 
 
-async def read_tree(reader: TreeReader, progress: Callable[[int], None] = lambda _count: None) -> dict[str, bytes]:
-    """Return the persistent nodes of a tree, parents before children. Raises ``MetadataUnavailable``."""
+async def read_tree(
+    reader: TreeReader, progress: Callable[[int], None] = lambda _count: None
+) -> dict[str, bytes]:
+    """Return the persistent nodes of a tree, parents before children.
+
+    Raises ``MetadataUnavailable``.
+    """
     found: dict[str, bytes] = {}
     async for path, node in reader.branch(*await reader.tops()):
         if not node.session_id:
@@ -132,32 +149,49 @@ class Restore:
     async def run(self, *, force: bool) -> int:
         """Make the tree equal to the backup. Return how many nodes it has.
 
-        Raises ``NotAllowed`` while brokers are registered, ``NotEmpty`` for a target with other data unless ``force``,
-        ``CorruptData`` when the tree is not right afterwards, ``MetadataUnavailable``.
+        Raises ``NotAllowed`` while brokers are registered, ``NotEmpty`` for a target with other
+        data unless ``force``, ``CorruptData`` when the tree is not right afterwards,
+        ``MetadataUnavailable``.
         """
         wanted = _wanted_tree(self._backup)
         await self._refuse_brokers()
-        there = await read_tree(self._reader, lambda count: self._progress("reading the target", count, 0))
+        there = await read_tree(
+            self._reader, lambda count: self._progress("reading the target", count, 0)
+        )
         marker = there.pop(paths.RESTORED, None)
-        begun = marker is not None and self._is_mine(decode_record(marker, RestoredTree, paths.RESTORED))
+        begun = marker is not None and self._is_mine(
+            decode_record(marker, RestoredTree, paths.RESTORED)
+        )
         with_data = [path for path, data in there.items() if data]
         if with_data and not begun and not force:
             raise NotEmpty(
-                f"the target has {len(with_data)} nodes with data already ({with_data[0]}, ...): nothing was changed. Use an empty "
-                "chroot, or --force to replace everything there with the backup"
+                f"the target has {len(with_data)} nodes with data already ({with_data[0]}, ...): "
+                "nothing was changed. Use an empty chroot, or --force to replace everything "
+                "there with the backup"
             )
         await self._mark(restored_ms=0)
         await self._refuse_brokers()  # a broker may have come before it could see the mark
         await self._raise_ledger_ids(wanted, there)
         await self._raise_age(wanted)
-        await self._write({path: data for path, data in wanted.items() if path not in _ONLY_GROW and there.get(path) != data})
-        await self._delete([path for path in reversed(there) if path not in wanted and path not in _ONLY_GROW])
-        after = await read_tree(self._reader, lambda count: self._progress("verifying", count, len(wanted)))
+        await self._write(
+            {
+                path: data
+                for path, data in wanted.items()
+                if path not in _ONLY_GROW and there.get(path) != data
+            }
+        )
+        await self._delete(
+            [path for path in reversed(there) if path not in wanted and path not in _ONLY_GROW]
+        )
+        after = await read_tree(
+            self._reader, lambda count: self._progress("verifying", count, len(wanted))
+        )
         wrong = next(compare(wanted, after), None)
         if wrong is not None:
             raise CorruptData(
-                f"the restored tree differs from the backup at {wrong.path} ({wrong.change.value}): another program changed it. "
-                "Stop that program, and run the same command again"
+                f"the restored tree differs from the backup at {wrong.path} "
+                f"({wrong.change.value}): another program changed it. Stop that program, and run "
+                "the same command again"
             )
         await self._mark(restored_ms=self._clock.wall_ms())
         return len(wanted)
@@ -170,8 +204,8 @@ class Restore:
         if brokers:
             names = ", ".join(path.rpartition("/")[2] for path in brokers)
             raise NotAllowed(
-                f"brokers are registered in the target ({names}): they remember versions of nodes, which a restore changes. Stop all "
-                "brokers, then restore"
+                f"brokers are registered in the target ({names}): they remember versions of "
+                "nodes, which a restore changes. Stop all brokers, then restore"
             )
 
     async def _mark(self, *, restored_ms: int) -> None:
@@ -183,18 +217,28 @@ class Restore:
 
         _ = await self._records.update(paths.RESTORED, RestoredTree, marked)
 
-    async def _raise_ledger_ids(self, wanted: Mapping[str, bytes], there: Mapping[str, bytes]) -> None:
+    async def _raise_ledger_ids(
+        self, wanted: Mapping[str, bytes], there: Mapping[str, bytes]
+    ) -> None:
         """Raise the counter above every id that may ever have been given out.
 
         Never lower it: an id that is used twice mixes two ledgers' entries.
         """
-        given_out = [number + 1 for tree in (wanted, there) for path in tree if (number := paths.ledger_id_of(path)) is not None]
+        given_out = [
+            number + 1
+            for tree in (wanted, there)
+            for path in tree
+            if (number := paths.ledger_id_of(path)) is not None
+        ]
         if (saved := wanted.get(paths.LEDGER_IDS)) is not None:
             given_out.append(decode_record(saved, LedgerIds, paths.LEDGER_IDS).next_id)
         floor = max(given_out, default=0)
 
         def above(found: LedgerIds | None) -> LedgerIds:
-            return LedgerIds(next_id_above(max(floor, found.next_id if found is not None else 0), self._ids_held) + self._gap)
+            return LedgerIds(
+                next_id_above(max(floor, found.next_id if found is not None else 0), self._ids_held)
+                + self._gap
+            )
 
         _ = await self._records.update(paths.LEDGER_IDS, LedgerIds, above)
 
@@ -204,13 +248,17 @@ class Restore:
             return
         saved_age = decode_record(saved, AgeRecord, paths.AGE)
         _ = await self._records.update(
-            paths.AGE, AgeRecord, lambda found: saved_age if found is None or found.epoch < saved_age.epoch else found
+            paths.AGE,
+            AgeRecord,
+            lambda found: saved_age if found is None or found.epoch < saved_age.epoch else found,
         )
 
     async def _write(self, wanted: Mapping[str, bytes]) -> None:
         done = 0
         for batch in _batches(wanted):
-            await self._commit(batch, lambda path, exists: Op("put" if exists else "create", path, wanted[path]))
+            await self._commit(
+                batch, lambda path, exists: Op("put" if exists else "create", path, wanted[path])
+            )
             done += len(batch)
             self._progress("writing", done, len(wanted))
 
@@ -222,11 +270,18 @@ class Restore:
             self._progress("deleting what the backup does not have", first + len(batch), len(extra))
 
     async def _commit(self, batch: Sequence[str], op_of: Callable[[str, bool], Op | None]) -> None:
-        """Commit a batch. Decide it again from the tree until the commit is known to have happened."""
+        """Commit a batch.
+
+        Decide it again from the tree until the commit is known to have happened.
+        """
         reason: Exception | None = None
         for _ in range(_ATTEMPTS_MAX):
             nodes = await self._reader.nodes(batch)
-            ops = [op for path, node in zip(batch, nodes, strict=True) if (op := op_of(path, node is not None)) is not None]
+            ops = [
+                op
+                for path, node in zip(batch, nodes, strict=True)
+                if (op := op_of(path, node is not None)) is not None
+            ]
             try:
                 if ops:
                     await self._records.commit(ops)

@@ -1,6 +1,7 @@
 """One client's TCP connection to ``pulsarish metadata``.
 
-It reads frames, submits jobs to the commit engine and sends their answers. It also answers four-letter words.
+It reads frames, submits jobs to the commit engine and sends their answers. It also answers
+four-letter words.
 """
 
 from __future__ import annotations
@@ -31,10 +32,15 @@ __all__ = ["Connection", "Server"]
 
 _LENGTH: Final = struct.Struct(">i")
 _FLUSH_BYTES: Final = 1 << 20
-"""Bytes sent in one turn of the loop: a client that receives everything at once must not delay the others."""
+"""Bytes sent in one turn of the loop: a client that receives everything at once must not delay the
+others.
+"""
 _WRITE_BYTES: Final = 64 << 10
 _COUNTED_BYTES: Final = 4 << 10
-"""The bytes that a connection holds are counted above this. Smaller ones would pay for the count and hold next to nothing."""
+"""The bytes that a connection holds are counted above this.
+
+Smaller ones would pay for the count and hold next to nothing.
+"""
 _log = get_logger("metadata.connection")
 
 
@@ -82,9 +88,9 @@ class Server(Protocol):
 class Connection(ContainedProtocol):
     """Read frames in order, and send their answers.
 
-    The connection stops reading while too many requests are unanswered, or too many answers are not received. It
-    is aborted when its peer keeps it waiting too long: for the handshake, for the rest of a request, or for
-    receiving answers.
+    The connection stops reading while too many requests are unanswered, or too many answers are not
+    received. It is aborted when its peer keeps it waiting too long: for the handshake, for the rest
+    of a request, or for receiving answers.
     """
 
     def __init__(self, server: Server, number: int) -> None:
@@ -152,11 +158,15 @@ class Connection(ContainedProtocol):
         self._look()
 
     def _take_requests(self) -> None:
-        """Decode and submit received requests, up to the number that the client may have in progress."""
+        """Decode and submit received requests, up to the number that the client may have in
+        progress.
+        """
         received = self._received
         at = 0
         while len(received) - at >= 4 and self._may_ask():
-            word = None if self._shaken_hands else self._server.words.get(bytes(received[at : at + 4]))
+            word = (
+                None if self._shaken_hands else self._server.words.get(bytes(received[at : at + 4]))
+            )
             if word is not None:
                 self._end_with(word().encode())
                 return
@@ -184,16 +194,28 @@ class Connection(ContainedProtocol):
 
     def _may_ask(self) -> bool:
         # Resume only at half, so that reading does not stop and start with every request.
-        count_limit, bytes_limit = self._server.outstanding_requests_max, self._server.request_bytes_max
+        count_limit, bytes_limit = (
+            self._server.outstanding_requests_max,
+            self._server.request_bytes_max,
+        )
         if not self._reading:
             count_limit, bytes_limit = count_limit // 2 or 1, bytes_limit // 2
-        return not self.queue.held and self._outstanding < count_limit and self._outstanding_bytes < bytes_limit
+        return (
+            not self.queue.held
+            and self._outstanding < count_limit
+            and self._outstanding_bytes < bytes_limit
+        )
 
     def _job(self, frame: bytes) -> Job:
         if self._shaken_hands:
             xid, request = decode_request(frame)
             if isinstance(request, UnsupportedRequest) and request.reason:
-                _log.warning("request refused", connection=self.number, session=f"{self.session_id:#x}", reason=request.reason)
+                _log.warning(
+                    "request refused",
+                    connection=self.number,
+                    session=f"{self.session_id:#x}",
+                    reason=request.reason,
+                )
             return RequestJob(self._server.table, self, xid, request, len(frame))
         self._shaken_hands = True
         return ConnectJob(self._server.table, self, decode_connect(frame), len(frame))
@@ -234,7 +256,10 @@ class Connection(ContainedProtocol):
             self._server.has_answers(self)
 
     def flush(self) -> int:
-        """Send queued answers as far as the client receives them, and read again if allowed. Return the number of answers sent."""
+        """Send queued answers as far as the client receives them, and read again if allowed.
+
+        Return the number of answers sent.
+        """
         self._wants_flush = False
         if self._transport is None or self._transport.is_closing():
             self._count_requests()
@@ -285,11 +310,19 @@ class Connection(ContainedProtocol):
         return count
 
     def abort(self, reason: str) -> None:
-        """Close the connection now: the peer exceeded a limit, sent something that is not a request, or was too slow."""
+        """Close the connection now: the peer exceeded a limit, sent something that is not a
+        request, or was too slow.
+        """
         if self._aborted:
             return
         self._ending = self._aborted = True
-        _log.warning("connection ended", connection=self.number, address=self.address, session=f"{self.session_id:#x}", reason=reason)
+        _log.warning(
+            "connection ended",
+            connection=self.number,
+            address=self.address,
+            session=f"{self.session_id:#x}",
+            reason=reason,
+        )
         self._drop_requests()
         if self._transport is not None:
             self._transport.abort()

@@ -1,8 +1,9 @@
-"""``pulsarish metadata``: one node that speaks ZooKeeper's wire protocol over the tree, with every commit on disk before its answer.
+"""``pulsarish metadata``: one node that speaks ZooKeeper's wire protocol over the tree, with every
+commit on disk before its answer.
 
-Sessions are durable. After a restart or a crash, clients come back with their session id and password and
-continue; their timeouts begin again. The daemon is for laptops, demos and CI. Production needs a real
-ensemble; the same clients speak to both.
+Sessions are durable. After a restart or a crash, clients come back with their session id and
+password and continue; their timeouts begin again. The daemon is for laptops, demos and CI.
+Production needs a real ensemble; the same clients speak to both.
 """
 
 from __future__ import annotations
@@ -64,68 +65,145 @@ _MEANINGS: Final = {
 class MetadataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of ``pulsarish metadata``."""
 
-    listen_address: Annotated[str, Meta(description="host:port for clients; port 0 picks a free one")] = "127.0.0.1:2181"
-    http_address: Annotated[str, Meta(description="host:port for /health and /metrics; empty: none")] = "127.0.0.1:8100"
-    data_directory: Annotated[str, Meta(min_length=1, description="where the tree is kept")] = "data/metadata"
-    tick_ms: Annotated[int, Meta(ge=10, le=60_000, description="how often the daemon searches for expired sessions")] = 500
-    session_timeout_min_ms: Annotated[int, Meta(ge=100, description="the shortest session timeout a client gets")] = 1_000
-    session_timeout_max_ms: Annotated[int, Meta(ge=1_000, description="the longest session timeout a client gets")] = 60_000
+    listen_address: Annotated[
+        str, Meta(description="host:port for clients; port 0 picks a free one")
+    ] = "127.0.0.1:2181"
+    http_address: Annotated[
+        str, Meta(description="host:port for /health and /metrics; empty: none")
+    ] = "127.0.0.1:8100"
+    data_directory: Annotated[str, Meta(min_length=1, description="where the tree is kept")] = (
+        "data/metadata"
+    )
+    tick_ms: Annotated[
+        int,
+        Meta(ge=10, le=60_000, description="how often the daemon searches for expired sessions"),
+    ] = 500
+    session_timeout_min_ms: Annotated[
+        int, Meta(ge=100, description="the shortest session timeout a client gets")
+    ] = 1_000
+    session_timeout_max_ms: Annotated[
+        int, Meta(ge=1_000, description="the longest session timeout a client gets")
+    ] = 60_000
     connections_max: Annotated[
         int,
-        Meta(ge=1, description="connections; above this the one that has waited longest for its session is closed, or the new one"),
+        Meta(
+            ge=1,
+            description=(
+                "connections; above this the one that has waited longest for its session is "
+                "closed, or the new one"
+            ),
+        ),
     ] = 2_000
-    connections_per_address_max: Annotated[int, Meta(ge=0, description="connections of one address; 0: no limit")] = 1_000
+    connections_per_address_max: Annotated[
+        int, Meta(ge=0, description="connections of one address; 0: no limit")
+    ] = 1_000
     sessions_max: Annotated[
         int,
         Meta(
-            ge=1, description="sessions; above this the oldest one without connection and ephemeral nodes ends, or the new one is refused"
+            ge=1,
+            description=(
+                "sessions; above this the oldest one without connection and ephemeral nodes "
+                "ends, or the new one is refused"
+            ),
         ),
     ] = 10_000
-    sessions_per_address_max: Annotated[int, Meta(ge=0, description="sessions of one address; 0: no limit")] = 5_000
+    sessions_per_address_max: Annotated[
+        int, Meta(ge=0, description="sessions of one address; 0: no limit")
+    ] = 5_000
     peer_timeout_ms: Annotated[
         int,
-        Meta(ge=100, description="how long a connection may have no session, an unfinished request, or answers that it does not receive"),
+        Meta(
+            ge=100,
+            description=(
+                "how long a connection may have no session, an unfinished request, or answers "
+                "that it does not receive"
+            ),
+        ),
     ] = 30_000
     held_request_bytes_max: Annotated[
         int,
         Meta(
             ge=1 << 20,
-            description="requests, whole or in part, of all connections; above it the connection that held some longest is closed",
+            description=(
+                "requests, whole or in part, of all connections; above it the connection that "
+                "held some longest is closed"
+            ),
         ),
     ] = 128 << 20
     held_answer_bytes_max: Annotated[
-        int, Meta(ge=1 << 20, description="answers that clients do not receive; above it the connection that held some longest is closed")
+        int,
+        Meta(
+            ge=1 << 20,
+            description=(
+                "answers that clients do not receive; above it the connection that held some "
+                "longest is closed"
+            ),
+        ),
     ] = 128 << 20
     watch_bytes_max: Annotated[
         int,
         Meta(
             ge=1 << 20,
-            description="memory for the watches of all sessions, each about 400 bytes and its path; one session gets at most a tenth",
+            description=(
+                "memory for the watches of all sessions, each about 400 bytes and its path; "
+                "one session gets at most a tenth"
+            ),
         ),
     ] = 512 << 20
     tree_bytes_max: Annotated[
-        int, Meta(ge=0, description="approximate memory for all nodes; creating more is refused with ZooKeeper's quota error; 0: no limit")
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "approximate memory for all nodes; creating more is refused with ZooKeeper's "
+                "quota error; 0: no limit"
+            ),
+        ),
     ] = 1 << 30
-    ephemeral_nodes_per_session_max: Annotated[int, Meta(ge=1, description="above this, ZooKeeper's quota error refuses more")] = 10_000
+    ephemeral_nodes_per_session_max: Annotated[
+        int, Meta(ge=1, description="above this, ZooKeeper's quota error refuses more")
+    ] = 10_000
     request_bytes_max: Annotated[
-        int, Meta(ge=1_024, le=64 << 20, description="a larger request ends its connection (ZooKeeper's jute.maxbuffer)")
+        int,
+        Meta(
+            ge=1_024,
+            le=64 << 20,
+            description="a larger request ends its connection (ZooKeeper's jute.maxbuffer)",
+        ),
     ] = FRAME_MAX_BYTES
     outstanding_requests_max: Annotated[
-        int, Meta(ge=1, description="unanswered requests of one connection; at this number its socket is no longer read")
+        int,
+        Meta(
+            ge=1,
+            description=(
+                "unanswered requests of one connection; at this number its socket is no longer read"
+            ),
+        ),
     ] = 1_000
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="events of this level and above are logged")] = (
-        "info"
-    )
-    log_form: Annotated[LogForm, Meta(description="text for people, json or logfmt for machines")] = "text"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="events of this level and above are logged"),
+    ] = "info"
+    log_form: Annotated[
+        LogForm, Meta(description="text for people, json or logfmt for machines")
+    ] = "text"
     log_repeats_max: Annotated[
-        int, Meta(ge=0, description="how often one event is written in ten seconds; what is held back is counted; 0: always")
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "how often one event is written in ten seconds; what is held back is counted; "
+                "0: always"
+            ),
+        ),
     ] = REPEATS_MAX
 
     def validate(self) -> None:
         """Raise ``ConfigError`` for settings that do not fit together."""
         if self.session_timeout_min_ms > self.session_timeout_max_ms:
             raise ConfigError(
-                f"session_timeout_min_ms ({self.session_timeout_min_ms}) is above session_timeout_max_ms ({self.session_timeout_max_ms})"
+                f"session_timeout_min_ms ({self.session_timeout_min_ms}) is above "
+                f"session_timeout_max_ms ({self.session_timeout_max_ms})"
             )
 
 
@@ -141,7 +219,9 @@ def _session_limits(config: MetadataConfig) -> SessionLimits:
 
 def _peer_limits(config: MetadataConfig, clock: Clock) -> PeerLimits:
     return PeerLimits(
-        slots=ConnectionSlots(connections_limit(config.connections_max), config.connections_per_address_max),
+        slots=ConnectionSlots(
+            connections_limit(config.connections_max), config.connections_per_address_max
+        ),
         requests=HeldBytes(config.held_request_bytes_max, "requests"),
         answers=HeldBytes(config.held_answer_bytes_max, "answers that are not received"),
         deadlines=Deadlines(clock, config.peer_timeout_ms / 1000),
@@ -149,7 +229,11 @@ def _peer_limits(config: MetadataConfig, clock: Clock) -> PeerLimits:
 
 
 class MetadataDaemon:
-    """The server. ``start`` opens the store and listens. ``stop`` answers what waits and keeps the sessions for the next start."""
+    """The server.
+
+    ``start`` opens the store and listens. ``stop`` answers what waits and keeps the sessions for
+    the next start.
+    """
 
     def __init__(
         self,
@@ -196,22 +280,41 @@ class MetadataDaemon:
     async def start(self, address: str | None = None) -> Listener:
         """Open the data directory and listen on ``address`` (the configured one unless given).
 
-        Raises ``Locked`` when another process has the directory, ``CorruptData``, ``OSError`` for a port in use.
+        Raises ``Locked`` when another process has the directory, ``CorruptData``, ``OSError`` for a
+        port in use.
         """
         await self._files.lock(self._config.data_directory)
         await check_cut_is_finished(self._files, self._config.data_directory)
         self._index, tree = await open_tree(self._open_index, self._config.data_directory)
         # No client could reach the daemon while it was down, so no session is late yet.
         tree.restart_timeouts(self.table.now_ms())
-        tree.limits = TreeLimits(self._config.tree_bytes_max or None, self._config.ephemeral_nodes_per_session_max)
+        tree.limits = TreeLimits(
+            self._config.tree_bytes_max or None, self._config.ephemeral_nodes_per_session_max
+        )
         self.table.take_over(tree)
-        self._engine = Engine(tree, self._index, self._clock, self.tasks, self.table.deliver, self._flush)
-        self._expiry = self.tasks.spawn(self._expire_sessions(self._engine), name="metadata-sessions", critical=Critical.METADATA_EXPIRY)
+        self._engine = Engine(
+            tree, self._index, self._clock, self.tasks, self.table.deliver, self._flush
+        )
+        self._expiry = self.tasks.spawn(
+            self._expire_sessions(self._engine),
+            name="metadata-sessions",
+            critical=Critical.METADATA_EXPIRY,
+        )
         self._register_metrics(self._metrics, self._engine)
-        self._listener = await self._network.serve_bytes(address or self._config.listen_address, self._new_connection)
+        self._listener = await self._network.serve_bytes(
+            address or self._config.listen_address, self._new_connection
+        )
         if self._config.http_address:
-            self.http_listener = await self._network.serve_http(self._config.http_address, self._http)
-        _log.info("ready", address=self._listener.address, nodes=len(tree.nodes), sessions=len(tree.sessions), zxid=tree.zxid)
+            self.http_listener = await self._network.serve_http(
+                self._config.http_address, self._http
+            )
+        _log.info(
+            "ready",
+            address=self._listener.address,
+            nodes=len(tree.nodes),
+            sessions=len(tree.sessions),
+            zxid=tree.zxid,
+        )
         return self._listener
 
     async def stop(self) -> None:
@@ -236,7 +339,11 @@ class MetadataDaemon:
         return Connection(self, self._numbers)
 
     def admit(self, connection: Connection) -> str:
-        refused = "the daemon is stopping" if self._stopping else self.limits.slots.take(connection, connection.address)
+        refused = (
+            "the daemon is stopping"
+            if self._stopping
+            else self.limits.slots.take(connection, connection.address)
+        )
         if not refused:
             self._connections[connection.number] = connection
         return refused
@@ -293,9 +400,13 @@ class MetadataDaemon:
             await self._clock.sleep(tick_seconds)
             before, woke = woke, self._clock.monotonic()
             if woke - before > 2 * tick_seconds + 0.1:
-                # This process was held up (paused, or a busy core), so pings may lie unread in the sockets. To expire a session late is
-                # safe, because its holder counts its own deadline. To expire it early would end the session of a healthy client.
-                _log.warning("event loop was late; session timeouts restart", late_seconds=round(woke - before, 3))
+                # This process was held up (paused, or a busy core), so pings may lie unread in the
+                # sockets. To expire a session late is safe, because its holder counts its own
+                # deadline. To expire it early would end the session of a healthy client.
+                _log.warning(
+                    "event loop was late; session timeouts restart",
+                    late_seconds=round(woke - before, 3),
+                )
                 engine.tree.restart_timeouts(self.table.now_ms())
                 self.limits.deadlines.restart_all()
                 continue
@@ -336,9 +447,11 @@ class MetadataDaemon:
         assert self._engine is not None
         now = self._numbers_now()
         return (
-            f"Zookeeper version: {_VERSION}\nLatency min/avg/max: 0/0/0\nReceived: {now['zk_packets_received']}\n"
+            f"Zookeeper version: {_VERSION}\nLatency min/avg/max: 0/0/0\nReceived: "
+            f"{now['zk_packets_received']}\n"
             f"Sent: {now['zk_packets_sent']}\nConnections: {now['zk_num_alive_connections']}\n"
-            f"Outstanding: {now['zk_outstanding_requests']}\nZxid: {self._engine.tree.zxid:#x}\nMode: standalone\n"
+            f"Outstanding: {now['zk_outstanding_requests']}\nZxid: "
+            f"{self._engine.tree.zxid:#x}\nMode: standalone\n"
             f"Node count: {now['zk_znode_count']}\n"
         )
 
@@ -348,7 +461,9 @@ class MetadataDaemon:
 
     def _register_metrics(self, metrics: Metrics, engine: Engine) -> None:
         for name, meaning in _MEANINGS.items():
-            kind: Literal["counter", "gauge"] = "counter" if name.startswith(("zk_packets", "zk_commit")) else "gauge"
+            kind: Literal["counter", "gauge"] = (
+                "counter" if name.startswith(("zk_packets", "zk_commit")) else "gauge"
+            )
             metrics.read(name, kind, meaning, partial(self._number_now, name))
         self.limits.register_metrics(metrics)
 
@@ -356,4 +471,6 @@ class MetadataDaemon:
         return await answer_watcher(request, self._health, self._metrics)
 
     def _health(self) -> HttpResponse:
-        return HttpResponse(503 if self._stopping else 200, msgspec.json.encode({"ready": not self._stopping}))
+        return HttpResponse(
+            503 if self._stopping else 200, msgspec.json.encode({"ready": not self._stopping})
+        )

@@ -1,4 +1,5 @@
-"""The jobs of ``pulsarish metadata``: decide a request on the tree, encode its reply, and pass it to its connection.
+"""The jobs of ``pulsarish metadata``: decide a request on the tree, encode its reply, and pass it
+to its connection.
 
 Jobs run in the commit engine, in order of arrival. Their replies leave once the batch is durable.
 """
@@ -32,7 +33,15 @@ from pulsarish.metadata.daemon.zkwire import (
     encode_stat,
     encode_string,
 )
-from pulsarish.metadata.tree.nodes import Committed, Event, EventKind, Refused, Result, Session, Stat
+from pulsarish.metadata.tree.nodes import (
+    Committed,
+    Event,
+    EventKind,
+    Refused,
+    Result,
+    Session,
+    Stat,
+)
 from pulsarish.metadata.tree.tree import Tree
 from pulsarish.runtime.containment import Scope, ScopeKind
 
@@ -52,7 +61,9 @@ class _PeerJob:
 class ConnectJob(_PeerJob):
     """The handshake: a new session, or an old one with its password on a new connection."""
 
-    def __init__(self, table: SessionTable, peer: Peer, request: ConnectRequest, size_bytes: int) -> None:
+    def __init__(
+        self, table: SessionTable, peer: Peer, request: ConnectRequest, size_bytes: int
+    ) -> None:
         self.size_bytes = size_bytes
         self._table = table
         self._peer = peer
@@ -65,8 +76,12 @@ class ConnectJob(_PeerJob):
         if peer.gone:
             return None
         if request.last_zxid > tree.zxid:
-            # The client has seen transactions that this store does not have: an older tree would contradict what it knows.
-            self._refused = f"the client has seen transaction {request.last_zxid}, and this tree has only reached {tree.zxid}"
+            # The client has seen transactions that this store does not have: an older tree would
+            # contradict what it knows.
+            self._refused = (
+                f"the client has seen transaction {request.last_zxid}, and this tree has only "
+                f"reached {tree.zxid}"
+            )
             return None
         if request.session_id == 0:
             return self._open(tree)
@@ -93,7 +108,9 @@ class ConnectJob(_PeerJob):
         return committed
 
     def _encode(self, timeout_ms: int, session_id: int, password: bytes) -> bytes:
-        return encode_connect_reply(timeout_ms, session_id, password, with_read_only=self._request.read_only is not None)
+        return encode_connect_reply(
+            timeout_ms, session_id, password, with_read_only=self._request.read_only is not None
+        )
 
     def deliver(self) -> None:
         self._peer.answered(self.size_bytes)
@@ -106,7 +123,9 @@ class ConnectJob(_PeerJob):
 
 
 class ExpireJob:
-    """End a session whose time has passed, unless its client sent something while this job waited."""
+    """End a session whose time has passed, unless its client sent something while this job
+    waited.
+    """
 
     size_bytes = 0
 
@@ -136,7 +155,9 @@ class ExpireJob:
 
 
 class EndIdleJob(ExpireJob):
-    """End a session that has to make room for another one, unless its client came back while this job waited."""
+    """End a session that has to make room for another one, unless its client came back while this
+    job waited.
+    """
 
     def _is_over(self, session: Session) -> bool:
         return not session.ephemerals and session.session_id not in self._table.peers
@@ -145,7 +166,8 @@ class EndIdleJob(ExpireJob):
 class LeaveJob(_PeerJob):
     """Handle a connection that is gone.
 
-    Requests that its client sent before are done, unless its session is on another connection by then.
+    Requests that its client sent before are done, unless its session is on another connection by
+    then.
     """
 
     size_bytes = 0
@@ -165,7 +187,9 @@ class LeaveJob(_PeerJob):
 class RequestJob(_PeerJob):
     """Any request after the handshake."""
 
-    def __init__(self, table: SessionTable, peer: Peer, xid: int, request: Request, size_bytes: int) -> None:
+    def __init__(
+        self, table: SessionTable, peer: Peer, xid: int, request: Request, size_bytes: int
+    ) -> None:
         self.size_bytes = size_bytes
         self._table = table
         self._peer = peer
@@ -177,7 +201,8 @@ class RequestJob(_PeerJob):
     def run(self, tree: Tree) -> Committed | None:
         session_id = self._peer.session_id
         if not session_id:
-            # The session moved to another connection or ended before this request's turn: no client waits for the answer here.
+            # The session moved to another connection or ended before this request's turn: no client
+            # waits for the answer here.
             return None
         match self._request:
             case WriteRequest() as request:
@@ -187,7 +212,8 @@ class RequestJob(_PeerJob):
             case SimpleRequest() as request:
                 return self._simple(tree, session_id, request)
             case AuthRequest() as request:
-                # A digest only adds an identity, and every node is open to all clients. Other schemes would promise what is not kept.
+                # A digest only adds an identity, and every node is open to all clients. Other
+                # schemes would promise what is not kept.
                 known = request.scheme == "digest"
                 self._reply(tree, ErrorCode.OK if known else ErrorCode.AUTH_FAILED)
                 self._ends = not known
@@ -216,13 +242,20 @@ class RequestJob(_PeerJob):
         if isinstance(outcome, Refused):
             error = ERROR_OF_REFUSAL[outcome.reason]
             if request.kind is OpCode.MULTI and error is not ErrorCode.SESSION_EXPIRED:
-                self._reply(tree, ErrorCode.OK, encode_multi_errors(len(request.ops), outcome.index, error))
+                self._reply(
+                    tree, ErrorCode.OK, encode_multi_errors(len(request.ops), outcome.index, error)
+                )
             else:
                 self._reply(tree, error)
             return None
-        bodies = [_write_body(kind, result) for kind, result in zip(request.kinds, outcome.results, strict=True)]
+        bodies = [
+            _write_body(kind, result)
+            for kind, result in zip(request.kinds, outcome.results, strict=True)
+        ]
         if request.kind is OpCode.MULTI:
-            self._reply(tree, ErrorCode.OK, encode_multi(list(zip(request.kinds, bodies, strict=True))))
+            self._reply(
+                tree, ErrorCode.OK, encode_multi(list(zip(request.kinds, bodies, strict=True)))
+            )
         else:
             self._reply(tree, ErrorCode.OK, bodies[0])
         return outcome
@@ -273,7 +306,9 @@ class RequestJob(_PeerJob):
         return None
 
     def _acl(self, tree: Tree, request: SimpleRequest) -> None:
-        """Answer about access lists. Every node's list is "everyone may do everything", and only that list can be set.
+        """Answer about access lists.
+
+        Every node's list is "everyone may do everything", and only that list can be set.
 
         Setting it changes nothing, its version (0) included.
         """
@@ -288,7 +323,10 @@ class RequestJob(_PeerJob):
             self._reply(tree, ErrorCode.OK, encode_stat(node.stat()))
 
     def _set_watches(self, tree: Tree, session_id: int, request: SetWatchesRequest) -> None:
-        """Register the watches of a client that came back. It gets the events missed since ``relative_zxid`` at once."""
+        """Register the watches of a client that came back.
+
+        It gets the events missed since ``relative_zxid`` at once.
+        """
         paths = (*request.data, *request.exist, *request.child)
         if not self._table.may_watch(tree, session_id, sum(map(len, paths)), len(paths)):
             self._reply(tree, ErrorCode.QUOTA_EXCEEDED)

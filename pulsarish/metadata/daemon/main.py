@@ -25,7 +25,10 @@ class _MetadataNode:
 
 
 async def start_metadata(config: MetadataConfig, process: NodeProcess) -> RunningNode:
-    """Start the daemon in this process's event loop, and return when it serves. Raises what ``MetadataDaemon.start`` raises."""
+    """Start the daemon in this process's event loop, and return when it serves.
+
+    Raises what ``MetadataDaemon.start`` raises.
+    """
     parts = production(outside=process.outside)
     daemon = MetadataDaemon(
         config,

@@ -1,4 +1,6 @@
-"""The sessions of ``pulsarish metadata``: the connection of each, how they are made, and how many there may be."""
+"""The sessions of ``pulsarish metadata``: the connection of each, how they are made, and how many
+there may be.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ _log = get_logger("metadata.sessions")
 class Peer(Protocol):
     """A client's connection, as the jobs see it."""
 
-    session_id: int  # 0 until the handshake is decided, and again when the session has moved to another connection
+    # 0 until the handshake is decided, and again when the session has moved to another connection
+    session_id: int
 
     @property
     def address(self) -> str: ...
@@ -49,15 +52,24 @@ class Peer(Protocol):
         ...
 
     def detach(self) -> None:
-        """Take the session away from the connection. Its waiting requests are not done, and it ends."""
+        """Take the session away from the connection.
+
+        Its waiting requests are not done, and it ends.
+        """
         ...
 
     def expect(self, answer: bytes | LongReply) -> None:
-        """Count an answer that will be given. When the client has too many, its next requests wait."""
+        """Count an answer that will be given.
+
+        When the client has too many, its next requests wait.
+        """
         ...
 
     def answer(self, answer: bytes | LongReply) -> None:
-        """Queue an answer. All answers of a batch leave together. Ignored once the connection is gone."""
+        """Queue an answer.
+
+        All answers of a batch leave together. Ignored once the connection is gone.
+        """
         ...
 
     def answered(self, size_bytes: int) -> None:
@@ -100,7 +112,13 @@ class SessionTable:
         end_idle: ends a session that has to make room for another one.
     """
 
-    def __init__(self, clock: Clock, rng: random.Random, limits: SessionLimits, end_idle: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        rng: random.Random,
+        limits: SessionLimits,
+        end_idle: Callable[[int], None],
+    ) -> None:
         self.clock = clock
         self.peers: dict[int, Peer] = {}
         self._random = rng
@@ -127,7 +145,10 @@ class SessionTable:
         return min(max(asked_ms, self._limits.timeout_min_ms), self._limits.timeout_max_ms)
 
     def take_over(self, tree: Tree) -> None:
-        """Count the sessions that existed before this process. They count as used, because their clients come back."""
+        """Count the sessions that existed before this process.
+
+        They count as used, because their clients come back.
+        """
         for session_id in tree.sessions:
             # Their addresses are not known, so none of them counts against an address.
             if not self.admit(session_id, f"session {session_id:#x}"):
@@ -148,13 +169,17 @@ class SessionTable:
             self._slots.leave(slot)
 
     def attach(self, session_id: int, peer: Peer) -> None:
-        """Attach the session to ``peer``. Its former connection is closed, and waiting requests of that one are not done."""
+        """Attach the session to ``peer``.
+
+        Its former connection is closed, and waiting requests of that one are not done.
+        """
         before = self.peers.get(session_id)
         if before is not None and before is not peer:
             before.detach()
         self.peers[session_id] = peer
         peer.attach(session_id)
-        if session_id not in self._slot_of:  # it was chosen to make room, and came back before it was ended
+        # it was chosen to make room, and came back before it was ended
+        if session_id not in self._slot_of:
             self.admit(session_id, peer.address)
         slot = self._slot_of.get(session_id)
         if slot is not None:
@@ -188,12 +213,16 @@ class SessionTable:
     def may_watch(self, tree: Tree, session_id: int, paths_bytes: int, count: int = 1) -> bool:
         """Return whether the session may set more watches.
 
-        One session gets at most a tenth of the limit. The second half of the limit is for sessions that have less
-        than an equal share of it: the first sessions must not keep the others from watching.
+        One session gets at most a tenth of the limit. The second half of the limit is for sessions
+        that have less than an equal share of it: the first sessions must not keep the others from
+        watching.
         """
         limit = self._limits.watch_bytes_max
         more_bytes = paths_bytes + count * WATCH_BYTES
-        mine_bytes, all_bytes = tree.watch_bytes_of(session_id) + more_bytes, tree.watch_bytes + more_bytes
+        mine_bytes, all_bytes = (
+            tree.watch_bytes_of(session_id) + more_bytes,
+            tree.watch_bytes + more_bytes,
+        )
         is_fair = all_bytes <= limit // 2 or mine_bytes <= limit // 2 // max(len(self.peers), 1)
         return is_fair and mine_bytes <= limit // _SESSION_SHARE and all_bytes <= limit
 

@@ -1,8 +1,10 @@
-"""ZooKeeper's wire protocol (jute records), bytes <-> values, for the server's side. Pure: no I/O, no state.
+"""ZooKeeper's wire protocol (jute records), bytes <-> values, for the server's side.
 
-Source of the facts: ``zookeeper.jute`` and the server of Apache ZooKeeper 3.9. A frame is a big-endian length
-and its content. The first frame in each direction is the handshake. Every other frame begins with a request
-header (xid, operation) or a reply header (xid, zxid, error).
+Pure: no I/O, no state.
+
+Source of the facts: ``zookeeper.jute`` and the server of Apache ZooKeeper 3.9. A frame is a
+big-endian length and its content. The first frame in each direction is the handshake. Every other
+frame begins with a request header (xid, operation) or a reply header (xid, zxid, error).
 """
 
 from __future__ import annotations
@@ -13,7 +15,17 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from pulsarish.metadata.tree.nodes import Check, Create, Delete, Event, Put, Refusal, Refuse, Stat, TreeOp
+from pulsarish.metadata.tree.nodes import (
+    Check,
+    Create,
+    Delete,
+    Event,
+    Put,
+    Refusal,
+    Refuse,
+    Stat,
+    TreeOp,
+)
 
 __all__ = [
     "CONNECT_MAX_BYTES",
@@ -55,7 +67,10 @@ CONNECT_MAX_BYTES: Final = 4096
 """The largest handshake; an ordinary one has about fifty bytes."""
 PATH_MAX_BYTES: Final = 16 << 10
 STRINGS_MAX: Final = 20_000
-"""Paths and access list entries of one request. Clients that come back send their watches in requests of 128 KB."""
+"""Paths and access list entries of one request.
+
+Clients that come back send their watches in requests of 128 KB.
+"""
 MULTI_OPS_MAX: Final = 5_000
 
 
@@ -64,7 +79,9 @@ class Malformed(Exception):
 
 
 class _Excessive(Exception):
-    """A request that would delay the other clients for too long: it is refused, and the connection is still read."""
+    """A request that would delay the other clients for too long: it is refused, and the connection
+    is still read.
+    """
 
 
 class OpCode(IntEnum):
@@ -129,7 +146,9 @@ class ConnectRequest:
 
 @dataclass(slots=True)
 class WriteRequest:
-    """create, create2, delete, setData and multi: ``ops`` in order; ``kinds`` are their operations on the wire."""
+    """create, create2, delete, setData and multi: ``ops`` in order; ``kinds`` are their operations
+    on the wire.
+    """
 
     kind: OpCode
     kinds: list[OpCode]
@@ -147,7 +166,9 @@ class ReadRequest:
 
 @dataclass(slots=True)
 class SimpleRequest:
-    """ping, close, sync, getACL and setACL: a kind, at most a path, and the version that setACL expects."""
+    """ping, close, sync, getACL and setACL: a kind, at most a path, and the version that setACL
+    expects.
+    """
 
     kind: OpCode
     path: str = ""
@@ -176,7 +197,14 @@ class UnsupportedRequest:
     """For the log, when the error says too little."""
 
 
-Request = WriteRequest | ReadRequest | SimpleRequest | AuthRequest | SetWatchesRequest | UnsupportedRequest
+Request = (
+    WriteRequest
+    | ReadRequest
+    | SimpleRequest
+    | AuthRequest
+    | SetWatchesRequest
+    | UnsupportedRequest
+)
 
 _INT: Final = struct.Struct(">i")
 _LONG: Final = struct.Struct(">q")
@@ -247,7 +275,9 @@ class _Reader:
     def path(self) -> str:
         content = self.buffer()
         if len(content) > PATH_MAX_BYTES:
-            raise _Excessive(f"a path of {len(content)} bytes; at most {PATH_MAX_BYTES} are accepted")
+            raise _Excessive(
+                f"a path of {len(content)} bytes; at most {PATH_MAX_BYTES} are accepted"
+            )
         return _text(content)
 
     def string(self) -> str:
@@ -259,7 +289,9 @@ class _Reader:
             raise Malformed(f"a list of {count} in a frame of {len(self._frame)}")
         self._listed += count
         if self._listed > STRINGS_MAX:
-            raise _Excessive(f"lists of {self._listed} in a request; at most {STRINGS_MAX} are accepted")
+            raise _Excessive(
+                f"lists of {self._listed} in a request; at most {STRINGS_MAX} are accepted"
+            )
         return count
 
     def paths(self) -> list[str]:
@@ -275,13 +307,29 @@ def decode_connect(frame: bytes) -> ConnectRequest:
     """Decode a handshake. Raises ``Malformed``."""
     reader = _Reader(frame)
     reader.int32()  # protocol version, always 0
-    last_zxid, timeout_ms, session_id, password = reader.int64(), reader.int32(), reader.int64(), reader.buffer()
-    return ConnectRequest(last_zxid, timeout_ms, session_id, password, None if reader.at_end() else reader.boolean())
+    last_zxid, timeout_ms, session_id, password = (
+        reader.int64(),
+        reader.int32(),
+        reader.int64(),
+        reader.buffer(),
+    )
+    return ConnectRequest(
+        last_zxid, timeout_ms, session_id, password, None if reader.at_end() else reader.boolean()
+    )
 
 
-def encode_connect_reply(timeout_ms: int, session_id: int, password: bytes, *, with_read_only: bool) -> bytes:
-    """Return a framed answer to the handshake. ``timeout_ms`` 0 says that the session has expired."""
-    content = struct.pack(">iiqi", 0, timeout_ms, session_id, len(password)) + password + (b"\0" if with_read_only else b"")
+def encode_connect_reply(
+    timeout_ms: int, session_id: int, password: bytes, *, with_read_only: bool
+) -> bytes:
+    """Return a framed answer to the handshake.
+
+    ``timeout_ms`` 0 says that the session has expired.
+    """
+    content = (
+        struct.pack(">iiqi", 0, timeout_ms, session_id, len(password))
+        + password
+        + (b"\0" if with_read_only else b"")
+    )
     return _INT.pack(len(content)) + content
 
 
@@ -302,14 +350,22 @@ def _decode_body(number: int, reader: _Reader) -> Request:
             return ReadRequest(kind, reader.path(), reader.boolean())
         case OpCode.CREATE | OpCode.CREATE2 | OpCode.DELETE | OpCode.SET_DATA:
             op = _decode_op(kind, reader)
-            return UnsupportedRequest(op) if isinstance(op, ErrorCode) else WriteRequest(kind, [kind], [op])
+            return (
+                UnsupportedRequest(op)
+                if isinstance(op, ErrorCode)
+                else WriteRequest(kind, [kind], [op])
+            )
         case OpCode.MULTI:
             return _decode_multi(reader)
         case OpCode.SYNC | OpCode.GET_ACL:
             return SimpleRequest(kind, reader.path())
         case OpCode.SET_ACL:
             path, is_open = reader.path(), reader.acls_are_open()
-            return SimpleRequest(kind, path, reader.int32()) if is_open else UnsupportedRequest(ErrorCode.INVALID_ACL)
+            return (
+                SimpleRequest(kind, path, reader.int32())
+                if is_open
+                else UnsupportedRequest(ErrorCode.INVALID_ACL)
+            )
         case OpCode.PING | OpCode.CLOSE:
             return SimpleRequest(kind)
         case OpCode.AUTH:
@@ -317,7 +373,9 @@ def _decode_body(number: int, reader: _Reader) -> Request:
             return AuthRequest(reader.string())
         case OpCode.SET_WATCHES | OpCode.SET_WATCHES2:
             relative_zxid = reader.int64()
-            request = SetWatchesRequest(relative_zxid, reader.paths(), reader.paths(), reader.paths())
+            request = SetWatchesRequest(
+                relative_zxid, reader.paths(), reader.paths(), reader.paths()
+            )
             persistent = kind is OpCode.SET_WATCHES2 and reader.paths() + reader.paths()
             return UnsupportedRequest(ErrorCode.UNIMPLEMENTED) if persistent else request
         case _:  # an unknown operation, or a check, which is allowed only within a multi
@@ -327,11 +385,21 @@ def _decode_body(number: int, reader: _Reader) -> Request:
 def _decode_op(kind: OpCode, reader: _Reader) -> TreeOp | ErrorCode:
     match kind:
         case OpCode.CREATE | OpCode.CREATE2:
-            path, data, is_open, flags = reader.path(), reader.buffer(), reader.acls_are_open(), reader.int32()
+            path, data, is_open, flags = (
+                reader.path(),
+                reader.buffer(),
+                reader.acls_are_open(),
+                reader.int32(),
+            )
             if flags not in (0, 1, 2, 3):  # containers and nodes with a time to live
                 return ErrorCode.UNIMPLEMENTED if flags in (4, 5, 6) else ErrorCode.BAD_ARGUMENTS
             if not is_open:
-                return Refuse(path, Refusal.INVALID_ACL if "/" in path and "\0" not in path else Refusal.BAD_ARGUMENTS)
+                return Refuse(
+                    path,
+                    Refusal.INVALID_ACL
+                    if "/" in path and "\0" not in path
+                    else Refusal.BAD_ARGUMENTS,
+                )
             return Create(path, data, bool(flags & 1), bool(flags & 2))
         case OpCode.DELETE:
             return Delete(reader.path(), reader.int32())
@@ -357,7 +425,9 @@ def _decode_multi(reader: _Reader) -> Request:
             return UnsupportedRequest(ErrorCode.UNIMPLEMENTED)
         op = _decode_op(kind, reader)
         if isinstance(op, ErrorCode):
-            return UnsupportedRequest(ErrorCode.MARSHALLING if op is ErrorCode.BAD_ARGUMENTS else op)
+            return UnsupportedRequest(
+                ErrorCode.MARSHALLING if op is ErrorCode.BAD_ARGUMENTS else op
+            )
         kinds.append(kind)
         ops.append(op)
 
@@ -413,7 +483,9 @@ def encode_data_reply(xid: int, zxid: int, data: bytes, stat: Stat) -> bytes | L
     return LongReply(pieces(), size_bytes)
 
 
-def encode_children_reply(xid: int, zxid: int, children: Collection[str], stat: Stat | None) -> bytes | LongReply:
+def encode_children_reply(
+    xid: int, zxid: int, children: Collection[str], stat: Stat | None
+) -> bytes | LongReply:
     """Return the reply of getChildren, and of getChildren2 with a ``stat``."""
     end = b"" if stat is None else _STAT.pack(*stat)
     if len(children) <= _NAMES_PIECE:
@@ -436,15 +508,29 @@ def _encode_names(names: Collection[str]) -> bytes:
 
 def encode_acl_reply(stat: Stat) -> bytes:
     perms, scheme, who = _OPEN_ACL
-    return struct.pack(">ii", 1, perms) + encode_string(scheme) + encode_string(who) + encode_stat(stat)
+    return (
+        struct.pack(">ii", 1, perms)
+        + encode_string(scheme)
+        + encode_string(who)
+        + encode_stat(stat)
+    )
 
 
 def encode_multi(results: Sequence[tuple[OpCode, bytes]]) -> bytes:
     """Return the body of a multi that happened: each operation's kind and its own body."""
-    return b"".join([_MULTI_HEADER.pack(kind, False, 0) + body for kind, body in results]) + _MULTI_END
+    return (
+        b"".join([_MULTI_HEADER.pack(kind, False, 0) + body for kind, body in results]) + _MULTI_END
+    )
 
 
 def encode_multi_errors(count: int, failed: int, error: ErrorCode) -> bytes:
-    """Return the body of a multi that did not happen: OK before the operation that failed, and "inconsistent" after it."""
-    codes = [ErrorCode.OK] * failed + [error] + [ErrorCode.RUNTIME_INCONSISTENCY] * (count - failed - 1)
-    return b"".join([_MULTI_HEADER.pack(-1, False, code) + _INT.pack(code) for code in codes]) + _MULTI_END
+    """Return the body of a multi that did not happen: OK before the operation that failed, and
+    "inconsistent" after it.
+    """
+    codes = (
+        [ErrorCode.OK] * failed + [error] + [ErrorCode.RUNTIME_INCONSISTENCY] * (count - failed - 1)
+    )
+    return (
+        b"".join([_MULTI_HEADER.pack(-1, False, code) + _INT.pack(code) for code in codes])
+        + _MULTI_END
+    )

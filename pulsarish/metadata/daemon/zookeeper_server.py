@@ -1,7 +1,8 @@
-"""``pulsarish zookeeper``: the real Apache ZooKeeper, from the jars that PySpark installs with pip; it needs only a Java 17 runtime.
+"""``pulsarish zookeeper``: the real Apache ZooKeeper, from the jars that PySpark installs with pip;
+it needs only a Java 17 runtime.
 
-This module finds the parts and writes the configuration and the command. The process that becomes ZooKeeper
-runs them.
+This module finds the parts and writes the configuration and the command. The process that becomes
+ZooKeeper runs them.
 """
 
 from __future__ import annotations
@@ -18,38 +19,92 @@ from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.extras import install_command
 from pulsarish.runtime.files import make_directory
 
-__all__ = ["ZooKeeperServerConfig", "configuration_path", "find_jars", "find_java", "write_configuration", "zookeeper_command"]
+__all__ = [
+    "ZooKeeperServerConfig",
+    "configuration_path",
+    "find_jars",
+    "find_java",
+    "write_configuration",
+    "zookeeper_command",
+]
 
 # The jars that the server loads besides its own; PySpark's other jars belong to Spark.
 _PREFIXES: Final = (
-    "zookeeper-", "zookeeper-jute-", "slf4j-api-", "log4j-api-", "log4j-core-", "log4j-slf4j2-impl-", "netty-", "metrics-core-",
-    "snappy-java-", "commons-io-", "audience-annotations-", "jackson-",
-)  # fmt: skip
+    "zookeeper-",
+    "zookeeper-jute-",
+    "slf4j-api-",
+    "log4j-api-",
+    "log4j-core-",
+    "log4j-slf4j2-impl-",
+    "netty-",
+    "metrics-core-",
+    "snappy-java-",
+    "commons-io-",
+    "audience-annotations-",
+    "jackson-",
+)
 
 
 class ZooKeeperServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of ``pulsarish zookeeper``."""
 
-    listen_address: Annotated[str, Meta(description="host:port for clients; ZooKeeper itself cannot pick a free port")] = "127.0.0.1:2181"
-    data_directory: Annotated[str, Meta(min_length=1, description="where ZooKeeper keeps its log and snapshots")] = "data/zookeeper"
+    listen_address: Annotated[
+        str, Meta(description="host:port for clients; ZooKeeper itself cannot pick a free port")
+    ] = "127.0.0.1:2181"
+    data_directory: Annotated[
+        str, Meta(min_length=1, description="where ZooKeeper keeps its log and snapshots")
+    ] = "data/zookeeper"
     tick_ms: Annotated[int, Meta(ge=50, description="ZooKeeper's tickTime")] = 1_000
-    session_timeout_min_ms: Annotated[int, Meta(ge=100, description="the shortest session timeout a client gets")] = 1_000
-    session_timeout_max_ms: Annotated[int, Meta(ge=1_000, description="the longest session timeout a client gets")] = 60_000
+    session_timeout_min_ms: Annotated[
+        int, Meta(ge=100, description="the shortest session timeout a client gets")
+    ] = 1_000
+    session_timeout_max_ms: Annotated[
+        int, Meta(ge=1_000, description="the longest session timeout a client gets")
+    ] = 60_000
     servers: Annotated[
         tuple[str, ...],
-        Meta(description="all servers of an ensemble, host:quorum_port:election_port, in the same order on each; empty: a single server"),
+        Meta(
+            description=(
+                "all servers of an ensemble, host:quorum_port:election_port, in the same "
+                "order on each; empty: a single server"
+            )
+        ),
     ] = ()
     server_id: Annotated[
-        int, Meta(ge=0, le=255, description="the number of this server in servers, from 1 (ZooKeeper's myid); 0 for a single server")
+        int,
+        Meta(
+            ge=0,
+            le=255,
+            description=(
+                "the number of this server in servers, from 1 (ZooKeeper's myid); 0 for a "
+                "single server"
+            ),
+        ),
     ] = 0
     init_limit: Annotated[
-        int, Meta(ge=1, description="ticks in which a server of an ensemble must join its leader (ZooKeeper's initLimit)")
+        int,
+        Meta(
+            ge=1,
+            description=(
+                "ticks in which a server of an ensemble must join its leader (ZooKeeper's "
+                "initLimit)"
+            ),
+        ),
     ] = 10
     sync_limit: Annotated[
-        int, Meta(ge=1, description="ticks in which a server and its leader must exchange messages (ZooKeeper's syncLimit)")
+        int,
+        Meta(
+            ge=1,
+            description=(
+                "ticks in which a server and its leader must exchange messages (ZooKeeper's "
+                "syncLimit)"
+            ),
+        ),
     ] = 5
     heap_bytes: Annotated[int, Meta(ge=32 << 20, description="the largest Java heap")] = 256 << 20
-    java: Annotated[str, Meta(description="the Java 17 program: a path, or a name looked up in PATH")] = "java"
+    java: Annotated[
+        str, Meta(description="the Java 17 program: a path, or a name looked up in PATH")
+    ] = "java"
 
 
 def find_java(name: str = "java") -> str:
@@ -57,21 +112,31 @@ def find_java(name: str = "java") -> str:
     found = shutil.which(name)
     if found is None:
         raise ConfigError(
-            f"there is no program {name!r}: ZooKeeper needs a Java 17 runtime (on Debian: apt install openjdk-17-jre-headless)"
+            f"there is no program {name!r}: ZooKeeper needs a Java 17 runtime (on Debian: apt "
+            "install openjdk-17-jre-headless)"
         )
     return found
 
 
 def find_jars() -> list[str]:
-    """Return the jars of ZooKeeper's server, from the installed PySpark. Raises ``ConfigError`` that says what to install."""
+    """Return the jars of ZooKeeper's server, from the installed PySpark.
+
+    Raises ``ConfigError`` that says what to install.
+    """
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise ConfigError(f"ZooKeeper's jars come with PySpark, which is not installed here: {install_command('spark')}")
+        raise ConfigError(
+            "ZooKeeper's jars come with PySpark, which is not installed here: "
+            f"{install_command('spark')}"
+        )
     directory = Path(spec.origin).parent / "jars"
     jars = sorted(str(path) for path in directory.glob("*.jar") if path.name.startswith(_PREFIXES))
     for needed in ("zookeeper-3", "zookeeper-jute-3", "slf4j-api-"):
         if not any(Path(jar).name.startswith(needed) for jar in jars):
-            raise ConfigError(f"the installed PySpark has no {needed}*.jar in {directory}; PySpark 4.0 or later has it")
+            raise ConfigError(
+                f"the installed PySpark has no {needed}*.jar in {directory}; PySpark 4.0 or later "
+                "has it"
+            )
     return jars
 
 
@@ -84,7 +149,9 @@ def write_configuration(config: ZooKeeperServerConfig) -> Path:
     """Write ZooKeeper's own configuration file into the data directory, and return its path."""
     host, _, port = config.listen_address.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ConfigError(f"listen_address {config.listen_address!r} is not host:port with a port of 1 to 65535")
+        raise ConfigError(
+            f"listen_address {config.listen_address!r} is not host:port with a port of 1 to 65535"
+        )
     ensemble = _ensemble(config)
     directory = Path(config.data_directory)
     make_directory(str(directory))
@@ -113,20 +180,36 @@ def _ensemble(config: ZooKeeperServerConfig) -> dict[str, object]:
     """Return the lines about the ensemble, none for a single server. Raises ``ConfigError``."""
     if not config.servers:
         if config.server_id:
-            raise ConfigError(f"server_id is {config.server_id} and servers is empty: name all servers of the ensemble, or leave it at 0")
+            raise ConfigError(
+                f"server_id is {config.server_id} and servers is empty: name all servers of the "
+                "ensemble, or leave it at 0"
+            )
         return {}
     if len(config.servers) < 3:
         raise ConfigError(
-            f"servers names {len(config.servers)}, but an ensemble of fewer than three stops when it loses one server; "
-            "name three or five, or none for a single server"
+            f"servers names {len(config.servers)}, but an ensemble of fewer than three stops when "
+            "it loses one server; name three or five, or none for a single server"
         )
     if not 1 <= config.server_id <= len(config.servers):
-        raise ConfigError(f"server_id is {config.server_id}; with {len(config.servers)} servers it is 1 to {len(config.servers)}")
+        raise ConfigError(
+            f"server_id is {config.server_id}; with {len(config.servers)} servers it is 1 to "
+            f"{len(config.servers)}"
+        )
     for server in config.servers:
         host, *ports = server.rsplit(":", 2)
-        if not host or len(ports) != 2 or not all(port.isdigit() and 0 < int(port) < 65536 for port in ports):
-            raise ConfigError(f"servers has {server!r}, which is not host:quorum_port:election_port with ports of 1 to 65535")
-    named = {f"server.{number}": f"{server}:participant" for number, server in enumerate(config.servers, 1)}
+        if (
+            not host
+            or len(ports) != 2
+            or not all(port.isdigit() and 0 < int(port) < 65536 for port in ports)
+        ):
+            raise ConfigError(
+                f"servers has {server!r}, which is not host:quorum_port:election_port with ports "
+                "of 1 to 65535"
+            )
+    named = {
+        f"server.{number}": f"{server}:participant"
+        for number, server in enumerate(config.servers, 1)
+    }
     return {"initLimit": config.init_limit, "syncLimit": config.sync_limit, **named}
 
 

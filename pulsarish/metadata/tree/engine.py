@@ -1,11 +1,12 @@
-"""Group commit over one tree: all waiting jobs are decided at once and made durable by one synced write.
+"""Group commit over one tree: all waiting jobs are decided at once and made durable by one synced
+write.
 
-An answer or a watch event leaves only after the batch that caused it, or that a read has seen, is durable:
-what a client has seen must not be gone after a crash.
+An answer or a watch event leaves only after the batch that caused it, or that a read has seen, is
+durable: what a client has seen must not be gone after a crash.
 
-Each peer has a queue. The jobs of a queue run in the order in which they were submitted. Queues take turns, so
-that a peer with many or slow jobs does not keep the others waiting. A queue that is held has no turn, because
-its peer does not receive its answers.
+Each peer has a queue. The jobs of a queue run in the order in which they were submitted. Queues
+take turns, so that a peer with many or slow jobs does not keep the others waiting. A queue that is
+held has no turn, because its peer does not receive its answers.
 """
 
 from __future__ import annotations
@@ -26,13 +27,18 @@ __all__ = ["BATCH_MAX_BYTES", "BATCH_MAX_JOBS", "BATCH_SECONDS", "Engine", "Job"
 BATCH_MAX_JOBS: Final = 2000
 BATCH_MAX_BYTES: Final = 8 << 20
 BATCH_SECONDS: Final = 0.03
-"""These bound how long a batch holds the loop and how large one synced write becomes; the rest goes into the next batch."""
+"""These bound how long a batch holds the loop and how large one synced write becomes; the rest goes
+into the next batch.
+"""
 
 _TURN_JOBS: Final = 100
 
 
 class Job(Protocol):
-    """One request. ``run`` decides it on the tree; ``deliver`` answers it, once what it did and saw is durable."""
+    """One request.
+
+    ``run`` decides it on the tree; ``deliver`` answers it, once what it did and saw is durable.
+    """
 
     @property
     def size_bytes(self) -> int:
@@ -65,7 +71,10 @@ _Decided = list[tuple[Job, Sequence[Event]]]
 
 
 class Engine:
-    """The owner of the tree and the only writer of its rows. The queues stay bounded because their feeders stop reading sockets."""
+    """The owner of the tree and the only writer of its rows.
+
+    The queues stay bounded because their feeders stop reading sockets.
+    """
 
     def __init__(
         self,
@@ -78,8 +87,9 @@ class Engine:
     ) -> None:
         """Make an engine. ``index`` None keeps everything in memory.
 
-        ``on_event`` gets each watch event, before the answer of the commit that caused it. ``on_delivered`` is called
-        after each batch, so that answers of one connection can leave together.
+        ``on_event`` gets each watch event, before the answer of the commit that caused it.
+        ``on_delivered`` is called after each batch, so that answers of one connection can leave
+        together.
         """
         self.tree = tree
         self.batches = 0
@@ -94,7 +104,9 @@ class Engine:
         self._turns: deque[JobQueue] = deque()
         self._wake = asyncio.Event()
         self._stopping = False
-        self._task = tasks.spawn(self._run(), name="metadata-commit", critical=Critical.METADATA_COMMIT)
+        self._task = tasks.spawn(
+            self._run(), name="metadata-commit", critical=Critical.METADATA_COMMIT
+        )
 
     def submit(self, job: Job, queue: JobQueue | None = None) -> None:
         """Add a job to its peer's queue; without one, to the queue of the process's own jobs."""
@@ -135,16 +147,21 @@ class Engine:
                 continue
             wrote = await self._one_batch()
             if self._turns and not wrote:
-                # A batch of reads waits for no sync: this gives the sockets and timers of the process their turn.
+                # A batch of reads waits for no sync: this gives the sockets and timers of the
+                # process their turn.
                 await self._clock.sleep(0)
 
     async def _one_batch(self) -> bool:
-        """Decide a batch, make it durable and answer it. Return whether there was anything to write."""
+        """Decide a batch, make it durable and answer it.
+
+        Return whether there was anything to write.
+        """
         batch = Batch()
         decided = self._decide(batch)
         if batch and self._index is not None:
             puts, deletes = batch.rows(self.tree)
-            # A failed write ends the process: the error leaves this critical task. The changes are in memory, but no answer left.
+            # A failed write ends the process: the error leaves this critical task. The changes are
+            # in memory, but no answer left.
             await self._index.write(puts, deletes, sync=True)
         self.batches += 1
         for job, caused in decided:
@@ -166,19 +183,28 @@ class Engine:
         decided: _Decided = []
         size_bytes = 0
         until = self._clock.monotonic() + BATCH_SECONDS
-        while self._turns and len(decided) < BATCH_MAX_JOBS and size_bytes < BATCH_MAX_BYTES and self._clock.monotonic() < until:
+        while (
+            self._turns
+            and len(decided) < BATCH_MAX_JOBS
+            and size_bytes < BATCH_MAX_BYTES
+            and self._clock.monotonic() < until
+        ):
             queue = self._turns.popleft()
             if queue.held:
                 queue.in_turn = False
                 continue
-            size_bytes += self._take_turn(queue, batch, decided, BATCH_MAX_BYTES - size_bytes, until)
+            size_bytes += self._take_turn(
+                queue, batch, decided, BATCH_MAX_BYTES - size_bytes, until
+            )
             if queue.jobs and not queue.held:
                 self._turns.append(queue)
             else:
                 queue.in_turn = False
         return decided
 
-    def _take_turn(self, queue: JobQueue, batch: Batch, decided: _Decided, room_bytes: int, until: float) -> int:
+    def _take_turn(
+        self, queue: JobQueue, batch: Batch, decided: _Decided, room_bytes: int, until: float
+    ) -> int:
         """Run some jobs of one queue. Return their size."""
         size_bytes = 0
         jobs, tree, monotonic = queue.jobs, self.tree, self._clock.monotonic
@@ -191,7 +217,9 @@ class Engine:
                 committed = job.run(tree)
             except Exception as error:
                 if tree.changing or tree.zxid != zxid:
-                    raise  # the tree has a change that no row will ever hold: this process must not answer from it
+                    # the tree has a change that no row will ever hold: this process must not answer
+                    # from it
+                    raise
                 self._contain(job, error)
                 continue
             if committed is None:

@@ -1,8 +1,8 @@
 """The metadata tree in the node's own process: ``memory:`` and ``embedded:DIR``.
 
-One ``LocalTree`` may serve several nodes of a process (standalone): each has a ``LocalStore`` with a session of
-its own. A session here never expires, because its holder lives and dies with the tree. Sessions that a crash
-left behind are closed when the tree is opened.
+One ``LocalTree`` may serve several nodes of a process (standalone): each has a ``LocalStore`` with
+a session of its own. A session here never expires, because its holder lives and dies with the tree.
+Sessions that a crash left behind are closed when the tree is opened.
 """
 
 from __future__ import annotations
@@ -41,7 +41,14 @@ _T = TypeVar("_T")
 class LocalTree:
     """One tree and the stores over it. Make it with ``open``."""
 
-    def __init__(self, tree: Tree, index: KeyValueIndex | None, clock: Clock, tasks: Tasks, rng: random.Random) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        index: KeyValueIndex | None,
+        clock: Clock,
+        tasks: Tasks,
+        rng: random.Random,
+    ) -> None:
         self.clock = clock
         self.zxid = 0
         """The last durable transaction of the tree; 0 before the first answer."""
@@ -51,7 +58,9 @@ class LocalTree:
         self._stores: dict[int, LocalStore] = {}
 
     @classmethod
-    async def open(cls, index: KeyValueIndex | None, tree: Tree, clock: Clock, tasks: Tasks, rng: random.Random) -> LocalTree:
+    async def open(
+        cls, index: KeyValueIndex | None, tree: Tree, clock: Clock, tasks: Tasks, rng: random.Random
+    ) -> LocalTree:
         """Open a tree that is kept in ``index``, or in memory only (None)."""
         local = cls(tree, index, clock, tasks, rng)
         # The holders of these sessions died with the process that had the tree open.
@@ -59,7 +68,10 @@ class LocalTree:
         return local
 
     async def new_store(self, *, closes_tree: bool = False) -> LocalStore:
-        """Return a store with a new session. ``closes_tree``: it is the only store, and its ``close`` closes the tree, too."""
+        """Return a store with a new session.
+
+        ``closes_tree``: it is the only store, and its ``close`` closes the tree, too.
+        """
         session_id = self._random.getrandbits(63) | 1
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         store = LocalStore(self, session_id, closes_tree=closes_tree)
@@ -108,7 +120,9 @@ class LocalStore:
     def listen(self, changed: Callable[[SessionState], None]) -> None:
         self._listeners.append(changed)
 
-    async def get_many(self, paths: Sequence[str], *, watch: Watch | None = None) -> list[Versioned | None]:
+    async def get_many(
+        self, paths: Sequence[str], *, watch: Watch | None = None
+    ) -> list[Versioned | None]:
         future: asyncio.Future[list[Versioned | None]] = asyncio.get_running_loop().create_future()
         self._submit(_Get(self, paths, watch, future))
         return await future
@@ -125,7 +139,10 @@ class LocalStore:
         return await future
 
     async def sync(self, path: str) -> None:
-        """Wait for a turn in the queue. There is one tree, and reads queue behind the commits before them."""
+        """Wait for a turn in the queue.
+
+        There is one tree, and reads queue behind the commits before them.
+        """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._submit(_Sync(future))
         await future
@@ -148,7 +165,9 @@ class LocalStore:
         self._local.engine.submit(job)
 
     def register(self, path: str, watch: Watch, *, children: bool) -> None:
-        """Register a watch when the read that set it is answered, so that an event of an earlier commit does not fire it."""
+        """Register a watch when the read that set it is answered, so that an event of an earlier
+        commit does not fire it.
+        """
         (self._child_watches if children else self._data_watches).add(path, watch)
 
     def fire(self, event: Event) -> None:
@@ -202,7 +221,11 @@ class _CloseSession(_LocalJob):
 
 class _Get(_LocalJob):
     def __init__(
-        self, store: LocalStore, paths: Sequence[str], watch: Watch | None, future: asyncio.Future[list[Versioned | None]]
+        self,
+        store: LocalStore,
+        paths: Sequence[str],
+        watch: Watch | None,
+        future: asyncio.Future[list[Versioned | None]],
     ) -> None:
         self._store = store
         self._paths = paths
@@ -226,7 +249,9 @@ class _Get(_LocalJob):
 
 
 class _Children(_LocalJob):
-    def __init__(self, store: LocalStore, path: str, watch: Watch | None, future: asyncio.Future[list[str]]) -> None:
+    def __init__(
+        self, store: LocalStore, path: str, watch: Watch | None, future: asyncio.Future[list[str]]
+    ) -> None:
         self._store = store
         self._path = path
         self._watch = watch
@@ -250,7 +275,10 @@ class _Children(_LocalJob):
 
 
 class _Sync(_LocalJob):
-    """A job that changes nothing. Decided commits may not be durable yet; when this job is delivered, they are."""
+    """A job that changes nothing.
+
+    Decided commits may not be durable yet; when this job is delivered, they are.
+    """
 
     def __init__(self, future: asyncio.Future[None]) -> None:
         self._future = future
@@ -263,7 +291,13 @@ class _Sync(_LocalJob):
 
 
 class _Commit(_LocalJob):
-    def __init__(self, store: LocalStore, ops: Sequence[Op], wall_ms: int, future: asyncio.Future[list[str | int]]) -> None:
+    def __init__(
+        self,
+        store: LocalStore,
+        ops: Sequence[Op],
+        wall_ms: int,
+        future: asyncio.Future[list[str | int]],
+    ) -> None:
         self._session_id = store.session_id
         self._ops = ops
         self._wall_ms = wall_ms

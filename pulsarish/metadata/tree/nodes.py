@@ -1,4 +1,7 @@
-"""The values of the metadata tree: paths, nodes, sessions, operations, answers and watch events. ``tree.py`` works on them."""
+"""The values of the metadata tree: paths, nodes, sessions, operations, answers and watch events.
+
+``tree.py`` works on them.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +34,21 @@ __all__ = [
 
 ROOT = "/"
 
-# czxid, mzxid, ctime, mtime, version, cversion, aversion, ephemeral owner, data length, children, pzxid: the order of the wire.
+# czxid, mzxid, ctime, mtime, version, cversion, aversion, ephemeral owner, data length, children,
+# pzxid: the order of the wire.
 Stat = tuple[int, int, int, int, int, int, int, int, int, int, int]
 
-# ZooKeeper refuses control characters, surrogates, private use and specials (so everything outside the basic plane, too).
-_PATH = re.compile(r"/|(/(?!\.{1,2}(/|$))[^/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]+)+")
+# ZooKeeper refuses control characters, surrogates, private use and specials (so everything outside
+# the basic plane, too).
+_PATH = re.compile(
+    r"/|(/(?!\.{1,2}(/|$))[^/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]+)+"
+)
 
 
 def path_is_valid(path: str) -> bool:
-    """Return whether ZooKeeper accepts ``path``: absolute, no empty, ``.`` or ``..`` segment, no end slash, no control characters."""
+    """Return whether ZooKeeper accepts ``path``: absolute, no empty, ``.`` or ``..`` segment, no
+    end slash, no control characters.
+    """
     return _PATH.fullmatch(path) is not None
 
 
@@ -52,13 +61,19 @@ INT32_MAX = 0x7FFFFFFF
 
 
 def wrapped(count: int) -> int:
-    """Return a count as the 32 bits of the wire, which wrap to the negative end, as in ZooKeeper."""
+    """Return a count as the 32 bits of the wire, which wrap to the negative end, as in
+    ZooKeeper.
+    """
     return (count + 0x80000000 & 0xFFFFFFFF) - 0x80000000
 
 
 @dataclass(slots=True)
 class Node:
-    """One node. ``creates`` counts the children ever created: it numbers sequential nodes, and ``cversion`` derives from it."""
+    """One node.
+
+    ``creates`` counts the children ever created: it numbers sequential nodes, and ``cversion``
+    derives from it.
+    """
 
     data: bytes
     czxid: int
@@ -72,7 +87,10 @@ class Node:
     children: dict[str, None] | None = None  # names, made with the first child
 
     def stat(self) -> Stat:
-        """The Stat of the wire. ZooKeeper reports creates and deletes of children together as ``cversion``."""
+        """The Stat of the wire.
+
+        ZooKeeper reports creates and deletes of children together as ``cversion``.
+        """
         count = len(self.children) if self.children else 0
         changes = self.creates * 2 - count
         if changes > INT32_MAX:
@@ -85,7 +103,10 @@ class Node:
 
 @dataclass(slots=True)
 class Session:
-    """A client's session. ``deadline_ms`` is on the caller's monotonic clock; everything else is durable."""
+    """A client's session.
+
+    ``deadline_ms`` is on the caller's monotonic clock; everything else is durable.
+    """
 
     session_id: int
     password: bytes
@@ -135,7 +156,10 @@ class Refusal(Enum):
 
 @dataclass(slots=True)
 class Refuse:
-    """An operation that a server does not support, such as an access list. It fails its commit in its turn, after what fails before it."""
+    """An operation that a server does not support, such as an access list.
+
+    It fails its commit in its turn, after what fails before it.
+    """
 
     path: str
     reason: Refusal
@@ -162,7 +186,9 @@ class Event:
 
 @dataclass(slots=True)
 class Result:
-    """The answer to one operation: the path it worked on (with its number when sequential) and the node's stat right after it."""
+    """The answer to one operation: the path it worked on (with its number when sequential) and the
+    node's stat right after it.
+    """
 
     path: str
     stat: Stat | None = None  # None for a delete

@@ -1,8 +1,9 @@
-"""The tree as rows of a key-value index: what a store makes durable after each batch of commits, and reads back at start.
+"""The tree as rows of a key-value index: what a store makes durable after each batch of commits,
+and reads back at start.
 
-Keys: ``m`` the header, ``n`` + path a node, ``s`` + session id (8 bytes) a session. Values are fixed big-endian
-headers followed by the data. The rows of a batch are written atomically, so the rows read back are the state
-after some whole batch.
+Keys: ``m`` the header, ``n`` + path a node, ``s`` + session id (8 bytes) a session. Values are
+fixed big-endian headers followed by the data. The rows of a batch are written atomically, so the
+rows read back are the state after some whole batch.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ __all__ = ["Batch", "load"]
 
 _FORMAT: Final = 1
 _HEADER: Final = struct.Struct(">Iq")  # format, zxid
-_NODE: Final = struct.Struct(">qqqqqqqq")  # czxid, mzxid, pzxid, ctime, mtime, version, creates, session
+# czxid, mzxid, pzxid, ctime, mtime, version, creates, session
+_NODE: Final = struct.Struct(">qqqqqqqq")
 _SESSION: Final = struct.Struct(">i16s")  # timeout_ms, password
 _HEADER_KEY: Final = b"m"
 _PAGE_ROWS: Final = 5000
@@ -29,7 +31,10 @@ Row = tuple[bytes, bytes]
 
 
 class Batch:
-    """What a run of commits touched. Each row is written once per batch, in its last state, however often it changed."""
+    """What a run of commits touched.
+
+    Each row is written once per batch, in its last state, however often it changed.
+    """
 
     def __init__(self) -> None:
         self._paths: dict[str, None] = {}
@@ -44,7 +49,10 @@ class Batch:
         return bool(self._paths or self._sessions)
 
     def rows(self, tree: Tree) -> tuple[list[Row], list[bytes]]:
-        """Return rows to put and keys to delete. Called at the end of the batch, before the tree changes again."""
+        """Return rows to put and keys to delete.
+
+        Called at the end of the batch, before the tree changes again.
+        """
         puts = [(_HEADER_KEY, _HEADER.pack(_FORMAT, tree.zxid))]
         deletes: list[bytes] = []
         for path in self._paths:
@@ -67,14 +75,23 @@ class Batch:
 def _node_row(node: Node) -> bytes:
     return (
         _NODE.pack(
-            node.czxid, node.mzxid, node.pzxid, node.ctime_ms, node.mtime_ms, node.version, node.creates, node.session_id
+            node.czxid,
+            node.mzxid,
+            node.pzxid,
+            node.ctime_ms,
+            node.mtime_ms,
+            node.version,
+            node.creates,
+            node.session_id,
         )
         + node.data
-    )  # fmt: skip
+    )
 
 
 async def load(index: KeyValueIndex) -> Tree:
-    """Rebuild the tree from its rows; an empty index is an empty tree. Sessions' deadlines are 0: see ``Tree.restart_timeouts``.
+    """Rebuild the tree from its rows; an empty index is an empty tree.
+
+    Sessions' deadlines are 0: see ``Tree.restart_timeouts``.
 
     Raises ``CorruptData`` when the rows are of another format or do not form a tree.
     """
@@ -83,7 +100,9 @@ async def load(index: KeyValueIndex) -> Tree:
         return Tree()
     kind, zxid = _HEADER.unpack(header)
     if kind != _FORMAT:
-        raise CorruptData(f"the metadata store has format {kind}; this version reads format {_FORMAT}")
+        raise CorruptData(
+            f"the metadata store has format {kind}; this version reads format {_FORMAT}"
+        )
     sessions = [
         Session(struct.unpack(">q", key[1:])[0], password, timeout_ms, 0)
         for key, value in await _scan(index, b"s")
@@ -98,13 +117,17 @@ def _restored(zxid: int, nodes: Iterable[tuple[str, Node]], sessions: Iterable[S
         tree = Tree.restore(zxid, nodes, sessions)
         tree.check()
     except (KeyError, AssertionError) as error:
-        raise CorruptData(f"the rows of the metadata store do not form a tree: {error!r}") from error
+        raise CorruptData(
+            f"the rows of the metadata store do not form a tree: {error!r}"
+        ) from error
     return tree
 
 
 def _node(row: bytes) -> Node:
     czxid, mzxid, pzxid, ctime_ms, mtime_ms, version, creates, session_id = _NODE.unpack_from(row)
-    return Node(row[_NODE.size :], czxid, mzxid, pzxid, ctime_ms, mtime_ms, version, creates, session_id)
+    return Node(
+        row[_NODE.size :], czxid, mzxid, pzxid, ctime_ms, mtime_ms, version, creates, session_id
+    )
 
 
 async def _scan(index: KeyValueIndex, prefix: bytes) -> list[Row]:

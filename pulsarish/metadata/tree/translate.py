@@ -1,17 +1,31 @@
-"""Translation between the operations of ``MetadataStore`` and the tree's, for every store that has the tree in its own process."""
+"""Translation between the operations of ``MetadataStore`` and the tree's, for every store that has
+the tree in its own process.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
-from pulsarish.metadata.tree.nodes import Check, Committed, Create, Delete, Node, Put, Refusal, Refused, TreeOp, path_is_valid
+from pulsarish.metadata.tree.nodes import (
+    Check,
+    Committed,
+    Create,
+    Delete,
+    Node,
+    Put,
+    Refusal,
+    Refused,
+    TreeOp,
+    path_is_valid,
+)
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.runtime.seams import Conflict, ConflictReason, Op, SessionLost, Versioned
 
 __all__ = ["COMMIT_MAX_BYTES", "answers", "check_ops", "refusal_error", "tree_ops", "versioned"]
 
-# ZooKeeper's own default limit of a request (jute.maxbuffer) less room for the frame and the operations' headers.
+# ZooKeeper's own default limit of a request (jute.maxbuffer) less room for the frame and the
+# operations' headers.
 COMMIT_MAX_BYTES: Final = 1_000_000
 
 _REASONS: Final = {
@@ -23,7 +37,8 @@ _REASONS: Final = {
 
 
 def check_ops(ops: Sequence[Op]) -> None:
-    """Refuse what no store could accept: a path outside ZooKeeper's rules or more than ``COMMIT_MAX_BYTES``.
+    """Refuse what no store could accept: a path outside ZooKeeper's rules or more than
+    ``COMMIT_MAX_BYTES``.
 
     Raises ``InvalidArgument``.
     """
@@ -31,10 +46,15 @@ def check_ops(ops: Sequence[Op]) -> None:
     for op in ops:
         # A sequential node's path may end in a slash: its name is then the number alone.
         if not path_is_valid(op.path + "0" if op.kind == "create_sequential" else op.path):
-            raise InvalidArgument(f"{op.path!r} is no metadata path: absolute, no empty or dotted segment, no end slash, no controls")
+            raise InvalidArgument(
+                f"{op.path!r} is no metadata path: absolute, no empty or dotted segment, no end "
+                "slash, no controls"
+            )
         size += len(op.path) + len(op.data) + 64
     if size > COMMIT_MAX_BYTES:
-        raise InvalidArgument(f"a metadata commit of {size} bytes; at most {COMMIT_MAX_BYTES} are possible")
+        raise InvalidArgument(
+            f"a metadata commit of {size} bytes; at most {COMMIT_MAX_BYTES} are possible"
+        )
 
 
 def tree_ops(ops: Sequence[Op]) -> list[TreeOp]:
@@ -57,7 +77,9 @@ def tree_ops(ops: Sequence[Op]) -> list[TreeOp]:
 
 
 def answers(ops: Sequence[Op], committed: Committed) -> list[str | int]:
-    """Return what ``MetadataStore.commit`` returns: path created, new version of a put, version checked, -1 for a delete."""
+    """Return what ``MetadataStore.commit`` returns: path created, new version of a put, version
+    checked, -1 for a delete.
+    """
     found: list[str | int] = []
     for op, result in zip(ops, committed.results, strict=True):
         match op.kind:

@@ -1,13 +1,13 @@
 """ZooKeeper's nodes, sessions, transactions and watches as one plain object.
 
-It is the core of the in-memory, the embedded and the simulated store and of ``pulsarish metadata``. It does no
-I/O, reads no clock and draws no random number: times, session ids and passwords are inputs. Every commit
-returns its results, the watch events it caused and the paths and sessions it touched. So a store can make
-exactly those durable before it answers any client (see ``rows.py``).
+It is the core of the in-memory, the embedded and the simulated store and of ``pulsarish metadata``.
+It does no I/O, reads no clock and draws no random number: times, session ids and passwords are
+inputs. Every commit returns its results, the watch events it caused and the paths and sessions it
+touched. So a store can make exactly those durable before it answers any client (see ``rows.py``).
 
-It promises what ZooKeeper 3.9 does, and the differential test checks that: all-or-nothing commits, versions,
-sequence numbers counted per parent, one-shot watches, and ephemeral nodes that vanish with their session in
-one transaction.
+It promises what ZooKeeper 3.9 does, and the differential test checks that: all-or-nothing commits,
+versions, sequence numbers counted per parent, one-shot watches, and ephemeral nodes that vanish
+with their session in one transaction.
 """
 
 from __future__ import annotations
@@ -108,18 +108,27 @@ class Tree:
         self.watch_bytes = 0
         """The memory of all watches, about."""
         self.changing = False
-        """Set while a change is not complete. It stays set after an error: the tree is then in no valid state."""
+        """Set while a change is not complete.
+
+        It stays set after an error: the tree is then in no valid state.
+        """
         self.nodes: dict[str, Node] = {ROOT: Node(b"", 0, 0, 0, 0, 0)}
         self.sessions: dict[int, Session] = {}
-        # A session that waits on a path gets one event for data and existence, and one for children.
+        # A session that waits on a path gets one event for data and existence, and one for
+        # children.
         self._data_watches: _Watches = {}
         self._child_watches: _Watches = {}
         self._watched_by: dict[int, dict[tuple[bool, str], None]] = {}
         self._watch_bytes: dict[int, int] = {}  # by session
 
     @classmethod
-    def restore(cls, zxid: int, nodes: Iterable[tuple[str, Node]], sessions: Iterable[Session]) -> Tree:
-        """Rebuild a tree from durable nodes and sessions. Nodes come without children, sessions without ephemerals; watches are gone."""
+    def restore(
+        cls, zxid: int, nodes: Iterable[tuple[str, Node]], sessions: Iterable[Session]
+    ) -> Tree:
+        """Rebuild a tree from durable nodes and sessions.
+
+        Nodes come without children, sessions without ephemerals; watches are gone.
+        """
         tree = cls()
         tree.zxid = zxid
         tree.size_bytes = 0
@@ -139,7 +148,9 @@ class Tree:
                 parent.children[path[path.rfind("/") + 1 :]] = None
         return tree
 
-    def open_session(self, session_id: int, password: bytes, timeout_ms: int, now_ms: int) -> Committed:
+    def open_session(
+        self, session_id: int, password: bytes, timeout_ms: int, now_ms: int
+    ) -> Committed:
         """Begin a session. ``session_id`` is a number never used before and not 0."""
         assert session_id != 0, "0 means no session"
         assert session_id not in self.sessions, session_id
@@ -148,7 +159,10 @@ class Tree:
         return Committed(self.zxid, [], [], {}, (session_id,))
 
     def touch(self, session_id: int, now_ms: int) -> bool:
-        """Start the session's timeout again, because its client sent something. Return False when the session does not exist."""
+        """Start the session's timeout again, because its client sent something.
+
+        Return False when the session does not exist.
+        """
         session = self.sessions.get(session_id)
         if session is None:
             return False
@@ -156,8 +170,15 @@ class Tree:
         return True
 
     def expired(self, now_ms: int) -> list[int]:
-        """Return the sessions whose timeout has passed, oldest first. The caller closes each with ``close_session``."""
-        return [session.session_id for session in self.sessions.values() if session.deadline_ms <= now_ms]
+        """Return the sessions whose timeout has passed, oldest first.
+
+        The caller closes each with ``close_session``.
+        """
+        return [
+            session.session_id
+            for session in self.sessions.values()
+            if session.deadline_ms <= now_ms
+        ]
 
     def restart_timeouts(self, now_ms: int) -> None:
         """Start all timeouts now: before a restart has finished no client could send anything."""
@@ -165,7 +186,10 @@ class Tree:
             session.deadline_ms = now_ms + session.timeout_ms
 
     def close_session(self, session_id: int) -> Committed | None:
-        """End a session (closed or expired), and delete its ephemeral nodes in one transaction. Return None when it does not exist."""
+        """End a session (closed or expired), and delete its ephemeral nodes in one transaction.
+
+        Return None when it does not exist.
+        """
         session = self.sessions.pop(session_id, None)
         if session is None:
             return None
@@ -191,7 +215,9 @@ class Tree:
         self._watch(False, session_id, path)
 
     def watch_children(self, session_id: int, path: str) -> None:
-        """Send the session one event when a child of ``path`` is created or deleted, or ``path`` itself is deleted."""
+        """Send the session one event when a child of ``path`` is created or deleted, or ``path``
+        itself is deleted.
+        """
         self._watch(True, session_id, path)
 
     def _watch(self, children: bool, session_id: int, path: str) -> None:
@@ -209,7 +235,9 @@ class Tree:
         return self._watch_bytes.get(session_id, 0)
 
     def drop_watches(self, session_id: int) -> None:
-        """Forget all watches of a session: its connection is gone, and a client registers again what it still waits for."""
+        """Forget all watches of a session: its connection is gone, and a client registers again
+        what it still waits for.
+        """
         mine = self._watched_by.pop(session_id, {})
         self.watch_count -= len(mine)
         self.watch_bytes -= self._watch_bytes.pop(session_id, 0)
@@ -244,16 +272,23 @@ class Tree:
                 told = self._take_watchers(False, path) or {}
                 events += [Event(session_id, kind, path) for session_id in told]
                 if kind is EventKind.DELETED:
-                    # A session that watches both the node and its children gets one event for the deletion.
+                    # A session that watches both the node and its children gets one event for the
+                    # deletion.
                     for session_id in self._take_watchers(True, path) or ():
                         if session_id not in told:
                             events.append(Event(session_id, kind, path))
             else:
-                events += [Event(session_id, kind, path) for session_id in self._take_watchers(True, path) or ()]
+                events += [
+                    Event(session_id, kind, path)
+                    for session_id in self._take_watchers(True, path) or ()
+                ]
         return events
 
     def commit(self, session_id: int, ops: Sequence[TreeOp], wall_ms: int) -> Committed | Refused:
-        """Do all of ``ops``, in order, or none. Each sees what those before it did. ``wall_ms`` stamps what is written."""
+        """Do all of ``ops``, in order, or none.
+
+        Each sees what those before it did. ``wall_ms`` stamps what is written.
+        """
         if session_id not in self.sessions:
             return Refused(0, Refusal.SESSION_EXPIRED)
         transaction = _Transaction(self.zxid + 1, wall_ms, session_id)
@@ -271,11 +306,16 @@ class Tree:
             results.append(result)
         return self._finish(transaction, results, ())
 
-    def _finish(self, transaction: _Transaction, results: list[Result], sessions: tuple[int, ...]) -> Committed:
-        # A commit without changes leaves no row, so it must not count: a client that saw its number would be ahead after a restart.
+    def _finish(
+        self, transaction: _Transaction, results: list[Result], sessions: tuple[int, ...]
+    ) -> Committed:
+        # A commit without changes leaves no row, so it must not count: a client that saw its number
+        # would be ahead after a restart.
         if transaction.touched or sessions:
             self.zxid = transaction.zxid
-        committed = Committed(self.zxid, results, self._fire(transaction.fired), transaction.touched, sessions)
+        committed = Committed(
+            self.zxid, results, self._fire(transaction.fired), transaction.touched, sessions
+        )
         self.changing = False
         return committed
 
@@ -318,10 +358,22 @@ class Tree:
             return Refusal.BAD_ARGUMENTS
         if parent.session_id:
             return Refusal.NO_CHILDREN_FOR_EPHEMERALS
-        if self._has_no_room(_size_of(path, op.data)) or (op.ephemeral and self._has_all_ephemerals(transaction.session_id)):
+        if self._has_no_room(_size_of(path, op.data)) or (
+            op.ephemeral and self._has_all_ephemerals(transaction.session_id)
+        ):
             return Refusal.QUOTA_EXCEEDED
         zxid, wall_ms = transaction.zxid, transaction.wall_ms
-        node = Node(op.data, zxid, zxid, zxid, wall_ms, wall_ms, 0, 0, transaction.session_id if op.ephemeral else 0)
+        node = Node(
+            op.data,
+            zxid,
+            zxid,
+            zxid,
+            wall_ms,
+            wall_ms,
+            0,
+            0,
+            transaction.session_id if op.ephemeral else 0,
+        )
         transaction.undo.append(("create", node, path, parent, parent.creates, parent.pzxid))
         self._link(path, node, parent)
         parent.creates += 1
@@ -409,7 +461,12 @@ class Tree:
         for what, node, path, other, creates, pzxid in reversed(transaction.undo):
             if what == "put":
                 self.size_bytes += len(other.data) - len(node.data)
-                node.data, node.version, node.mzxid, node.mtime_ms = other.data, other.version, other.mzxid, other.mtime_ms
+                node.data, node.version, node.mzxid, node.mtime_ms = (
+                    other.data,
+                    other.version,
+                    other.mzxid,
+                    other.mtime_ms,
+                )
                 continue
             if what == "create":
                 self._unlink(path, node, other)
@@ -419,7 +476,10 @@ class Tree:
         self.changing = False
 
     def check(self) -> None:
-        """Assert what must hold between calls. It walks the whole tree: for tests and simulation."""
+        """Assert what must hold between calls.
+
+        It walks the whole tree: for tests and simulation.
+        """
         listed = size_bytes = 0
         for path, node in self.nodes.items():
             assert path_is_valid(path), path
@@ -436,15 +496,30 @@ class Tree:
                 assert path in self.sessions[node.session_id].ephemerals, path
         assert listed == len(self.nodes) - 1, "every node but the root is listed by its parent"
         assert self.size_bytes == size_bytes, "the size is that of all nodes"
-        assert self.ephemeral_count == sum(len(session.ephemerals) for session in self.sessions.values())
+        assert self.ephemeral_count == sum(
+            len(session.ephemerals) for session in self.sessions.values()
+        )
         for session in self.sessions.values():
             for path in session.ephemerals:
                 assert self.nodes[path].session_id == session.session_id, path
-        waiting = {(session_id, key) for session_id, keys in self._watched_by.items() for key in keys}
-        registered = {(who, (False, path)) for path, watchers in self._data_watches.items() for who in watchers}
-        registered |= {(who, (True, path)) for path, watchers in self._child_watches.items() for who in watchers}
+        waiting = {
+            (session_id, key) for session_id, keys in self._watched_by.items() for key in keys
+        }
+        registered = {
+            (who, (False, path))
+            for path, watchers in self._data_watches.items()
+            for who in watchers
+        }
+        registered |= {
+            (who, (True, path))
+            for path, watchers in self._child_watches.items()
+            for who in watchers
+        }
         assert self.watch_count == len(waiting)
-        sizes = {who: sum(WATCH_BYTES + len(path) for _, path in keys) for who, keys in self._watched_by.items()}
+        sizes = {
+            who: sum(WATCH_BYTES + len(path) for _, path in keys)
+            for who, keys in self._watched_by.items()
+        }
         assert self._watch_bytes == sizes
         assert self.watch_bytes == sum(sizes.values())
         assert waiting == registered, "watches and their owners agree"

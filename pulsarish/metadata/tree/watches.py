@@ -1,4 +1,6 @@
-"""The callbacks of one client of the tree, by path: the registry of the watches that are armed at the server."""
+"""The callbacks of one client of the tree, by path: the registry of the watches that are armed at
+the server.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,10 @@ class WatchTable:
             entry.fire()
 
     def fire_entry(self, entry: WatchEntry) -> None:
-        """Call the callbacks of an armed watch that fired. An entry that fired before has none left."""
+        """Call the callbacks of an armed watch that fired.
+
+        An entry that fired before has none left.
+        """
         if self._entries.get(entry.path) is entry:
             del self._entries[entry.path]
         entry.fire()

@@ -10,9 +10,11 @@ __all__ = ["LoopQueue"]
 
 
 class LoopQueue:
-    """Calls that another thread posted, run in the loop in the order of posting, with one wake-up for all that wait.
+    """Calls that another thread posted, run in the loop in the order of posting, with one wake-up
+    for all that wait.
 
-    A wake-up for each answer would cost a system call each and let the loop be interrupted thousands of times a second.
+    A wake-up for each answer would cost a system call each and let the loop be interrupted
+    thousands of times a second.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -21,7 +23,10 @@ class LoopQueue:
         self._scheduled = False
 
     def post(self, call: Callable[[], None]) -> None:
-        """Post a call, from any thread. After the loop has closed, calls are dropped, because no task can use them."""
+        """Post a call, from any thread.
+
+        After the loop has closed, calls are dropped, because no task can use them.
+        """
         self._calls.append(call)
         self.wake()
 
@@ -31,7 +36,8 @@ class LoopQueue:
 
     def wake(self) -> None:
         """Have the loop run what was posted."""
-        # Post first, read the flag second. The loop resets the flag first and takes calls second. So no call is left behind.
+        # Post first, read the flag second. The loop resets the flag first and takes calls second.
+        # So no call is left behind.
         if self._calls and not self._scheduled:
             self._scheduled = True
             if not self._loop.is_closed():

@@ -1,22 +1,26 @@
-"""kazoo's client, whose connection thread handles many requests per turn. The protocol, the session and the watches are kazoo's.
+"""kazoo's client, whose connection thread handles many requests per turn.
 
-kazoo's own connection reads four bytes and then the rest, sends one request, and waits with a new selector
-before each of these. That is a dozen system calls for each request, each of which passes the interpreter lock
-to and fro, and the loop is woken for every answer. This module does it differently:
+The protocol, the session and the watches are kazoo's.
 
-* Queued requests leave in one write, so that the server can also sync them together. ``ask`` queues many with
-  one wake-up, and the wake-up costs a system call only when the thread sleeps.
-* A read takes all received bytes, and every whole message of them is handled, in order. Only the beginning of a
-  message stays behind: the thread sleeps on the socket, so nothing that could be handled may wait in memory.
+kazoo's own connection reads four bytes and then the rest, sends one request, and waits with a new
+selector before each of these. That is a dozen system calls for each request, each of which passes
+the interpreter lock to and fro, and the loop is woken for every answer. This module does it
+differently:
+
+* Queued requests leave in one write, so that the server can also sync them together. ``ask`` queues
+  many with one wake-up, and the wake-up costs a system call only when the thread sleeps.
+* A read takes all received bytes, and every whole message of them is handled, in order. Only the
+  beginning of a message stays behind: the thread sleeps on the socket, so nothing that could be
+  handled may wait in memory.
 * The loop is woken once for all messages of one read.
-* A request goes over the connection that the loop knew of when it asked, or over none. kazoo's queue outlives a
-  connection. A request that is queued after the connection has ended, and before the loop knows that, would go
-  over the next one.
+* A request goes over the connection that the loop knew of when it asked, or over none. kazoo's
+  queue outlives a connection. A request that is queued after the connection has ended, and before
+  the loop knows that, would go over the next one.
 
-Each message still goes through kazoo's own ``_send_request`` and ``_read_socket``, which assign and check the
-sequence numbers and handle pings, watches and the end of the session. Only what they write into and read from is
-replaced. These are internals of kazoo: an import of this module checks that they exist, and pyproject.toml
-bounds the version.
+Each message still goes through kazoo's own ``_send_request`` and ``_read_socket``, which assign and
+check the sequence numbers and handle pings, watches and the end of the session. Only what they
+write into and read from is replaced. These are internals of kazoo: an import of this module checks
+that they exist, and pyproject.toml bounds the version.
 """
 
 from __future__ import annotations
@@ -64,18 +68,22 @@ class MissingInternals(Exception):
 
 
 def check_internals(internals: Iterable[tuple[type, str, tuple[str, ...]]] = _INTERNALS) -> None:
-    """Raise ``MissingInternals`` naming the first method that does not exist or takes other parameters."""
+    """Raise ``MissingInternals`` naming the first method that does not exist or takes other
+    parameters.
+    """
     for owner, name, parameters in internals:
         method = getattr(owner, name, None)
         if method is None or tuple(inspect.signature(method).parameters) != parameters:
             raise MissingInternals(
-                f"kazoo {_kazoo_version} has no {owner.__name__}.{name}({', '.join(parameters)}), which Pulsarish needs: "
-                "install the version of kazoo that pyproject.toml names"
+                f"kazoo {_kazoo_version} has no {owner.__name__}.{name}({', '.join(parameters)}), "
+                "which Pulsarish needs: install the version of kazoo that pyproject.toml names"
             )
 
 
 class Answer(Protocol):
-    """The receiver of a request's outcome, on the connection's thread or (when it was never sent) on the caller's."""
+    """The receiver of a request's outcome, on the connection's thread or (when it was never sent)
+    on the caller's.
+    """
 
     connection: int
     """The only connection that the request may go over; set by ``Client.ask``."""
@@ -98,7 +106,9 @@ class _WakeReader:
         return self._connection.fileno()
 
     def recv(self, _size: int) -> bytes:
-        """Return nothing: kazoo would read a byte for each request, and ``drain`` has read them all."""
+        """Return nothing: kazoo would read a byte for each request, and ``drain`` has read them
+        all.
+        """
         return b""
 
     def drain(self) -> None:
@@ -128,7 +138,8 @@ class _WakeWriter:
         return len(data)
 
     def wake(self) -> None:
-        # Post first and read the sleeping flag second. The sleeping thread sets the flag first and looks for posts second.
+        # Post first and read the sleeping flag second. The sleeping thread sets the flag first and
+        # looks for posts second.
         self._reader.posted = True
         if self._reader.sleeps:
             self._reader.sleeps = False
@@ -145,7 +156,9 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
     """kazoo's handler without its two worker threads, and with a cheap way to wait."""
 
     def start(self) -> None:
-        """Start nothing: this client passes its own answers to kazoo, and watches run on the connection's thread and only post."""
+        """Start nothing: this client passes its own answers to kazoo, and watches run on the
+        connection's thread and only post.
+        """
 
     def stop(self) -> None:
         """Stop nothing."""
@@ -160,7 +173,9 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
         reader = _WakeReader(near)
         return reader, _WakeWriter(far, reader)
 
-    def select(self, reading: Any, writing: Any, _exceptional: Any, timeout: float | None = None) -> tuple[list[Any], list[Any], list[Any]]:
+    def select(
+        self, reading: Any, writing: Any, _exceptional: Any, timeout: float | None = None
+    ) -> tuple[list[Any], list[Any], list[Any]]:
         # kazoo waits for reading or for writing, never for both.
         poll = select.poll()
         by_number: dict[int, Any] = {}
@@ -187,10 +202,17 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
 class _Connection(ConnectionHandler):  # type: ignore[misc]
     """kazoo's connection.
 
-    ``came`` is called on its thread when messages were handled, ``connected`` with the read timeout in ms.
+    ``came`` is called on its thread when messages were handled, ``connected`` with the read timeout
+    in ms.
     """
 
-    def __init__(self, client: KazooClient, retry_sleeper: Any, came: Callable[[], None], connected: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        client: KazooClient,
+        retry_sleeper: Any,
+        came: Callable[[], None],
+        connected: Callable[[float], None],
+    ) -> None:
         super().__init__(client, retry_sleeper, client.logger)
         self._came = came
         self._connected = connected
@@ -203,7 +225,8 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         self._received, self._at, self._message = b"", 0, None
         self.client.ended_zxid = max(self.client.ended_zxid, self.client.last_zxid)
         self.client.connections += 1
-        # A server with an older tree refuses a client that has seen more. Then no node could find out that the tree is older.
+        # A server with an older tree refuses a client that has seen more. Then no node could find
+        # out that the tree is older.
         self.client.last_zxid = 0
         read_timeout_ms, connect_timeout_ms = super()._connect(host, hostip, port)
         self._connected(read_timeout_ms)
@@ -212,7 +235,8 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
         """Send all that is queued for this connection.
 
-        It fails like kazoo's: a request taken from the queue then waits for an answer, and is failed with the connection.
+        It fails like kazoo's: a request taken from the queue then waits for an answer, and is
+        failed with the connection.
         """
         # Before the queue is read: a request queued after this wakes the thread again.
         self._read_sock.drain()
@@ -223,8 +247,9 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             while queue and size_bytes < _GATHERED_BYTES_MAX:
                 _, answer = queue[0]
                 if answer is not None and answer.connection != self.client.connections:
-                    # kazoo would send it over this connection. The loop did not know that the former one had ended, and with it what it
-                    # knew of the server: this connection may reach an older tree.
+                    # kazoo would send it over this connection. The loop did not know that the
+                    # former one had ended, and with it what it knew of the server: this connection
+                    # may reach an older tree.
                     queue.popleft()
                     answer.set_exception(ConnectionLoss())
                     continue
@@ -243,7 +268,10 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             super()._write(msg, timeout)
 
     def _read_socket(self, read_timeout: float) -> Any:
-        """Handle all messages that have arrived whole. Return ``CLOSE_RESPONSE`` as kazoo does when one of them ended the session."""
+        """Handle all messages that have arrived whole.
+
+        Return ``CLOSE_RESPONSE`` as kazoo does when one of them ended the session.
+        """
         with self._socket_error_handling():
             try:
                 piece = self._socket.recv(_READ_BYTES)
@@ -302,10 +330,17 @@ class Client(KazooClient):  # type: ignore[misc]
 
         Args:
             came: called on the connection's thread after answers and watches were passed on.
-            connected: called with the session timeout in seconds that the server granted, before its first answer.
+            connected: called with the session timeout in seconds that the server granted, before
+                its first answer.
         """
         pause = {"max_tries": -1, "delay": 0.1, "backoff": 1.5, "max_delay": reconnect_max_seconds}
-        super().__init__(hosts, session_timeout_seconds, handler=_Handler(), connection_retry=pause, logger=logger)
+        super().__init__(
+            hosts,
+            session_timeout_seconds,
+            handler=_Handler(),
+            connection_retry=pause,
+            logger=logger,
+        )
         self._connection = _Connection(
             self,
             self._connection.retry_sleeper,
@@ -314,27 +349,42 @@ class Client(KazooClient):  # type: ignore[misc]
             lambda read_timeout_ms: connected(read_timeout_ms * 1.5 / 1000),
         )
         self.connections = 0
-        """Attempts to connect so far: the number of the present connection. The connection's thread counts."""
+        """Attempts to connect so far: the number of the present connection.
+
+        The connection's thread counts.
+        """
         self.ended_zxid = 0
         self._followed = 0
         missing = [name for name in _CLIENT_ATTRIBUTES if not hasattr(self, name)]
         missing += [name for name in _CONNECTION_ATTRIBUTES if not hasattr(self._connection, name)]
         if missing:
-            raise MissingInternals(f"kazoo {_kazoo_version} has no {missing[0]}, which Pulsarish needs")
+            raise MissingInternals(
+                f"kazoo {_kazoo_version} has no {missing[0]}, which Pulsarish needs"
+            )
 
     @property
     def seen_zxid(self) -> int:
-        """The greatest transaction id seen over the connection that the loop follows. Call it from the loop's thread."""
+        """The greatest transaction id seen over the connection that the loop follows.
+
+        Call it from the loop's thread.
+        """
         zxid = int(self.last_zxid)
-        # The connection's thread counts a new connection before it forgets what was seen over the last one.
+        # The connection's thread counts a new connection before it forgets what was seen over the
+        # last one.
         return zxid if self.connections == self._followed else int(self.ended_zxid)
 
     def follow(self, connection: int) -> None:
-        """Use this connection for all requests that the loop asks from now on. Call it from the loop's thread."""
+        """Use this connection for all requests that the loop asks from now on.
+
+        Call it from the loop's thread.
+        """
         self._followed = connection
 
     def ask(self, requests: Iterable[tuple[Any, Answer]]) -> None:
-        """Queue requests for the connection that the loop follows, to leave together in this order. Call it from the loop's thread."""
+        """Queue requests for the connection that the loop follows, to leave together in this order.
+
+        Call it from the loop's thread.
+        """
         writer = self._connection._write_sock
         writer.held = True
         try:

@@ -1,7 +1,8 @@
-"""The operations of ``MetadataStore`` as kazoo's requests, and kazoo's errors as those of ``MetadataStore``.
+"""The operations of ``MetadataStore`` as kazoo's requests, and kazoo's errors as those of
+``MetadataStore``.
 
-kazoo's own methods (``create_async`` and others) build the same requests, each under several wrappers and locks
-that cost more than the request does.
+kazoo's own methods (``create_async`` and others) build the same requests, each under several
+wrappers and locks that cost more than the request does.
 """
 
 from __future__ import annotations
@@ -27,7 +28,18 @@ from kazoo.exceptions import (
     SessionExpiredError,
     SessionMovedError,
 )
-from kazoo.protocol.serialization import CheckVersion, Create, Delete, Exists, GetChildren, GetData, SetData, Sync, Transaction, int_struct
+from kazoo.protocol.serialization import (
+    CheckVersion,
+    Create,
+    Delete,
+    Exists,
+    GetChildren,
+    GetData,
+    SetData,
+    Sync,
+    Transaction,
+    int_struct,
+)
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from pulsarish.model.errors import AuthorizationError, InvalidArgument
@@ -48,7 +60,9 @@ __all__ = [
 ]
 
 Refused: Final = KazooException
-"""The server's answer instead of a result: ``reason_of``, ``refusal`` and ``commit_refusal`` say what it means."""
+"""The server's answer instead of a result: ``reason_of``, ``refusal`` and ``commit_refusal`` say
+what it means.
+"""
 
 _REASONS: Final[dict[type[BaseException], ConflictReason]] = {
     NoNodeError: ConflictReason.NO_NODE,
@@ -56,7 +70,12 @@ _REASONS: Final[dict[type[BaseException], ConflictReason]] = {
     BadVersionError: ConflictReason.BAD_VERSION,
     NotEmptyError: ConflictReason.NOT_EMPTY,
 }
-_CONNECTION_ERRORS: Final = (ConnectionLoss, ConnectionClosedError, OperationTimeoutError, SessionMovedError)
+_CONNECTION_ERRORS: Final = (
+    ConnectionLoss,
+    ConnectionClosedError,
+    OperationTimeoutError,
+    SessionMovedError,
+)
 _ROLLED_BACK: Final = (RolledBackError, RuntimeInconsistency)
 _CREATE_FLAGS: Final = {"create": 0, "create_ephemeral": 1, "create_sequential": 2}
 
@@ -70,17 +89,24 @@ def exists_request(path: str, watch: Callable[[object], None] | None = None) -> 
 
 
 class _Children(GetChildren):  # type: ignore[misc]  # kazoo has no types
-    """Decode a long answer in half the time: kazoo's own request decodes it name by name, and the loop waits for the lock."""
+    """Decode a long answer in half the time: kazoo's own request decodes it name by name, and the
+    loop waits for the lock.
+    """
 
     __slots__ = ()
 
     @classmethod
     def deserialize(cls, data: bytes, offset: int) -> list[str]:
-        # Each name follows its length in four bytes, of which nearly always three are zero, and no byte of a name is zero.
+        # Each name follows its length in four bytes, of which nearly always three are zero, and no
+        # byte of a name is zero.
         lengths_and_names = data[offset + int_struct.size :].decode("latin-1").split("\0\0\0")[1:]
         names = [each[1:] for each in lengths_and_names]
-        is_whole = len(names) == int_struct.unpack_from(data, offset)[0] and all(map(str.isascii, names))
-        if is_whole and [ord(each[0]) for each in lengths_and_names if each] == list(map(len, names)):
+        is_whole = len(names) == int_struct.unpack_from(data, offset)[0] and all(
+            map(str.isascii, names)
+        )
+        if is_whole and [ord(each[0]) for each in lengths_and_names if each] == list(
+            map(len, names)
+        ):
             return names
         slowly: list[str] = super().deserialize(data, offset)
         return slowly
@@ -105,7 +131,9 @@ def commit_request(ops: Sequence[Op], full: Callable[[str], str]) -> Any:
 
 
 def commit_answer(ops: Sequence[Op], answer: Any, below: Callable[[str], str]) -> list[str | int]:
-    """Return what ``MetadataStore.commit`` returns. ``below`` returns the store's path for the server's.
+    """Return what ``MetadataStore.commit`` returns.
+
+    ``below`` returns the store's path for the server's.
 
     Raises the error for what the server refused.
     """
@@ -141,7 +169,9 @@ def _op_request(op: Op, full: Callable[[str], str]) -> Any:
 
 
 def unanswered(error: Exception) -> OutcomeUnknown | SessionLost | None:
-    """Return the store's error when there was no answer; None when ``error`` is the server's answer."""
+    """Return the store's error when there was no answer; None when ``error`` is the server's
+    answer.
+    """
     if isinstance(error, SessionExpiredError):
         return SessionLost("the session has expired")
     if isinstance(error, _CONNECTION_ERRORS):

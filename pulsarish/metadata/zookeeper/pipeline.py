@@ -1,7 +1,7 @@
 """The requests of one store: a bounded number is sent and unanswered, the others wait in order.
 
-Requests of one turn of the loop are passed to the client together. The pipeline also keeps the time from which
-the session's deadline counts: when the last answered request was sent.
+Requests of one turn of the loop are passed to the client together. The pipeline also keeps the time
+from which the session's deadline counts: when the last answered request was sent.
 """
 
 from __future__ import annotations
@@ -26,11 +26,16 @@ class Asking(Protocol):
 
 
 class Request:
-    """One request. The client's thread calls ``set`` or ``set_exception``; the loop gets the calls in their order."""
+    """One request.
+
+    The client's thread calls ``set`` or ``set_exception``; the loop gets the calls in their order.
+    """
 
     __slots__ = ("_pipeline", "connection", "future", "message", "sent_at")
 
-    def __init__(self, pipeline: RequestPipeline, message: Any, future: asyncio.Future[Any]) -> None:
+    def __init__(
+        self, pipeline: RequestPipeline, message: Any, future: asyncio.Future[Any]
+    ) -> None:
         self._pipeline = pipeline
         self.message = message
         self.future = future
@@ -42,8 +47,9 @@ class Request:
         self._pipeline.queue.post_later(partial(self._pipeline.answered, self, value, None))
 
     def set_exception(self, error: Exception) -> None:
-        """Set an error: the server's answer, or that there was none. This may happen while the client does not read, so it wakes the
-        loop itself.
+        """Set an error: the server's answer, or that there was none.
+
+        This may happen while the client does not read, so it wakes the loop itself.
         """
         self._pipeline.queue.post(partial(self._pipeline.answered, self, None, error))
 
@@ -59,7 +65,11 @@ class RequestPipeline:
         unanswered: Callable[[Exception], OutcomeUnknown | SessionLost | None],
         outside: OutsideWork | None,
     ) -> None:
-        """Make a pipeline. ``unanswered`` translates an error that means "no answer"; for an answer of the server it returns None."""
+        """Make a pipeline.
+
+        ``unanswered`` translates an error that means "no answer"; for an answer of the server it
+        returns None.
+        """
         self.answered_sent_at = 0.0
         self.queue = queue
         self._clock = clock
@@ -68,7 +78,8 @@ class RequestPipeline:
         self._unanswered = unanswered
         self._outside = outside
         self._client: Asking | None = None
-        # In the order of sending. A request that is missing here was given up, and its answer is ignored.
+        # In the order of sending. A request that is missing here was given up, and its answer is
+        # ignored.
         self._sent: dict[Request, None] = {}
         self._waiting: deque[Request] = deque()
         self._turn_ends = False
@@ -90,7 +101,10 @@ class RequestPipeline:
             _fail(request.future, error)
 
     def fail_waiting(self, error: OutcomeUnknown) -> None:
-        """Fail the requests that were not sent, because the connection broke. (The client fails those that it sent.)"""
+        """Fail the requests that were not sent, because the connection broke.
+
+        (The client fails those that it sent.)
+        """
         waiting, self._waiting = self._waiting, deque()
         for request in waiting:
             _fail(request.future, error)
@@ -130,7 +144,9 @@ class RequestPipeline:
     def answered(self, request: Request, value: Any, error: Exception | None) -> None:
         """End a request, in the loop."""
         if request not in self._sent:
-            return  # given up, or ended twice: kazoo does that when its connection closes while it takes a request
+            # given up, or ended twice: kazoo does that when its connection closes while it takes a
+            # request
+            return
         del self._sent[request]
         if self._outside is not None:
             self._outside.ended()

@@ -2,12 +2,12 @@
 
 What kazoo does not do, and this module does:
 
-* kazoo reports a lost session only once it reaches a server again. Here the node's own clock decides: one session
-  timeout after the last answered request was sent, as the contract of ``MetadataStore`` demands. A new client with
-  a new session follows.
-* kazoo's answers and watches come on threads of its own. Here the connection's thread posts them into one ordered
-  queue of the loop (``LoopQueue``). That thread never blocks: it would delay the heartbeats, too, and the session
-  would be lost.
+* kazoo reports a lost session only once it reaches a server again. Here the node's own clock
+  decides: one session timeout after the last answered request was sent, as the contract of
+  ``MetadataStore`` demands. A new client with a new session follows.
+* kazoo's answers and watches come on threads of its own. Here the connection's thread posts them
+  into one ordered queue of the loop (``LoopQueue``). That thread never blocks: it would delay the
+  heartbeats, too, and the session would be lost.
 * kazoo handles one request per turn of its thread; ``kazoo_connection`` makes it handle many.
 """
 
@@ -85,7 +85,10 @@ class ZooKeeperSettings:
 
 
 class ZooKeeperStore:
-    """A ``MetadataStore``. ``connect`` makes it; ``await start()`` returns once there is a session."""
+    """A ``MetadataStore``.
+
+    ``connect`` makes it; ``await start()`` returns once there is a session.
+    """
 
     def __init__(
         self,
@@ -114,14 +117,17 @@ class ZooKeeperStore:
         self._listeners: list[Callable[[SessionState], None]] = []
         self._data_watches = WatchTable()
         self._child_watches = WatchTable()
-        # Answers and events of a client that was given up carry an older generation and are dropped.
+        # Answers and events of a client that was given up carry an older generation and are
+        # dropped.
         self._generation = 0
         self._link = 0  # counts what kazoo reports about its connection
         self._settling: asyncio.Task[None] | None = None
         self._client: Client | None = None
         self._last_zxid = 0  # set when the client that was given up has closed
         self._timeout_seconds = self._settings.session_timeout_ms / 1000
-        self._pipeline = RequestPipeline(clock, self._queue, self._settings.in_flight_max, unanswered, outside)
+        self._pipeline = RequestPipeline(
+            clock, self._queue, self._settings.in_flight_max, unanswered, outside
+        )
         self._connected_once = asyncio.Event()
         self._closed = False
         self._keeper: asyncio.Task[None] | None = None
@@ -133,14 +139,20 @@ class ZooKeeperStore:
     async def start(self) -> None:
         """Open the first session. Wait for a server as long as the caller does."""
         self._open_client()
-        self._keeper = self._tasks.spawn(self._keep_session(), name="metadata-session", critical=Critical.METADATA_SESSION)
+        self._keeper = self._tasks.spawn(
+            self._keep_session(), name="metadata-session", critical=Critical.METADATA_SESSION
+        )
         await self._connected_once.wait()
 
     def listen(self, changed: Callable[[SessionState], None]) -> None:
         self._listeners.append(changed)
 
     async def close(self) -> None:
-        """End the session. When no server answers within some seconds, its ephemeral nodes stay until the session times out."""
+        """End the session.
+
+        When no server answers within some seconds, its ephemeral nodes stay until the session times
+        out.
+        """
         if self._closed:
             return
         self._closed = True
@@ -150,13 +162,16 @@ class ZooKeeperStore:
             async with self._clock.timeout(_CLOSE_SECONDS):
                 await stopped.wait()
         except TimeoutError:
-            _log.warning("session not closed; it ends by its timeout", session=f"{self.session_id:#x}")
+            _log.warning(
+                "session not closed; it ends by its timeout", session=f"{self.session_id:#x}"
+            )
 
     def _open_client(self) -> None:
         self._generation += 1
         generation = self._generation
         logger = logging.getLogger("pulsarish.metadata.kazoo")
-        logger.setLevel(logging.ERROR)  # kazoo warns at each attempt to connect; the changes of state are logged here
+        # kazoo warns at each attempt to connect; the changes of state are logged here
+        logger.setLevel(logging.ERROR)
         client = Client(
             self._hosts,
             self._settings.session_timeout_ms / 1000,
@@ -166,19 +181,28 @@ class ZooKeeperStore:
             connected=lambda seconds: self._post(generation, partial(self._negotiated, seconds)),
         )
         client.add_listener(
-            # This runs on the connection's thread, where the session id is still that of this connection.
-            lambda state: self._post(generation, partial(self._heard_state, client, state, client.client_id, client.connections))
+            # This runs on the connection's thread, where the session id is still that of this
+            # connection.
+            lambda state: self._post(
+                generation,
+                partial(self._heard_state, client, state, client.client_id, client.connections),
+            )
         )
         self._client = client
         self._pipeline.attach(client)
         client.start_async()
 
     def _drop_client(self) -> asyncio.Event:
-        """Give the client up. Return an event that is set once it has closed its session or failed to."""
+        """Give the client up.
+
+        Return an event that is set once it has closed its session or failed to.
+        """
         client, self._last_zxid, self._client = self._client, self.zxid, None
         self._generation += 1
         self._link += 1
-        self._pipeline.detach(SessionLost("the store was closed" if self._closed else "the session was lost"))
+        self._pipeline.detach(
+            SessionLost("the store was closed" if self._closed else "the session was lost")
+        )
         stopped = asyncio.Event()
         if client is None:
             stopped.set()
@@ -189,10 +213,13 @@ class ZooKeeperStore:
                 client.stop()
                 client.close()
             except (WriterNotClosedException, OSError) as problem:
-                self._queue.post(partial(_log.warning, "old connection did not end", reason=str(problem)))
+                self._queue.post(
+                    partial(_log.warning, "old connection did not end", reason=str(problem))
+                )
             self._queue.post(stopped.set)
 
-        # stop() waits for the connection's thread, which may hang in a connection attempt; the loop must not.
+        # stop() waits for the connection's thread, which may hang in a connection attempt; the loop
+        # must not.
         client.handler.spawn(stop)
         return stopped
 
@@ -215,14 +242,19 @@ class ZooKeeperStore:
     def _negotiated(self, seconds: float) -> None:
         self._timeout_seconds = seconds
 
-    def _heard_state(self, client: Client, state: str, identity: tuple[int, bytes] | None, connection: int) -> None:
+    def _heard_state(
+        self, client: Client, state: str, identity: tuple[int, bytes] | None, connection: int
+    ) -> None:
         self._link += 1
         if state == KazooState.CONNECTED:
             client.follow(connection)
             if identity is not None:
-                # Announced only when a request was answered: before that it is not known when the session's time began.
+                # Announced only when a request was answered: before that it is not known when the
+                # session's time began.
                 self._settling = self._tasks.spawn(
-                    self._settle(self._link, identity[0]), name="metadata-settle", critical=Critical.METADATA_SESSION
+                    self._settle(self._link, identity[0]),
+                    name="metadata-settle",
+                    critical=Critical.METADATA_SESSION,
                 )
         elif state == KazooState.SUSPENDED:
             self._suspend()
@@ -236,7 +268,8 @@ class ZooKeeperStore:
                 parts = self._root.split("/")[1:]
                 for depth in range(1, len(parts) + 1):
                     await self._make_root("/" + "/".join(parts[:depth]))
-            # The server does not know what the former connection has seen; after a sync, nothing older is read over this one.
+            # The server does not know what the former connection has seen; after a sync, nothing
+            # older is read over this one.
             await self._pipeline.submit(sync_request("/"))
         except (OutcomeUnknown, SessionLost):
             return  # disconnected again: kazoo will report it, and when the connection is back
@@ -281,7 +314,9 @@ class ZooKeeperStore:
             changed(state)
 
     async def _keep_session(self) -> None:
-        """Send heartbeats while there are no other requests, and end the session by this node's clock."""
+        """Send heartbeats while there are no other requests, and end the session by this node's
+        clock.
+        """
         asking: asyncio.Task[None] | None = None
         while not self._closed:
             silence = self._timeout_seconds * _HEARTBEAT_PART
@@ -295,9 +330,13 @@ class ZooKeeperStore:
                 and now - self._pipeline.answered_sent_at >= silence
                 and (asking is None or asking.done())
             ):
-                asking = self._tasks.spawn(self._heartbeat(), name="metadata-heartbeat", critical=Critical.METADATA_SESSION)
+                asking = self._tasks.spawn(
+                    self._heartbeat(), name="metadata-heartbeat", critical=Critical.METADATA_SESSION
+                )
             pause = silence / 2
-            await self._clock.sleep(min(pause, max(deadline - now, 0.001)) if self.session_id else pause)
+            await self._clock.sleep(
+                min(pause, max(deadline - now, 0.001)) if self.session_id else pause
+            )
 
     async def _heartbeat(self) -> None:
         try:
@@ -305,13 +344,16 @@ class ZooKeeperStore:
         except (OutcomeUnknown, SessionLost):
             return  # the keeper counts the silence
 
-    async def get_many(self, paths: Sequence[str], *, watch: Watch | None = None) -> list[Versioned | None]:
+    async def get_many(
+        self, paths: Sequence[str], *, watch: Watch | None = None
+    ) -> list[Versioned | None]:
         self._check_connected()
         futures: list[asyncio.Future[Any]] = []
         for path in paths:
             full = self._full(path)
             if watch is not None:
-                # exists also waits for a node to be created; it is armed before the read, so nothing is missed between them.
+                # exists also waits for a node to be created; it is armed before the read, so
+                # nothing is missed between them.
                 fired = _Fired(self._queue, self._data_watches, self._data_watches.add(path, watch))
                 futures.append(self._pipeline.submit(exists_request(full, fired)))
             futures.append(self._pipeline.submit(get_request(full)))
@@ -333,7 +375,11 @@ class ZooKeeperStore:
     async def children(self, path: str, *, watch: Watch | None = None) -> list[str]:
         self._check_connected()
         full = self._full(path)
-        fired = None if watch is None else _Fired(self._queue, self._child_watches, self._child_watches.add(path, watch))
+        fired = (
+            None
+            if watch is None
+            else _Fired(self._queue, self._child_watches, self._child_watches.add(path, watch))
+        )
         try:
             names: list[str] = await self._pipeline.submit(children_request(full, fired))
         except Refused as error:
@@ -389,7 +435,8 @@ class _Fired:
         self._entry = entry
 
     def __call__(self, event: object) -> None:
-        # This runs on kazoo's thread. Watches that fired in the meantime do not matter: an entry fires once.
+        # This runs on kazoo's thread. Watches that fired in the meantime do not matter: an entry
+        # fires once.
         self._queue.post(partial(self._table.fire_entry, self._entry))
 
     def __eq__(self, other: object) -> bool:

@@ -36,7 +36,14 @@ class ChannelPool(Generic[C]):
     ``close`` is called once for each channel that has no user and gets none.
     """
 
-    def __init__(self, *, idle_max: int, make: Callable[[str], C], is_usable: Callable[[C], bool], close: Callable[[C], None]) -> None:
+    def __init__(
+        self,
+        *,
+        idle_max: int,
+        make: Callable[[str], C],
+        is_usable: Callable[[C], bool],
+        close: Callable[[C], None],
+    ) -> None:
         self._idle_max = idle_max
         self._make = make
         self._is_usable = is_usable

@@ -36,7 +36,13 @@ import grpc.aio
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.grpc.channel_pool import ChannelPool, PooledChannel
-from pulsarish.runtime.grpc.endpoints import CALL_LANE, ConnectionLimits, connect_error, method_path, split_address
+from pulsarish.runtime.grpc.endpoints import (
+    CALL_LANE,
+    ConnectionLimits,
+    connect_error,
+    method_path,
+    split_address,
+)
 from pulsarish.runtime.grpc.grpc_streams import ClientStream, ServerStream, peer_address
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.peer_limits import HeldBytes
@@ -100,14 +106,20 @@ class GrpcConnections:
         self._tasks = tasks
         self._limits = limits if limits is not None else ConnectionLimits()
         self._channels = ChannelPool(
-            idle_max=self._limits.idle_channels_max, make=self._make_channel, is_usable=_is_usable, close=self._close
+            idle_max=self._limits.idle_channels_max,
+            make=self._make_channel,
+            is_usable=_is_usable,
+            close=self._close,
         )
         self._listeners: list[_GrpcListener] = []
         self._http_traffic: HttpTraffic | None = None
         self._streams: dict[int, ClientStream] = {}
         self._streams_count = 0
         sizes = self._limits.message_bytes_max
-        self._sizes = [("grpc.max_send_message_length", sizes), ("grpc.max_receive_message_length", sizes)]
+        self._sizes = [
+            ("grpc.max_send_message_length", sizes),
+            ("grpc.max_receive_message_length", sizes),
+        ]
         self._unread = HeldBytes(self._limits.unread_answers_bytes_max, "answers to calls")
 
     async def open(self, address: str, method: str, *, lane: str = "") -> Stream:
@@ -134,21 +146,27 @@ class GrpcConnections:
             raise
         return stream
 
-    async def call(self, address: str, method: str, request: bytes, *, timeout_seconds: float) -> bytes:
+    async def call(
+        self, address: str, method: str, request: bytes, *, timeout_seconds: float
+    ) -> bytes:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
         entry, key = await self._connect(address, CALL_LANE, timeout_seconds)
         answered_count = entry.answered_count
         silent = False
         try:
-            answer: bytes = await entry.channel.unary_unary(method_path(method))(request, timeout=max(0.001, deadline - loop.time()))
+            answer: bytes = await entry.channel.unary_unary(method_path(method))(
+                request, timeout=max(0.001, deadline - loop.time())
+            )
         except grpc.aio.AioRpcError as error:
             code, text = error.code(), f"{method} at {address}: {error.details()}"
             if code is grpc.StatusCode.DEADLINE_EXCEEDED:
                 # Nothing arrived on this connection since the call was sent: the next call opens a
                 # new one.
                 silent = entry.answered_count == answered_count
-                raise TimeoutError(f"{method} at {address} gave no answer in {timeout_seconds} s") from None
+                raise TimeoutError(
+                    f"{method} at {address} gave no answer in {timeout_seconds} s"
+                ) from None
             if code in (_HANDLER_FAILED, grpc.StatusCode.UNIMPLEMENTED):
                 entry.answered_count += 1
                 raise CallFailed(text) from None
@@ -156,7 +174,9 @@ class GrpcConnections:
         except asyncio.CancelledError:
             if _is_cancelled():
                 raise
-            raise StreamBroken(f"{method} at {address}: the connection was closed on this side") from None
+            raise StreamBroken(
+                f"{method} at {address}: the connection was closed on this side"
+            ) from None
         else:
             entry.answered_count += 1
             return answer
@@ -164,11 +184,22 @@ class GrpcConnections:
             self._channels.leave(key, entry, silent)
 
     async def serve(
-        self, address: str, streams: Mapping[str, StreamHandler], calls: Mapping[str, CallHandler], *, message_bytes_max: int = 0
+        self,
+        address: str,
+        streams: Mapping[str, StreamHandler],
+        calls: Mapping[str, CallHandler],
+        *,
+        message_bytes_max: int = 0,
     ) -> Listener:
         server = grpc.aio.server(options=_server_options(self._limits, message_bytes_max))
-        handlers = {method_path(method): self._stream_handler(method, handler) for method, handler in streams.items()}
-        handlers |= {method_path(method): self._call_handler(method, handler) for method, handler in calls.items()}
+        handlers = {
+            method_path(method): self._stream_handler(method, handler)
+            for method, handler in streams.items()
+        }
+        handlers |= {
+            method_path(method): self._call_handler(method, handler)
+            for method, handler in calls.items()
+        }
         server.add_generic_rpc_handlers([_Handlers(handlers)])
         host, port = split_address(address)
         try:
@@ -192,24 +223,37 @@ class GrpcConnections:
             raise _cannot_listen(address, error) from None
         return _ByteListener(f"{host}:{server.sockets[0].getsockname()[1]}", server)
 
-    async def open_bytes(self, address: str, factory: Callable[[], asyncio.Protocol]) -> asyncio.Protocol:
+    async def open_bytes(
+        self, address: str, factory: Callable[[], asyncio.Protocol]
+    ) -> asyncio.Protocol:
         host, port = split_address(address)
         try:
-            _, protocol = await asyncio.get_running_loop().create_connection(factory, host.strip("[]"), port)
+            _, protocol = await asyncio.get_running_loop().create_connection(
+                factory, host.strip("[]"), port
+            )
         except ConnectionRefusedError as error:
             raise Unreachable(f"{address}: no process listens there") from error
         except OSError as error:
             raise StreamBroken(f"{address}: {error}") from error
         return protocol
 
-    async def serve_http(self, address: str, handler: HttpHandler, *, body_limit: BodyLimit | None = None) -> Listener:
+    async def serve_http(
+        self, address: str, handler: HttpHandler, *, body_limit: BodyLimit | None = None
+    ) -> Listener:
         # Imported here: clients and the command line never start a server.
         from pulsarish.runtime.http import HttpTraffic, serve_http
 
         host, port = split_address(address)
         self._http_traffic = self._http_traffic or HttpTraffic()
         try:
-            return await serve_http(host, port, handler, tasks=self._tasks, traffic=self._http_traffic, body_limit=body_limit)
+            return await serve_http(
+                host,
+                port,
+                handler,
+                tasks=self._tasks,
+                traffic=self._http_traffic,
+                body_limit=body_limit,
+            )
         except OSError as error:
             raise _cannot_listen(address, error) from None
 
@@ -225,7 +269,9 @@ class GrpcConnections:
 
     # The client's side: channels.
 
-    async def _connect(self, address: str, lane: str, timeout_seconds: float) -> tuple[_Channel, tuple[str, str]]:
+    async def _connect(
+        self, address: str, lane: str, timeout_seconds: float
+    ) -> tuple[_Channel, tuple[str, str]]:
         """Return a connected channel, with the caller counted as a user."""
         key = (address, lane)
         entry = self._channels.enter(key)
@@ -236,7 +282,10 @@ class GrpcConnections:
         try:
             async with asyncio.timeout(timeout_seconds):
                 while state is not grpc.ChannelConnectivity.READY:
-                    if state in (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN):
+                    if state in (
+                        grpc.ChannelConnectivity.TRANSIENT_FAILURE,
+                        grpc.ChannelConnectivity.SHUTDOWN,
+                    ):
                         failure = await connect_error(address)
                         break
                     await entry.channel.wait_for_state_change(state)
@@ -255,7 +304,11 @@ class GrpcConnections:
         return entry, key
 
     def _make_channel(self, address: str) -> _Channel:
-        return _Channel(grpc.aio.insecure_channel(address, options=[*self._sizes, *_channel_options(self._limits)]))
+        return _Channel(
+            grpc.aio.insecure_channel(
+                address, options=[*self._sizes, *_channel_options(self._limits)]
+            )
+        )
 
     def _close(self, entry: _Channel) -> None:
         async def close() -> None:
@@ -277,7 +330,11 @@ class GrpcConnections:
                 raise
             except Exception as error:  # noqa: BLE001  # whatever it is, the client hears that its stream is over
                 self._tasks.contain(
-                    f"stream {method}", error, Scope(ScopeKind.CONNECTION, stream.peer, lambda why: stream.abort(_describe(why)))
+                    f"stream {method}",
+                    error,
+                    Scope(
+                        ScopeKind.CONNECTION, stream.peer, lambda why: stream.abort(_describe(why))
+                    ),
                 )
             finally:
                 # A handler that returns has nothing more to send.
@@ -311,7 +368,8 @@ class GrpcConnections:
             _ = self._tasks.spawn(run(request, answered), name=f"call {method}")
             outcome = await answered
             if isinstance(outcome, str):
-                # Set, not aborted: an abort is an exception that gRPC would carry through its own machinery.
+                # Set, not aborted: an abort is an exception that gRPC would carry through its own
+                # machinery.
                 context.set_code(_HANDLER_FAILED)
                 context.set_details(outcome)
                 return b""
@@ -343,7 +401,9 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no ty
     def __init__(self, handlers: Mapping[str, grpc.RpcMethodHandler]) -> None:
         self._handlers = handlers
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+    def service(
+        self, handler_call_details: grpc.HandlerCallDetails
+    ) -> grpc.RpcMethodHandler | None:
         return self._handlers.get(handler_call_details.method)
 
 
@@ -353,7 +413,10 @@ class _GrpcListener:
         self._server = server
 
     async def stop(self, grace_seconds: float) -> None:
-        """Refuse new streams and calls at once. Running ones have ``grace_seconds`` and are then broken."""
+        """Refuse new streams and calls at once.
+
+        Running ones have ``grace_seconds`` and are then broken.
+        """
         await self._server.stop(grace_seconds)
 
 
@@ -389,7 +452,8 @@ def _channel_options(limits: ConnectionLimits) -> list[tuple[str, int | str]]:
     return [
         ("grpc.primary_user_agent", program_name()),
         _UNCOMPRESSED,
-        # Otherwise all channels to one target share one TCP connection, and lanes would wait for each other.
+        # Otherwise all channels to one target share one TCP connection, and lanes would wait for
+        # each other.
         ("grpc.use_local_subchannel_pool", 1),
         # A call that may have been accepted is never sent a second time implicitly.
         ("grpc.enable_retries", 0),
@@ -423,7 +487,9 @@ async def _listen_error(address: str, cause: RuntimeError) -> OSError:
     host, port = split_address(address)
     with contextlib.ExitStack() as stack:
         try:
-            found = await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+            found = await asyncio.get_running_loop().getaddrinfo(
+                host.strip("[]"), port, type=socket.SOCK_STREAM
+            )
             for family, kind, protocol, _, target in found:
                 probe = stack.enter_context(socket.socket(family, kind, protocol))
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -435,5 +501,9 @@ async def _listen_error(address: str, cause: RuntimeError) -> OSError:
 
 
 def _cannot_listen(address: str, error: OSError) -> OSError:
-    reason = "the address is in use by another process" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
+    reason = (
+        "the address is in use by another process"
+        if error.errno == errno.EADDRINUSE
+        else error.strerror or str(error)
+    )
     return OSError(error.errno, f"cannot listen on {address}: {reason}")

@@ -14,7 +14,16 @@ from typing import Any, TypeVar
 
 from pulsarish.runtime.seams import Buffer, StreamBroken, Unreachable
 
-__all__ = ["CALL_LANE", "FINISHED", "ConnectionLimits", "Waits", "connect_error", "joined", "method_path", "split_address"]
+__all__ = [
+    "CALL_LANE",
+    "FINISHED",
+    "ConnectionLimits",
+    "Waits",
+    "connect_error",
+    "joined",
+    "method_path",
+    "split_address",
+]
 
 T = TypeVar("T")
 

@@ -173,7 +173,9 @@ class ServerStream:
         await self._context.send_initial_metadata((_ACCEPTED,))
 
     async def over(self) -> None:
-        """Wait until this end finishes or aborts, or the client leaves (which cancels this coroutine)."""
+        """Wait until this end finishes or aborts, or the client leaves (which cancels this
+        coroutine).
+        """
         try:
             await self._over
         except asyncio.CancelledError:

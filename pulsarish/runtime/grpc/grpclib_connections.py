@@ -12,7 +12,13 @@ import asyncio
 from grpclib.const import Status
 
 from pulsarish.runtime.grpc.channel_pool import ChannelKey, ChannelPool, PooledChannel
-from pulsarish.runtime.grpc.endpoints import CALL_LANE, ConnectionLimits, connect_error, method_path, split_address
+from pulsarish.runtime.grpc.endpoints import (
+    CALL_LANE,
+    ConnectionLimits,
+    connect_error,
+    method_path,
+    split_address,
+)
 from pulsarish.runtime.grpc.grpclib_streams import GrpclibStream, Link
 from pulsarish.runtime.grpc.http_tunnel import open_tunnel, proxy_for
 from pulsarish.runtime.seams import CallFailed, Stream, StreamBroken, Tasks, Unreachable
@@ -45,7 +51,10 @@ class GrpclibConnections:
         self._tasks = tasks
         self._limits = limits if limits is not None else ConnectionLimits()
         self._channels = ChannelPool(
-            idle_max=self._limits.idle_channels_max, make=self._make_channel, is_usable=_is_usable, close=self._close
+            idle_max=self._limits.idle_channels_max,
+            make=self._make_channel,
+            is_usable=_is_usable,
+            close=self._close,
         )
         self._streams: dict[int, GrpclibStream] = {}
         self._streams_count = 0
@@ -70,7 +79,9 @@ class GrpclibConnections:
             raise
         return stream
 
-    async def call(self, address: str, method: str, request: bytes, *, timeout_seconds: float) -> bytes:
+    async def call(
+        self, address: str, method: str, request: bytes, *, timeout_seconds: float
+    ) -> bytes:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
         link, entry, key = await self._connect(address, CALL_LANE, timeout_seconds)
@@ -83,14 +94,21 @@ class GrpclibConnections:
                 await stream.send_last([request])
                 answer = await stream.receive()
                 if answer is None or await stream.receive() is not None:
-                    raise StreamBroken(f"{method} at {address}: the server did not send exactly one answer")
+                    raise StreamBroken(
+                        f"{method} at {address}: the server did not send exactly one answer"
+                    )
         except TimeoutError:
             # Nothing arrived on this connection since the call was sent: the next call opens a new
             # one.
             silent = entry.answered_count == answered_count
-            raise TimeoutError(f"{method} at {address} gave no answer in {timeout_seconds} s") from None
+            raise TimeoutError(
+                f"{method} at {address} gave no answer in {timeout_seconds} s"
+            ) from None
         except StreamBroken as broken:
-            if stream.status is not None and stream.status[0] in (Status.ABORTED, Status.UNIMPLEMENTED):
+            if stream.status is not None and stream.status[0] in (
+                Status.ABORTED,
+                Status.UNIMPLEMENTED,
+            ):
                 entry.answered_count += 1
                 raise CallFailed(f"{method} at {address}: {stream.status[1]}") from None
             raise StreamBroken(f"{method}: {broken}") from None
@@ -117,13 +135,17 @@ class GrpclibConnections:
             del self._streams[number]
             self._channels.leave(key, entry, suspect)
 
-        stream = GrpclibStream(link, key[0], message_bytes_max=self._limits.message_bytes_max, over=over)
+        stream = GrpclibStream(
+            link, key[0], message_bytes_max=self._limits.message_bytes_max, over=over
+        )
         self._streams[number] = stream
         return stream
 
     # Connections.
 
-    async def _connect(self, address: str, lane: str, timeout_seconds: float) -> tuple[Link, _Channel, ChannelKey]:
+    async def _connect(
+        self, address: str, lane: str, timeout_seconds: float
+    ) -> tuple[Link, _Channel, ChannelKey]:
         """Return a connected channel, with the caller counted as a user."""
         key = (address, lane)
         entry = self._channels.enter(key)
@@ -174,7 +196,9 @@ class GrpclibConnections:
 
 
 def _is_usable(entry: _Channel) -> bool:
-    return entry.failure is None and (entry.link is None or not (entry.link.is_lost or entry.link.is_draining))
+    return entry.failure is None and (
+        entry.link is None or not (entry.link.is_lost or entry.link.is_draining)
+    )
 
 
 async def _connect(link: Link, address: str) -> None:

@@ -152,8 +152,15 @@ class Link(ContainedProtocol, H2Protocol):
         self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
         http2 = _Http2(config=self.h2_config)
         http2.initiate_connection()
-        http2.increment_flow_control_window(_CONNECTION_WINDOW_BYTES - http2.local_settings.initial_window_size)
-        http2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: _STREAM_WINDOW_BYTES, SettingCodes.MAX_FRAME_SIZE: _FRAME_BYTES_MAX})
+        http2.increment_flow_control_window(
+            _CONNECTION_WINDOW_BYTES - http2.local_settings.initial_window_size
+        )
+        http2.update_settings(
+            {
+                SettingCodes.INITIAL_WINDOW_SIZE: _STREAM_WINDOW_BYTES,
+                SettingCodes.MAX_FRAME_SIZE: _FRAME_BYTES_MAX,
+            }
+        )
         self.connection = _Writer(http2, self._transport, config=self.config)
         self.connection.flush()
         self.processor = _Events(self)
@@ -193,7 +200,9 @@ class GrpclibStream:
     be broken too.
     """
 
-    def __init__(self, link: Link, address: str, *, message_bytes_max: int, over: Callable[[bool], None]) -> None:
+    def __init__(
+        self, link: Link, address: str, *, message_bytes_max: int, over: Callable[[bool], None]
+    ) -> None:
         self.peer = address
         self.peer_program = ""
         self.status: tuple[Status, str] | None = None
@@ -228,7 +237,9 @@ class GrpclibStream:
             ("user-agent", f"{program_name()} {USER_AGENT}"),
         ]
         try:
-            self._release = await self._sends.on(self._http.send_request(headers, _processor=self._link.processor))
+            self._release = await self._sends.on(
+                self._http.send_request(headers, _processor=self._link.processor)
+            )
         except H2Error as error:
             self.abort(f"{self.peer}: {error}")
             self._sends.check()
@@ -246,7 +257,9 @@ class GrpclibStream:
             raise
         answer = dict(headers)
         if answer.get(":status") != "200":
-            self.abort(f"{self.peer} does not speak gRPC: it answered HTTP status {answer.get(':status')}")
+            self.abort(
+                f"{self.peer} does not speak gRPC: it answered HTTP status {answer.get(':status')}"
+            )
         elif "grpc-status" in answer and self.status is not None:
             # The server sends only headers with a status: no handler has the stream.
             self._receives.end(self._why())
@@ -343,7 +356,12 @@ class GrpclibStream:
         self._sends.end(reason)
         if not self._receives.end(reason):
             return
-        if self._http is not None and self._http.id is not None and not self._link.is_lost and self._http.closable:
+        if (
+            self._http is not None
+            and self._http.id is not None
+            and not self._link.is_lost
+            and self._http.closable
+        ):
             self._http.reset_nowait(ErrorCodes.CANCEL)
         self._let_go()
         self._done(suspect)
@@ -352,10 +370,15 @@ class GrpclibStream:
         assert self._http is not None
         body = joined(parts)
         if len(body) > self._bytes_max:
-            self.abort(f"a message of {len(body)} bytes for {self.peer} is larger than {self._bytes_max} bytes")
+            self.abort(
+                f"a message of {len(body)} bytes for {self.peer} is larger than {self._bytes_max} "
+                "bytes"
+            )
             self._sends.check()
         try:
-            await self._sends.on(self._http.send_data(_PREFIX.pack(False, len(body)) + body, end_stream=end))
+            await self._sends.on(
+                self._http.send_data(_PREFIX.pack(False, len(body)) + body, end_stream=end)
+            )
         except H2Error as error:
             self._sends.check()
             raise StreamBroken(f"{self.peer}: {error}") from None
@@ -363,6 +386,14 @@ class GrpclibStream:
 
 def _status(headers: dict[str, str]) -> tuple[Status, str]:
     try:
-        return Status(int(headers["grpc-status"])), decode_grpc_message(headers.get("grpc-message", ""))
+        return Status(int(headers["grpc-status"])), decode_grpc_message(
+            headers.get("grpc-message", "")
+        )
     except (KeyError, ValueError):
-        return Status.UNKNOWN, f"the stream ended without a status of gRPC, HTTP status {headers.get(':status', 'none')}"
+        return (
+            Status.UNKNOWN,
+            (
+                "the stream ended without a status of gRPC, HTTP status "
+                f"{headers.get(':status', 'none')}"
+            ),
+        )

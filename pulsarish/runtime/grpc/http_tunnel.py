@@ -54,12 +54,18 @@ async def open_tunnel(proxy: SplitResult, address: str) -> socket.socket:
     status = answer.split(b" ", 2)[1:2]
     if status != [b"200"]:
         tunnel.close()
-        raise OSError(f"the proxy {proxy.hostname} refused to connect to {address}: {answer[:200].decode(errors='replace').strip()}")
+        raise OSError(
+            f"the proxy {proxy.hostname} refused to connect to {address}: "
+            f"{answer[:200].decode(errors='replace').strip()}"
+        )
     return tunnel
 
 
 async def _answer(tunnel: socket.socket) -> bytes:
-    """Return the head of the answer. Reads byte by byte: what follows belongs to the peer's connection."""
+    """Return the head of the answer.
+
+    Reads byte by byte: what follows belongs to the peer's connection.
+    """
     loop = asyncio.get_running_loop()
     answer = bytearray()
     while not answer.endswith(b"\r\n\r\n"):

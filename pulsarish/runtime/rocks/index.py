@@ -33,7 +33,17 @@ from typing import TypeVar, cast
 from weakref import WeakValueDictionary
 
 from google_crc32c import extend
-from rocksdict import AccessType, BlockBasedOptions, Cache, DBRecoveryMode, Options, Rdict, ReadOptions, WriteBatch, WriteOptions
+from rocksdict import (
+    AccessType,
+    BlockBasedOptions,
+    Cache,
+    DBRecoveryMode,
+    Options,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+    WriteOptions,
+)
 
 from pulsarish.model.errors import CorruptData
 from pulsarish.runtime.files import make_directory, sync_directory
@@ -52,7 +62,15 @@ from pulsarish.runtime.rocks.index_evidence import (
 )
 from pulsarish.runtime.rocks.rocks_log import recycled_record_at
 
-__all__ = ["IndexLook", "RocksIndex", "accept_index_loss", "look_at_index", "open_rocks_index", "replace_index", "synced_path"]
+__all__ = [
+    "IndexLook",
+    "RocksIndex",
+    "accept_index_loss",
+    "look_at_index",
+    "open_rocks_index",
+    "replace_index",
+    "synced_path",
+]
 
 T = TypeVar("T")
 
@@ -67,9 +85,20 @@ _OF_A_MADE_INDEX = ("CURRENT", ".log", ".sst")
 
 
 class RocksIndex:
-    """The production ``KeyValueIndex``. All its work uses one lane. Made by ``open_rocks_index``."""
+    """The production ``KeyValueIndex``.
 
-    def __init__(self, directory: str, database: Rdict, lane: Lane, synced_file: SyncedFile, counter: Counter, trail_bytes: int) -> None:
+    All its work uses one lane. Made by ``open_rocks_index``.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        database: Rdict,
+        lane: Lane,
+        synced_file: SyncedFile,
+        counter: Counter,
+        trail_bytes: int,
+    ) -> None:
         self._directory = directory
         self._database = database
         self._lane = lane
@@ -77,11 +106,14 @@ class RocksIndex:
         self._identity = _identity_of(directory)
         self._counter = counter
         self._trail_bytes = trail_bytes
-        self._untrailed_bytes = trail_bytes  # the first write of each opening leaves a row in the trail
+        # the first write of each opening leaves a row in the trail
+        self._untrailed_bytes = trail_bytes
         self._failure: Exception | None = None
         self.synced = counter.number
         self.stalls_count = 0
-        """Writes that RocksDB refused because it was behind with its flushes, and that were tried again."""
+        """Writes that RocksDB refused because it was behind with its flushes, and that were tried
+        again.
+        """
         self._unsynced = WriteOptions()
         self._unsynced.sync = False
         self._unsynced.no_slowdown = True
@@ -99,16 +131,24 @@ class RocksIndex:
             except OSError:
                 raise
             except Exception as error:
-                raise OSError(errno.EIO, f"the index in {self._directory} failed: {error}") from error
+                raise OSError(
+                    errno.EIO, f"the index in {self._directory} failed: {error}"
+                ) from error
 
         return await self._lane.run(guarded)
 
-    async def write(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = (), *, sync: bool) -> None:
+    async def write(
+        self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = (), *, sync: bool
+    ) -> None:
         """Write as the seam promises. Where a key is both put and deleted, the deletion wins."""
 
         def job() -> None:
             if self._failure is not None:
-                raise OSError(errno.EIO, f"the index in {self._directory} takes no more writes, because one failed: {self._failure}")
+                raise OSError(
+                    errno.EIO,
+                    f"the index in {self._directory} takes no more writes, because one failed: "
+                    f"{self._failure}",
+                )
             try:
                 if puts or deletes:
                     self._apply(puts, deletes, sync=sync)
@@ -127,7 +167,9 @@ class RocksIndex:
             self._synced_file.write(self._counter.number)
             self.synced = self._counter.number
 
-    def _apply(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes], *, sync: bool) -> None:
+    def _apply(
+        self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes], *, sync: bool
+    ) -> None:
         size_bytes = sum(len(key) + len(value) for key, value in puts) + sum(map(len, deletes))
         number, trail = self._counter.number + 1, self._counter.trail
         own: list[tuple[bytes, bytes]] = []
@@ -143,11 +185,18 @@ class RocksIndex:
             self._put_with_redo(puts, deletes, own, number, redo)
         else:
             self._put(puts, deletes, own)
-        self._untrailed_bytes = 0 if trail > self._counter.trail else self._untrailed_bytes + size_bytes
+        self._untrailed_bytes = (
+            0 if trail > self._counter.trail else self._untrailed_bytes + size_bytes
+        )
         self._counter = counter
 
     def _put_with_redo(
-        self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes], own: Sequence[tuple[bytes, bytes]], number: int, redo: bytes
+        self,
+        puts: Sequence[tuple[bytes, bytes]],
+        deletes: Sequence[bytes],
+        own: Sequence[tuple[bytes, bytes]],
+        number: int,
+        redo: bytes,
     ) -> None:
         """Sync the log and the evidence at the same time.
 
@@ -162,7 +211,12 @@ class RocksIndex:
             self._synced_file.finish()
         self.synced = number
 
-    def _put(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes], own: Sequence[tuple[bytes, bytes]]) -> None:
+    def _put(
+        self,
+        puts: Sequence[tuple[bytes, bytes]],
+        deletes: Sequence[bytes],
+        own: Sequence[tuple[bytes, bytes]],
+    ) -> None:
         deadline = time.monotonic() + _STALL_SECONDS_MAX
         while True:
             # A new batch each time: rocksdict consumes it even when the write is refused. A refused
@@ -187,18 +241,24 @@ class RocksIndex:
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         return await self._run(lambda: _get(self._database, keys)) if keys else []
 
-    async def scan(self, start: bytes, end: bytes, *, limit: int, reverse: bool = False) -> list[tuple[bytes, bytes]]:
+    async def scan(
+        self, start: bytes, end: bytes, *, limit: int, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
         end = min(end, RESERVED)
         if limit <= 0 or start >= end:
             return []
         return await self._run(lambda: self._scan(start, end, limit, reverse))
 
-    def _scan(self, start: bytes, end: bytes, limit: int, reverse: bool) -> list[tuple[bytes, bytes]]:
+    def _scan(
+        self, start: bytes, end: bytes, limit: int, reverse: bool
+    ) -> list[tuple[bytes, bytes]]:
         options = ReadOptions()
         # The bound lets RocksDB stop behind it, instead of passing deleted rows up to the next live
         # one.
         options.set_iterate_upper_bound(end)
-        found = self._database.items(backwards=reverse, from_key=end if reverse else start, read_opt=options)
+        found = self._database.items(
+            backwards=reverse, from_key=end if reverse else start, read_opt=options
+        )
         rows = cast("Iterator[tuple[bytes, bytes]]", found)
         if reverse:
             # rocksdict accepts a lower bound and ignores it.
@@ -208,7 +268,14 @@ class RocksIndex:
             self._check_end(options, start, end, page, reverse)
         return page
 
-    def _check_end(self, options: ReadOptions, start: bytes, end: bytes, page: list[tuple[bytes, bytes]], reverse: bool) -> None:
+    def _check_end(
+        self,
+        options: ReadOptions,
+        start: bytes,
+        end: bytes,
+        page: list[tuple[bytes, bytes]],
+        reverse: bool,
+    ) -> None:
         """Raise where the scan broke off instead of ending: ``items`` does not expose its
         iterator's status.
         """
@@ -223,7 +290,9 @@ class RocksIndex:
             ended = not rest.valid()
         rest.status()
         if not ended:
-            raise OSError(errno.EIO, f"a scan of the index in {self._directory} broke off before its end")
+            raise OSError(
+                errno.EIO, f"a scan of the index in {self._directory} broke off before its end"
+            )
 
     async def close(self) -> None:
         def job() -> None:
@@ -252,7 +321,9 @@ def _get(database: Rdict, keys: Sequence[bytes]) -> list[bytes | None]:
 
 
 def _identity_of(directory: str) -> int:
-    """Return what distinguishes this index from others: the name that RocksDB gave it when it made it."""
+    """Return what distinguishes this index from others: the name that RocksDB gave it when it made
+    it.
+    """
     try:
         with open(f"{directory}/IDENTITY", "rb") as file:
             return int(extend(0, file.read()))
@@ -260,10 +331,16 @@ def _identity_of(directory: str) -> int:
         return 0
 
 
-def _only_redo_missing(directory: str, counter: Counter, synced_file: SyncedFile, synced: int | None) -> bool:
+def _only_redo_missing(
+    directory: str, counter: Counter, synced_file: SyncedFile, synced: int | None
+) -> bool:
     """Whether the index misses exactly one write, and the evidence has it."""
     redo = synced_file.redo
-    return redo is not None and synced == counter.number + 1 and redo.identity == _identity_of(directory) != 0
+    return (
+        redo is not None
+        and synced == counter.number + 1
+        and redo.identity == _identity_of(directory) != 0
+    )
 
 
 def _apply_redo(database: Rdict, redo: Redo) -> None:
@@ -316,15 +393,22 @@ def _cannot_open(directory: str, error: Exception) -> Exception:
 
 
 def _refuse_second_opener(directory: str) -> int:
-    """Hold RocksDB's lock until the descriptor is closed. Raises ``OSError`` when another opener has it."""
+    """Hold RocksDB's lock until the descriptor is closed.
+
+    Raises ``OSError`` when another opener has it.
+    """
     if os.path.realpath(directory) in _OPEN:
-        raise OSError(errno.EAGAIN, f"the index in {directory} cannot be opened: it is open already")
+        raise OSError(
+            errno.EAGAIN, f"the index in {directory} cannot be opened: it is open already"
+        )
     descriptor = os.open(f"{directory}/LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
-        raise OSError(errno.EAGAIN, f"the index in {directory} cannot be opened: another process has it") from error
+        raise OSError(
+            errno.EAGAIN, f"the index in {directory} cannot be opened: another process has it"
+        ) from error
     return descriptor
 
 
@@ -332,7 +416,10 @@ def _check_readable(path: str) -> None:
     with open(path, "rb") as file:
         at = recycled_record_at(file.read())
     if at is not None:
-        raise CorruptData(f"{path} is damaged at offset {at}: the record there is of an unknown type; nothing was changed")
+        raise CorruptData(
+            f"{path} is damaged at offset {at}: the record there is of an unknown type; nothing "
+            "was changed"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +448,9 @@ def look_at_index(directory: str) -> IndexLook:
     return replace(look, missing=damage) if damage else look
 
 
-def _look(directory: str, options: Options, synced_file: SyncedFile, synced: int | None) -> IndexLook:
+def _look(
+    directory: str, options: Options, synced_file: SyncedFile, synced: int | None
+) -> IndexLook:
     lock = _refuse_second_opener(directory)
     try:
         names = sorted(os.listdir(directory))
@@ -373,19 +462,32 @@ def _look(directory: str, options: Options, synced_file: SyncedFile, synced: int
             database = Rdict(directory, options, access_type=AccessType.read_only())
             try:
                 counter = _counter_of(database)
-                expected = counter.number if _only_redo_missing(directory, counter, synced_file, synced) else synced
-                missing = missing_from(counter, _get(database, trail_keys(counter)) if counter.trail else [], expected)
+                expected = (
+                    counter.number
+                    if _only_redo_missing(directory, counter, synced_file, synced)
+                    else synced
+                )
+                missing = missing_from(
+                    counter, _get(database, trail_keys(counter)) if counter.trail else [], expected
+                )
             finally:
                 database.close()
         except Exception as error:
             raise _cannot_open(directory, error) from error
     finally:
         os.close(lock)
-    return IndexLook(counter.number, synced, missing, f"{directory}/{logs[-1]}" if logs else "(there is none)")
+    return IndexLook(
+        counter.number, synced, missing, f"{directory}/{logs[-1]}" if logs else "(there is none)"
+    )
 
 
 async def open_rocks_index(
-    directory: str, *, lane: Lane, write_buffer_bytes: int = 4 << 20, write_buffers_max: int = 3, block_cache_bytes: int = 8 << 20
+    directory: str,
+    *,
+    lane: Lane,
+    write_buffer_bytes: int = 4 << 20,
+    write_buffers_max: int = 3,
+    block_cache_bytes: int = 8 << 20,
 ) -> RocksIndex:
     """Open or make the index in ``directory``.
 
@@ -411,12 +513,16 @@ async def open_rocks_index(
                 look = _look(directory, options, synced_file, synced)
                 if look.missing:
                     raise CorruptData(
-                        f"the index in {directory} lacks what was synced: {look.missing}. Its newest log {look.newest_log}, an older one "
-                        "or its manifest is damaged; nothing was changed"
+                        f"the index in {directory} lacks what was synced: {look.missing}. Its "
+                        f"newest log {look.newest_log}, an older one or its manifest is damaged; "
+                        "nothing was changed"
                     )
             elif synced:
-                raise CorruptData(f"the index in {directory} is gone: all up to its write {synced} was synced")
-            # The directory's own name must be durable before anything in it counts as synced; RocksDB does not sync its parent.
+                raise CorruptData(
+                    f"the index in {directory} is gone: all up to its write {synced} was synced"
+                )
+            # The directory's own name must be durable before anything in it counts as synced;
+            # RocksDB does not sync its parent.
             make_directory(directory)
             if not made:
                 sync_directory(os.path.dirname(directory.rstrip("/")) or ".")
@@ -424,14 +530,18 @@ async def open_rocks_index(
                 synced_file.create(0)
             database = Rdict(directory, options)
             counter = _counter_of(database)
-            if synced_file.redo is not None and _only_redo_missing(directory, counter, synced_file, synced):
+            if synced_file.redo is not None and _only_redo_missing(
+                directory, counter, synced_file, synced
+            ):
                 _apply_redo(database, synced_file.redo)
                 counter = _counter_of(database)
             if counter.number > (synced or 0):
                 # The opening made durable what was not synced before. It is served from now on.
                 synced_file.write(counter.number)
             # The trail has about sixteen rows in each of RocksDB's tables.
-            index = RocksIndex(directory, database, lane, synced_file, counter, max(1, write_buffer_bytes // 16))
+            index = RocksIndex(
+                directory, database, lane, synced_file, counter, max(1, write_buffer_bytes // 16)
+            )
         except (OSError, CorruptData):
             raise
         except Exception as error:
@@ -460,7 +570,9 @@ def accept_index_loss(directory: str) -> tuple[int, int]:
         database = Rdict(directory, _options(4 << 20, 3, 8 << 20))
         try:
             found = _counter_of(database)
-            if synced_file.redo is not None and _only_redo_missing(directory, found, synced_file, known):
+            if synced_file.redo is not None and _only_redo_missing(
+                directory, found, synced_file, known
+            ):
                 _apply_redo(database, synced_file.redo)
                 found = _counter_of(database)
             number = max(found.number, synced) + 1
@@ -488,7 +600,9 @@ def replace_index(new: str, directory: str) -> str:
     synced data.
     """
     number = 1
-    while os.path.exists(aside := f"{directory}.old-{number}") or os.path.exists(synced_path(aside)):
+    while os.path.exists(aside := f"{directory}.old-{number}") or os.path.exists(
+        synced_path(aside)
+    ):
         number += 1
     for source, target in ((directory, aside), (new, directory)):
         for path, name in ((source, target), (synced_path(source), synced_path(target))):

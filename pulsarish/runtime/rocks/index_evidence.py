@@ -55,7 +55,8 @@ _COUNTER: Final = struct.Struct(">QQQ")
 _MAGIC: Final = b"PIX1"
 _SLOT: Final = struct.Struct(">4sQI")
 _REDO_MAGIC: Final = b"PIX2"
-_REDO_SLOT: Final = struct.Struct(">4sQIII")  # number, identity of the index, bytes of the batch, CRC32C
+# number, identity of the index, bytes of the batch, CRC32C
+_REDO_SLOT: Final = struct.Struct(">4sQIII")
 _REDO_HEAD: Final = struct.Struct(">II")
 _LENGTH: Final = struct.Struct(">I")
 _SLOT_BYTES: Final = 4096  # of two slots, written in turn: a torn write leaves the other one whole
@@ -133,7 +134,11 @@ class Redo:
             end = at + _LENGTH.size + _LENGTH.unpack_from(data, at)[0]
             fields.append(data[at + _LENGTH.size : end])
             at = end
-        return cls(identity, list(zip(fields[: 2 * puts : 2], fields[1 : 2 * puts : 2], strict=True)), fields[2 * puts :])
+        return cls(
+            identity,
+            list(zip(fields[: 2 * puts : 2], fields[1 : 2 * puts : 2], strict=True)),
+            fields[2 * puts :],
+        )
 
 
 def missing_from(counter: Counter, trail: Sequence[bytes | None], synced: int | None) -> str:
@@ -148,10 +153,20 @@ def missing_from(counter: Counter, trail: Sequence[bytes | None], synced: int | 
         return "the file that says up to where it was synced is missing" if counter.number else ""
     end = f"it ends at write {counter.number}"
     if counter.number < synced:
-        return f"{end}, and all up to write {synced} was synced: {synced - counter.number} synced writes are missing"
-    gap = [number for number, row in zip(_expected(counter), trail, strict=True) if row != _TRAIL_ROW.pack(number)]
+        return (
+            f"{end}, and all up to write {synced} was synced: {synced - counter.number} "
+            "synced writes are missing"
+        )
+    gap = [
+        number
+        for number, row in zip(_expected(counter), trail, strict=True)
+        if row != _TRAIL_ROW.pack(number)
+    ]
     if gap:
-        return f"{end}, but rows that were written before are missing ({len(gap)} of its trail, from number {gap[0]} on)"
+        return (
+            f"{end}, but rows that were written before are missing ({len(gap)} of its trail, "
+            f"from number {gap[0]} on)"
+        )
     return ""
 
 
@@ -183,7 +198,9 @@ class SyncedFile:
         newest = numbers.index(max(numbers))
         found = slots[newest]
         if found is None:
-            raise CorruptData(f"{self.path} cannot be read: neither of its two slots matches its CRC32C")
+            raise CorruptData(
+                f"{self.path} cannot be read: neither of its two slots matches its CRC32C"
+            )
         self._turn = 1 - newest
         number, self.redo = found
         return number
@@ -192,7 +209,9 @@ class SyncedFile:
         """Durably put a new file in place."""
         temporary = self.path + ".replacing"
         slot = _encode_slot(number)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+        descriptor = os.open(
+            temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE
+        )
         try:
             os.pwrite(descriptor, slot.ljust(_SLOT_BYTES, b"\0") * 2, 0)
             os.fsync(descriptor)
@@ -276,7 +295,11 @@ def _decode_slot(data: bytes) -> tuple[int, Redo | None] | None:
         _, number, identity, size, _ = _REDO_SLOT.unpack_from(data)
         end = _REDO_SLOT.size + size
         redo = data[_REDO_SLOT.size : end]
-        return (number, Redo.decode(identity, redo)) if data[:end] == _encode_redo_slot(number, identity, redo) else None
+        return (
+            (number, Redo.decode(identity, redo))
+            if data[:end] == _encode_redo_slot(number, identity, redo)
+            else None
+        )
     if data[:4] == _MAGIC and len(data) >= _SLOT.size:
         number = _SLOT.unpack_from(data)[1]
         return (number, None) if data[: _SLOT.size] == _encode_slot(number) else None

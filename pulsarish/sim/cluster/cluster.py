@@ -1,6 +1,9 @@
-"""A whole cluster in simulation: the real bookies and brokers. Limits are so small that the load reaches them all the time.
+"""A whole cluster in simulation: the real bookies and brokers.
 
-The machine of a node that dies, by a crash or of its own error, starts it again, as a supervisor of processes does.
+Limits are so small that the load reaches them all the time.
+
+The machine of a node that dies, by a crash or of its own error, starts it again, as a supervisor of
+processes does.
 """
 
 from __future__ import annotations
@@ -46,7 +49,8 @@ _MESSAGE_BYTES_MAX: Final = 4_096
 _STREAMS_MAX: Final = 32
 """Limit of the add streams of one bookie at a time. Each may bring one message beyond a limit."""
 
-# Errors that end a starting process without being a defect: other nodes do not answer. The machine starts it again.
+# Errors that end a starting process without being a defect: other nodes do not answer. The machine
+# starts it again.
 _START_ERRORS: Final = (MetadataUnavailable,)
 
 
@@ -91,15 +95,34 @@ def draw_cluster(rng: random.Random) -> ClusterSettings:
     )
 
 
-_WIDE_QUORUMS: Final = ((5, 3, 2), (7, 3, 2), (7, 5, 3), (5, 5, 3), (4, 4, 4), (3, 3, 3), (5, 2, 2), (3, 3, 1), (4, 2, 1), (1, 1, 1))
+_WIDE_QUORUMS: Final = (
+    (5, 3, 2),
+    (7, 3, 2),
+    (7, 5, 3),
+    (5, 5, 3),
+    (4, 4, 4),
+    (3, 3, 3),
+    (5, 2, 2),
+    (3, 3, 1),
+    (4, 2, 1),
+    (1, 1, 1),
+)
 
 
 def widen(settings: ClusterSettings, rng: random.Random) -> ClusterSettings:
-    """Return another shape of the same cluster: more bookies, every relation of the quorums, racks, and ledgers that never fill up."""
+    """Return another shape of the same cluster: more bookies, every relation of the quorums, racks,
+    and ledgers that never fill up.
+    """
     quorums = rng.choice(_WIDE_QUORUMS)
     bookies = max(settings.bookies, quorums[0] + rng.choice((0, 0, 1)))
     entries = rng.choice((settings.entries_per_ledger, 2, 5_000))
-    return replace(settings, bookies=bookies, quorums=quorums, racks=rng.choice((1, 2, 3)), entries_per_ledger=entries)
+    return replace(
+        settings,
+        bookies=bookies,
+        quorums=quorums,
+        racks=rng.choice((1, 2, 3)),
+        entries_per_ledger=entries,
+    )
 
 
 LEDGER_OPTIONS: Final = LedgerOptions(
@@ -145,7 +168,9 @@ def _bookie_config(name: str, settings: ClusterSettings, *, wipes: int) -> Booki
         listen_address=f"{name}:3181",
         http_address="",
         host=name,
-        rack=f"rack{int(name.removeprefix('bookie')) % settings.racks}" if settings.racks > 1 else "",
+        rack=f"rack{int(name.removeprefix('bookie')) % settings.racks}"
+        if settings.racks > 1
+        else "",
         data_directory="/data",
         journal_file_size_bytes=1 << 15,
         journal_group_size_bytes=1 << 13,
@@ -253,7 +278,9 @@ class SimCluster:
 
     def _bookie(self, name: str) -> Callable[[World], Coroutine[Any, Any, None]]:
         async def main(world: World) -> None:
-            config = _bookie_config(name, self.settings, wipes=self.sim.nodes[name].disk.wipes_count)
+            config = _bookie_config(
+                name, self.settings, wipes=self.sim.nodes[name].disk.wipes_count
+            )
             if name in self._rebuilding:
                 await self._rebuild(name, config, world)
                 return
@@ -267,13 +294,20 @@ class SimCluster:
         return main
 
     async def _rebuild(self, name: str, config: BookieConfig, world: World) -> None:
-        """Run the operator's command, then start the bookie. If the command ends early, whatever the reason, it is run again."""
+        """Run the operator's command, then start the bookie.
+
+        If the command ends early, whatever the reason, it is run again.
+        """
         node = self.sim.nodes[name]
         disk, process = node.disk, node.process
 
         async def given_out() -> int:
-            age = await remembered_age(Records(world.metadata, world.clock, world.random), world.clock, world.files, config)
-            found = await Records(world.metadata, world.clock, world.random, guard=age).get(paths.LEDGER_IDS, LedgerIds)
+            age = await remembered_age(
+                Records(world.metadata, world.clock, world.random), world.clock, world.files, config
+            )
+            found = await Records(world.metadata, world.clock, world.random, guard=age).get(
+                paths.LEDGER_IDS, LedgerIds
+            )
             return 0 if found is None else found[0].next_id
 
         try:
@@ -351,31 +385,58 @@ class SimCluster:
         return world is not None and world.metadata.state is SessionState.LOST
 
     def roots(self) -> list[object]:
-        """Return the root objects of the living nodes. All their other objects are reached from these."""
-        return [node for name in [*self.bookies, *self.brokers] if (node := self._up(name)) is not None]
+        """Return the root objects of the living nodes.
+
+        All their other objects are reached from these.
+        """
+        return [
+            node for name in [*self.bookies, *self.brokers] if (node := self._up(name)) is not None
+        ]
 
     def sessions(self) -> list[int]:
         """Return the sessions that living nodes have with the metadata service."""
         return [node.session_id for node in self.sim.nodes.values() if node.alive]
 
     def beyond_limits(self) -> Iterator[str]:
-        """Yield the queues and caches that hold more than their options allow. One message may be added to what was below its limit."""
+        """Yield the queues and caches that hold more than their options allow.
+
+        One message may be added to what was below its limit.
+        """
         for name, bookie in self.bookies_up():
             config, store = bookie.config, bookie.store
-            # Each half takes one message beyond its limit, and small entries take more memory than their bytes.
-            if store.cache.size_bytes > 4 * config.write_cache_size_bytes + 2 * _PENDING_ENTRIES_MAX * _MESSAGE_BYTES_MAX:
-                yield f"the write cache of {name} holds {store.cache.size_bytes} of {config.write_cache_size_bytes} bytes"
-            if bookie.service.unanswered_bytes > 2 * config.journal_queue_size_bytes + _STREAMS_MAX * _MESSAGE_BYTES_MAX:
-                yield f"{name} owes answers to {bookie.service.unanswered_bytes} of {config.journal_queue_size_bytes} bytes"
+            # Each half takes one message beyond its limit, and small entries take more memory than
+            # their bytes.
+            if (
+                store.cache.size_bytes
+                > 4 * config.write_cache_size_bytes + 2 * _PENDING_ENTRIES_MAX * _MESSAGE_BYTES_MAX
+            ):
+                yield (
+                    f"the write cache of {name} holds {store.cache.size_bytes} of "
+                    f"{config.write_cache_size_bytes} bytes"
+                )
+            if (
+                bookie.service.unanswered_bytes
+                > 2 * config.journal_queue_size_bytes + _STREAMS_MAX * _MESSAGE_BYTES_MAX
+            ):
+                yield (
+                    f"{name} owes answers to {bookie.service.unanswered_bytes} of "
+                    f"{config.journal_queue_size_bytes} bytes"
+                )
         for name, broker in self.brokers_up():
             cache = broker._topics.cache
             if cache.size_bytes > cache.limit_bytes:
-                yield f"the tail cache of {name} holds {cache.size_bytes} of {cache.limit_bytes} bytes"
+                yield (
+                    f"the tail cache of {name} holds {cache.size_bytes} of "
+                    f"{cache.limit_bytes} bytes"
+                )
         for name, topic in self.loaded_topics():
             # Each connection that publishes may add one message.
             pending_max = topic.log._appender._options.pending_entries_max
             if topic.log.pending_entries > pending_max + 3 * _PENDING_ENTRIES_MAX:
-                yield f"{topic.name} on {name} has {topic.log.pending_entries} of {pending_max} entries pending"
+                yield (
+                    f"{topic.name} on {name} has {topic.log.pending_entries} of {pending_max} "
+                    "entries pending"
+                )
 
     def reached_limits(self) -> Iterator[str]:
         """Yield the limits at which a request waits now, by the names of their counts."""
@@ -399,10 +460,18 @@ class SimCluster:
     # -- actions of operators
 
     def replace_lost(self, names: Sequence[str]) -> None:
-        """Give up bookies that do not vouch for their data any more, as an operator does. Empty machines replace them."""
+        """Give up bookies that do not vouch for their data any more, as an operator does.
+
+        Empty machines replace them.
+        """
         for name in names:
             bookie, node = self._running.get(name), self.sim.nodes[name]
-            if isinstance(bookie, Bookie) and node.alive and bookie.serves and name not in self._rebuilding:
+            if (
+                isinstance(bookie, Bookie)
+                and node.alive
+                and bookie.serves
+                and name not in self._rebuilding
+            ):
                 continue
             node.crash()
             node.disk.wipe()
@@ -414,24 +483,34 @@ class SimCluster:
         self.sim.nodes[name].restart()
 
     def give_up_journal(self, name: str) -> None:
-        """Start a bookie once without the records that are missing in its journal, as an operator does."""
+        """Start a bookie once without the records that are missing in its journal, as an operator
+        does.
+        """
         self._giving_up[name] = None
         self.sim.nodes[name].restart()
 
     def journal_end(self, name: str) -> int | None:
-        """Return the number of the next record of a bookie's journal, or None when the bookie does not serve."""
+        """Return the number of the next record of a bookie's journal, or None when the bookie does
+        not serve.
+        """
         bookie = dict(self.bookies_up()).get(name)
         return None if bookie is None else bookie.store.journal.queue.next_sequence
 
     def position_known(self, name: str) -> int:
-        """Return the record number up to which (exclusive) the metadata know that a bookie's journal is durable."""
-        node = self.sim.metadata.tree.get(paths.cookie(_bookie_id(name, self.sim.nodes[name].disk.wipes_count)))
+        """Return the record number up to which (exclusive) the metadata know that a bookie's
+        journal is durable.
+        """
+        node = self.sim.metadata.tree.get(
+            paths.cookie(_bookie_id(name, self.sim.nodes[name].disk.wipes_count))
+        )
         return 0 if node is None else decode_record(node.data, Cookie, name).journal_position
 
     def gone_for_good(self) -> list[str]:
         """Return the ids of bookies whose machines lost everything and are other bookies now."""
         wipes = {name: self.sim.nodes[name].disk.wipes_count for name in self.bookies}
-        return [_bookie_id(name, number) for name, count in wipes.items() for number in range(count)]
+        return [
+            _bookie_id(name, number) for name, count in wipes.items() for number in range(count)
+        ]
 
     async def restart_gracefully(self, name: str) -> None:
         """Send SIGTERM, then start a new process. A process that cannot stop in time is killed."""

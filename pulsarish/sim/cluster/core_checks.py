@@ -1,7 +1,8 @@
 """Calls ``check()`` of every object of a node that has this method.
 
-A walk follows attributes and containers from a root object through everything that the program itself has made. It changes nothing, so a
-run with walks is the same run as one without. A new core is found and checked without being named here.
+A walk follows attributes and containers from a root object through everything that the program
+itself has made. It changes nothing, so a run with walks is the same run as one without. A new core
+is found and checked without being named here.
 """
 
 from __future__ import annotations
@@ -21,10 +22,14 @@ _CONTAINERS: Final = (dict, list, tuple, set, frozenset, deque)
 
 
 def check_cores(roots: Iterable[object]) -> int:
-    """Return how many objects were checked. Raises the error of the first unsound one, with a note that names it."""
+    """Return how many objects were checked.
+
+    Raises the error of the first unsound one, with a note that names it.
+    """
     asked = 0
     waiting: list[Any] = list(roots)
-    seen: set[int] = set()  # only for membership tests; every object that is visited lives on through the walk
+    # only for membership tests; every object that is visited lives on through the walk
+    seen: set[int] = set()
     while waiting:
         found = waiting.pop()
         if id(found) in seen:
@@ -58,7 +63,11 @@ def _is_ours(kind: type) -> bool:
 @cache
 def _has_check(kind: type) -> bool:
     check = inspect.getattr_static(kind, "check", None)
-    return inspect.isfunction(check) and not inspect.iscoroutinefunction(check) and len(inspect.signature(check).parameters) == 1
+    return (
+        inspect.isfunction(check)
+        and not inspect.iscoroutinefunction(check)
+        and len(inspect.signature(check).parameters) == 1
+    )
 
 
 @cache

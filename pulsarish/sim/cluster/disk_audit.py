@@ -1,12 +1,16 @@
-"""What bookies really store at the end of a run. The checks have the names of the published BookKeeper specification.
+"""What bookies really store at the end of a run.
 
-* ``AllCommittedEntriesReachAckQuorum``: each entry of a closed ledger, and each confirmed one of an open ledger, has Qa copies on
-  members of its write set.
+The checks have the names of the published BookKeeper specification.
+
+* ``AllCommittedEntriesReachAckQuorum``: each entry of a closed ledger, and each confirmed one of an
+  open ledger, has Qa copies on members of its write set.
 * ``AllAckedEntriesAreReadable``: at least one bookie can read each of them.
-* ``lacking-copies``: where auto-recovery runs, each entry of a closed ledger has all Qw copies once there was time for it.
+* ``lacking-copies``: where auto-recovery runs, each entry of a closed ledger has all Qw copies once
+  there was time for it.
 * ``NoOutOfOrderEntries``: all copies of an entry are the same entry, in its place.
 
-A machine whose disk was destroyed counts as if it held everything that it ever acknowledged: the other copies exist for such a loss.
+A machine whose disk was destroyed counts as if it held everything that it ever acknowledged: the
+other copies exist for such a loss.
 """
 
 from __future__ import annotations
@@ -62,8 +66,10 @@ async def look_at_disks(
     """Compare closed ledgers with what their members hold. Return the number of entries.
 
     Args:
-        ledgers: their records. The last entry of an open one is the last that is known to be confirmed.
-        destroyed: names of machines that lost durable data. No bookie has their earlier instance ids now.
+        ledgers: their records. The last entry of an open one is the last that is known to be
+            confirmed.
+        destroyed: names of machines that lost durable data. No bookie has their earlier instance
+            ids now.
         repaired: closed ledgers must have all their copies.
         report: called with the name of the check that failed, and what was found.
     """
@@ -84,22 +90,44 @@ async def look_at_disks(
         for entry_id in range(record.last_entry + 1):
             found = copies.get((record.ledger_id, entry_id), _Copies())
             write_set = record.write_set(entry_id)
-            excused = sum(bool(gone) and (member not in bookies or bookies[member][0] in gone) for member in write_set)
-            held = sum(bookies[member][0] not in gone for member in write_set if member in bookies and member in found.good)
-            what = f"entry {entry_id} of ledger {record.ledger_id} ({record.purpose.owner}), members {', '.join(write_set)}"
+            excused = sum(
+                bool(gone) and (member not in bookies or bookies[member][0] in gone)
+                for member in write_set
+            )
+            held = sum(
+                bookies[member][0] not in gone
+                for member in write_set
+                if member in bookies and member in found.good
+            )
+            what = (
+                f"entry {entry_id} of ledger {record.ledger_id} ({record.purpose.owner}), "
+                f"members {', '.join(write_set)}"
+            )
             if not found.good:
                 report("AllAckedEntriesAreReadable", f"{what}: no bookie can give it")
             elif held + excused < record.ack_quorum:
-                report("AllCommittedEntriesReachAckQuorum", f"{what}: only {', '.join(found.good)} hold it")
-            elif repaired and record.state is LedgerState.CLOSED and held + excused < record.write_quorum:
+                report(
+                    "AllCommittedEntriesReachAckQuorum",
+                    f"{what}: only {', '.join(found.good)} hold it",
+                )
+            elif (
+                repaired
+                and record.state is LedgerState.CLOSED
+                and held + excused < record.write_quorum
+            ):
                 report("lacking-copies", f"{what}: only {', '.join(found.good)} hold it")
             if len(found.contents) > 1:
-                report("NoOutOfOrderEntries", f"{what}: {' and '.join(found.contents.values())} hold different entries")
+                report(
+                    "NoOutOfOrderEntries",
+                    f"{what}: {' and '.join(found.contents.values())} hold different entries",
+                )
     return sum(record.last_entry + 1 for record in records)
 
 
 async def look_for_garbage(cluster: HasBookies, report: Callable[[str, str], None]) -> None:
-    """Report ``garbage``: a ledger on a bookie that the metadata do not know, once the bookie has had the time to check."""
+    """Report ``garbage``: a ledger on a bookie that the metadata do not know, once the bookie has
+    had the time to check.
+    """
     tree = cluster.sim.metadata.tree
     for name, bookie in cluster.bookies_up():
 
@@ -119,9 +147,13 @@ def _found(answer: ReadAnswer) -> bytes | memoryview | None:
     return None if answer.code in (NoSuchEntry.code, NoSuchLedger.code, EntryUnknown.code) else b""
 
 
-async def _read(cluster: HasBookies, name: str, bookie: Bookie, keys: list[_Key], copies: dict[_Key, _Copies]) -> None:
+async def _read(
+    cluster: HasBookies, name: str, bookie: Bookie, keys: list[_Key], copies: dict[_Key, _Copies]
+) -> None:
     async def inside(_world: World) -> dict[_Key, bytes | memoryview | None]:
-        answers = await bookie.store.read([ReadItem(0, ledger_id, [(entry_id, entry_id)], 0) for ledger_id, entry_id in keys])
+        answers = await bookie.store.read(
+            [ReadItem(0, ledger_id, [(entry_id, entry_id)], 0) for ledger_id, entry_id in keys]
+        )
         return {key: _found(answer) for key, answer in zip(keys, answers, strict=True)}
 
     for key, raw in (await cluster.sim.nodes[name].run(inside)).items():

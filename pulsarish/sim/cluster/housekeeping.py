@@ -20,25 +20,34 @@ from pulsarish.sim.world.world import Simulation
 __all__ = ["wait_until_collected", "wait_until_copied", "wait_until_repaired"]
 
 _GARBAGE_SECONDS: Final = 18.0
-"""Within this time a bookie has collected its garbage three times: two looks, after a round that had begun before."""
+"""Within this time a bookie has collected its garbage three times: two looks, after a round that
+had begun before.
+"""
 _PATIENCE_SECONDS: Final = 60.0
 _AUDIT_SECONDS: Final = 5.0
 
 
 async def wait_until_collected(cluster: SimCluster, report: Callable[[str, str], None]) -> None:
-    """Wait until every bookie has ended a garbage collection that began now. Work that its disk began while slow may delay it."""
+    """Wait until every bookie has ended a garbage collection that began now.
+
+    Work that its disk began while slow may delay it.
+    """
     loop = cluster.sim.loop
     wanted = {name: bookie.garbage.rounds + 3 for name, bookie in cluster.bookies_up()}
     deadline = loop.time() + _PATIENCE_SECONDS
     await asyncio.sleep(_GARBAGE_SECONDS)
-    while late := [name for name, bookie in cluster.bookies_up() if bookie.garbage.rounds < wanted.get(name, 0)]:
+    while late := [
+        name for name, bookie in cluster.bookies_up() if bookie.garbage.rounds < wanted.get(name, 0)
+    ]:
         if loop.time() > deadline:
             report("not-live", f"{', '.join(late)} collect no garbage although all is well")
             return
         await asyncio.sleep(1.0)
 
 
-async def wait_until_repaired(cluster: SimCluster, operator: Operator, invariants: Invariants) -> None:
+async def wait_until_repaired(
+    cluster: SimCluster, operator: Operator, invariants: Invariants
+) -> None:
     """Wait until auto-recovery has repaired every under-replicated ledger."""
     loop = cluster.sim.loop
     # Where most of all bookies that ever existed are gone, an operator must say so.
@@ -47,21 +56,28 @@ async def wait_until_repaired(cluster: SimCluster, operator: Operator, invariant
     deadline = loop.time() + _PATIENCE_SECONDS
     while missing := invariants.missing_copies(gone):
         if loop.time() > deadline:
-            operator.stage.oracle.report("not-live", f"{', '.join(missing)} still miss copies although all bookies are well")
+            operator.stage.oracle.report(
+                "not-live", f"{', '.join(missing)} still miss copies although all bookies are well"
+            )
             return
         await asyncio.sleep(1.0)
     while doubtful := await _in_limbo(cluster, invariants):
         if loop.time() > deadline:
-            operator.stage.oracle.report("not-live", f"{', '.join(doubtful)} although all bookies are well")
+            operator.stage.oracle.report(
+                "not-live", f"{', '.join(doubtful)} although all bookies are well"
+            )
             return
         await asyncio.sleep(1.0)
 
 
-async def wait_until_copied(look: Callable[[Callable[[str, str], None]], Awaitable[int]], sim: Simulation) -> int:
+async def wait_until_copied(
+    look: Callable[[Callable[[str, str], None]], Awaitable[int]], sim: Simulation
+) -> int:
     """Wait until closed ledgers have all their copies.
 
-    The auditor asks all members what they hold, so it finds losses that no node knew of. Return how many entries missed a copy before.
-    A copy that is still missing at the end of the time is left to the last check.
+    The auditor asks all members what they hold, so it finds losses that no node knew of. Return how
+    many entries missed a copy before. A copy that is still missing at the end of the time is left
+    to the last check.
     """
     deadline = sim.loop.time() + _PATIENCE_SECONDS
     missing: list[str] = []
@@ -88,10 +104,21 @@ async def _in_limbo(cluster: SimCluster, invariants: Invariants) -> list[str]:
     for name, bookie in cluster.bookies_up():
         if not bookie.store.limbo.ledgers_below:
             continue
-        mine = [each.ledger_id for each in closed if any(bookie.instance_id in segment.members for segment in each.segments)]
+        mine = [
+            each.ledger_id
+            for each in closed
+            if any(bookie.instance_id in segment.members for segment in each.segments)
+        ]
 
-        async def inside(_world: World, bookie: Bookie = bookie, mine: list[int] = mine) -> list[int]:
-            return [ledger_id for ledger_id in mine if (await bookie.store.states.get(ledger_id)).limbo]
+        async def inside(
+            _world: World, bookie: Bookie = bookie, mine: list[int] = mine
+        ) -> list[int]:
+            return [
+                ledger_id for ledger_id in mine if (await bookie.store.states.get(ledger_id)).limbo
+            ]
 
-        found += [f"ledger {ledger_id} is in limbo on {name}" for ledger_id in await cluster.sim.nodes[name].run(inside)]
+        found += [
+            f"ledger {ledger_id} is in limbo on {name}"
+            for ledger_id in await cluster.sim.nodes[name].run(inside)
+        ]
     return found

@@ -1,25 +1,31 @@
-"""Invariants inside a cluster at every moment, with the names of the published BookKeeper specification.
+"""Invariants inside a cluster at every moment, with the names of the published BookKeeper
+specification.
 
-``Invariants`` gets each commit of the simulated metadata service and checks what it changed. ``look`` adds what only the memory of the
-nodes shows. ``disk_audit.py`` reads at the end of the run what bookies really store.
+``Invariants`` gets each commit of the simulated metadata service and checks what it changed.
+``look`` adds what only the memory of the nodes shows. ``disk_audit.py`` reads at the end of the run
+what bookies really store.
 
 * ``NoDivergence``: a ledger is closed once, and no writer has confirmed anything beyond its end.
 * ``AllNonEmptyLedgersInLedgerList``: a topic's closed ledger with entries is or was in its list.
-* ``EntryOrderMaintained``: ids grow along a topic's list, and a ledger joins the list at the end only.
+* ``EntryOrderMaintained``: ids grow along a topic's list, and a ledger joins the list at the end
+  only.
 * ``OnlyOneLedgerOpenAtATime``: all ledgers of a topic's list but the last are closed.
 
-Whenever a client gets a message, the owners are checked, and ``above-LAC``: a reader got an entry that no writer has confirmed.
+Whenever a client gets a message, the owners are checked, and ``above-LAC``: a reader got an entry
+that no writer has confirmed.
 
 The other checks:
 
-* ``segment-changed``: an earlier segment says something else of confirmed entries. Only repair may change it, one member at a time.
+* ``segment-changed``: an earlier segment says something else of confirmed entries. Only repair may
+  change it, one member at a time.
 * ``two-owners``: more than one broker holds a topic's record.
 * ``two-active``: an exclusive or failover subscription has more than one active consumer.
 * ``overdue``: a broker serves although its metadata session is lost by its own clock.
 * ``check``: a core says that it is not sound.
 * ``limit``: a queue or cache is beyond its configured size.
-* ``no-progress``: a subscription has a backlog, permits and no reason to wait, and neither reads nor delivers. The check judges as the
-  watchdog of production, but long before the watchdog repairs it.
+* ``no-progress``: a subscription has a backlog, permits and no reason to wait, and neither reads
+  nor delivers. The check judges as the watchdog of production, but long before the watchdog repairs
+  it.
 """
 
 from __future__ import annotations
@@ -56,7 +62,10 @@ Report = Callable[[str, str], None]
 
 
 class Invariants:
-    """Watches one cluster from its boot on. ``report(name, what)`` is called with each violation."""
+    """Watches one cluster from its boot on.
+
+    ``report(name, what)`` is called with each violation.
+    """
 
     def __init__(self, cluster: SimCluster, report: Report) -> None:
         self.checks_count = 0
@@ -101,20 +110,42 @@ class Invariants:
         if was is None:
             return
         if was.state is LedgerState.IN_RECOVERY and now.state is LedgerState.OPEN:
-            self._report("NoDivergence", f"ledger {now.ledger_id} is open again after its recovery began")
-        kept = was.segments[:-1] if now.state is LedgerState.OPEN else [s for s in was.segments if s.first_entry <= max(now.last_entry, 0)]
-        changed = 0 if now.state is LedgerState.CLOSED else _members_changed(kept, now.segments[: len(kept)])
+            self._report(
+                "NoDivergence", f"ledger {now.ledger_id} is open again after its recovery began"
+            )
+        kept = (
+            was.segments[:-1]
+            if now.state is LedgerState.OPEN
+            else [s for s in was.segments if s.first_entry <= max(now.last_entry, 0)]
+        )
+        changed = (
+            0
+            if now.state is LedgerState.CLOSED
+            else _members_changed(kept, now.segments[: len(kept)])
+        )
         if changed > self._cluster.settings.repair:
-            self._report("segment-changed", f"ledger {now.ledger_id} had {was.segments}, then {now.segments}")
+            self._report(
+                "segment-changed", f"ledger {now.ledger_id} had {was.segments}, then {now.segments}"
+            )
 
     def _no_divergence(self, now: LedgerMetadata, was: LedgerMetadata | None) -> None:
         ledger_id, end = now.ledger_id, (now.last_entry, now.length_bytes)
-        if was is not None and was.state is LedgerState.CLOSED and (was.last_entry, was.length_bytes) != end:
-            self._report("NoDivergence", f"ledger {ledger_id} was closed at {was.last_entry} and again at {now.last_entry}")
+        if (
+            was is not None
+            and was.state is LedgerState.CLOSED
+            and (was.last_entry, was.length_bytes) != end
+        ):
+            self._report(
+                "NoDivergence",
+                f"ledger {ledger_id} was closed at {was.last_entry} and again at {now.last_entry}",
+            )
         for name, client in self._cluster.ledger_clients():
             writer = client._writers.get(ledger_id)
             if writer is not None and writer.last_add_confirmed > now.last_entry:
-                what = f"ledger {ledger_id} is closed at {now.last_entry}, its writer on {name} confirmed {writer.last_add_confirmed}"
+                what = (
+                    f"ledger {ledger_id} is closed at {now.last_entry}, its writer on {name} "
+                    f"confirmed {writer.last_add_confirmed}"
+                )
                 self._report("NoDivergence", what)
 
     def _list_written(self, path: str, now: TopicRecord) -> None:
@@ -123,43 +154,69 @@ class Invariants:
         ids = [entry.ledger_id for entry in now.ledgers]
         self._gone.update(ledger_id for ledger_id in _ids(was) if ledger_id not in ids)
         if back := [ledger_id for ledger_id in ids if ledger_id in self._gone]:
-            self._report("EntryOrderMaintained", f"{path} lists {back} again, which had left a list")
+            self._report(
+                "EntryOrderMaintained", f"{path} lists {back} again, which had left a list"
+            )
         for one, next_one in pairwise(ids):
             if one >= next_one:
                 self._report("EntryOrderMaintained", f"{path} lists {one} before {next_one}")
-        fresh = [ledger_id for ledger_id in ids if self._listed.setdefault(ledger_id, path) is path and ledger_id not in _ids(was)]
+        fresh = [
+            ledger_id
+            for ledger_id in ids
+            if self._listed.setdefault(ledger_id, path) is path and ledger_id not in _ids(was)
+        ]
         if fresh and ids[-len(fresh) :] != fresh:
             self._report("EntryOrderMaintained", f"{path} took {fresh} into the middle of {ids}")
         for entry in now.ledgers[:-1]:
             record = self.ledgers.get(entry.ledger_id)
             if record is not None and record.state is not LedgerState.CLOSED:
-                self._report("OnlyOneLedgerOpenAtATime", f"{path} lists ledger {entry.ledger_id}, {record.state}, before its last")
+                self._report(
+                    "OnlyOneLedgerOpenAtATime",
+                    f"{path} lists ledger {entry.ledger_id}, {record.state}, before its last",
+                )
         for entry in now.ledgers:
             record = self.ledgers.get(entry.ledger_id)
             if entry.closed_ms and record is not None and entry.entries != record.last_entry + 1:
-                what = f"{path} has ledger {entry.ledger_id} with {entry.entries} entries, it is closed at {record.last_entry}"
+                what = (
+                    f"{path} has ledger {entry.ledger_id} with {entry.entries} entries, it is "
+                    f"closed at {record.last_entry}"
+                )
                 self._report("NoDivergence", what)
 
     # -- whenever a client gets a message
 
     def seen(self, ledger_id: int, entry_id: int, who: str) -> None:
-        """Check that an entry that a client got is confirmed: by its ledger's end, or by its writer as long as the writer lives."""
+        """Check that an entry that a client got is confirmed: by its ledger's end, or by its writer
+        as long as the writer lives.
+        """
         self._one_owner()
         record = self.ledgers.get(ledger_id)
         if record is None:
-            self._report("above-LAC", f"{who} has entry {entry_id} of ledger {ledger_id}, which never was")
+            self._report(
+                "above-LAC", f"{who} has entry {entry_id} of ledger {ledger_id}, which never was"
+            )
             return
         confirmed = record.last_entry
         if record.state is not LedgerState.CLOSED:
-            writers = [client._writers[ledger_id] for _, client in self._cluster.ledger_clients() if ledger_id in client._writers]
+            writers = [
+                client._writers[ledger_id]
+                for _, client in self._cluster.ledger_clients()
+                if ledger_id in client._writers
+            ]
             if not writers:
                 return  # the writer is gone, and so is the position that it had confirmed
             confirmed = max(writer.last_add_confirmed for writer in writers)
         if entry_id > confirmed:
-            self._report("above-LAC", f"{who} has entry {entry_id} of ledger {ledger_id}, which is {record.state} at {confirmed}")
+            self._report(
+                "above-LAC",
+                f"{who} has entry {entry_id} of ledger {ledger_id}, which is {record.state} at "
+                f"{confirmed}",
+            )
 
     def _held_at(self, topic: Topic) -> int | None:
-        """Return the version of a topic's record if this broker could commit now, as far as the broker and the metadata know."""
+        """Return the version of a topic's record if this broker could commit now, as far as the
+        broker and the metadata know.
+        """
         cell = topic.log._topic
         if topic.log.fenced or not cell.settled:
             return None
@@ -171,15 +228,26 @@ class Invariants:
 
     # -- whenever a client gets the receipt of an acknowledgement
 
-    def acknowledged(self, topic_name: str, subscription: str, position: Position, in_batch: int) -> None:
-        """Check that the broker that holds the topic knows of the acknowledgement: no former owner has accepted it."""
+    def acknowledged(
+        self, topic_name: str, subscription: str, position: Position, in_batch: int
+    ) -> None:
+        """Check that the broker that holds the topic knows of the acknowledgement: no former owner
+        has accepted it.
+        """
         for name, topic in self._cluster.loaded_topics():
-            if topic.name.full != topic_name or self._held_at(topic) is None or subscription not in topic.subscriptions:
+            if (
+                topic.name.full != topic_name
+                or self._held_at(topic) is None
+                or subscription not in topic.subscriptions
+            ):
                 continue
             cursor = topic.subscriptions[subscription].cursor
             left = cursor.ack_set(position)
             if not cursor.is_acknowledged(position) and (left is None or left >> in_batch & 1):
-                what = f"{position}[{in_batch}] of {topic_name} has a receipt, and {name} knows of no acknowledgement for {subscription}"
+                what = (
+                    f"{position}[{in_batch}] of {topic_name} has a receipt, and {name} knows "
+                    f"of no acknowledgement for {subscription}"
+                )
                 self._report("ack-lost", what)
 
     def look_at_progress(self) -> None:
@@ -195,14 +263,24 @@ class Invariants:
                 key = f"{node.process} {topic.name} {subscription.name} {topic.loaded_ms}"
                 stall = stalls[key] = self._stalls.get(key) or Stall()
                 mark, snapshot = progress_mark(subscription), snapshot_of(subscription, now_ms)
-                looks = stall.look(mark, now_ms, must_move=bool(subscription.consumers) and must_move(snapshot))
-                # Where a calendar was moved, the broker looks at delayed messages again after ten seconds.
+                looks = stall.look(
+                    mark, now_ms, must_move=bool(subscription.consumers) and must_move(snapshot)
+                )
+                # Where a calendar was moved, the broker looks at delayed messages again after ten
+                # seconds.
                 if looks == (_DELAYED_LOOKS if snapshot.delayed else _LOOKS):
-                    self._report("no-progress", f"{subscription.name} of {topic.name} on {name} does not move: {snapshot.shown()}")
+                    self._report(
+                        "no-progress",
+                        f"{subscription.name} of {topic.name} on {name} does not move: "
+                        f"{snapshot.shown()}",
+                    )
         self._stalls = stalls
         for name, broker in self._cluster.brokers_up():
             if broker.stalls_count:
-                self._report("no-progress", f"the watchdog of {name} has restarted {broker.stalls_count} dispatchers")
+                self._report(
+                    "no-progress",
+                    f"the watchdog of {name} has restarted {broker.stalls_count} dispatchers",
+                )
 
     # -- now and then
 
@@ -222,27 +300,42 @@ class Invariants:
             self._report("limit", what)
 
     def _one_owner(self) -> None:
-        """Check that the broker with the newest version of a topic's record is its owner. Only what that broker confirms counts."""
+        """Check that the broker with the newest version of a topic's record is its owner.
+
+        Only what that broker confirms counts.
+        """
         owners: dict[str, str] = {}
         active: dict[tuple[str, str], str] = {}
         for name, topic in self._cluster.loaded_topics():
             if self._cluster.is_lost(name) and not topic.log.fenced:
-                self._report("overdue", f"{topic.name} is served by {name}, whose metadata session is lost")
+                self._report(
+                    "overdue", f"{topic.name} is served by {name}, whose metadata session is lost"
+                )
             version = self._held_at(topic)
             if version is None:
                 continue
             other = owners.setdefault(topic.name.full, name)
             if other != name:
-                self._report("two-owners", f"{topic.name} is held by {other} and {name} at version {version}")
+                self._report(
+                    "two-owners", f"{topic.name} is held by {other} and {name} at version {version}"
+                )
             for subscription in topic.subscriptions.values():
                 consumers = len(subscription.consumers)
                 if subscription.type is SubscriptionType.EXCLUSIVE and consumers > 1:
-                    self._report("two-active", f"{subscription.name} of {topic.name} is exclusive and has {consumers} consumers on {name}")
+                    self._report(
+                        "two-active",
+                        f"{subscription.name} of {topic.name} is exclusive and has {consumers} "
+                        f"consumers on {name}",
+                    )
                 if getattr(subscription.dispatcher, "active", None) is None:
                     continue
                 other = active.setdefault((topic.name.full, subscription.name), name)
                 if other != name:
-                    self._report("two-active", f"{subscription.name} of {topic.name} has an active consumer on {other} and on {name}")
+                    self._report(
+                        "two-active",
+                        f"{subscription.name} of {topic.name} has an active consumer on {other} "
+                        f"and on {name}",
+                    )
 
     # -- at the end of the run
 
@@ -254,7 +347,10 @@ class Invariants:
             if self._tree.get(paths.topic(TopicName.parse(record.purpose.owner))) is None:
                 continue
             if record.state is LedgerState.CLOSED and record.last_entry >= 0:
-                what = f"ledger {ledger_id} of {record.purpose.owner} is closed at {record.last_entry} and was never in its list"
+                what = (
+                    f"ledger {ledger_id} of {record.purpose.owner} is closed at "
+                    f"{record.last_entry} and was never in its list"
+                )
                 self._report("AllNonEmptyLedgersInLedgerList", what)
 
     def look_at_nodes(self, subscriptions: Sequence[str], *, besides: Sequence[str] = ()) -> None:
@@ -267,24 +363,47 @@ class Invariants:
         tree = self._tree
         for path, node in tree.nodes.items():
             parts = path.split("/")
-            is_cursor = path.startswith(paths.TOPICS + "/") and parts[5:6] == ["cursors"] and len(parts) == 7
-            if is_cursor and parts[6] not in subscriptions and not parts[4].startswith(tuple(besides)):
+            is_cursor = (
+                path.startswith(paths.TOPICS + "/")
+                and parts[5:6] == ["cursors"]
+                and len(parts) == 7
+            )
+            if (
+                is_cursor
+                and parts[6] not in subscriptions
+                and not parts[4].startswith(tuple(besides))
+            ):
                 self._report("leaked-node", f"{path} belongs to no subscription")
             elif node.session_id and node.session_id not in self._cluster.sessions():
-                self._report("leaked-node", f"{path} is of session {node.session_id}, which no process has")
+                self._report(
+                    "leaked-node", f"{path} is of session {node.session_id}, which no process has"
+                )
 
     def left_of(self, topic: TopicName) -> list[str]:
         """Return what is left of a deleted topic: its nodes, and ledgers that were in its list."""
         path = paths.topic(topic)
         nodes = [node for node in self._tree.nodes if node == path or node.startswith(path + "/")]
         ledgers = [ledger_id for ledger_id, owner in self._listed.items() if owner == path]
-        return [*nodes, *(f"ledger {ledger_id}" for ledger_id in ledgers if self._tree.get(paths.ledger(ledger_id)) is not None)]
+        return [
+            *nodes,
+            *(
+                f"ledger {ledger_id}"
+                for ledger_id in ledgers
+                if self._tree.get(paths.ledger(ledger_id)) is not None
+            ),
+        ]
 
     def forgotten(self, topic: TopicName) -> list[int]:
-        """Return ledgers that were in the list of a topic of this name, exist, and belong to nothing that is still to be deleted."""
+        """Return ledgers that were in the list of a topic of this name, exist, and belong to
+        nothing that is still to be deleted.
+        """
         path = paths.topic(topic)
         orphans = {record.ledger_id for record in self.orphans()}
-        return [ledger_id for ledger_id, owner in self._listed.items() if owner == path and ledger_id in orphans]
+        return [
+            ledger_id
+            for ledger_id, owner in self._listed.items()
+            if owner == path and ledger_id in orphans
+        ]
 
     def listed(self, topic: TopicName) -> list[int]:
         """Return every ledger that was in the list of a topic of this name at any time."""
@@ -294,8 +413,8 @@ class Invariants:
     def missing_copies(self, gone: Sequence[str]) -> list[str]:
         """Return the nodes of ledgers that are known to be under-replicated and can be repaired.
 
-        These are closed ledgers that a living member can be read from. The end of an open ledger is repaired once it is closed. ``gone``
-        are ids of bookies that will never come back.
+        These are closed ledgers that a living member can be read from. The end of an open ledger is
+        repaired once it is closed. ``gone`` are ids of bookies that will never come back.
         """
         found = []
         for path in self._tree.nodes:
@@ -303,7 +422,10 @@ class Invariants:
                 continue
             (ledger_id,) = paths.underreplicated_ids([path.rpartition("/")[2]])
             record = self.ledgers[ledger_id]
-            most = max(sum(member.partition("~")[0] in gone for member in segment.members) for segment in record.segments)
+            most = max(
+                sum(member.partition("~")[0] in gone for member in segment.members)
+                for segment in record.segments
+            )
             if record.state is LedgerState.CLOSED and most < record.write_quorum:
                 found.append(path)
         return found
@@ -315,7 +437,11 @@ class Invariants:
         for record in self.ledgers.values():
             if self._tree.get(paths.ledger(record.ledger_id)) is None:
                 continue
-            confirmed = [mine[record.ledger_id].last_add_confirmed for mine in writers if record.ledger_id in mine]
+            confirmed = [
+                mine[record.ledger_id].last_add_confirmed
+                for mine in writers
+                if record.ledger_id in mine
+            ]
             if record.state is LedgerState.CLOSED:
                 found.append(record)
             elif confirmed:
@@ -327,7 +453,9 @@ class Invariants:
         return self._tree.get(paths.ledger(ledger_id)) is not None
 
     def orphans(self) -> list[LedgerMetadata]:
-        """Return ledgers that nothing refers to: neither a topic's list, nor a cursor, nor the deletion of either."""
+        """Return ledgers that nothing refers to: neither a topic's list, nor a cursor, nor the
+        deletion of either.
+        """
         used: set[int] = set()  # only for membership tests
         for path, node in self._tree.nodes.items():
             if not path.startswith(paths.TOPICS + "/") or not node.data:
@@ -340,7 +468,11 @@ class Invariants:
             elif path.split("/")[5:6] == ["cursors"] and path.count("/") == 6:
                 cursor = decode_record(node.data, CursorRecord, path)
                 used.update((cursor.cursor_ledger, *cursor.deleting))
-        there = [record for ledger_id, record in self.ledgers.items() if self._tree.get(paths.ledger(ledger_id)) is not None]
+        there = [
+            record
+            for ledger_id, record in self.ledgers.items()
+            if self._tree.get(paths.ledger(ledger_id)) is not None
+        ]
         return [record for record in there if record.ledger_id not in used]
 
 
@@ -349,7 +481,16 @@ def _ids(record: TopicRecord | None) -> list[int]:
 
 
 def _members_changed(was: Sequence[Segment], now: Sequence[Segment]) -> int:
-    """Return how many places have another member now. The number is very large when the segments themselves changed."""
-    if [(each.first_entry, len(each.members)) for each in was] != [(each.first_entry, len(each.members)) for each in now]:
+    """Return how many places have another member now.
+
+    The number is very large when the segments themselves changed.
+    """
+    if [(each.first_entry, len(each.members)) for each in was] != [
+        (each.first_entry, len(each.members)) for each in now
+    ]:
         return 1_000
-    return sum(old != new for before, after in zip(was, now, strict=True) for old, new in zip(before.members, after.members, strict=True))
+    return sum(
+        old != new
+        for before, after in zip(was, now, strict=True)
+        for old, new in zip(before.members, after.members, strict=True)
+    )

@@ -1,7 +1,9 @@
-"""Small limits for a simulated cluster, so that a light load reaches them: windows of a few entries, queues of kilobytes.
+"""Small limits for a simulated cluster, so that a light load reaches them: windows of a few
+entries, queues of kilobytes.
 
-Some are below what the configuration of a real node allows. A draw leaves each limit as it is in some seeds, because a small limit hides
-the next one: a writer whose window is 4 entries never fills the queue of a bookie.
+Some are below what the configuration of a real node allows. A draw leaves each limit as it is in
+some seeds, because a small limit hides the next one: a writer whose window is 4 entries never fills
+the queue of a bookie.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ _SMALL_CHANCE: Final = 0.4
 
 _KIB: Final = 1 << 10
 
-# The values that a seed may draw, by option. An option is drawn by its name and place in the table, so add a new one at the end.
+# The values that a seed may draw, by option. An option is drawn by its name and place in the table,
+# so add a new one at the end.
 _LEDGER: Final[Mapping[str, Sequence[int]]] = {
     "window_entries": (1, 4, 8),
     "window_bytes": (_KIB, 4 * _KIB),
@@ -77,9 +80,12 @@ USUAL: Final = Limits()
 
 def draw_limits(rng: random.Random) -> Limits:
     """Draw some small limits, and publishers that send in bursts."""
-    ledger, log, broker, bookie = (_drawn(rng, table) for table in (_LEDGER, _LOG, _BROKER, _BOOKIE))
+    ledger, log, broker, bookie = (
+        _drawn(rng, table) for table in (_LEDGER, _LOG, _BROKER, _BOOKIE)
+    )
     if "bookie_queue_bytes" in ledger:
-        # Four messages of the greatest size: with less, a bookie counts as failed because of a single message.
+        # Four messages of the greatest size: with less, a bookie counts as failed because of a
+        # single message.
         broker["max_message_size_bytes"] = ledger["bookie_queue_bytes"] // 4
     return Limits(ledger, log, broker, bookie, rng.choice(_BURSTS), rng.choice(_SIZES))
 

@@ -2,11 +2,14 @@
 
 Each process is checked by itself: it does not count that another process or a restart would help.
 
-* A task belongs to the process for life (``STANDING``) or to an open connection, or it ends within ``PATIENCE_SECONDS``.
-* Every byte that was counted against a limit was given back: no add, publish or recovery is running any more.
+* A task belongs to the process for life (``STANDING``) or to an open connection, or it ends within
+  ``PATIENCE_SECONDS``.
+* Every byte that was counted against a limit was given back: no add, publish or recovery is running
+  any more.
 * No recovery, load or closing of a topic is running, and a node that is up serves.
 
-This finds a handler, a recovery or a load that hangs even when no client asks for its ledger or topic again.
+This finds a handler, a recovery or a load that hangs even when no client asks for its ledger or
+topic again.
 """
 
 from __future__ import annotations
@@ -28,7 +31,10 @@ if TYPE_CHECKING:
 __all__ = ["PATIENCE_SECONDS", "STANDING", "check_let_go", "left_over"]
 
 PATIENCE_SECONDS: Final = 15.0
-"""Virtual seconds within which a task of a whole cluster ends. The longest wait of a client for a connection is 10."""
+"""Virtual seconds within which a task of a whole cluster ends.
+
+The longest wait of a client for a connection is 10.
+"""
 
 STANDING: Final = (
     "auditor",
@@ -53,14 +59,24 @@ STANDING: Final = (
     "sweeper",
     "topic maintenance",
 )
-"""Tasks that last as long as their process, by the prefixes of their names. A new one is added here."""
+"""Tasks that last as long as their process, by the prefixes of their names.
+
+A new one is added here.
+"""
 
 _TO_BOOKIES: Final = re.compile(r"bookie\.(add|read)-(?:send-)?(?P<member>.+)")
-_OF_CONNECTIONS: Final = re.compile(r"(?:stream-|(?:add answers|reads|writer|keeper) .+:)(?P<number>\d+)")
+_OF_CONNECTIONS: Final = re.compile(
+    r"(?:stream-|(?:add answers|reads|writer|keeper) .+:)(?P<number>\d+)"
+)
 
 
-async def check_let_go(cluster: SimCluster, since: float, report: Callable[[str, str], None]) -> None:
-    """Wait until nothing is left over. After ``PATIENCE_SECONDS`` report as ``left-over`` what still is."""
+async def check_let_go(
+    cluster: SimCluster, since: float, report: Callable[[str, str], None]
+) -> None:
+    """Wait until nothing is left over.
+
+    After ``PATIENCE_SECONDS`` report as ``left-over`` what still is.
+    """
     loop = cluster.sim.loop
     deadline = loop.time() + PATIENCE_SECONDS
     while left := list(left_over(cluster, since)):
@@ -72,7 +88,10 @@ async def check_let_go(cluster: SimCluster, since: float, report: Callable[[str,
 
 
 def left_over(cluster: SimCluster, since: float) -> Iterator[str]:
-    """Yield what living processes should have released. ``since``: virtual seconds at which everything had healed."""
+    """Yield what living processes should have released.
+
+    ``since``: virtual seconds at which everything had healed.
+    """
     for name in (*cluster.bookies, *cluster.brokers):
         if not cluster.sim.nodes[name].alive:
             yield f"{name} is down"
@@ -88,14 +107,21 @@ def _tasks(cluster: SimCluster, since: float) -> Iterator[str]:
     there = {bookie.instance_id for _, bookie in cluster.bookies_up()}
     members = {name: there.union(_in_use(broker._ledgers)) for name, broker in cluster.brokers_up()}
     for name, bookie in cluster.bookies_running():
-        members[name] = there if bookie.auto_recovery is None else there.union(_in_use(bookie.auto_recovery._ledgers))
+        members[name] = (
+            there
+            if bookie.auto_recovery is None
+            else there.union(_in_use(bookie.auto_recovery._ledgers))
+        )
     for task in loop.waiting():
         owner = task.owner
         if not isinstance(owner, Process) or owner.node.name not in members:
             continue
         seconds = loop.time() - max(since, task.born)
         if seconds > PATIENCE_SECONDS and not _may_last(cluster, task, members[owner.node.name]):
-            yield f"{owner} has waited {seconds:.0f} s in task {task.get_name()}, which is not STANDING, in {task.place()}"
+            yield (
+                f"{owner} has waited {seconds:.0f} s in task {task.get_name()}, which is not "
+                f"STANDING, in {task.place()}"
+            )
 
 
 def _may_last(cluster: SimCluster, task: SimTask, members: set[str]) -> bool:
@@ -109,9 +135,16 @@ def _may_last(cluster: SimCluster, task: SimTask, members: set[str]) -> bool:
 
 
 def _in_use(ledgers: LedgerClient) -> Iterator[str]:
-    """Yield the bookies, by instance, that may still get more on their streams: the writer of an open ledger waits for a member."""
+    """Yield the bookies, by instance, that may still get more on their streams: the writer of an
+    open ledger waits for a member.
+    """
     pool = ledgers._pool
-    return (stream.member for streams in (pool._adds, pool._recoveries, pool._reads) for stream in streams.values() if stream.in_use)
+    return (
+        stream.member
+        for streams in (pool._adds, pool._recoveries, pool._reads)
+        for stream in streams.values()
+        if stream.in_use
+    )
 
 
 def _of_bookie(bookie: Bookie) -> Iterator[str]:
@@ -139,7 +172,9 @@ def _of_broker(broker: Broker) -> Iterator[str]:
         yield f"owes receipts to {used_bytes} bytes of messages"
     for topic in topics.loaded.values():
         if topic.log.pending_entries:
-            yield f"has {topic.log.pending_entries} entries of {topic.name} that wait to be confirmed"
+            yield (
+                f"has {topic.log.pending_entries} entries of {topic.name} that wait to be confirmed"
+            )
     yield from _of_ledgers(broker._ledgers)
 
 

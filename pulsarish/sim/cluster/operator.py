@@ -1,4 +1,5 @@
-"""The operator of the simulated cluster, who works while everything else continues: unloads topics, restarts nodes, changes policies.
+"""The operator of the simulated cluster, who works while everything else continues: unloads topics,
+restarts nodes, changes policies.
 
 Also a broker that believes to own what another broker serves, and recovers its ledgers.
 """
@@ -17,7 +18,14 @@ import msgspec
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerState
-from pulsarish.runtime.seams import HttpRequest, HttpResponse, OutcomeUnknown, SessionLost, StreamBroken, World
+from pulsarish.runtime.seams import (
+    HttpRequest,
+    HttpResponse,
+    OutcomeUnknown,
+    SessionLost,
+    StreamBroken,
+    World,
+)
 from pulsarish.sim.cluster.cluster import LEDGER_OPTIONS, SimCluster
 from pulsarish.sim.cluster.invariants import Invariants
 from pulsarish.sim.cluster.stage import Stage
@@ -37,20 +45,35 @@ _RIVAL_PAUSE_SECONDS: Final = 2.5
 _TOGGLE_PAUSE_SECONDS: Final = 1.5
 DEDUPLICATION: Final = "deduplication"
 
-# None of these changes what is promised: neither what a subscription must get nor what is a duplicate. ``None`` removes a policy.
+# None of these changes what is promised: neither what a subscription must get nor what is a
+# duplicate. ``None`` removes a policy.
 _POLICIES: Final[tuple[tuple[str, tuple[Any, ...]], ...]] = (
     (
         "persistence",
         (
             None,
             *(
-                {"bookkeeperEnsemble": ensemble, "bookkeeperWriteQuorum": write, "bookkeeperAckQuorum": 2}
+                {
+                    "bookkeeperEnsemble": ensemble,
+                    "bookkeeperWriteQuorum": write,
+                    "bookkeeperAckQuorum": 2,
+                }
                 for ensemble, write in ((3, 3), (3, 2), (2, 2))
             ),
         ),
     ),
-    ("retention", (None, {"retentionTimeInMinutes": 10, "retentionSizeInMB": -1}, {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0})),
-    ("dispatchRate", (None, {"dispatchThrottlingRateInMsg": 20}, {"dispatchThrottlingRateInByte": 4_000})),
+    (
+        "retention",
+        (
+            None,
+            {"retentionTimeInMinutes": 10, "retentionSizeInMB": -1},
+            {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0},
+        ),
+    ),
+    (
+        "dispatchRate",
+        (None, {"dispatchThrottlingRateInMsg": 20}, {"dispatchThrottlingRateInByte": 4_000}),
+    ),
     ("subscriptionDispatchRate", (None, {"dispatchThrottlingRateInMsg": 30})),
     ("publishRate", (None, {"publishThrottlingRateInMsg": 30})),
     ("maxUnackedMessagesPerConsumer", (None, 20)),
@@ -59,19 +82,28 @@ _POLICIES: Final[tuple[tuple[str, tuple[Any, ...]], ...]] = (
 )
 
 
-async def ask(world: World, broker: str, method: str, target: str, body: object = None) -> HttpResponse:
+async def ask(
+    world: World, broker: str, method: str, target: str, body: object = None
+) -> HttpResponse:
     """Send one request to a broker's HTTP face. Raises ``StreamBroken``, ``TimeoutError``."""
     assert isinstance(world.connections, SimConnections)
     parts = urlsplit(target)
     query = dict(pair.split("=") for pair in parts.query.split("&") if pair)
     content = b"" if body is None else msgspec.json.encode(body)
-    request = HttpRequest(method, parts.path, query, {}, content, tuple(parts.path.strip("/").split("/")))
+    request = HttpRequest(
+        method, parts.path, query, {}, content, tuple(parts.path.strip("/").split("/"))
+    )
     async with asyncio.timeout(_ANSWER_SECONDS):
         return await world.connections.http(f"{broker}:8080", request)
 
 
-async def administer(stage: Stage, world: World, broker: str, method: str, target: str, body: object = None) -> HttpResponse:
-    """Send the request to the broker that it concerns: redirects are followed. An answer with status 500 is a defect."""
+async def administer(
+    stage: Stage, world: World, broker: str, method: str, target: str, body: object = None
+) -> HttpResponse:
+    """Send the request to the broker that it concerns: redirects are followed.
+
+    An answer with status 500 is a defect.
+    """
     response = await ask(world, broker, method, target, body)
     for _ in range(_MOVES_MAX):
         if response.status != 307:
@@ -81,7 +113,9 @@ async def administer(stage: Stage, world: World, broker: str, method: str, targe
         response = await ask(world, broker, method, target, body)
     stage.trace(f"{method} {target} at {broker}: {response.status}")
     if response.status == 500:
-        stage.oracle.report("defect", f"{method} {target} was answered with 500: {response.body.decode()}")
+        stage.oracle.report(
+            "defect", f"{method} {target} was answered with 500: {response.body.decode()}"
+        )
     return response
 
 
@@ -101,7 +135,9 @@ class Operator:
             if rng.random() < _UNLOAD_SHARE:
                 await self._unload()
             else:
-                await self.cluster.restart_gracefully(rng.choice([*self.cluster.brokers, *self.cluster.bookies]))
+                await self.cluster.restart_gracefully(
+                    rng.choice([*self.cluster.brokers, *self.cluster.bookies])
+                )
 
     async def _unload(self) -> None:
         rng, partitions = self.stage.rng, self.cluster.settings.partitions
@@ -129,23 +165,33 @@ class Operator:
             await self._set_policy(rng.choice(self.cluster.brokers), name, rng.choice(values))
 
     async def toggle_deduplication(self, rng: random.Random) -> None:
-        """Switch deduplication on and off during publishing. No message may be lost, or count as stored when it is not."""
+        """Switch deduplication on and off during publishing.
+
+        No message may be lost, or count as stored when it is not.
+        """
         while not self.stage.over:
             await asyncio.sleep(rng.expovariate(1 / _TOGGLE_PAUSE_SECONDS))
-            await self._set_policy(rng.choice(self.cluster.brokers), DEDUPLICATION, rng.choice((True, False, None)))
+            await self._set_policy(
+                rng.choice(self.cluster.brokers), DEDUPLICATION, rng.choice((True, False, None))
+            )
 
     async def take_deduplication_back(self) -> None:
         await self._set_policy(self.cluster.brokers[0], DEDUPLICATION, None)
 
     async def take_policies_back(self) -> None:
-        """Remove the policies once everything has healed. One that was never set may be removed, too."""
+        """Remove the policies once everything has healed.
+
+        One that was never set may be removed, too.
+        """
         for name, _ in _POLICIES:
             await self._set_policy(self.cluster.brokers[0], name, None)
 
     async def _set_policy(self, broker: str, name: str, value: object) -> None:
         async def inside(world: World) -> int:
             method = "DELETE" if value is None else "POST"
-            response = await administer(self.stage, world, broker, method, f"{NAMESPACE}/{name}", value)
+            response = await administer(
+                self.stage, world, broker, method, f"{NAMESPACE}/{name}", value
+            )
             return response.status
 
         try:
@@ -155,7 +201,9 @@ class Operator:
             return
         self.stage.counts.policies += status < 300
         if 400 <= status < 500 and status != 409:
-            self.stage.oracle.report("defect", f"policy {name} = {value!r} was refused with {status}")
+            self.stage.oracle.report(
+                "defect", f"policy {name} = {value!r} was refused with {status}"
+            )
 
     async def give_up(self, bookie_ids: Sequence[str]) -> None:
         """Give up bookies that never come back. Raises ``TimeoutError`` when no broker answers."""
@@ -168,10 +216,16 @@ class Operator:
         await self.node.run(inside)
 
     async def recover_others_ledgers(self, rng: random.Random, invariants: Invariants) -> None:
-        """Recover ledgers that are being written or recovered, like a broker that was replaced and does not know it."""
+        """Recover ledgers that are being written or recovered, like a broker that was replaced and
+        does not know it.
+        """
         while not self.stage.over:
             await asyncio.sleep(rng.expovariate(1 / _RIVAL_PAUSE_SECONDS))
-            open_ones = [ledger_id for ledger_id, record in invariants.ledgers.items() if record.state is not LedgerState.CLOSED]
+            open_ones = [
+                ledger_id
+                for ledger_id, record in invariants.ledgers.items()
+                if record.state is not LedgerState.CLOSED
+            ]
             if open_ones:
                 await self._recover(rng.choice(open_ones))
 

@@ -1,7 +1,9 @@
-"""The history of a cluster as its clients saw it, and its anomalies: those of Jepsen's Kafka workload under their names.
+"""The history of a cluster as its clients saw it, and its anomalies: those of Jepsen's Kafka
+workload under their names.
 
-An attempt to send has three outcomes. ``ok``: the message must be in the log. ``failed`` for good: it must not be there. Unknown: it may
-be there or not. The final read of everything decides. Names in addition to Jepsen's:
+An attempt to send has three outcomes. ``ok``: the message must be in the log. ``failed`` for good:
+it must not be there. Unknown: it may be there or not. The final read of everything decides. Names
+in addition to Jepsen's:
 
 * ``phantom``: a value that was never sent.
 * ``skipped``: a subscription did not get a message that it had to get.
@@ -50,7 +52,10 @@ class Attempt:
     """One ``send`` of one value by one producer session."""
 
     producer: str
-    """The producer's name at the broker. Sessions under one name are one producer, sessions under two names are two."""
+    """The producer's name at the broker.
+
+    Sessions under one name are one producer, sessions under two names are two.
+    """
     session: int
     number: int
     """The place of this attempt in the order in which its producer sent."""
@@ -59,7 +64,10 @@ class Attempt:
     """Messages of one key go to one partition."""
     outcome: Outcome = Outcome.UNKNOWN
     place: Place | None = None
-    """The place in the receipt. None without a receipt, and None when the message was stored already."""
+    """The place in the receipt.
+
+    None without a receipt, and None when the message was stored already.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +118,15 @@ class Subscription:
         self.tried_up_to[place.partition] = max(place, self.tried_up_to.get(place.partition, place))
 
     def confirm_up_to(self, place: Place) -> None:
-        self.confirmed_up_to[place.partition] = max(place, self.confirmed_up_to.get(place.partition, place))
+        self.confirmed_up_to[place.partition] = max(
+            place, self.confirmed_up_to.get(place.partition, place)
+        )
 
     def moved(self, partition: int) -> None:
-        """Note that a seek moved a partition. What was acknowledged there may come again, and any of it may be skipped."""
+        """Note that a seek moved a partition.
+
+        What was acknowledged there may come again, and any of it may be skipped.
+        """
         self.try_up_to(Place(partition, 1 << 62, 0, 0))
         self.confirmed = {place for place in self.confirmed if place.partition != partition}
         self.confirmed_up_to.pop(partition, None)
@@ -132,9 +145,12 @@ class Oracle:
         self.finals: list[list[Place]] = []
         """The places of each final read of everything."""
         self.first_left: dict[int, Place] | None = None
-        """The beginning of each partition's log after all final reads. ``None``: nothing is trimmed.
+        """The beginning of each partition's log after all final reads.
 
-        Messages before it may have been trimmed during the reads, so the reads may have gaps there. A partition without a place is empty.
+        ``None``: nothing is trimmed.
+
+        Messages before it may have been trimmed during the reads, so the reads may have gaps there.
+        A partition without a place is empty.
         """
         self.log: list[Place] = []
         """The log at the end of the run, once it was judged."""
@@ -142,7 +158,9 @@ class Oracle:
         self.watch: Callable[[Place, str], object] = lambda place, who: None
         """Called at once for each message that any client sees."""
         self.watch_receipts: Callable[[str, Place], object] = lambda subscription, place: None
-        """Called at once for each receipt of an acknowledgement, with the name of the subscription."""
+        """Called at once for each receipt of an acknowledgement, with the name of the
+        subscription.
+        """
         self._told: Counter[str] = Counter()
 
     def report(self, name: str, what: str, value: str = "") -> None:
@@ -152,7 +170,9 @@ class Oracle:
 
     # -- events
 
-    def attempt(self, producer: str, session: int, number: int, value: str, key: str | None = None) -> Attempt:
+    def attempt(
+        self, producer: str, session: int, number: int, value: str, key: str | None = None
+    ) -> Attempt:
         made = Attempt(producer, session, number, value, key)
         self.attempts.append(made)
         return made
@@ -166,9 +186,15 @@ class Oracle:
         self.watch(place, who)
         known = self.values.setdefault(place, value)
         if known != value:
-            self.report("inconsistent-offsets", f"{who} has {value} at {place}, where {known} was seen", value)
+            self.report(
+                "inconsistent-offsets",
+                f"{who} has {value} at {place}, where {known} was seen",
+                value,
+            )
 
-    def delivered(self, subscription: Subscription, session: list[Place], place: Place, value: str) -> None:
+    def delivered(
+        self, subscription: Subscription, session: list[Place], place: Place, value: str
+    ) -> None:
         self.saw(place, value, f"a consumer of {subscription.name}")
         subscription.delivered[place] += 1
         session.append(place)
@@ -193,7 +219,10 @@ class Oracle:
         return self.anomalies
 
     def _left(self, final: list[Place]) -> list[Place]:
-        """Return what was not trimmed of a final read. Every subscription must have finished with what was trimmed."""
+        """Return what was not trimmed of a final read.
+
+        Every subscription must have finished with what was trimmed.
+        """
         first_left = self.first_left
         if first_left is None:
             return final
@@ -205,7 +234,10 @@ class Oracle:
                 continue
             for subscription in self.subscriptions.values():
                 if not subscription.may_be_acknowledged(place):
-                    what = f"{self.values[place]} at {place} was trimmed, and no consumer acknowledged it for {subscription.name}"
+                    what = (
+                        f"{self.values[place]} at {place} was trimmed, and no consumer "
+                        f"acknowledged it for {subscription.name}"
+                    )
                     self.report("skipped", what, self.values[place])
         return left
 
@@ -215,9 +247,17 @@ class Oracle:
         for place in [place for place in ones if place not in others]:
             if self.promises.trimmed and place < starts.get(place.partition, place):
                 continue
-            self.report("disagreement", f"{self.values[place]} at {place} came in the first final read, not in another", self.values[place])
+            self.report(
+                "disagreement",
+                f"{self.values[place]} at {place} came in the first final read, not in another",
+                self.values[place],
+            )
         for place in [place for place in others if place not in ones]:
-            self.report("disagreement", f"{self.values[place]} at {place} came in a final read, not in the first", self.values[place])
+            self.report(
+                "disagreement",
+                f"{self.values[place]} at {place} came in a final read, not in the first",
+                self.values[place],
+            )
 
     def _judge_log(self, partitions: dict[int, list[Place]]) -> None:
         by_value: dict[str, list[Attempt]] = {}
@@ -231,7 +271,9 @@ class Oracle:
             if attempts is None:
                 self.report("phantom", f"{value} at {place} was never sent", value)
             elif all(attempt.outcome is Outcome.FAILED for attempt in attempts):
-                self.report("G1a", f"{value} is at {place}, though sending it failed for good", value)
+                self.report(
+                    "G1a", f"{value} is at {place}, though sending it failed for good", value
+                )
         if self.promises.deduplication:
             first: dict[str, Place] = {}
             for place, value in self.values.items():
@@ -252,20 +294,34 @@ class Oracle:
             log = partitions.get(place.partition, []) if place is not None else []
             name = "lost-write" if place is not None and log and place <= log[-1] else "unseen"
             where = f"at {place}" if place is not None else "as stored before"
-            self.report(name, f"{attempt.value} of {attempt.producer} was acknowledged {where} and is not in the log", attempt.value)
+            self.report(
+                name,
+                f"{attempt.value} of {attempt.producer} was acknowledged {where} and is not in "
+                "the log",
+                attempt.value,
+            )
 
     def _was_trimmed(self, attempt: Attempt, partitions: dict[int, list[Place]]) -> bool:
-        """Return whether it may be trimmed: it was before the first that is left, and every subscription may have acknowledged it."""
+        """Return whether it may be trimmed: it was before the first that is left, and every
+        subscription may have acknowledged it.
+        """
         known = [attempt.place] if attempt.place is not None else []
-        for place in known or [place for place, value in self.values.items() if value == attempt.value]:
+        for place in known or [
+            place for place, value in self.values.items() if value == attempt.value
+        ]:
             log = partitions.get(place.partition)
             before = not log or place < log[0]
-            if before and all(subscription.may_be_acknowledged(place) for subscription in self.subscriptions.values()):
+            if before and all(
+                subscription.may_be_acknowledged(place)
+                for subscription in self.subscriptions.values()
+            ):
                 return True
         return False
 
     def _judge_order(self, partitions: dict[int, list[Place]]) -> None:
-        """Check each producer: its receipts, and the first place of each value, are in the order of its sends."""
+        """Check each producer: its receipts, and the first place of each value, are in the order of
+        its sends.
+        """
         positions: dict[tuple[str, int, int], Place] = {}
         number_of: dict[str, tuple[str, int]] = {}
         partition_of: dict[str, int] = {}
@@ -273,20 +329,35 @@ class Oracle:
             number_of.setdefault(attempt.value, (attempt.producer, attempt.number))
             if attempt.place is None:
                 continue
-            if attempt.key is not None and partition_of.setdefault(attempt.key, attempt.place.partition) != attempt.place.partition:
-                what = f"{attempt.value} with key {attempt.key} lies at {attempt.place}, others in partition {partition_of[attempt.key]}"
+            if (
+                attempt.key is not None
+                and partition_of.setdefault(attempt.key, attempt.place.partition)
+                != attempt.place.partition
+            ):
+                what = (
+                    f"{attempt.value} with key {attempt.key} lies at {attempt.place}, others "
+                    f"in partition {partition_of[attempt.key]}"
+                )
                 self.report("key-moved", what, attempt.value)
             key = (attempt.producer, attempt.session, attempt.place.partition)
             before = positions.get(key)
             if before is not None and attempt.place <= before:
                 self.report(
-                    "nonmonotonic-send", f"{attempt.value} got {attempt.place}, after {before} was given to an earlier send", attempt.value
+                    "nonmonotonic-send",
+                    f"{attempt.value} got {attempt.place}, after {before} was given to an earlier "
+                    "send",
+                    attempt.value,
                 )
             positions[key] = attempt.place
         for partition, log in partitions.items():
             last: dict[str, int] = {}
-            # A value that was sent again after a lost answer may have had its first place in a ledger that is trimmed by now.
-            seen = {value for place, value in self.values.items() if place.partition == partition and log and place < log[0]}
+            # A value that was sent again after a lost answer may have had its first place in a
+            # ledger that is trimmed by now.
+            seen = {
+                value
+                for place, value in self.values.items()
+                if place.partition == partition and log and place < log[0]
+            }
             for place in log:
                 value = self.values[place]
                 producer, number = number_of.get(value, ("", 0))
@@ -294,11 +365,19 @@ class Oracle:
                     continue
                 seen.add(value)
                 if number < last.get(producer, -1):
-                    self.report("reorder", f"{value} lies at {place}, behind number {last[producer]} of the same producer", value)
+                    self.report(
+                        "reorder",
+                        f"{value} lies at {place}, behind number {last[producer]} of the same "
+                        "producer",
+                        value,
+                    )
                 last[producer] = max(number, last.get(producer, -1))
 
     def _judge_tail(self, partitions: dict[int, list[Place]], tail: Sequence[Place]) -> None:
-        """Check that a reader session saw a part of the log without a gap. At its start, what was trimmed since may be missing."""
+        """Check that a reader session saw a part of the log without a gap.
+
+        At its start, what was trimmed since may be missing.
+        """
         for partition, seen in _by_partition(tail).items():
             self._increases("nonmonotonic-poll", "a reader", seen)
             log = partitions.get(partition, [])
@@ -310,27 +389,54 @@ class Oracle:
             start = bisect_right(log, kept[0]) - 1
             expected = log[max(start, 0) : max(start, 0) + len(kept)]
             if kept != expected:
-                at = next((index for index, place in enumerate(kept) if index >= len(expected) or place != expected[index]), 0)
+                at = next(
+                    (
+                        index
+                        for index, place in enumerate(kept)
+                        if index >= len(expected) or place != expected[index]
+                    ),
+                    0,
+                )
                 want = expected[at] if at < len(expected) else None
                 name = "poll-skip" if want is not None and want < kept[at] else "aborted-read"
-                self.report(name, f"a reader came to {kept[at]} where the log has {want}", self.values[kept[at]])
+                self.report(
+                    name,
+                    f"a reader came to {kept[at]} where the log has {want}",
+                    self.values[kept[at]],
+                )
 
-    def _judge_subscription(self, subscription: Subscription, partitions: dict[int, list[Place]]) -> None:
+    def _judge_subscription(
+        self, subscription: Subscription, partitions: dict[int, list[Place]]
+    ) -> None:
         log_places = {place for log in partitions.values() for place in log}
         for place in subscription.delivered:
             log = partitions.get(place.partition, [])
-            if place not in log_places and not (self.promises.trimmed and (not log or place < log[0])):
-                self.report("aborted-read", f"{self.values[place]} at {place} was delivered and is not in the log", self.values[place])
+            if place not in log_places and not (
+                self.promises.trimmed and (not log or place < log[0])
+            ):
+                self.report(
+                    "aborted-read",
+                    f"{self.values[place]} at {place} was delivered and is not in the log",
+                    self.values[place],
+                )
         for log in partitions.values():
             for place in log:
-                if not subscription.may_be_acknowledged(place) and not subscription.delivered[place]:
-                    self.report("skipped", f"{self.values[place]} at {place} never came to {subscription.name}", self.values[place])
+                if (
+                    not subscription.may_be_acknowledged(place)
+                    and not subscription.delivered[place]
+                ):
+                    self.report(
+                        "skipped",
+                        f"{self.values[place]} at {place} never came to {subscription.name}",
+                        self.values[place],
+                    )
         final = set(subscription.final)
         for place in subscription.final:
             if subscription.is_acknowledged(place):
                 self.report(
                     "ack-lost",
-                    f"{self.values[place]} at {place} came again to {subscription.name} after the receipt of its acknowledgement",
+                    f"{self.values[place]} at {place} came again to {subscription.name} after the "
+                    "receipt of its acknowledgement",
                     self.values[place],
                 )
         for log in partitions.values():
@@ -338,14 +444,16 @@ class Oracle:
                 if place not in final and not subscription.may_be_acknowledged(place):
                     self.report(
                         "unseen",
-                        f"{self.values[place]} at {place} was not acknowledged and never came to {subscription.name} again",
+                        f"{self.values[place]} at {place} was not acknowledged and never came to "
+                        f"{subscription.name} again",
                         self.values[place],
                     )
         if subscription.in_order:
             self._judge_gaps(subscription, partitions)
 
     def _judge_gaps(self, subscription: Subscription, partitions: dict[int, list[Place]]) -> None:
-        """Check that a session of the only consumer skips nothing but what was acknowledged or delivered before.
+        """Check that a session of the only consumer skips nothing but what was acknowledged or
+        delivered before.
 
         Order holds for messages that come for the first time, and so it holds for each key.
         """
@@ -356,12 +464,21 @@ class Oracle:
                 here: set[Place] = set()
                 for before, after in pairwise(places):
                     here.add(before)
-                    between = log[bisect_right(log, before) : max(bisect_right(log, before), bisect_right(log, after) - 1)]
+                    between = log[
+                        bisect_right(log, before) : max(
+                            bisect_right(log, before), bisect_right(log, after) - 1
+                        )
+                    ]
                     for place in between:
-                        if place not in delivered and place not in here and not subscription.may_be_acknowledged(place):
+                        if (
+                            place not in delivered
+                            and place not in here
+                            and not subscription.may_be_acknowledged(place)
+                        ):
                             self.report(
                                 "poll-skip",
-                                f"a consumer of {subscription.name} came from {before} to {after} without {place}",
+                                f"a consumer of {subscription.name} came from {before} to {after} "
+                                f"without {place}",
                                 self.values[place],
                             )
             delivered.update(session)

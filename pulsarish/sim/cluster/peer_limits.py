@@ -1,4 +1,6 @@
-"""Limits on what peers make a broker hold: options that are small enough to be reached, and the check that the broker keeps them."""
+"""Limits on what peers make a broker hold: options that are small enough to be reached, and the
+check that the broker keeps them.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,22 @@ _SMALL: Final = {
     "max_unsent_bytes": 128 << 10,
 }
 _ANSWERS_MAX: Final = 4_096
-"""Answers to what was received in one piece, at most 16 KiB, and to the requests that were open then."""
+"""Answers to what was received in one piece, at most 16 KiB, and to the requests that were open
+then.
+"""
 _WAITING_BYTES_MAX: Final = 512 << 10
 """The same in bytes, with what the transport takes before it says that it is full."""
 
 
 def with_small_peer_limits(settings: ClusterSettings) -> ClusterSettings:
-    """Return the same cluster with Apache Pulsar's protocol, and small limits on what its clients may make a broker hold."""
-    return replace(settings, binary_face=True, limits=replace(settings.limits, broker={**settings.limits.broker, **_SMALL}))
+    """Return the same cluster with Apache Pulsar's protocol, and small limits on what its clients
+    may make a broker hold.
+    """
+    return replace(
+        settings,
+        binary_face=True,
+        limits=replace(settings.limits, broker={**settings.limits.broker, **_SMALL}),
+    )
 
 
 def beyond_peer_limits(cluster: SimCluster) -> Iterator[str]:
@@ -38,7 +48,9 @@ def beyond_peer_limits(cluster: SimCluster) -> Iterator[str]:
     for name, broker in cluster.brokers_up():
         yield from (f"{name} {what}" for what in _of_broker(broker))
         for connection in broker._binary._connections:
-            yield from (f"{name} {what} for {connection._peer}" for what in _of_connection(connection))
+            yield from (
+                f"{name} {what} for {connection._peer}" for what in _of_connection(connection)
+            )
 
 
 def _of_broker(broker: Broker) -> Iterator[str]:
@@ -61,6 +73,8 @@ def _of_connection(connection: Connection) -> Iterator[str]:
             yield f"has {len(opened)} of {limit} {kind} open"
     if len(connection._outbox.answers) > _ANSWERS_MAX:
         yield f"has {len(connection._outbox.answers)} of {_ANSWERS_MAX} answers waiting"
-    waiting_bytes = sum(map(len, connection._replies)) + (0 if transport is None else transport.get_write_buffer_size())
+    waiting_bytes = sum(map(len, connection._replies)) + (
+        0 if transport is None else transport.get_write_buffer_size()
+    )
     if waiting_bytes > _WAITING_BYTES_MAX:
         yield f"has {waiting_bytes} of {_WAITING_BYTES_MAX} bytes of answers waiting"

@@ -1,7 +1,9 @@
-"""What the programs that use the simulated cluster share: counts, sessions on nodes, and a client for each session.
+"""What the programs that use the simulated cluster share: counts, sessions on nodes, and a client
+for each session.
 
-Each program runs on a node of its own in sessions. In a session it makes a client, works for a while and leaves: it closes the client,
-drops it without closing, or its node crashes. Then the next session begins. The oracle gets every result at once, so a crash loses none.
+Each program runs on a node of its own in sessions. In a session it makes a client, works for a
+while and leaves: it closes the client, drops it without closing, or its node crashes. Then the next
+session begins. The oracle gets every result at once, so a crash loses none.
 """
 
 from __future__ import annotations
@@ -25,7 +27,11 @@ from pulsarish.sim.world.nodes import Node, NodeDied
 __all__ = ["LAST_SECONDS", "Counts", "Stage", "place_of", "text_of"]
 
 _LIMITS: Final = StreamLimits(
-    heartbeat_seconds=2.0, silence_seconds=6.0, unanswered_seconds=1.0, ping_timeout_seconds=1.0, message_bytes=1_024
+    heartbeat_seconds=2.0,
+    silence_seconds=6.0,
+    unanswered_seconds=1.0,
+    ping_timeout_seconds=1.0,
+    message_bytes=1_024,
 )
 _OPERATION_SECONDS: Final = 5.0
 LAST_SECONDS: Final = 60.0
@@ -96,17 +102,26 @@ class Stage:
     trace: Callable[[str], None]
     over: bool = False
     owner_may_be_stale: Callable[[], bool] = lambda: False
-    """Return whether a broker may serve without knowing that it was evicted: its machine slept, and its clock stood still."""
+    """Return whether a broker may serve without knowing that it was evicted: its machine slept, and
+    its clock stood still.
+    """
 
     def refused(self, who: str, error: PulsarishError) -> None:
-        """Note a refusal of the cluster. It is allowed during faults, if a program can act on the error."""
+        """Note a refusal of the cluster.
+
+        It is allowed during faults, if a program can act on the error.
+        """
         self.counts.refused += 1
         self.trace(f"{who} refused: {type(error).__name__}: {error}")
-        if isinstance(error, UnknownError) or not (error.retryable or isinstance(error, ProducerBusy | ConsumerBusy)):
+        if isinstance(error, UnknownError) or not (
+            error.retryable or isinstance(error, ProducerBusy | ConsumerBusy)
+        ):
             self.oracle.report("defect", f"{who} was refused with {type(error).__name__}: {error}")
 
     @asynccontextmanager
-    async def connected(self, world: World, seconds: float = _OPERATION_SECONDS) -> AsyncGenerator[AsyncClient]:
+    async def connected(
+        self, world: World, seconds: float = _OPERATION_SECONDS
+    ) -> AsyncGenerator[AsyncClient]:
         """Give a client for a session. At the end it is closed, or only shut down."""
         client = AsyncClient(
             self.url,
@@ -125,7 +140,9 @@ class Stage:
         finally:
             client.shutdown()
 
-    async def keep_running(self, node: Node, who: str, session: Callable[[World], Awaitable[Any]]) -> None:
+    async def keep_running(
+        self, node: Node, who: str, session: Callable[[World], Awaitable[Any]]
+    ) -> None:
         """Run session after session on a node until the load ends."""
 
         async def inside(world: World) -> None:
@@ -143,10 +160,17 @@ class Stage:
 
 
 def place_of(message_id: MessageId) -> Place | None:
-    """Return the place of a message id, or ``None`` for the id of a message that was stored before."""
+    """Return the place of a message id, or ``None`` for the id of a message that was stored
+    before.
+    """
     if message_id.ledger_id() < 0:
         return None
-    return Place(message_id.partition(), message_id.ledger_id(), message_id.entry_id(), max(0, message_id.batch_index()))
+    return Place(
+        message_id.partition(),
+        message_id.ledger_id(),
+        message_id.entry_id(),
+        max(0, message_id.batch_index()),
+    )
 
 
 def text_of(message: Message) -> str:

@@ -1,7 +1,9 @@
-"""Visits every state of a small model, breadth first: finds the shortest way to a broken invariant, or proves that there is none.
+"""Visits every state of a small model, breadth first: finds the shortest way to a broken invariant,
+or proves that there is none.
 
-A model is three functions over hashable states. States that differ only in meaningless names must be given as one state (the model sorts
-its columns). Otherwise the same situation is visited once for each of its names.
+A model is three functions over hashable states. States that differ only in meaningless names must
+be given as one state (the model sorts its columns). Otherwise the same situation is visited once
+for each of its names.
 """
 
 from __future__ import annotations
@@ -24,7 +26,11 @@ class TooManyStates(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Exploration(Generic[S]):
-    """The result. ``broken`` names the invariant, ``way`` is the shortest sequence of steps to it. Both are empty when none is broken."""
+    """The result.
+
+    ``broken`` names the invariant, ``way`` is the shortest sequence of steps to it. Both are empty
+    when none is broken.
+    """
 
     states: int
     ends: int  # states without a next state
@@ -41,7 +47,8 @@ def explore(
 ) -> Exploration[S]:
     """Visit all states that can be reached.
 
-    ``steps`` gives each next state with the name of the step. ``check`` gives the name of the invariant that a state breaks, or "".
+    ``steps`` gives each next state with the name of the step. ``check`` gives the name of the
+    invariant that a state breaks, or "".
 
     Raises ``TooManyStates``.
     """

@@ -1,13 +1,15 @@
-"""The ledger protocol as a model: write, ensemble change, fence, recover, close, with any ensemble, write and acknowledgement quorum.
+"""The ledger protocol as a model: write, ensemble change, fence, recover, close, with any ensemble,
+write and acknowledgement quorum.
 
-It is the protocol of rules 1 to 7 and nothing else: one writer, any number of recoverers, bookies that answer late or never (a lost
-message is one that is never delivered), and bookies that return with less than they had. Each action is a function that returns the next
-state, or ``None`` where the protocol does not allow the action. ``ledger_steps.steps`` tries all of them, to visit every state that can be
-reached. ``ledger_trace`` tries those that a simulated cluster has taken.
+It is the protocol of rules 1 to 7 and nothing else: one writer, any number of recoverers, bookies
+that answer late or never (a lost message is one that is never delivered), and bookies that return
+with less than they had. Each action is a function that returns the next state, or ``None`` where
+the protocol does not allow the action. ``ledger_steps.steps`` tries all of them, to visit every
+state that can be reached. ``ledger_trace`` tries those that a simulated cluster has taken.
 
-``Rules`` names the safeguards. Without its safeguard, a defect comes back that model checking once found in Apache BookKeeper (BookKeeper
-issues 2614 and 2615, and the mistakes that its specification records). The invariants (``ledger_steps.broken``) have the names of that
-specification.
+``Rules`` names the safeguards. Without its safeguard, a defect comes back that model checking once
+found in Apache BookKeeper (BookKeeper issues 2614 and 2615, and the mistakes that its specification
+records). The invariants (``ledger_steps.broken``) have the names of that specification.
 
 Sets of entries are integers with a bit for each entry.
 """
@@ -55,7 +57,8 @@ class Quorums(NamedTuple):
 
 
 class Bookie(NamedTuple):
-    """All that the state has to do with one bookie, so that sorting the bookies makes equal situations equal.
+    """All that the state has to do with one bookie, so that sorting the bookies makes equal
+    situations equal.
 
     The tuples at the end have an item for each recoverer.
     """
@@ -73,7 +76,8 @@ class Bookie(NamedTuple):
     heard: tuple[bool, ...] = ()
     negative: tuple[int, ...] = ()
     wrote: tuple[int, ...] = ()
-    local: tuple[tuple[int, ...], ...] = ()  # the places in the last segment and in those that the recoverer has added to it
+    # the places in the last segment and in those that the recoverer has added to it
+    local: tuple[tuple[int, ...], ...] = ()
 
 
 class Recoverer(NamedTuple):
@@ -123,24 +127,41 @@ def deliver(ledger: Ledger, index: int, entry: int) -> Ledger | None:
         return None
     bit = 1 << entry
     stored = bookie._replace(
-        sent=bookie.sent & ~bit, acked=bookie.acked | bit, entries=bookie.entries | bit, lac=max(bookie.lac, ledger.stamps[entry])
+        sent=bookie.sent & ~bit,
+        acked=bookie.acked | bit,
+        entries=bookie.entries | bit,
+        lac=max(bookie.lac, ledger.stamps[entry]),
     )
     return _bookie(ledger, index, stored)
 
 
 def refuse(ledger: Ledger, index: int, entry: int) -> Ledger | None:
-    """Let a bookie refuse an add, because the ledger is fenced there, or may be. That stops the writer (rule 4)."""
+    """Let a bookie refuse an add, because the ledger is fenced there, or may be.
+
+    That stops the writer (rule 4).
+    """
     bookie = ledger.bookies[index]
     refused = bookie.sent >> entry & 1 and (bookie.fenced or bookie.limbo)
     return ledger._replace(writer=STOPPED) if refused else None
 
 
 def confirm(ledger: Ledger, rules: Rules) -> Ledger | None:
-    """Confirm an entry when Qa answers have come. A late or lost answer means that the confirmation is late or never comes."""
+    """Confirm an entry when Qa answers have come.
+
+    A late or lost answer means that the confirmation is late or never comes.
+    """
     entry = ledger.confirmed + 1
-    if ledger.writer == STOPPED or entry > ledger.pushed or (ledger.writer == CHANGING and rules.wait_for_change):
+    if (
+        ledger.writer == STOPPED
+        or entry > ledger.pushed
+        or (ledger.writer == CHANGING and rules.wait_for_change)
+    ):
         return None
-    holders = (bookie for bookie in ledger.bookies if not rules.count_only_members or ledger.quorums.holds(bookie.place, entry))
+    holders = (
+        bookie
+        for bookie in ledger.bookies
+        if not rules.count_only_members or ledger.quorums.holds(bookie.place, entry)
+    )
     if sum(bookie.acked >> entry & 1 for bookie in holders) < ledger.quorums.ack:
         return None
     return ledger._replace(confirmed=entry)
@@ -164,7 +185,10 @@ def begin_change(ledger: Ledger, failed: Sequence[int]) -> Ledger | None:
 
 
 def store_change(ledger: Ledger, members: Sequence[int]) -> Ledger | None:
-    """Store the writer's change in the metadata. ``members`` are bookies by place. New ones get the whole window, and count from zero."""
+    """Store the writer's change in the metadata.
+
+    ``members`` are bookies by place. New ones get the whole window, and count from zero.
+    """
     if ledger.writer != CHANGING or not may_store(ledger):
         return None
     first = ledger.change_at
@@ -209,10 +233,18 @@ def may_store(ledger: Ledger) -> bool:
 
 
 def lose(ledger: Ledger, rules: Rules, index: int, kept: int = 0) -> Ledger:
-    """Let a bookie return with less than it had: with these entries only, without its fence and without its LAC."""
+    """Let a bookie return with less than it had: with these entries only, without its fence and
+    without its LAC.
+    """
     bookie = ledger.bookies[index]
     gone = bookie.entries & ~kept
-    less = bookie._replace(entries=bookie.entries & kept, lost=bookie.lost | gone, fenced=False, lac=-1, limbo=rules.limbo)
+    less = bookie._replace(
+        entries=bookie.entries & kept,
+        lost=bookie.lost | gone,
+        fenced=False,
+        lac=-1,
+        limbo=rules.limbo,
+    )
     return _bookie(ledger, index, less)
 
 
@@ -249,25 +281,44 @@ def fence(ledger: Ledger, number: int, index: int, lac: int | None = None) -> Le
     bookie, recoverer = ledger.bookies[index], ledger.recoverers[number]
     if recoverer.phase != FENCING or bookie.places[-1] < 0 or bookie.limbo:
         return None
-    ledger = _bookie(ledger, index, bookie._replace(fenced=True, heard=_put(bookie.heard, number, value=True)))
-    return _recoverer(ledger, number, recoverer._replace(lac=max(recoverer.lac, bookie.lac if lac is None else lac)))
+    ledger = _bookie(
+        ledger, index, bookie._replace(fenced=True, heard=_put(bookie.heard, number, value=True))
+    )
+    return _recoverer(
+        ledger,
+        number,
+        recoverer._replace(lac=max(recoverer.lac, bookie.lac if lac is None else lac)),
+    )
 
 
 def begin_reading(ledger: Ledger, rules: Rules, number: int) -> Ledger | None:
-    """Let a recoverer read, when every write quorum of the last segment has answered the fence often enough (rule 5)."""
+    """Let a recoverer read, when every write quorum of the last segment has answered the fence
+    often enough (rule 5).
+    """
     recoverer, quorums = ledger.recoverers[number], ledger.quorums
     if recoverer.phase != FENCING:
         return None
     heard = [bookie.places[-1] for bookie in ledger.bookies if bookie.heard[number]]
     starts = range(quorums.ensemble if quorums.write < quorums.ensemble else 1)
-    if any(sum(quorums.holds(place, start) for place in heard) < quorums.negatives for start in starts):
+    if any(
+        sum(quorums.holds(place, start) for place in heard) < quorums.negatives for start in starts
+    ):
         return None
-    lac = max(recoverer.lac, ledger.firsts[-1] - 1) if rules.start_in_last_segment else recoverer.lac
+    lac = (
+        max(recoverer.lac, ledger.firsts[-1] - 1) if rules.start_in_last_segment else recoverer.lac
+    )
     bookies = tuple(
-        bookie._replace(local=_put(bookie.local, number, (bookie.places[-1],)), heard=_put(bookie.heard, number, value=False))
+        bookie._replace(
+            local=_put(bookie.local, number, (bookie.places[-1],)),
+            heard=_put(bookie.heard, number, value=False),
+        )
         for bookie in ledger.bookies
     )
-    return _recoverer(ledger._replace(bookies=bookies), number, recoverer._replace(phase=READING, lac=lac, entry=lac + 1, written=lac))
+    return _recoverer(
+        ledger._replace(bookies=bookies),
+        number,
+        recoverer._replace(phase=READING, lac=lac, entry=lac + 1, written=lac),
+    )
 
 
 def read(ledger: Ledger, rules: Rules, number: int, index: int, entry: int) -> Ledger | None:
@@ -277,12 +328,18 @@ def read(ledger: Ledger, rules: Rules, number: int, index: int, entry: int) -> L
     """
     recoverer = ledger.recoverers[number]
     bookie = ledger.bookies[index]
-    if recoverer.phase != READING or not ledger.quorums.holds(bookie.places[segment_of(ledger, entry)], entry):
+    if recoverer.phase != READING or not ledger.quorums.holds(
+        bookie.places[segment_of(ledger, entry)], entry
+    ):
         return None
     if rules.fence_recovery_reads:
         bookie = bookie._replace(fenced=True)
     ledger = _bookie(ledger, index, bookie)
-    return find(ledger, number, entry) if bookie.entries >> entry & 1 else deny(ledger, number, index, entry)
+    return (
+        find(ledger, number, entry)
+        if bookie.entries >> entry & 1
+        else deny(ledger, number, index, entry)
+    )
 
 
 def deny(ledger: Ledger, number: int, index: int, entry: int) -> Ledger | None:
@@ -290,7 +347,13 @@ def deny(ledger: Ledger, number: int, index: int, entry: int) -> Ledger | None:
     bookie = ledger.bookies[index]
     if bookie.limbo:
         return None
-    return _bookie(ledger, index, bookie._replace(negative=_put(bookie.negative, number, bookie.negative[number] | 1 << entry)))
+    return _bookie(
+        ledger,
+        index,
+        bookie._replace(
+            negative=_put(bookie.negative, number, bookie.negative[number] | 1 << entry)
+        ),
+    )
 
 
 def find(ledger: Ledger, number: int, entry: int) -> Ledger:
@@ -305,11 +368,18 @@ def find(ledger: Ledger, number: int, entry: int) -> Ledger:
 def rewrite(ledger: Ledger, index: int, entry: int, lac: int) -> Ledger:
     """Let a bookie store what a recoverer or a repair has sent. Its answer may be lost."""
     bookie = ledger.bookies[index]
-    return _bookie(ledger, index, bookie._replace(entries=bookie.entries | 1 << entry, lac=max(bookie.lac, lac)))
+    return _bookie(
+        ledger,
+        index,
+        bookie._replace(entries=bookie.entries | 1 << entry, lac=max(bookie.lac, lac)),
+    )
 
 
 def write_back(ledger: Ledger, number: int, index: int, entry: int) -> Ledger | None:
-    """Let a recoverer get the answer that a bookie has stored a write-back. Fenced ledgers accept that, and so do bookies in limbo."""
+    """Let a recoverer get the answer that a bookie has stored a write-back.
+
+    Fenced ledgers accept that, and so do bookies in limbo.
+    """
     recoverer = ledger.recoverers[number]
     bookie = ledger.bookies[index]
     if recoverer.phase != READING or not recoverer.lac < entry < recoverer.entry:
@@ -318,7 +388,9 @@ def write_back(ledger: Ledger, number: int, index: int, entry: int) -> Ledger | 
         return None
     bit = 1 << entry
     bookie = bookie._replace(
-        entries=bookie.entries | bit, lac=max(bookie.lac, recoverer.lac), wrote=_put(bookie.wrote, number, bookie.wrote[number] | bit)
+        entries=bookie.entries | bit,
+        lac=max(bookie.lac, recoverer.lac),
+        wrote=_put(bookie.wrote, number, bookie.wrote[number] | bit),
     )
     return _counted(_bookie(ledger, index, bookie), number)
 
@@ -339,8 +411,11 @@ def _counted(ledger: Ledger, number: int) -> Ledger:
     return _recoverer(ledger, number, recoverer._replace(written=written))
 
 
-def change_locally(ledger: Ledger, number: int, first: int, members: Sequence[int]) -> Ledger | None:
-    """Let a recoverer replace members from the first entry on that misses copies, as far as it knew when it began.
+def change_locally(
+    ledger: Ledger, number: int, first: int, members: Sequence[int]
+) -> Ledger | None:
+    """Let a recoverer replace members from the first entry on that misses copies, as far as it knew
+    when it began.
 
     Other processes do not see that before the recoverer closes the ledger.
     """
@@ -353,7 +428,9 @@ def change_locally(ledger: Ledger, number: int, first: int, members: Sequence[in
     for index, bookie in enumerate(ledger.bookies):
         place = members.index(index) if index in members else NOWHERE
         local = bookie.local[number]
-        changed = bookie._replace(local=_put(bookie.local, number, (*(local if appended else local[:-1]), place)))
+        changed = bookie._replace(
+            local=_put(bookie.local, number, (*(local if appended else local[:-1]), place))
+        )
         if local[-1] < 0 <= place:
             changed = changed._replace(wrote=_put(changed.wrote, number, 0))
         bookies.append(changed)
@@ -365,19 +442,25 @@ def change_locally(ledger: Ledger, number: int, first: int, members: Sequence[in
 def may_close(ledger: Ledger, rules: Rules, number: int, last: int) -> bool:
     """Return whether a recoverer may close the ledger at this entry.
 
-    All entries up to this one must have their copies, and enough bookies must have denied the next one. A recoverer that has both a copy of
-    the next entry and enough denials may trust either.
+    All entries up to this one must have their copies, and enough bookies must have denied the next
+    one. A recoverer that has both a copy of the next entry and enough denials may trust either.
     """
     recoverer, quorums = ledger.recoverers[number], ledger.quorums
     if recoverer.phase != READING or not recoverer.lac <= last <= recoverer.written:
         return False
     segment = segment_of(ledger, last + 1)
-    denied = sum(bookie.negative[number] >> (last + 1) & 1 for bookie in ledger.bookies if quorums.holds(bookie.places[segment], last + 1))
+    denied = sum(
+        bookie.negative[number] >> (last + 1) & 1
+        for bookie in ledger.bookies
+        if quorums.holds(bookie.places[segment], last + 1)
+    )
     return denied >= (quorums.negatives if rules.enough_negatives else 1)
 
 
 def close(ledger: Ledger, number: int, last: int) -> Ledger:
-    """Let a recoverer that may close do so, with its local changes in the same commit, unless another commit came first."""
+    """Let a recoverer that may close do so, with its local changes in the same commit, unless
+    another commit came first.
+    """
     recoverer = ledger.recoverers[number]
     if ledger.state == CLOSED:
         return _recoverer(ledger, number, Recoverer(DONE))
@@ -388,10 +471,19 @@ def close(ledger: Ledger, number: int, last: int) -> Ledger:
 
 
 def _closed(ledger: Ledger, last: int) -> Ledger:
-    """Return the ledger with its end. Segments that start after the end hold nothing and are dropped, but the first stays."""
+    """Return the ledger with its end.
+
+    Segments that start after the end hold nothing and are dropped, but the first stays.
+    """
     count = sum(first <= max(last, 0) for first in ledger.firsts)
     bookies = tuple(bookie._replace(places=bookie.places[:count]) for bookie in ledger.bookies)
-    return ledger._replace(state=CLOSED, version=ledger.version + 1, last=last, firsts=ledger.firsts[:count], bookies=bookies)
+    return ledger._replace(
+        state=CLOSED,
+        version=ledger.version + 1,
+        last=last,
+        firsts=ledger.firsts[:count],
+        bookies=bookies,
+    )
 
 
 def publish(ledger: Ledger, number: int) -> Ledger:
@@ -400,14 +492,24 @@ def publish(ledger: Ledger, number: int) -> Ledger:
     if ledger.state == CLOSED or ledger.version != recoverer.version:
         return _recoverer(ledger, number, Recoverer())
     ledger = stored_changes(ledger, number)
-    return _recoverer(ledger._replace(version=ledger.version + 1), number, recoverer._replace(version=ledger.version + 1, firsts=()))
+    return _recoverer(
+        ledger._replace(version=ledger.version + 1),
+        number,
+        recoverer._replace(version=ledger.version + 1, firsts=()),
+    )
 
 
 def stored_changes(ledger: Ledger, number: int) -> Ledger:
-    """Return the ledger with a recoverer's added segments in the metadata. The recoverer keeps its last ensemble."""
+    """Return the ledger with a recoverer's added segments in the metadata.
+
+    The recoverer keeps its last ensemble.
+    """
     recoverer = ledger.recoverers[number]
     bookies = tuple(
-        bookie._replace(places=(*bookie.places[:-1], *bookie.local[number]), local=_put(bookie.local, number, bookie.local[number][-1:]))
+        bookie._replace(
+            places=(*bookie.places[:-1], *bookie.local[number]),
+            local=_put(bookie.local, number, bookie.local[number][-1:]),
+        )
         for bookie in ledger.bookies
     )
     return ledger._replace(bookies=bookies, firsts=(*ledger.firsts, *recoverer.firsts))

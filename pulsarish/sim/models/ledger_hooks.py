@@ -27,7 +27,10 @@ _NEGATIVE: Final = (NoSuchEntry.code, NoSuchLedger.code)
 
 @contextmanager
 def tracing() -> Generator[LedgerTrace]:
-    """Watch every ledger of the simulations that run inside the block. Patch a mutant before, so that its steps are watched."""
+    """Watch every ledger of the simulations that run inside the block.
+
+    Patch a mutant before, so that its steps are watched.
+    """
     trace = LedgerTrace()
     hooks = _Hooks(trace)
     with ExitStack() as stack:
@@ -52,7 +55,9 @@ def tracing() -> Generator[LedgerTrace]:
             (ReadingCore, "failed"),
             (Recovery, "_close"),
         ):
-            stack.enter_context(replaced(owner, name, getattr(hooks, f"{owner.__name__}_{name.strip('_')}".lower())))
+            stack.enter_context(
+                replaced(owner, name, getattr(hooks, f"{owner.__name__}_{name.strip('_')}".lower()))
+            )
         yield trace
 
 
@@ -73,7 +78,9 @@ class _Hooks:
                 ledger_id = paths.ledger_id_of(op.path)
                 if ledger_id is None or op.kind == "check":
                     continue
-                record = None if op.kind == "delete" else decode_record(op.data, LedgerMetadata, op.path)
+                record = (
+                    None if op.kind == "delete" else decode_record(op.data, LedgerMetadata, op.path)
+                )
                 self._trace.committed(ledger_id, record)
             return answer
 
@@ -82,7 +89,9 @@ class _Hooks:
     # -- bookies
 
     def entrystore_add(self, was: Any) -> object:
-        async def add(store: EntryStore, message: bytes, batch: Any, answer: Callable[[Any], None]) -> None:
+        async def add(
+            store: EntryStore, message: bytes, batch: Any, answer: Callable[[Any], None]
+        ) -> None:
             member, lacs = store.instance_id, {}
             if batch.instance_id == member:
                 for record in batch.records:
@@ -95,7 +104,14 @@ class _Hooks:
                     if result.code == 0:
                         for entry_id in range(result.first, result.last + 1):
                             lac = lacs[result.ledger_id, entry_id]
-                            self._see(result.ledger_id, LedgerView.stores, member, entry_id, lac, recovery=batch.recovery)
+                            self._see(
+                                result.ledger_id,
+                                LedgerView.stores,
+                                member,
+                                entry_id,
+                                lac,
+                                recovery=batch.recovery,
+                            )
                 answer(results)
 
             await was(store, message, batch, answered)
@@ -103,7 +119,9 @@ class _Hooks:
         return add
 
     def entrystore_journal(self, was: Any) -> object:
-        def journal(store: EntryStore, message: bytes, batch: Any, records: Any, taken: Any, *more: Any) -> None:
+        def journal(
+            store: EntryStore, message: bytes, batch: Any, records: Any, taken: Any, *more: Any
+        ) -> None:
             for place in range(len(records)) if taken is None else taken:
                 _, ledger_id, entry_id, _, _ = RECORD_HEAD.unpack_from(records[place])
                 self._see(ledger_id, LedgerView.admits, store.instance_id, entry_id)
@@ -123,7 +141,9 @@ class _Hooks:
         return fence
 
     def entrystore_recovery_read(self, was: Any) -> object:
-        async def recovery_read(store: EntryStore, ledger_id: int, first: int, last: int, max_bytes: int) -> Any:
+        async def recovery_read(
+            store: EntryStore, ledger_id: int, first: int, last: int, max_bytes: int
+        ) -> Any:
             stored = self._ask(ledger_id, LedgerView.entries, store.instance_id)
             answer = await was(store, ledger_id, first, last, max_bytes)
             after = first + len(answer.records)
@@ -134,7 +154,9 @@ class _Hooks:
         return recovery_read
 
     def entrystore_read_lac(self, was: Any) -> object:
-        async def read_lac(store: EntryStore, ledger_id: int, after_lac: int, wait_seconds: float) -> Any:
+        async def read_lac(
+            store: EntryStore, ledger_id: int, after_lac: int, wait_seconds: float
+        ) -> Any:
             least = self._ask(ledger_id, LedgerView.lac, store.instance_id)
             code, lac = await was(store, ledger_id, after_lac, wait_seconds)
             if code == 0:
@@ -175,7 +197,9 @@ class _Hooks:
         def acked(core: WriterCore, member: str, first: int, last: int) -> None:
             was(core, member, first, last)
             if core.place_of(member) is not None and last <= core.pushed:
-                self._of_recoverer(core, lambda view, number: view.wrote(number, member, first, last))
+                self._of_recoverer(
+                    core, lambda view, number: view.wrote(number, member, first, last)
+                )
 
         return acked
 
@@ -185,12 +209,18 @@ class _Hooks:
 
             def confirms(view: LedgerView) -> None:
                 for _ in range(count):
-                    view.step(f"the writer confirms {view.state.confirmed + 1}", model.confirm(view.state, ALL_RULES))
+                    view.step(
+                        f"the writer confirms {view.state.confirmed + 1}",
+                        model.confirm(view.state, ALL_RULES),
+                    )
 
             def counts(view: LedgerView, number: int) -> None:
                 if core.confirmed > view.state.recoverers[number].written:
                     known = view.state.recoverers[number].written
-                    raise NotAllowed(f"recoverer {number} counts copies up to {core.confirmed}; the answers say {known}")
+                    raise NotAllowed(
+                        f"recoverer {number} counts copies up to {core.confirmed}; the answers "
+                        f"say {known}"
+                    )
 
             if count:
                 self._of_writer(core, confirms)
@@ -203,7 +233,12 @@ class _Hooks:
         def begin_change(core: WriterCore, replacements: Any) -> Any:
             change = was(core, replacements)
             if change.replaced:
-                self._of_writer(core, lambda view: view.step("the writer begins a change", model.begin_change(view.state, ())))
+                self._of_writer(
+                    core,
+                    lambda view: view.step(
+                        "the writer begins a change", model.begin_change(view.state, ())
+                    ),
+                )
             return change
 
         return begin_change
@@ -216,7 +251,9 @@ class _Hooks:
             def changes(view: LedgerView, number: int) -> None:
                 members = [view.bookie(member) for member in segment.members]
                 after = model.change_locally(view.state, number, segment.first_entry, members)
-                view.step(f"recoverer {number} changes the ensemble at {segment.first_entry}", after)
+                view.step(
+                    f"recoverer {number} changes the ensemble at {segment.first_entry}", after
+                )
 
             if places:
                 self._of_recoverer(core, changes)
@@ -256,19 +293,31 @@ class _Hooks:
         def answered(core: ReadingCore, order: Any, records: Sequence[Any], code: int) -> None:
             was(core, order, records, code)
             denies = code in _NEGATIVE and order.first + len(records) <= order.last
-            self._of_reading(core, lambda view, number: view.heard_read(number, order.member, order.first, len(records), denies))
+            self._of_reading(
+                core,
+                lambda view, number: view.heard_read(
+                    number, order.member, order.first, len(records), denies
+                ),
+            )
 
         return answered
 
     def readingcore_failed(self, was: Any) -> object:
         def failed(core: ReadingCore, order: Any, records: Sequence[Any], why: str) -> None:
             was(core, order, records, why)
-            self._of_reading(core, lambda view, number: view.heard_read(number, order.member, order.first, len(records), False))
+            self._of_reading(
+                core,
+                lambda view, number: view.heard_read(
+                    number, order.member, order.first, len(records), False
+                ),
+            )
 
         return failed
 
     def recovery_close(self, was: Any) -> object:
-        async def close(recovery: Recovery, writing: Any, frozen: LedgerMetadata, version: int, last_entry: int) -> Any:
+        async def close(
+            recovery: Recovery, writing: Any, frozen: LedgerMetadata, version: int, last_entry: int
+        ) -> Any:
             self._of_recovery(frozen, lambda view, number: view.closes(number, last_entry))
             return await was(recovery, writing, frozen, version, last_entry)
 
@@ -279,7 +328,9 @@ class _Hooks:
     def _see(self, ledger_id: int, what: Callable[..., None], *details: Any, **more: Any) -> None:
         self._trace.see(ledger_id, lambda view: what(view, *details, **more))
 
-    def _ask(self, ledger_id: int, what: Callable[[LedgerView, str], int], member: str) -> int | None:
+    def _ask(
+        self, ledger_id: int, what: Callable[[LedgerView, str], int], member: str
+    ) -> int | None:
         view = self._trace.views.get(ledger_id)
         return None if view is None else what(view, member)
 
@@ -294,7 +345,9 @@ class _Hooks:
     def _of_reading(self, core: object, what: Callable[[LedgerView, int], None]) -> None:
         self._of_recovery(self._readings[id(core)][1], what)
 
-    def _of_recovery(self, metadata: LedgerMetadata, what: Callable[[LedgerView, int], None]) -> None:
+    def _of_recovery(
+        self, metadata: LedgerMetadata, what: Callable[[LedgerView, int], None]
+    ) -> None:
         def seen(view: LedgerView) -> None:
             number = view.number(metadata)
             if number is not None:

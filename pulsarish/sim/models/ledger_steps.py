@@ -1,4 +1,6 @@
-"""Every state of ``models/ledger.py`` that a few bookies, entries and recoverers can reach: first state, steps and invariants."""
+"""Every state of ``models/ledger.py`` that a few bookies, entries and recoverers can reach: first
+state, steps and invariants.
+"""
 
 from __future__ import annotations
 
@@ -56,10 +58,17 @@ def new_ledger(*, bookies: int, recoverers: int, bounds: Bounds, quorums: Quorum
     for index in range(bookies):
         place = index if index < quorums.ensemble else NOWHERE
         column = Bookie(
-            (place,), place, heard=(False,) * recoverers, negative=(0,) * recoverers, wrote=(0,) * recoverers, local=((),) * recoverers
+            (place,),
+            place,
+            heard=(False,) * recoverers,
+            negative=(0,) * recoverers,
+            wrote=(0,) * recoverers,
+            local=((),) * recoverers,
         )
         columns.append(column)
-    ledger = Ledger(quorums, tuple(columns), (Recoverer(),) * recoverers, stamps=(-1,) * bounds.entries)
+    ledger = Ledger(
+        quorums, tuple(columns), (Recoverer(),) * recoverers, stamps=(-1,) * bounds.entries
+    )
     return _normal(Explored(ledger, bounds.changes, bounds.losses))
 
 
@@ -69,7 +78,11 @@ def broken(explored: Explored) -> str:
     if list(ledger.firsts) != sorted(set(ledger.firsts)):
         return "SegmentsInOrder"
     for recoverer in ledger.recoverers:
-        if recoverer.phase == READING and recoverer.firsts and recoverer.firsts[0] < ledger.firsts[-1]:
+        if (
+            recoverer.phase == READING
+            and recoverer.firsts
+            and recoverer.firsts[0] < ledger.firsts[-1]
+        ):
             return "SegmentsInOrder"
     for entry in range(ledger.confirmed + 1):
         if not copies(ledger, entry, lost=False):
@@ -83,16 +96,24 @@ def broken(explored: Explored) -> str:
 
 
 def copies(ledger: Ledger, entry: int, *, lost: bool = True) -> int:
-    """Return how many members of the stored write set have an entry. With ``lost``, also count those that had it."""
+    """Return how many members of the stored write set have an entry.
+
+    With ``lost``, also count those that had it.
+    """
     segment = segment_of(ledger, entry)
-    holders = [bookie for bookie in ledger.bookies if ledger.quorums.holds(bookie.places[segment], entry)]
+    holders = [
+        bookie for bookie in ledger.bookies if ledger.quorums.holds(bookie.places[segment], entry)
+    ]
     return sum((bookie.entries | (bookie.lost if lost else 0)) >> entry & 1 for bookie in holders)
 
 
 def steps(explored: Explored, rules: Rules, bounds: Bounds) -> Iterator[tuple[str, Explored]]:
     """Yield every next state with the name of its step."""
     ledger = explored.ledger
-    for name, after in (*_writer_steps(ledger, rules, bounds, explored.changes), *_recovery_steps(ledger, rules, bounds)):
+    for name, after in (
+        *_writer_steps(ledger, rules, bounds, explored.changes),
+        *_recovery_steps(ledger, rules, bounds),
+    ):
         if after is not None:
             changed = after.writer_version > ledger.writer_version
             yield name, _normal(explored._replace(ledger=after, changes=explored.changes - changed))
@@ -100,7 +121,10 @@ def steps(explored: Explored, rules: Rules, bounds: Bounds) -> Iterator[tuple[st
         for index, bookie in enumerate(ledger.bookies):
             if bookie.entries or bookie.fenced:
                 less = model.lose(ledger, rules, index)
-                yield "a bookie returns with nothing", _normal(explored._replace(ledger=less, losses=explored.losses - 1))
+                yield (
+                    "a bookie returns with nothing",
+                    _normal(explored._replace(ledger=less, losses=explored.losses - 1)),
+                )
 
 
 Step = tuple[str, Ledger | None]
@@ -113,7 +137,10 @@ def _writer_steps(ledger: Ledger, rules: Rules, bounds: Bounds, changes: int) ->
                 yield f"a bookie stores {entry}", model.deliver(ledger, index, entry)
                 yield f"a bookie refuses {entry}", model.refuse(ledger, index, entry)
         if bounds.lacs and bookie.place >= 0:
-            yield f"a bookie gets the LAC {ledger.confirmed}", model.tell_lac(ledger, index, ledger.confirmed)
+            yield (
+                f"a bookie gets the LAC {ledger.confirmed}",
+                model.tell_lac(ledger, index, ledger.confirmed),
+            )
     if ledger.writer == STOPPED:
         return
     yield f"writer confirms {ledger.confirmed + 1}", model.confirm(ledger, rules)
@@ -133,11 +160,16 @@ def _change(ledger: Ledger) -> Iterator[Step]:
         yield "writer's change is refused", model.stop(ledger)
         return
     members = _members(ledger.quorums, [bookie.place for bookie in ledger.bookies])
-    (place,) = (members.index(index) for index, bookie in enumerate(ledger.bookies) if bookie.failed)
+    (place,) = (
+        members.index(index) for index, bookie in enumerate(ledger.bookies) if bookie.failed
+    )
     for spare, bookie in enumerate(ledger.bookies):
         if bookie.place < 0:
             wanted = [*members[:place], spare, *members[place + 1 :]]
-            yield f"writer's change at {ledger.change_at} is stored", model.store_change(ledger, wanted)
+            yield (
+                f"writer's change at {ledger.change_at} is stored",
+                model.store_change(ledger, wanted),
+            )
 
 
 def _recovery_steps(ledger: Ledger, rules: Rules, bounds: Bounds) -> Iterator[Step]:
@@ -165,7 +197,10 @@ def _read_and_write(ledger: Ledger, rules: Rules, bounds: Bounds, number: int) -
     if written or bounds.ahead:
         for index, bookie in enumerate(ledger.bookies):
             if not bookie.negative[number] >> recoverer.entry & 1:
-                yield f"{who} reads {recoverer.entry}", model.read(ledger, rules, number, index, recoverer.entry)
+                yield (
+                    f"{who} reads {recoverer.entry}",
+                    model.read(ledger, rules, number, index, recoverer.entry),
+                )
     if written:
         return
     entry = recoverer.written + 1
@@ -196,7 +231,11 @@ def _local_changes(ledger: Ledger, rules: Rules, number: int) -> Iterator[Step]:
 def _members(quorums: Quorums, places: Sequence[int]) -> list[int]:
     """Return the bookies by place, in any order where all places are alike."""
     members = [index for index, place in enumerate(places) if place >= 0]
-    return members if quorums.write == quorums.ensemble else sorted(members, key=lambda index: places[index])
+    return (
+        members
+        if quorums.write == quorums.ensemble
+        else sorted(members, key=lambda index: places[index])
+    )
 
 
 # -- equal situations
@@ -212,28 +251,46 @@ def _column(ledger: Ledger, bookie: Bookie, *, fencing_over: bool) -> Bookie:
     if ledger.quorums.write == ledger.quorums.ensemble:
         # Each member holds every entry, so its place does not matter.
         local = tuple(_alike(places) for places in bookie.local)
-        bookie = bookie._replace(places=_alike(bookie.places), place=min(bookie.place, 0), local=local)
+        bookie = bookie._replace(
+            places=_alike(bookie.places), place=min(bookie.place, 0), local=local
+        )
     if stopped:
         barred = bookie.fenced or bookie.limbo
-        bookie = bookie._replace(place=NOWHERE, failed=False, acked=0, sent=0 if barred else bookie.sent)
+        bookie = bookie._replace(
+            place=NOWHERE, failed=False, acked=0, sent=0 if barred else bookie.sent
+        )
     else:
         bookie = bookie._replace(acked=bookie.acked & ~((1 << (ledger.confirmed + 1)) - 1))
     if fencing_over:
         bookie = bookie._replace(lac=-1)
     if ledger.state == CLOSED:
-        return bookie._replace(heard=(False,) * recoverers, negative=(0,) * recoverers, wrote=(0,) * recoverers, local=((),) * recoverers)
-    negative = tuple(bits >> each.entry << each.entry for bits, each in zip(bookie.negative, ledger.recoverers, strict=True))
-    wrote = tuple(bits >> (each.written + 1) << (each.written + 1) for bits, each in zip(bookie.wrote, ledger.recoverers, strict=True))
+        return bookie._replace(
+            heard=(False,) * recoverers,
+            negative=(0,) * recoverers,
+            wrote=(0,) * recoverers,
+            local=((),) * recoverers,
+        )
+    negative = tuple(
+        bits >> each.entry << each.entry
+        for bits, each in zip(bookie.negative, ledger.recoverers, strict=True)
+    )
+    wrote = tuple(
+        bits >> (each.written + 1) << (each.written + 1)
+        for bits, each in zip(bookie.wrote, ledger.recoverers, strict=True)
+    )
     return bookie._replace(negative=negative, wrote=wrote)
 
 
 def _normal(explored: Explored) -> Explored:
-    """Return one state for all states that differ only in what has no effect any more, or in the names of bookies and recoverers."""
+    """Return one state for all states that differ only in what has no effect any more, or in the
+    names of bookies and recoverers.
+    """
     ledger = explored.ledger
     stopped, closed = ledger.writer == STOPPED, ledger.state == CLOSED
     fencing_over = closed or all(recoverer.phase >= READING for recoverer in ledger.recoverers)
     columns = [_column(ledger, bookie, fencing_over=fencing_over) for bookie in ledger.bookies]
-    if closed:  # a recoverer that still runs can store nothing more, and its fences and copies break nothing
+    # a recoverer that still runs can store nothing more, and its fences and copies break nothing
+    if closed:
         ledger = ledger._replace(recoverers=(Recoverer(DONE),) * len(ledger.recoverers))
     if stopped:
         ledger = ledger._replace(change_at=-1, writer_version=0, pushed=-1)
@@ -241,12 +298,23 @@ def _normal(explored: Explored) -> Explored:
     in_flight = 0
     for bookie in columns:
         in_flight |= bookie.sent
-    stamps = tuple(stamp if in_flight >> entry & 1 and not fencing_over else -1 for entry, stamp in enumerate(ledger.stamps))
+    stamps = tuple(
+        stamp if in_flight >> entry & 1 and not fencing_over else -1
+        for entry, stamp in enumerate(ledger.stamps)
+    )
     ledger = ledger._replace(bookies=tuple(sorted(columns)), stamps=stamps)
     if len(ledger.recoverers) == 2 and ledger.recoverers[0] >= ledger.recoverers[1]:
         swapped = tuple(
-            bookie._replace(heard=bookie.heard[::-1], negative=bookie.negative[::-1], wrote=bookie.wrote[::-1], local=bookie.local[::-1])
+            bookie._replace(
+                heard=bookie.heard[::-1],
+                negative=bookie.negative[::-1],
+                wrote=bookie.wrote[::-1],
+                local=bookie.local[::-1],
+            )
             for bookie in ledger.bookies
         )
-        ledger = min(ledger, ledger._replace(bookies=tuple(sorted(swapped)), recoverers=ledger.recoverers[::-1]))
+        ledger = min(
+            ledger,
+            ledger._replace(bookies=tuple(sorted(swapped)), recoverers=ledger.recoverers[::-1]),
+        )
     return explored._replace(ledger=ledger)

@@ -1,14 +1,17 @@
-"""Compares real runs of the ledger protocol, step by step, with the actions of ``models/ledger.py``.
+"""Compares real runs of the ledger protocol, step by step, with the actions of
+``models/ledger.py``.
 
-``ledger_hooks.tracing`` watches the program at its seams: what metadata commit, what bookies answer, and what writers and recoverers
-receive, send and count. ``LedgerView`` keeps a model of each ledger: the state that follows from what was seen. Each step must be an
-action that the model allows in that state, and the program must then know what the model knows. Otherwise the code and the model
-disagree. The first such step of each ledger is kept in ``problems``. A mutant of the program patches it first and is traced in the same
-way.
+``ledger_hooks.tracing`` watches the program at its seams: what metadata commit, what bookies
+answer, and what writers and recoverers receive, send and count. ``LedgerView`` keeps a model of
+each ledger: the state that follows from what was seen. Each step must be an action that the model
+allows in that state, and the program must then know what the model knows. Otherwise the code and
+the model disagree. The first such step of each ledger is kept in ``problems``. A mutant of the
+program patches it first and is traced in the same way.
 
-An add or a fence counts at the moment at which it is answered as durable, which is the order of the journal. What a bookie was sent and
-has not answered may be there or not, whatever a crash did to it. Nothing is claimed of ledgers that are deleted, that were restored from
-a backup, or whose bookies an operator gives up.
+An add or a fence counts at the moment at which it is answered as durable, which is the order of the
+journal. What a bookie was sent and has not answered may be there or not, whatever a crash did to
+it. Nothing is claimed of ledgers that are deleted, that were restored from a backup, or whose
+bookies an operator gives up.
 """
 
 from __future__ import annotations
@@ -24,7 +27,11 @@ from pulsarish.sim.models.ledger_steps import Explored, broken
 __all__ = ["LedgerTrace", "LedgerView", "NotAllowed"]
 
 ALL_RULES: Final = Rules()
-_STATES: Final = {LedgerState.OPEN: model.OPEN, LedgerState.IN_RECOVERY: model.IN_RECOVERY, LedgerState.CLOSED: model.CLOSED}
+_STATES: Final = {
+    LedgerState.OPEN: model.OPEN,
+    LedgerState.IN_RECOVERY: model.IN_RECOVERY,
+    LedgerState.CLOSED: model.CLOSED,
+}
 
 
 class NotAllowed(Exception):
@@ -42,14 +49,19 @@ class LedgerView:
         self.admitted: dict[int, int] = {}  # by bookie: entries that it took before it was fenced
         self.told: dict[int, int] = {}  # by bookie: the greatest LAC that it was ever sent
         self.closings: dict[int, int] = {}  # by recoverer: the end at which it tries to close
-        self.attempts: dict[int, tuple[int, LedgerMetadata]] = {}  # recoverers by the record that they started from
+        # recoverers by the record that they started from
+        self.attempts: dict[int, tuple[int, LedgerMetadata]] = {}
         self._names: dict[str, int] = {}
-        self.state = Ledger(Quorums(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum), (), ())
+        self.state = Ledger(
+            Quorums(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum), (), ()
+        )
         members = [self.bookie(member) for member in metadata.last_segment.members]
         self.state = self.state._replace(
             bookies=tuple(
                 bookie._replace(places=(place,), place=place)
-                for bookie, place in zip(self.state.bookies, _places(len(self.state.bookies), members), strict=True)
+                for bookie, place in zip(
+                    self.state.bookies, _places(len(self.state.bookies), members), strict=True
+                )
             )
         )
 
@@ -60,14 +72,24 @@ class LedgerView:
             recoverers = len(self.state.recoverers)
             places = (NOWHERE,) * len(self.state.firsts)
             locals_ = tuple(
-                (NOWHERE,) * (1 + len(recoverer.firsts)) if recoverer.phase == model.READING else () for recoverer in self.state.recoverers
+                (NOWHERE,) * (1 + len(recoverer.firsts)) if recoverer.phase == model.READING else ()
+                for recoverer in self.state.recoverers
             )
-            new = Bookie(places, heard=(False,) * recoverers, negative=(0,) * recoverers, wrote=(0,) * recoverers, local=locals_)
+            new = Bookie(
+                places,
+                heard=(False,) * recoverers,
+                negative=(0,) * recoverers,
+                wrote=(0,) * recoverers,
+                local=locals_,
+            )
             self.state = self.state._replace(bookies=(*self.state.bookies, new))
         return self._names[member]
 
     def step(self, what: str, after: Ledger | None) -> None:
-        """Note a step of the program. ``after``: the state after it; None: the model does not allow it."""
+        """Note a step of the program.
+
+        ``after``: the state after it; None: the model does not allow it.
+        """
         if after is None:
             raise NotAllowed(what)
         self.steps += 1
@@ -78,7 +100,11 @@ class LedgerView:
         names = list(self._names)
         found = []
         for at, first in enumerate(self.state.firsts):
-            members = {bookie.places[at]: names[index] for index, bookie in enumerate(self.state.bookies) if bookie.places[at] >= 0}
+            members = {
+                bookie.places[at]: names[index]
+                for index, bookie in enumerate(self.state.bookies)
+                if bookie.places[at] >= 0
+            }
             found.append((first, tuple(members[place] for place in sorted(members))))
         return found
 
@@ -90,7 +116,10 @@ class LedgerView:
         states = before.state, record.state
         members = [self.bookie(member) for member in record.last_segment.members]
         if states == (LedgerState.OPEN, LedgerState.IN_RECOVERY):
-            self.step("recovery begins", self.state._replace(state=model.IN_RECOVERY, version=self.state.version + 1))
+            self.step(
+                "recovery begins",
+                self.state._replace(state=model.IN_RECOVERY, version=self.state.version + 1),
+            )
         elif states == (LedgerState.OPEN, LedgerState.CLOSED):
             self.step("the writer closes", model.close_by_writer(self.state))
         elif states == (LedgerState.IN_RECOVERY, LedgerState.CLOSED):
@@ -98,19 +127,29 @@ class LedgerView:
         elif before.state is record.state and before.last_segment == record.last_segment:
             self._mended(before, record)
         elif states == (LedgerState.OPEN, LedgerState.OPEN):
-            self.step(f"the writer's change to {record.last_segment} is stored", model.store_change(self.state, members))
+            self.step(
+                f"the writer's change to {record.last_segment} is stored",
+                model.store_change(self.state, members),
+            )
         else:
             self._mended(before, record)
         wanted = [(segment.first_entry, segment.members) for segment in record.segments]
         if self.segments() != wanted:
-            raise NotAllowed(f"the segments in metadata are {wanted}, those of the model {self.segments()}")
-        if self.state.state != _STATES[record.state] or (record.state is LedgerState.CLOSED and self.state.last != record.last_entry):
             raise NotAllowed(
-                f"the record says {record.state.value} at {record.last_entry}, the model {self.state.state} at {self.state.last}"
+                f"the segments in metadata are {wanted}, those of the model {self.segments()}"
+            )
+        if self.state.state != _STATES[record.state] or (
+            record.state is LedgerState.CLOSED and self.state.last != record.last_entry
+        ):
+            raise NotAllowed(
+                f"the record says {record.state.value} at {record.last_entry}, the model "
+                f"{self.state.state} at {self.state.last}"
             )
         invariant = broken(Explored(self.state, 0, 0)) if record.state is LedgerState.CLOSED else ""
         if invariant:
-            raise NotAllowed(f"{invariant} is broken when the ledger is closed at {record.last_entry}")
+            raise NotAllowed(
+                f"{invariant} is broken when the ledger is closed at {record.last_entry}"
+            )
 
     def _closed_by_recovery(self, record: LedgerMetadata) -> None:
         wanted = [(segment.first_entry, segment.members) for segment in record.segments]
@@ -125,21 +164,41 @@ class LedgerView:
                 return
             came.append(f"{number} to {last} with {self.segments()}")
         self.state = before
-        raise NotAllowed(f"it is closed at {record.last_entry} with {wanted}; recoverers came {'; '.join(came) or 'to nothing'}")
+        raise NotAllowed(
+            f"it is closed at {record.last_entry} with {wanted}; recoverers came "
+            f"{'; '.join(came) or 'to nothing'}"
+        )
 
     def _mended(self, before: LedgerMetadata, record: LedgerMetadata) -> None:
-        """Note that members of segments that no writer writes to were replaced: their successors must have everything."""
-        if before.state is not record.state or [s.first_entry for s in before.segments] != [s.first_entry for s in record.segments]:
-            raise NotAllowed(f"the record went from {before.state.value} to {record.state.value} with {record.segments}")
+        """Note that members of segments that no writer writes to were replaced: their successors
+        must have everything.
+        """
+        if before.state is not record.state or [s.first_entry for s in before.segments] != [
+            s.first_entry for s in record.segments
+        ]:
+            raise NotAllowed(
+                f"the record went from {before.state.value} to {record.state.value} with "
+                f"{record.segments}"
+            )
         for at, (old, new) in enumerate(zip(before.segments, record.segments, strict=True)):
-            last = self.state.last if at == len(record.segments) - 1 else record.segments[at + 1].first_entry - 1
+            last = (
+                self.state.last
+                if at == len(record.segments) - 1
+                else record.segments[at + 1].first_entry - 1
+            )
             for place, member in enumerate(new.members):
                 if member == old.members[place]:
                     continue
                 index = self.bookie(member)
                 for entry in range(new.first_entry, last + 1):
-                    if self.state.quorums.holds(place, entry) and not self.state.bookies[index].entries >> entry & 1:
-                        raise NotAllowed(f"{member} was put in the place of {old.members[place]} and has no entry {entry}")
+                    if (
+                        self.state.quorums.holds(place, entry)
+                        and not self.state.bookies[index].entries >> entry & 1
+                    ):
+                        raise NotAllowed(
+                            f"{member} was put in the place of {old.members[place]} and has no "
+                            f"entry {entry}"
+                        )
             members = [self.bookie(member) for member in new.members]
             places = _places(len(self.state.bookies), members)
             bookies = tuple(
@@ -147,7 +206,10 @@ class LedgerView:
                 for bookie, place in zip(self.state.bookies, places, strict=True)
             )
             version = self.state.version + 1
-            self.step("an earlier segment is repaired", self.state._replace(bookies=bookies, version=version, writer_version=version))
+            self.step(
+                "an earlier segment is repaired",
+                self.state._replace(bookies=bookies, version=version, writer_version=version),
+            )
 
     # -- bookies
 
@@ -162,19 +224,30 @@ class LedgerView:
         index = self.bookie(member)
         what = f"{member} stores entry {entry} with the LAC {lac}"
         if recovery:
-            stamps = [recoverer.lac for recoverer in self.state.recoverers if recoverer.phase >= model.READING]
+            stamps = [
+                recoverer.lac
+                for recoverer in self.state.recoverers
+                if recoverer.phase >= model.READING
+            ]
             if self.state.state != model.CLOSED and lac not in stamps and lac != self._stamp(entry):
-                raise NotAllowed(f"{what} from a recoverer, and those that there are found {stamps}")
+                raise NotAllowed(
+                    f"{what} from a recoverer, and those that there are found {stamps}"
+                )
             self.step(what, model.rewrite(self.state, index, entry, lac))
             return
         if lac != self._stamp(entry):
-            raise NotAllowed(f"{what}, and {self._stamp(entry)} was the last confirmed entry when that was sent")
+            raise NotAllowed(
+                f"{what}, and {self._stamp(entry)} was the last confirmed entry when that was sent"
+            )
         bookie = self.state.bookies[index]
         if (bookie.acked & bookie.entries) >> entry & 1:
             return  # it was sent again, because the answer was lost
         early = bookie.fenced and self.admitted.get(index, 0) >> entry & 1
-        # An add that the bookie took before the fence, and answers after it with the rest of its message, is before it in the journal.
-        after = model.deliver(model.bar(self.state, index, fenced=False) if early else self.state, index, entry)
+        # An add that the bookie took before the fence, and answers after it with the rest of its
+        # message, is before it in the journal.
+        after = model.deliver(
+            model.bar(self.state, index, fenced=False) if early else self.state, index, entry
+        )
         self.step(what, model.bar(after, index) if early and after is not None else after)
 
     def admits(self, member: str, entry: int) -> None:
@@ -188,7 +261,10 @@ class LedgerView:
         self.step(f"{member} fences", model.bar(self.state, self.bookie(member)))
 
     def denies(self, member: str, entry: int, stored: int) -> None:
-        """Note the answer that an entry is not there. ``stored``: what the bookie had answered as stored when it was asked."""
+        """Note the answer that an entry is not there.
+
+        ``stored``: what the bookie had answered as stored when it was asked.
+        """
         if stored >> entry & 1:
             raise NotAllowed(f"{member} denies entry {entry}, which it has answered as stored")
         index = self.bookie(member)
@@ -216,7 +292,9 @@ class LedgerView:
         return bool(self.state.bookies[self.bookie(member)].entries >> entry & 1)
 
     def lac_answered(self, member: str, least: int, lac: int) -> None:
-        """Note that a bookie, which knew at least the LAC ``least`` when it was asked, has answered ``lac``."""
+        """Note that a bookie, which knew at least the LAC ``least`` when it was asked, has answered
+        ``lac``.
+        """
         most = max(self.told.get(self.bookie(member), -1), least)
         if not least <= lac <= most:
             raise NotAllowed(f"{member} answers the LAC {lac}; it has been sent {least} to {most}")
@@ -231,55 +309,92 @@ class LedgerView:
         self.attempts[id(metadata)] = number, metadata
         bookies = tuple(
             bookie._replace(
-                heard=(*bookie.heard, False), negative=(*bookie.negative, 0), wrote=(*bookie.wrote, 0), local=(*bookie.local, ())
+                heard=(*bookie.heard, False),
+                negative=(*bookie.negative, 0),
+                wrote=(*bookie.wrote, 0),
+                local=(*bookie.local, ()),
             )
             for bookie in self.state.bookies
         )
-        added = self.state._replace(bookies=bookies, recoverers=(*self.state.recoverers, Recoverer()))
+        added = self.state._replace(
+            bookies=bookies, recoverers=(*self.state.recoverers, Recoverer())
+        )
         self.step("a recoverer enters", model.enter(added, number))
 
     def number(self, metadata: LedgerMetadata) -> int | None:
-        """Return the recoverer that started from this record. ``None`` once the ledger is closed: then it can do nothing more."""
+        """Return the recoverer that started from this record.
+
+        ``None`` once the ledger is closed: then it can do nothing more.
+        """
         known = self.attempts.get(id(metadata))
         return None if known is None or self.state.state == model.CLOSED else known[0]
 
     def heard_fence(self, number: int, member: str, lac: int) -> None:
-        """Note that a recoverer gets the answer that a bookie has fenced the ledger. After enough answers, more of them change nothing."""
+        """Note that a recoverer gets the answer that a bookie has fenced the ledger.
+
+        After enough answers, more of them change nothing.
+        """
         if self.state.recoverers[number].phase != model.FENCING:
             return
         index = self.bookie(member)
         if not self.state.bookies[index].fenced:
-            raise NotAllowed(f"recoverer {number} takes it that {member} has fenced the ledger, which it has not")
-        self.step(f"recoverer {number} gets the fence of {member}", model.fence(self.state, number, index, lac))
+            raise NotAllowed(
+                f"recoverer {number} takes it that {member} has fenced the ledger, which it has not"
+            )
+        self.step(
+            f"recoverer {number} gets the fence of {member}",
+            model.fence(self.state, number, index, lac),
+        )
 
     def reads_from(self, number: int, lac: int) -> None:
-        """Note that a recoverer has enough answers to its fences, and begins to read after this LAC."""
-        self.step(f"recoverer {number} begins to read", model.begin_reading(self.state, ALL_RULES, number))
+        """Note that a recoverer has enough answers to its fences, and begins to read after this
+        LAC.
+        """
+        self.step(
+            f"recoverer {number} begins to read", model.begin_reading(self.state, ALL_RULES, number)
+        )
         if self.state.recoverers[number].lac != lac:
-            raise NotAllowed(f"recoverer {number} begins after {lac}; the answers say {self.state.recoverers[number].lac}")
+            raise NotAllowed(
+                f"recoverer {number} begins after {lac}; the answers say "
+                f"{self.state.recoverers[number].lac}"
+            )
 
     def closes(self, number: int, last: int) -> None:
         """Note that a recoverer is about to close the ledger at this entry."""
         recoverer = self.state.recoverers[number]
         if not model.may_close(self.state, ALL_RULES, number, last):
-            known = f"it found entries before {recoverer.entry}, of which those up to {recoverer.written} have their copies"
+            known = (
+                f"it found entries before {recoverer.entry}, of which those up to "
+                f"{recoverer.written} have their copies"
+            )
             raise NotAllowed(f"recoverer {number} may not close at {last}: {known}")
         self.closings[number] = last
 
     def heard_read(self, number: int, member: str, first: int, count: int, denies: bool) -> None:
-        """Note that a recoverer gets consecutive entries, and perhaps the answer that the entry after them is not there."""
+        """Note that a recoverer gets consecutive entries, and perhaps the answer that the entry
+        after them is not there.
+        """
         index = self.bookie(member)
         for entry in range(first, first + count):
             if entry < self.state.recoverers[number].entry:
                 continue
             if not (self.state.bookies[index].entries | self.offered.get(index, 0)) >> entry & 1:
                 raise NotAllowed(f"{member} gives entry {entry}, which it was never sent")
-            self.step(f"recoverer {number} finds {entry}", model.find(model.bar(self.state, index), number, entry))
+            self.step(
+                f"recoverer {number} finds {entry}",
+                model.find(model.bar(self.state, index), number, entry),
+            )
         entry = first + count
         if denies and entry >= self.state.recoverers[number].entry:
             if not self.denied.get(index, 0) >> entry & 1:
-                raise NotAllowed(f"recoverer {number} takes it that {member} has no entry {entry}, which that has never said")
-            self.step(f"{member} denies {entry}", model.deny(model.bar(self.state, index), number, index, entry))
+                raise NotAllowed(
+                    f"recoverer {number} takes it that {member} has no entry {entry}, which that "
+                    "has never said"
+                )
+            self.step(
+                f"{member} denies {entry}",
+                model.deny(model.bar(self.state, index), number, index, entry),
+            )
 
     def wrote(self, number: int, member: str, first: int, last: int) -> None:
         """Note that a recoverer counts copies that a bookie has stored."""
@@ -288,8 +403,13 @@ class LedgerView:
             if not self.state.quorums.holds(self.state.bookies[index].local[number][-1], entry):
                 continue
             if not self.has(member, entry):
-                raise NotAllowed(f"recoverer {number} counts entry {entry} of {member}, which has not stored it")
-            self.step(f"recoverer {number} counts {entry} of {member}", model.write_back(self.state, number, index, entry))
+                raise NotAllowed(
+                    f"recoverer {number} counts entry {entry} of {member}, which has not stored it"
+                )
+            self.step(
+                f"recoverer {number} counts {entry} of {member}",
+                model.write_back(self.state, number, index, entry),
+            )
 
 
 class LedgerTrace:
@@ -323,7 +443,10 @@ class LedgerTrace:
         try:
             what(view)
         except NotAllowed as error:
-            self.problems.append(f"ledger {ledger_id} {tuple(view.state.quorums)}, after {view.steps} steps that the model allows: {error}")
+            self.problems.append(
+                f"ledger {ledger_id} {tuple(view.state.quorums)}, after {view.steps} steps that "
+                f"the model allows: {error}"
+            )
             self.drop(ledger_id)
 
     def drop(self, ledger_id: int) -> None:

@@ -1,9 +1,10 @@
-"""A topic's ownership and its chain of ledgers as a small model: take over, recover, change the list, and an old owner who does not
-know that it was replaced (rules 4 and 14).
+"""A topic's ownership and its chain of ledgers as a small model: take over, recover, change the
+list, and an old owner who does not know that it was replaced (rules 4 and 14).
 
-The model uses what ``models/ledger.py`` proves of ledgers: appends are confirmed until the ledger is fenced, and it ends where its
-recovery says. The record of the owner guards nothing here, as in the product: any broker may take the topic at any time. The
-invariants have the names of the specification of chained ledgers.
+The model uses what ``models/ledger.py`` proves of ledgers: appends are confirmed until the ledger
+is fenced, and it ends where its recovery says. The record of the owner guards nothing here, as in
+the product: any broker may take the topic at any time. The invariants have the names of the
+specification of chained ledgers.
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ NONE: Final = -1
 class Rules(NamedTuple):
     """The safeguards. One that is ``False`` is removed."""
 
-    recover_last: bool = True  # the last ledger is fenced before another follows it; without: brokers trust the record of the owner
+    # the last ledger is fenced before another follows it; without: brokers trust the record of the
+    # owner
+    recover_last: bool = True
     swing_by_version: bool = True  # the list changes by compare-and-set
-    serve_after_swing: bool = True  # no entry is appended to a ledger that the list does not name yet
+    # no entry is appended to a ledger that the list does not name yet
+    serve_after_swing: bool = True
 
 
 class Ledger(NamedTuple):
@@ -52,12 +56,16 @@ class Chain(NamedTuple):
 
 def new_chain(*, brokers: int, takeovers: int, ledgers: int, appends: int) -> Chain:
     """Return an empty topic that no broker owns."""
-    return Chain((Broker(),) * brokers, takeovers_left=takeovers, ledgers_left=ledgers, appends_left=appends)
+    return Chain(
+        (Broker(),) * brokers, takeovers_left=takeovers, ledgers_left=ledgers, appends_left=appends
+    )
 
 
 def broken(chain: Chain) -> str:
     """Return the name of an invariant that does not hold, or ""."""
-    if any(ledger.entries and index not in chain.listed for index, ledger in enumerate(chain.ledgers)):
+    if any(
+        ledger.entries and index not in chain.listed for index, ledger in enumerate(chain.ledgers)
+    ):
         return "AllNonEmptyLedgersInLedgerList"
     log = [entry for ledger in chain.listed for entry in chain.ledgers[ledger].entries]
     if log != sorted(log):
@@ -73,14 +81,31 @@ def steps(chain: Chain, rules: Rules) -> Iterator[tuple[str, Chain]]:
         who = f"broker {index}"
         if chain.takeovers_left > 0:
             taken = Broker(ACQUIRED, chain.version, chain.listed)
-            yield f"{who} takes the topic", _broker(chain, index, taken)._replace(takeovers_left=chain.takeovers_left - 1)
+            yield (
+                f"{who} takes the topic",
+                _broker(chain, index, taken)._replace(takeovers_left=chain.takeovers_left - 1),
+            )
         match broker.phase:
             case phase if phase == ACQUIRED:
-                recovered = _fenced(chain, broker.ledgers[-1]) if broker.ledgers and rules.recover_last else chain
-                yield f"{who} recovers the last ledger", _broker(recovered, index, broker._replace(phase=RECOVERED))
+                recovered = (
+                    _fenced(chain, broker.ledgers[-1])
+                    if broker.ledgers and rules.recover_last
+                    else chain
+                )
+                yield (
+                    f"{who} recovers the last ledger",
+                    _broker(recovered, index, broker._replace(phase=RECOVERED)),
+                )
             case phase if phase == RECOVERED and chain.ledgers_left > 0:
-                made = chain._replace(ledgers=(*chain.ledgers, Ledger()), ledgers_left=chain.ledgers_left - 1)
-                yield f"{who} makes a ledger", _broker(made, index, broker._replace(phase=CREATED, current=len(chain.ledgers)))
+                made = chain._replace(
+                    ledgers=(*chain.ledgers, Ledger()), ledgers_left=chain.ledgers_left - 1
+                )
+                yield (
+                    f"{who} makes a ledger",
+                    _broker(
+                        made, index, broker._replace(phase=CREATED, current=len(chain.ledgers))
+                    ),
+                )
             case phase if phase == CREATED:
                 yield f"{who} swings the list", _swing(chain, rules, index)
                 if not rules.serve_after_swing:
@@ -88,7 +113,10 @@ def steps(chain: Chain, rules: Rules) -> Iterator[tuple[str, Chain]]:
             case phase if phase == SERVING:
                 yield from _append(chain, index)
                 rolled = _fenced(chain, broker.current)
-                yield f"{who} rolls over", _broker(rolled, index, broker._replace(phase=RECOVERED, current=NONE))
+                yield (
+                    f"{who} rolls over",
+                    _broker(rolled, index, broker._replace(phase=RECOVERED, current=NONE)),
+                )
 
 
 def _swing(chain: Chain, rules: Rules, index: int) -> Chain:
@@ -106,13 +134,21 @@ def _append(chain: Chain, index: int) -> Iterator[tuple[str, Chain]]:
     if ledger.fenced:
         yield f"broker {index} finds itself fenced", _broker(chain, index, Broker())
     elif chain.appends_left > 0:
-        longer = _put(chain.ledgers, broker.current, ledger._replace(entries=(*ledger.entries, chain.confirmed)))
-        appended = chain._replace(ledgers=longer, confirmed=chain.confirmed + 1, appends_left=chain.appends_left - 1)
+        longer = _put(
+            chain.ledgers,
+            broker.current,
+            ledger._replace(entries=(*ledger.entries, chain.confirmed)),
+        )
+        appended = chain._replace(
+            ledgers=longer, confirmed=chain.confirmed + 1, appends_left=chain.appends_left - 1
+        )
         yield f"broker {index} confirms entry {chain.confirmed}", appended
 
 
 def _fenced(chain: Chain, ledger: int) -> Chain:
-    return chain._replace(ledgers=_put(chain.ledgers, ledger, chain.ledgers[ledger]._replace(fenced=True)))
+    return chain._replace(
+        ledgers=_put(chain.ledgers, ledger, chain.ledgers[ledger]._replace(fenced=True))
+    )
 
 
 def _broker(chain: Chain, index: int, broker: Broker) -> Chain:

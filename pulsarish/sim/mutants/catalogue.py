@@ -1,4 +1,7 @@
-"""Every mutant, by its name. One is switched on at a time. The product does not import any of them."""
+"""Every mutant, by its name.
+
+One is switched on at a time. The product does not import any of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Mutants of the upper layers, noticed by whole-cluster seeds: acknowledgements, deduplication, trimming, the client's resending."""
+"""Mutants of the upper layers, noticed by whole-cluster seeds: acknowledgements, deduplication,
+trimming, the client's resending.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,9 @@ def _goes_on_without_session(_was: object) -> object:
 
 
 def _batch_as_a_whole(_was: object) -> object:
-    def acknowledge_indexes(core: CursorCore, position: Position, _batch_size: int, _indexes: object) -> bool:
+    def acknowledge_indexes(
+        core: CursorCore, position: Position, _batch_size: int, _indexes: object
+    ) -> bool:
         return core.acknowledge(position)
 
     return acknowledge_indexes
@@ -225,7 +229,10 @@ SMALL: Final = ClusterSettings(
 
 
 def _stuck_appends(seed: int) -> list[Fault]:
-    """Let nothing reach the bookies, again and again. Meanwhile the producers' connections break, and then all brokers die."""
+    """Let nothing reach the bookies, again and again.
+
+    Meanwhile the producers' connections break, and then all brokers die.
+    """
     rng = random.Random(f"{seed}:stuck")
     faults: list[Fault] = []
     at = 1.0
@@ -233,7 +240,10 @@ def _stuck_appends(seed: int) -> list[Fault]:
         for broker in ("broker0", "broker1"):
             faults += [Fault(at, "cut", broker, f"bookie{number}", 2.5, 0.0) for number in range(3)]
             faults.append(Fault(at + 1.5, "crash", broker, broker, 0.3, 0.0))
-        faults += [Fault(at + rng.uniform(0.2, 0.8), "reset", app, app, 0.0, 0.99) for app in ("app0", "app1")]
+        faults += [
+            Fault(at + rng.uniform(0.2, 0.8), "reset", app, app, 0.0, 0.99)
+            for app in ("app0", "app1")
+        ]
         at += rng.uniform(3.5, 4.5)
     return sorted(faults, key=lambda fault: fault.at_seconds)
 
@@ -242,7 +252,11 @@ def _failed_appends(seed: int) -> list[Fault]:
     """Let nothing reach the bookies for longer than appends are held. No process dies."""
     rng = random.Random(f"{seed}:failed")
     at = rng.uniform(1.0, 2.0)
-    return [Fault(at, "cut", broker, f"bookie{number}", 6.0, 0.0) for broker in ("broker0", "broker1") for number in range(3)]
+    return [
+        Fault(at, "cut", broker, f"bookie{number}", 6.0, 0.0)
+        for broker in ("broker0", "broker1")
+        for number in range(3)
+    ]
 
 
 def _dying_brokers(seed: int) -> list[Fault]:
@@ -257,7 +271,10 @@ def _dying_brokers(seed: int) -> list[Fault]:
 
 
 def _sleeping_brokers(seed: int) -> list[Fault]:
-    """Stop brokers in the middle of their work, for so long that other brokers take over. Then they continue."""
+    """Stop brokers in the middle of their work, for so long that other brokers take over.
+
+    Then they continue.
+    """
     rng = random.Random(f"{seed}:sleeping")
     faults: list[Fault] = []
     at = rng.uniform(1.0, 2.0)
@@ -269,7 +286,10 @@ def _sleeping_brokers(seed: int) -> list[Fault]:
 
 
 def _evicted_brokers(seed: int) -> list[Fault]:
-    """Cut brokers off from metadata, so that they lose their sessions and learn it late. Clients still come to them."""
+    """Cut brokers off from metadata, so that they lose their sessions and learn it late.
+
+    Clients still come to them.
+    """
     rng = random.Random(f"{seed}:evicted")
     faults: list[Fault] = []
     at = rng.uniform(1.0, 2.0)
@@ -313,7 +333,9 @@ def _check_evicted(seed: int) -> None:
 
 
 def _check_older_metadata(seed: int) -> None:
-    faults = [Fault(at, "older_metadata", "bookie0", "broker0", 3.0, seed % 10 / 10) for at in (1.0, 6.5)]
+    faults = [
+        Fault(at, "older_metadata", "bookie0", "broker0", 3.0, seed % 10 / 10) for at in (1.0, 6.5)
+    ]
     judge(run_seed(seed, faults=faults, settings=SMALL, extras=()))
 
 
@@ -352,7 +374,12 @@ def judge(result: Result) -> None:
 
 
 def _mutant(
-    name: str, removes: str, rules: tuple[int, ...], patch: Patch, check: Callable[[int], None] = _check_any, seeds: int = 10
+    name: str,
+    removes: str,
+    rules: tuple[int, ...],
+    patch: Patch,
+    check: Callable[[int], None] = _check_any,
+    seeds: int = 10,
 ) -> Mutant:
     return Mutant(name, removes, rules, patch, check, seeds)
 
@@ -367,7 +394,8 @@ CLUSTER_MUTANTS: Final = (
     ),
     _mutant(
         "cursor_ledger_not_fenced",
-        "an owner recovers a cursor's ledger, and so fences it: no acknowledgement is accepted by the owner before",
+        "an owner recovers a cursor's ledger, and so fences it: no acknowledgement is accepted by "
+        "the owner before",
         (14, 16),
         replacing(CursorStore, "load", _cursor_ledger_as_it_is),
         _check_sleeping,
@@ -375,7 +403,8 @@ CLUSTER_MUTANTS: Final = (
     ),
     _mutant(
         "lease_not_checked",
-        "what an owner commits holds only as long as its bundle is its own: a topic that was made again may have the version of the former",
+        "what an owner commits holds only as long as its bundle is its own: a topic that was made "
+        "again may have the version of the former",
         (14,),
         replacing(Ownership, "lease", _no_lease),
         _check_evicted,
@@ -383,7 +412,8 @@ CLUSTER_MUTANTS: Final = (
     ),
     _mutant(
         "older_tree_believed",
-        "metadata that came back older than nodes have seen them are not written, and nothing is deleted on their word",
+        "metadata that came back older than nodes have seen them are not written, and nothing is "
+        "deleted on their word",
         (12,),
         replacing(TreeState, "is_older_than", _older_tree_believed),
         _check_older_metadata,
@@ -399,9 +429,13 @@ CLUSTER_MUTANTS: Final = (
     ),
     _mutant(
         "pending_taken_for_duplicate",
-        "what was pushed and is not yet in the log is no duplicate, and a producer's successor waits until that is known",
+        "what was pushed and is not yet in the log is no duplicate, and a producer's successor "
+        "waits until that is known",
         (15,),
-        all_replaced(replacing(Deduplication, "push", _pending_is_a_duplicate), replacing(Flights, "landed", _no_wait)),
+        all_replaced(
+            replacing(Deduplication, "push", _pending_is_a_duplicate),
+            replacing(Flights, "landed", _no_wait),
+        ),
         _check_stuck,
     ),
     _mutant(
@@ -449,7 +483,8 @@ CLUSTER_MUTANTS: Final = (
     ),
     _mutant(
         "draining_ignored",
-        "a key that has moved to another consumer waits until what the first one holds of it is acknowledged",
+        "a key that has moved to another consumer waits until what the first one holds of it is "
+        "acknowledged",
         (),
         replacing(KeySharedDispatcher, "_drains", _draining_ignored),
         _check_keys,

@@ -31,7 +31,12 @@ __all__ = ["CONTAINMENT_MUTANTS"]
 
 
 def _unanswered_when_unreadable(was: Any) -> object:
-    async def add(store: EntryStore, message: bytes, batch: AddBatch, answer: Callable[[list[AddResult]], None]) -> None:
+    async def add(
+        store: EntryStore,
+        message: bytes,
+        batch: AddBatch,
+        answer: Callable[[list[AddResult]], None],
+    ) -> None:
         def answer_if_readable(results: list[AddResult]) -> None:
             if all(result.code != BookieIOError.code for result in results):
                 answer(results)
@@ -53,7 +58,9 @@ def _asks_the_store_itself(_was: object) -> object:
         async with topic.lock:
             await topic.records._store.sync(topic.path)
             found = await topic.records.get(topic.path, TopicRecord)
-            return found is not None and not topic.lost and topic.settled and found[1] == topic.version
+            return (
+                found is not None and not topic.lost and topic.settled and found[1] == topic.version
+            )
 
     return is_newest
 
@@ -90,7 +97,16 @@ def _unreadable_disks(seed: int) -> list[Fault]:
     faults: list[Fault] = []
     at = rng.uniform(0.5, 1.0)
     while at < 5.0:
-        faults.append(Fault(at, "fail_reads", f"bookie{rng.randrange(3)}", "broker0", rng.uniform(0.5, 1.5), 0.99))
+        faults.append(
+            Fault(
+                at,
+                "fail_reads",
+                f"bookie{rng.randrange(3)}",
+                "broker0",
+                rng.uniform(0.5, 1.5),
+                0.99,
+            )
+        )
         at += rng.uniform(0.2, 0.8)
     return faults
 
@@ -114,7 +130,11 @@ def _check_unreadable(seed: int) -> None:
 
 def _check_replaced(seed: int) -> None:
     """Restart machines without their data, as other bookies at the same address."""
-    _judge(run_seed(seed, faults=[Fault(2.0, "wipe", "bookie0", "bookie0", 0.5, 0.0)], extras=("brief",)))
+    _judge(
+        run_seed(
+            seed, faults=[Fault(2.0, "wipe", "bookie0", "bookie0", 0.5, 0.0)], extras=("brief",)
+        )
+    )
 
 
 def _check_broken(seed: int) -> None:

@@ -1,4 +1,7 @@
-"""Mutants of the safeguards of a bookie's garbage collection. ``workloads/storage.py`` must notice."""
+"""Mutants of the safeguards of a bookie's garbage collection.
+
+``workloads/storage.py`` must notice.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,20 @@ from pulsarish.sim.workloads.storage_settings import StorageSettings
 __all__ = ["GARBAGE_MUTANTS", "GARBAGE_SCENARIOS"]
 
 GARBAGE_SCENARIOS: Final[dict[str, StorageSettings]] = {
-    "forgotten": StorageSettings(seconds=4.0, crash_seconds=0.0, deleted_share=0.3, forgets=True, second_look_seconds=0.8),
-    "trash": StorageSettings(seconds=4.0, crash_seconds=0.0, deleted_share=0.3, forgets=True, trash_seconds=0.8),
+    "forgotten": StorageSettings(
+        seconds=4.0, crash_seconds=0.0, deleted_share=0.3, forgets=True, second_look_seconds=0.8
+    ),
+    "trash": StorageSettings(
+        seconds=4.0, crash_seconds=0.0, deleted_share=0.3, forgets=True, trash_seconds=0.8
+    ),
     "squeezed": StorageSettings(crash_seconds=1.5, deleted_share=0.7, squeeze_seconds=0.3),
     "reserve": StorageSettings(
-        seconds=8.0, crash_seconds=0.0, deleted_share=0.15, full=True, full_after_bytes=100_000, log_size_bytes=1 << 17
+        seconds=8.0,
+        crash_seconds=0.0,
+        deleted_share=0.15,
+        full=True,
+        full_after_bytes=100_000,
+        log_size_bytes=1 << 17,
     ),
     "copies": StorageSettings(crash_seconds=1.0, bad_sync_seconds=0.3, deleted_share=0.7),
 }
@@ -61,14 +73,18 @@ def _any_room(_was: object) -> object:
 def _offset_before_the_write(_was: object) -> object:
     """Let a failed write leave a hole: the next write goes after the place of the failed one."""
 
-    async def write(logs: EntryLogs, chunks: Sequence[tuple[int, Sequence[bytes | memoryview]]]) -> tuple[int, list[int]]:
+    async def write(
+        logs: EntryLogs, chunks: Sequence[tuple[int, Sequence[bytes | memoryview]]]
+    ) -> tuple[int, list[int]]:
         if logs._file is None or logs._offset >= logs._size_bytes:
             await logs._roll()
         assert logs._file is not None
         assert logs.current_id is not None
         start, parts, offsets = logs._offset, [], []
         for ledger_id, records in chunks:
-            head = encode_chunk_head(logs.current_id, ledger_id, [len(record) for record in records])
+            head = encode_chunk_head(
+                logs.current_id, ledger_id, [len(record) for record in records]
+            )
             offsets.append(logs._offset + len(head))
             logs._offset = offsets[-1] + sum(len(record) for record in records)
             parts += [head, *records]
@@ -88,7 +104,9 @@ def _failed_sync_as_no_room(was: Any) -> object:
     return move
 
 
-def _mutant(name: str, removes: str, rules: tuple[int, ...], patch: Patch, scenario: str, seeds: int = 20) -> Mutant:
+def _mutant(
+    name: str, removes: str, rules: tuple[int, ...], patch: Patch, scenario: str, seeds: int = 20
+) -> Mutant:
     def check(seed: int) -> None:
         run_storage(seed, GARBAGE_SCENARIOS[scenario])
 
@@ -105,7 +123,8 @@ GARBAGE_MUTANTS: Final = (
     ),
     _mutant(
         "trash_emptied_at_once",
-        "a ledger stays in the trash for its grace time, and comes back whole when the metadata have it again",
+        "a ledger stays in the trash for its grace time, and comes back whole when the metadata "
+        "have it again",
         (12,),
         replacing(Trash, "is_due", _always_due),
         "trash",

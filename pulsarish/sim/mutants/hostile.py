@@ -30,7 +30,9 @@ def check_hostile(seed: int, attacks: Sequence[str] = ()) -> None:
 
 def _check_crashing_bookies(seed: int) -> None:
     """Check that bookies that crash start again with the ledgers that a hostile peer left there."""
-    result = run_seed(seed, kinds=("crash",), extras=("brief", "hostile"), attacks=("call_bookies",))
+    result = run_seed(
+        seed, kinds=("crash",), extras=("brief", "hostile"), attacks=("call_bookies",)
+    )
     assert not result.anomalies, "; ".join(map(str, result.anomalies))
 
 
@@ -115,7 +117,8 @@ _LIMITS_TAKEN_AWAY: Final[Patch] = all_replaced(
 HOSTILE_MUTANTS: Final = (
     Mutant(
         "outcome_by_position",
-        "what a client calls a send is kept with the opening that it came by until its outcome is said",
+        "what a client calls a send is kept with the opening that it came by until its outcome is "
+        "said",
         (20,),
         replacing(Session, "_close_producer", _kept_by_producer_id),
         partial(check_hostile, attacks=("reopen",)),
@@ -123,7 +126,8 @@ HOSTILE_MUTANTS: Final = (
     ),
     Mutant(
         "unbounded_id",
-        "an id or epoch that a peer names is refused when it has no successor, or was never given out",
+        "an id or epoch that a peer names is refused when it has no successor, or was never given "
+        "out",
         (20,),
         _UNBOUNDED_ID,
         partial(check_hostile, attacks=("epochs", "call_bookies")),
@@ -139,7 +143,8 @@ HOSTILE_MUTANTS: Final = (
     ),
     Mutant(
         "budget_taken_away",
-        "connections that hold incomplete frames, or do not read, are ended when they hold too much together",
+        "connections that hold incomplete frames, or do not read, are ended when they hold too "
+        "much together",
         (20,),
         replacing(HeldBytes, "set", _held_without_limit),
         partial(check_hostile, attacks=("leave_unfinished", "leave_unread")),

@@ -1,6 +1,7 @@
 """Mutants of the safeguards of the ledger path. The oracle of ``workloads/ledgers.py`` must notice.
 
-Each mutant has a scenario that makes its case likely: which faults, how many bookies, which quorums. The same scenarios pass without it.
+Each mutant has a scenario that makes its case likely: which faults, how many bookies, which
+quorums. The same scenarios pass without it.
 """
 
 from __future__ import annotations
@@ -82,7 +83,13 @@ LEDGER_SCENARIOS: Final[dict[str, LedgerSettings]] = {
         swizzle_seconds=0.02,
         lost_call_chance=0.2,
     ),
-    "power": LedgerSettings(bookies=3, seconds=8.0, kinds=("slow_disk",), quorums=((3, 3, 2), (2, 2, 2)), blackout_seconds=0.8),
+    "power": LedgerSettings(
+        bookies=3,
+        seconds=8.0,
+        kinds=("slow_disk",),
+        quorums=((3, 3, 2), (2, 2, 2)),
+        blackout_seconds=0.8,
+    ),
     "disks": LedgerSettings(
         bookies=3,
         writers=2,
@@ -120,7 +127,15 @@ LEDGER_SCENARIOS: Final[dict[str, LedgerSettings]] = {
         broken_stream_seconds=0.05,
         slow_write_chance=0.5,
     ),
-    "stripes": LedgerSettings(bookies=4, writers=1, rivals=1, seconds=3.0, kinds=(), quorums=((3, 2, 2),), endings=("close", "leave")),
+    "stripes": LedgerSettings(
+        bookies=4,
+        writers=1,
+        rivals=1,
+        seconds=3.0,
+        kinds=(),
+        quorums=((3, 2, 2),),
+        endings=("close", "leave"),
+    ),
     "metadata": LedgerSettings(
         bookies=4,
         seconds=8.0,
@@ -129,11 +144,16 @@ LEDGER_SCENARIOS: Final[dict[str, LedgerSettings]] = {
         swizzle_seconds=0.04,
     ),
 }
-"""Settings by what they stress. Some belong to no mutant: what they stress is cheaper to notice in ``workloads/storage.py``."""
+"""Settings by what they stress.
+
+Some belong to no mutant: what they stress is cheaper to notice in ``workloads/storage.py``.
+"""
 
 
 def _recovery_read_without_fence(_was: object) -> object:
-    async def recovery_read(store: EntryStore, ledger_id: int, first: int, last: int, max_bytes: int) -> ReadAnswer:
+    async def recovery_read(
+        store: EntryStore, ledger_id: int, first: int, last: int, max_bytes: int
+    ) -> ReadAnswer:
         return (await store.read([ReadItem(0, ledger_id, [(first, last)], max_bytes)]))[0]
 
     return recovery_read
@@ -172,7 +192,9 @@ def _count_the_replaced(was: Any) -> object:
 
 
 def _lac_of_what_is_sent(was: Any) -> object:
-    def encode(ledger_id: int, entry_id: int, _lac: int, length_bytes: int, payload: bytes) -> bytes:
+    def encode(
+        ledger_id: int, entry_id: int, _lac: int, length_bytes: int, payload: bytes
+    ) -> bytes:
         head: bytes = was(ledger_id, entry_id, entry_id - 1, length_bytes, payload)
         return head
 
@@ -185,7 +207,9 @@ def _whatever_the_state(_was: object) -> object:
         if found is None:
             raise LedgerFenced(f"ledger {writer.ledger_id} was deleted")
         metadata, writer._version = found
-        return msgspec.structs.replace(metadata, state=LedgerState.OPEN, last_entry=NO_ENTRY, length_bytes=0)
+        return msgspec.structs.replace(
+            metadata, state=LedgerState.OPEN, last_entry=NO_ENTRY, length_bytes=0
+        )
 
     return reread
 
@@ -234,9 +258,15 @@ def _unknown_as_negative(_was: object) -> object:
 def _any_version(was: object) -> object:
     compare_and_set: Any = was
 
-    async def set_anyway(records: Records, path: str, record: Any, version: int | None, **more: Any) -> int:
+    async def set_anyway(
+        records: Records, path: str, record: Any, version: int | None, **more: Any
+    ) -> int:
         result: int = await compare_and_set(
-            records, path, record, version if version is None or not path.startswith(LEDGERS) else -1, **more
+            records,
+            path,
+            record,
+            version if version is None or not path.startswith(LEDGERS) else -1,
+            **more,
         )
         return result
 
@@ -280,7 +310,9 @@ def _change_goes_on(_was: object) -> object:
     return abandon
 
 
-def _mutant(name: str, removes: str, rules: tuple[int, ...], patch: Patch, scenario: str, seeds: int = 40) -> Mutant:
+def _mutant(
+    name: str, removes: str, rules: tuple[int, ...], patch: Patch, scenario: str, seeds: int = 40
+) -> Mutant:
     def check(seed: int) -> None:
         run_ledgers(seed, LEDGER_SCENARIOS[scenario])
 
@@ -362,7 +394,10 @@ LEDGER_MUTANTS: Final = (
         "written_elsewhere",
         "writer, readers and recovery have one idea of which members hold an entry",
         (1,),
-        all_replaced(replacing(writer_core, "_stripes", _other_places), replacing(WriterCore, "holds", _other_place)),
+        all_replaced(
+            replacing(writer_core, "_stripes", _other_places),
+            replacing(WriterCore, "holds", _other_place),
+        ),
         "stripes",
     ),
     _mutant(

@@ -1,4 +1,6 @@
-"""Mutants of how nodes handle metadata that came back older, noticed by one node that reads and writes."""
+"""Mutants of how nodes handle metadata that came back older, noticed by one node that reads and
+writes.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ METADATA_MUTANTS: Final = (
     ),
     Mutant(
         "older_answers_passed_on",
-        "what is read in metadata that came back older is not passed on: nothing is gone because they lack it",
+        "what is read in metadata that came back older is not passed on: nothing is gone because "
+        "they lack it",
         (12,),
         replacing(Records, "_check_read", lambda _was: _any_answer_passed_on),
         check_answers,

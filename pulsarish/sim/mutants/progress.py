@@ -1,4 +1,6 @@
-"""Mutants of the progress of subscriptions, noticed by whole-cluster seeds: what should start a read and does not."""
+"""Mutants of the progress of subscriptions, noticed by whole-cluster seeds: what should start a
+read and does not.
+"""
 
 from __future__ import annotations
 

@@ -22,17 +22,28 @@ __all__ = ["REPAIR_MUTANTS", "REPAIR_SCENARIOS"]
 REPAIR_SCENARIOS: Final[dict[str, RepairSettings]] = {
     "crashes": RepairSettings(),
     "pairs": RepairSettings(quorums=((2, 2, 2),), crash_seconds=0.3),
-    "holes": RepairSettings(rounds=0, closed_ledgers=8, open_ledgers=0, crash_seconds=0.0, holes=True),
-    "dying": RepairSettings(
-        rounds=0, closed_ledgers=0, open_ledgers=0, dying_writers=3, crash_seconds=0.0, quorums=((3, 3, 2), (4, 3, 2), (5, 3, 2))
+    "holes": RepairSettings(
+        rounds=0, closed_ledgers=8, open_ledgers=0, crash_seconds=0.0, holes=True
     ),
-    "writers": RepairSettings(closed_ledgers=0, open_ledgers=4, crash_seconds=0.0, writer_pause_seconds=2.5),
+    "dying": RepairSettings(
+        rounds=0,
+        closed_ledgers=0,
+        open_ledgers=0,
+        dying_writers=3,
+        crash_seconds=0.0,
+        quorums=((3, 3, 2), (4, 3, 2), (5, 3, 2)),
+    ),
+    "writers": RepairSettings(
+        closed_ledgers=0, open_ledgers=4, crash_seconds=0.0, writer_pause_seconds=2.5
+    ),
 }
 """Settings by what they stress."""
 
 
 def _swing_first(_was: object) -> object:
-    async def replace(repair: LedgerRepair, metadata: LedgerMetadata, version: int, part: Part) -> bool:
+    async def replace(
+        repair: LedgerRepair, metadata: LedgerMetadata, version: int, part: Part
+    ) -> bool:
         segment = metadata.segments[metadata.segment_index(part.first)]
         chosen = repair._choose(metadata, segment.members, part.place, metadata.write_quorum)
         if not await repair._swing(metadata, version, part, chosen.member):
@@ -44,7 +55,14 @@ def _swing_first(_was: object) -> object:
 
 
 def _skip_unreadable(was: Any) -> object:
-    async def copy_batch(copier: Copier, metadata: LedgerMetadata, part: Part, target: str, first: int, avoid: Sequence[str]) -> int:
+    async def copy_batch(
+        copier: Copier,
+        metadata: LedgerMetadata,
+        part: Part,
+        target: str,
+        first: int,
+        avoid: Sequence[str],
+    ) -> int:
         try:
             after: int = await was(copier, metadata, part, target, first, avoid)
         except (EntryUnknown, NoSuchEntry):
@@ -58,7 +76,9 @@ def _sent_is_copied(_was: object) -> object:
     async def write(copier: Copier, ledger_id: int, target: str, records: Sequence[Record]) -> None:
         parts = [restamp_lac(record, record.lac) for record in records]
         stream = copier._pool.adder(target, recovery=True)
-        stream.attach(ledger_id, _Answers(target, ledger_id, [record.entry_id for record in records]))
+        stream.attach(
+            ledger_id, _Answers(target, ledger_id, [record.entry_id for record in records])
+        )
         stream.push(encode_chunk(ledger_id, parts, [len(part) for part in parts]))
         stream.detach(ledger_id)
 
@@ -66,7 +86,9 @@ def _sent_is_copied(_was: object) -> object:
 
 
 def _taken_for_whole(_was: object) -> object:
-    async def good_until(_copier: Copier, _metadata: LedgerMetadata, _part: Part, _first: int) -> int | None:
+    async def good_until(
+        _copier: Copier, _metadata: LedgerMetadata, _part: Part, _first: int
+    ) -> int | None:
         return None
 
     return good_until
@@ -96,7 +118,9 @@ def _asks_nobody(_was: object) -> object:
     return publish_behind
 
 
-def _mutant(name: str, removes: str, rules: tuple[int, ...], patch: Patch, scenario: str, seeds: int = 20) -> Mutant:
+def _mutant(
+    name: str, removes: str, rules: tuple[int, ...], patch: Patch, scenario: str, seeds: int = 20
+) -> Mutant:
     def check(seed: int) -> None:
         run_repair(seed, REPAIR_SCENARIOS[scenario])
 
@@ -149,7 +173,8 @@ REPAIR_MUTANTS: Final = (
     ),
     _mutant(
         "members_behind_not_asked",
-        "recovery asks each member for the newest confirmed entry: no other node knows what a dying writer still owed",
+        "recovery asks each member for the newest confirmed entry: no other node knows what a "
+        "dying writer still owed",
         (3,),
         replacing(Recovery, "_publish_behind", _asks_nobody),
         "dying",

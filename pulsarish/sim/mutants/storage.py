@@ -1,4 +1,7 @@
-"""Mutants of the safeguards of a bookie's storage. The oracle of ``workloads/storage.py`` must notice."""
+"""Mutants of the safeguards of a bookie's storage.
+
+The oracle of ``workloads/storage.py`` must notice.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,14 @@ from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.store import EntryStore
 from pulsarish.metadata import paths
 from pulsarish.metadata.ledger_walk import ledger_ids
-from pulsarish.model.errors import BookieIOError, BookieReadOnly, EntryUnknown, LedgerFenced, NoSuchEntry, NoSuchLedger
+from pulsarish.model.errors import (
+    BookieIOError,
+    BookieReadOnly,
+    EntryUnknown,
+    LedgerFenced,
+    NoSuchEntry,
+    NoSuchLedger,
+)
 from pulsarish.sim.workloads.safeguard import Mutant, Patch, all_replaced, replacing
 from pulsarish.sim.workloads.storage import run_storage
 from pulsarish.sim.workloads.storage_settings import StorageSettings
@@ -48,7 +58,13 @@ STORAGE_SCENARIOS: Final[dict[str, StorageSettings]] = {
 
 
 def _answer_at_once(was: Any) -> object:
-    def append(queue: GroupCommit, kind: Any, parts: Any, size_bytes: int, durable: Callable[[], None] | None) -> int:
+    def append(
+        queue: GroupCommit,
+        kind: Any,
+        parts: Any,
+        size_bytes: int,
+        durable: Callable[[], None] | None,
+    ) -> int:
         sequence: int = was(queue, kind, parts, size_bytes, None)
         if durable is not None:
             durable()
@@ -58,7 +74,13 @@ def _answer_at_once(was: Any) -> object:
 
 
 def _fence_in_memory(was: Any) -> object:
-    def append(journal: Journal, kind: RecordType, parts: Any, size_bytes: int, durable: Callable[[], None] | None = None) -> int:
+    def append(
+        journal: Journal,
+        kind: RecordType,
+        parts: Any,
+        size_bytes: int,
+        durable: Callable[[], None] | None = None,
+    ) -> int:
         if kind is RecordType.FENCE:
             return journal.queue.synced_sequence - 1
         sequence: int = was(journal, kind, parts, size_bytes, durable)
@@ -68,7 +90,10 @@ def _fence_in_memory(was: Any) -> object:
 
 
 def _sync_again(was: Any) -> object:
-    """Sync again after a failed sync. The pages count as clean, so the second sync has nothing to do, and succeeds."""
+    """Sync again after a failed sync.
+
+    The pages count as clean, so the second sync has nothing to do, and succeeds.
+    """
 
     async def write(journal: Journal, group: Group) -> None:
         try:
@@ -90,7 +115,9 @@ def _no_sync(_was: object) -> object:
 
 
 def _mark_by_maximum(_was: object) -> object:
-    """Move the mark to the end of the journal instead of the place that the entry logs and the index have reached."""
+    """Move the mark to the end of the journal instead of the place that the entry logs and the
+    index have reached.
+    """
 
     async def checkpoint(checkpointer: Checkpointer, journal: Journal) -> None:
         async with checkpointer.lock:
@@ -165,13 +192,17 @@ def _io_error_as_negative(was: Any) -> object:
 
 def _limbo_as_negative(_was: object) -> object:
     async def absent_code(reader: Reader, ledger_id: int) -> int:
-        return NoSuchEntry.code if (await reader._states.get(ledger_id)).exists else NoSuchLedger.code
+        return (
+            NoSuchEntry.code if (await reader._states.get(ledger_id)).exists else NoSuchLedger.code
+        )
 
     return absent_code
 
 
 def _limbo_takes_adds(_was: object) -> object:
-    def ledger_code(_ledger_id: int, state: LocalLedgerState, recovery: bool, read_only: bool) -> int:
+    def ledger_code(
+        _ledger_id: int, state: LocalLedgerState, recovery: bool, read_only: bool
+    ) -> int:
         if state.fenced and not recovery:
             return LedgerFenced.code
         return BookieReadOnly.code if read_only else 0
@@ -203,7 +234,9 @@ def _clear_any(was: Any) -> object:
 def _one_limbo(was: Any) -> object:
     """Treat every limbo as the first one."""
 
-    async def enter(limbo: Limbo, ledgers_below: int, reason: str, *, times_before: int = 0) -> None:
+    async def enter(
+        limbo: Limbo, ledgers_below: int, reason: str, *, times_before: int = 0
+    ) -> None:
         assert times_before >= 0
         limbo.times = 0
         await was(limbo, ledgers_below, reason)
@@ -212,7 +245,9 @@ def _one_limbo(was: Any) -> object:
 
 
 def _whoever_is_known(_was: object) -> object:
-    def decide_cookie(_wanted: object, _directories: object, _local: object, stored: object, *, has_data: bool) -> object:
+    def decide_cookie(
+        _wanted: object, _directories: object, _local: object, stored: object, *, has_data: bool
+    ) -> object:
         assert has_data in (True, False)
         return stored
 
@@ -227,7 +262,9 @@ def _refuse_nothing(_was: object) -> object:
 
 
 def _always_writable(_was: object) -> object:
-    def next_mode(_mode: SpaceMode, _free_bytes: int, *, read_only_free_bytes: int, reserved_bytes: int) -> SpaceMode:
+    def next_mode(
+        _mode: SpaceMode, _free_bytes: int, *, read_only_free_bytes: int, reserved_bytes: int
+    ) -> SpaceMode:
         assert read_only_free_bytes >= reserved_bytes
         return SpaceMode.WRITABLE
 
@@ -243,7 +280,11 @@ def _metadata_asked_first(_was: object) -> object:
     """Treat a ledger that is made while the metadata are listed as deleted."""
 
     async def delete_ledgers(collector: GarbageCollector) -> None:
-        named = {ledger_id: None async for branch in ledger_ids(collector._records) for ledger_id in branch}
+        named = {
+            ledger_id: None
+            async for branch in ledger_ids(collector._records)
+            for ledger_id in branch
+        }
         for ledger_id in await collector._local_ledgers():
             if ledger_id not in named:
                 await _delete(collector, ledger_id)
@@ -254,7 +295,11 @@ def _metadata_asked_first(_was: object) -> object:
 def _one_look_at_metadata(_was: object) -> object:
     async def delete_ledgers(collector: GarbageCollector) -> None:
         local = await collector._local_ledgers()
-        nodes = await collector._records.nodes([paths.ledger(ledger_id) for ledger_id in local]) if local else []
+        nodes = (
+            await collector._records.nodes([paths.ledger(ledger_id) for ledger_id in local])
+            if local
+            else []
+        )
         for ledger_id, node in zip(local, nodes, strict=True):
             if node is None:
                 await _delete(collector, ledger_id)
@@ -271,7 +316,9 @@ def _copy_left_behind(_was: object) -> object:
     return move
 
 
-def _mutant(name: str, removes: str, rules: tuple[int, ...], patch: Patch, scenario: str, seeds: int = 20) -> Mutant:
+def _mutant(
+    name: str, removes: str, rules: tuple[int, ...], patch: Patch, scenario: str, seeds: int = 20
+) -> Mutant:
     def check(seed: int) -> None:
         run_storage(seed, STORAGE_SCENARIOS[scenario])
 
@@ -332,7 +379,10 @@ STORAGE_MUTANTS: Final = (
         "damage_taken_for_a_torn_tail",
         "a bad record that later ones prove to have been synced is damage, not the end",
         (10,),
-        all_replaced(replacing(JournalScanner, "_need_no_evidence", _no_evidence), replacing(JournalScanner, "finish", _any_end)),
+        all_replaced(
+            replacing(JournalScanner, "_need_no_evidence", _no_evidence),
+            replacing(JournalScanner, "finish", _any_end),
+        ),
         "rot",
     ),
     _mutant(
@@ -400,12 +450,16 @@ STORAGE_MUTANTS: Final = (
         "a bookie whose cookies are all that is left does not start while a ledger names it",
         (7,),
         # An empty journal would also be noticed, once the metadata know of an entry.
-        all_replaced(replacing(cookies, "_refuse_if_promised", _refuse_nothing), replacing(store, "check_reaches", _any_journal)),
+        all_replaced(
+            replacing(cookies, "_refuse_if_promised", _refuse_nothing),
+            replacing(store, "check_reaches", _any_journal),
+        ),
         "emptied",
     ),
     _mutant(
         "full_disk_written_on",
-        "a bookie whose disk is nearly full takes nothing more, and keeps the space that checkpoints need",
+        "a bookie whose disk is nearly full takes nothing more, and keeps the space that "
+        "checkpoints need",
         (13,),
         replacing(bookie, "next_mode", _always_writable),
         "full",

@@ -1,4 +1,7 @@
-"""Mutants of the safeguards of a topic's log. The oracle of ``workloads/topic_log.py`` must notice."""
+"""Mutants of the safeguards of a topic's log.
+
+The oracle of ``workloads/topic_log.py`` must notice.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,20 @@ from pulsarish.sim.workloads.topic_log import LogSettings, run_log
 __all__ = ["LOG_MUTANTS", "LOG_SCENARIOS"]
 
 LOG_SCENARIOS: Final[dict[str, LogSettings]] = {
-    "rivals": LogSettings(seconds=6.0, kinds=("slow_metadata", "slow_node"), rival_chance=0.9, entries_per_ledger=30),
-    "power": LogSettings(
-        seconds=10.0, kinds=("slow_disk",), rival_chance=0.0, stay_seconds=20.0, blackout_seconds=0.7, entries_per_ledger=200
+    "rivals": LogSettings(
+        seconds=6.0, kinds=("slow_metadata", "slow_node"), rival_chance=0.9, entries_per_ledger=30
     ),
-    "cursors": LogSettings(seconds=5.0, kinds=("slow_metadata",), rival_chance=0.0, node_writes_max=0, dies_chance=0.6),
+    "power": LogSettings(
+        seconds=10.0,
+        kinds=("slow_disk",),
+        rival_chance=0.0,
+        stay_seconds=20.0,
+        blackout_seconds=0.7,
+        entries_per_ledger=200,
+    ),
+    "cursors": LogSettings(
+        seconds=5.0, kinds=("slow_metadata",), rival_chance=0.0, node_writes_max=0, dies_chance=0.6
+    ),
 }
 """Settings by what they stress."""
 
@@ -52,7 +64,9 @@ def _list_without_version(was: object) -> object:
 
 
 def _resend_everything(_was: object) -> object:
-    def recovered(core: ChainCore, _last_entry: int, payloads: Sequence[bytes | memoryview]) -> tuple[None, int]:
+    def recovered(
+        core: ChainCore, _last_entry: int, payloads: Sequence[bytes | memoryview]
+    ) -> tuple[None, int]:
         if payloads:
             core.chain.grow(len(payloads), sum(map(len, payloads)))
         core.pushed = core.pushed_bytes = 0
@@ -70,14 +84,20 @@ def _last_ledger_as_it_is(_was: object) -> object:
                 continue
             reader = await ledgers.open_no_recovery(found.ledger_id)
             if reader.last_add_confirmed >= 0:
-                links.append(TopicLedger(found.ledger_id, reader.last_add_confirmed + 1, reader.length_bytes, now_ms))
+                links.append(
+                    TopicLedger(
+                        found.ledger_id, reader.last_add_confirmed + 1, reader.length_bytes, now_ms
+                    )
+                )
         return Chain(links, topic.record.lost)
 
     return recovered_chain
 
 
 def _cursor_ledger_deleted_first(was: Any) -> object:
-    async def store_record(store: CursorStore, image: CursorImage, cursor_ledger: int, with_ops: Sequence[Op] = ()) -> None:
+    async def store_record(
+        store: CursorStore, image: CursorImage, cursor_ledger: int, with_ops: Sequence[Op] = ()
+    ) -> None:
         before = store.cell.record.cursor_ledger
         if before not in (-1, cursor_ledger):
             await store._ledgers.delete(before)
@@ -113,7 +133,9 @@ def _check_retention(seed: int) -> None:
     run_hours(seed, RETENTION)
 
 
-def _mutant(name: str, removes: str, rules: tuple[int, ...], patch: Patch, scenario: str, seeds: int = 40) -> Mutant:
+def _mutant(
+    name: str, removes: str, rules: tuple[int, ...], patch: Patch, scenario: str, seeds: int = 40
+) -> Mutant:
     def check(seed: int) -> None:
         run_log(seed, LOG_SCENARIOS[scenario])
 
@@ -130,21 +152,24 @@ LOG_MUTANTS: Final = (
     ),
     _mutant(
         "resend_what_recovery_kept",
-        "of what a stopped writer left unconfirmed only that is sent again which its closed ledger lacks (Pulsar's #7490)",
+        "of what a stopped writer left unconfirmed only that is sent again which its closed "
+        "ledger lacks (Pulsar's #7490)",
         (4,),
         replacing(ChainCore, "recovered", _resend_everything),
         "power",
     ),
     _mutant(
         "last_ledger_not_fenced",
-        "an owner recovers the last ledger, and so fences it, before it serves: having the lease is not enough",
+        "an owner recovers the last ledger, and so fences it, before it serves: having the lease "
+        "is not enough",
         (14,),
         replacing(takeover, "_recovered_chain", _last_ledger_as_it_is),
         "rivals",
     ),
     _mutant(
         "stale_owner_acknowledges",
-        "what an owner writes below a topic's record is checked against that record's version in the same commit",
+        "what an owner writes below a topic's record is checked against that record's version in "
+        "the same commit",
         (14, 16),
         replacing(OwnedTopicRecord, "guards", _unguarded),
         "rivals",
@@ -172,7 +197,8 @@ LOG_MUTANTS: Final = (
     ),
     Mutant(
         "trimmed_by_two_clocks",
-        "a ledger that another broker has closed is kept longer by what the clocks of two brokers may be apart",
+        "a ledger that another broker has closed is kept longer by what the clocks of two brokers "
+        "may be apart",
         (17,),
         replacing(trim, "CLOCK_TOLERANCE_MS", lambda _was: 0),
         _check_retention,

@@ -1,11 +1,13 @@
-"""A program that makes topics, uses them for a short while, terminates and deletes them during faults. Each topic has an oracle.
+"""A program that makes topics, uses them for a short while, terminates and deletes them during
+faults. Each topic has an oracle.
 
-Every step is repeated until it is known to be done, by the next session if this one ends. Checks in addition to those of the oracle:
-``deleted`` (a deleted topic or a ledger of its list still exists) and ``terminated`` (a terminated topic accepted a message, or does not
-end where its answer said).
+Every step is repeated until it is known to be done, by the next session if this one ends. Checks in
+addition to those of the oracle: ``deleted`` (a deleted topic or a ledger of its list still exists)
+and ``terminated`` (a terminated topic accepted a message, or does not end where its answer said).
 
-A program that renews makes a topic of the same name when one is deleted: no data of the former topic may appear in it. It takes a new
-name when a request had no answer, because such a request may be carried out at any later time.
+A program that renews makes a topic of the same name when one is deleted: no data of the former
+topic may appear in it. It takes a new name when a request had no answer, because such a request may
+be carried out at any later time.
 """
 
 from __future__ import annotations
@@ -35,7 +37,16 @@ SUBSCRIPTION: Final = "keeper"
 """Acknowledges nothing, so that nothing is trimmed."""
 _REST_SECONDS: Final = 0.4
 _RENEWER_REST_SECONDS: Final = 0.15
-_STEPS: Final = ("create", "subscribe", "publish", "unload", "publish", "terminate", "publish", "delete")
+_STEPS: Final = (
+    "create",
+    "subscribe",
+    "publish",
+    "unload",
+    "publish",
+    "terminate",
+    "publish",
+    "delete",
+)
 
 
 @dataclass(slots=True)
@@ -48,7 +59,10 @@ class BriefTopic:
     created: bool = False
     terminated: bool = False
     last: Place | None = None
-    """Where the topic ends, as the answer to its termination said. ``None`` while that is not known."""
+    """Where the topic ends, as the answer to its termination said.
+
+    ``None`` while that is not known.
+    """
     sent_before_end: int = 0
     deleted: bool = False
     uncertain: bool = False
@@ -77,8 +91,12 @@ class Founder:
                 if await self._step(world, topic, topic.steps[0]):
                     del topic.steps[0]
             except (StreamBroken, TimeoutError) as error:
-                self.stage.trace(f"{topic.steps[0]} of {topic.name.local} has no outcome: {error!r}")
-            await world.clock.sleep(self.rng.expovariate(1 / (_RENEWER_REST_SECONDS if self.renews else _REST_SECONDS)))
+                self.stage.trace(
+                    f"{topic.steps[0]} of {topic.name.local} has no outcome: {error!r}"
+                )
+            await world.clock.sleep(
+                self.rng.expovariate(1 / (_RENEWER_REST_SECONDS if self.renews else _REST_SECONDS))
+            )
 
     def _found(self) -> None:
         number = len(self.topics)
@@ -90,7 +108,12 @@ class Founder:
         publisher = Publisher(f"{prefix[0]}{number}", False, options, 0.0, 0)
         oracle = Oracle(Promises(deduplication=False, trimmed=False))
         oracle.watch = self.watch
-        if self.renews and self.topics and self.topics[-1].deleted and not self.topics[-1].uncertain:
+        if (
+            self.renews
+            and self.topics
+            and self.topics[-1].deleted
+            and not self.topics[-1].uncertain
+        ):
             self.topics[-1].followed = True
             self.stage.counts.topics_renewed += 1
             name = self.topics[-1].name
@@ -103,7 +126,9 @@ class Founder:
         """Do a step. Return whether it is done."""
         if step == "subscribe":
             async with self.stage.connected(world) as client:
-                await client.subscribe(topic.name.full, SUBSCRIPTION, initial_position=InitialPosition.Earliest)
+                await client.subscribe(
+                    topic.name.full, SUBSCRIPTION, initial_position=InitialPosition.Earliest
+                )
             return True
         if step == "publish":
             await self._publish(world, topic)
@@ -119,14 +144,20 @@ class Founder:
             return topic.deleted
         return await self._terminate(world, topic)
 
-    async def _ask(self, world: World, topic: BriefTopic, method: str, what: str, also: tuple[int, ...] = ()) -> bool:
+    async def _ask(
+        self, world: World, topic: BriefTopic, method: str, what: str, also: tuple[int, ...] = ()
+    ) -> bool:
         response = await self._administer(world, topic, method, what)
         return response.status < 300 or response.status in also
 
-    async def _administer(self, world: World, topic: BriefTopic, method: str, what: str) -> HttpResponse:
+    async def _administer(
+        self, world: World, topic: BriefTopic, method: str, what: str
+    ) -> HttpResponse:
         uncertain, topic.uncertain = topic.uncertain, True
         broker = self.rng.choice(self.cluster.brokers)
-        response = await administer(self.stage, world, broker, method, f"{TOPICS}/{topic.name.local}{what}")
+        response = await administer(
+            self.stage, world, broker, method, f"{TOPICS}/{topic.name.local}{what}"
+        )
         topic.uncertain = uncertain
         return response
 
@@ -151,18 +182,24 @@ class Founder:
                 await producer.flush()
             except TopicTerminated:
                 if "terminate" in topic.steps and not topic.terminated:
-                    stage.trace(f"{topic.name.local} is terminated already")  # by a request without an answer
+                    # by a request without an answer
+                    stage.trace(f"{topic.name.local} is terminated already")
 
     # -- when everything has healed
 
     async def conclude(self, world: World) -> None:
-        """Finish what was begun, and read what is left of each topic. Raises ``TimeoutError`` when a step is never done."""
+        """Finish what was begun, and read what is left of each topic.
+
+        Raises ``TimeoutError`` when a step is never done.
+        """
         for topic in self.topics:
             if topic.created and topic.steps and topic.steps[0] in ("terminate", "delete"):
                 while not await self._step(world, topic, topic.steps[0]):
                     await world.clock.sleep(1.0)
             if topic.created and not topic.deleted:
-                topic.oracle.finals = [await read_everything(self._stage_of(topic), world) for _ in range(2)]
+                topic.oracle.finals = [
+                    await read_everything(self._stage_of(topic), world) for _ in range(2)
+                ]
 
     def judge(self, invariants: Invariants, report: Callable[[str, str, str], None]) -> None:
         for topic in self.topics:
@@ -174,18 +211,32 @@ class Founder:
                 self._judge_end(topic, report)
             if topic.deleted and not topic.followed:
                 for what in invariants.left_of(topic.name):
-                    report("deleted", f"{topic.name.local} is deleted, and {what} is still there", "")
+                    report(
+                        "deleted", f"{topic.name.local} is deleted, and {what} is still there", ""
+                    )
             elif self.renews:
                 for ledger_id in invariants.forgotten(topic.name):
-                    report("deleted", f"ledger {ledger_id} of a former {topic.name.local} is still there", "")
+                    report(
+                        "deleted",
+                        f"ledger {ledger_id} of a former {topic.name.local} is still there",
+                        "",
+                    )
 
     def _judge_end(self, topic: BriefTopic, report: Callable[[str, str, str], None]) -> None:
         for attempt in topic.oracle.attempts[topic.sent_before_end :]:
             if attempt.outcome is Outcome.OK:
-                report("terminated", f"{topic.name.local} took {attempt.value} after its termination was answered", attempt.value)
+                report(
+                    "terminated",
+                    f"{topic.name.local} took {attempt.value} after its termination was answered",
+                    attempt.value,
+                )
         if not topic.oracle.finals or topic.last is None:
             return
         log = topic.oracle.log
         end = log[-1][1:3] if log else (topic.last.ledger, -1)
         if (log or topic.last.entry >= 0) and end != topic.last[1:3]:
-            report("terminated", f"{topic.name.local} said that it ends at {topic.last}, and ends at {end}", "")
+            report(
+                "terminated",
+                f"{topic.name.local} said that it ends at {topic.last}, and ends at {end}",
+                "",
+            )

@@ -1,7 +1,10 @@
-"""Messages in chunks and delayed messages, on a topic of their own. Consumers share a subscription; they connect and leave.
+"""Messages in chunks and delayed messages, on a topic of their own.
 
-What must hold: a message arrives whole and as it was sent (``torn``). A message with a receipt is delivered to the subscription in the
-end (``skipped``). Early delivery is not judged: calendars are wrong by up to an hour.
+Consumers share a subscription; they connect and leave.
+
+What must hold: a message arrives whole and as it was sent (``torn``). A message with a receipt is
+delivered to the subscription in the end (``skipped``). Early delivery is not judged: calendars are
+wrong by up to an hour.
 """
 
 from __future__ import annotations
@@ -74,22 +77,32 @@ class Parcels:
             producer = await self._producer(client, 3_000)
             ends = world.clock.monotonic() + rng.uniform(1.0, 8.0)
             number = 0
-            while not self.stage.over and world.clock.monotonic() < ends and not producer._publishing.is_closed:
+            while (
+                not self.stage.over
+                and world.clock.monotonic() < ends
+                and not producer._publishing.is_closed
+            ):
                 number += 1
                 self._send(producer, f"b{self._session}.{number}", rng.random() < _LATER_CHANCE)
                 await world.clock.sleep(_PAUSE_SECONDS * 2 * rng.random())
 
     async def _producer(self, client: AsyncClient, timeout_ms: int) -> AsyncProducer:
-        return await client.create_producer(_TOPIC, chunking_enabled=True, max_pending_messages=30, send_timeout_millis=timeout_ms)
+        return await client.create_producer(
+            _TOPIC, chunking_enabled=True, max_pending_messages=30, send_timeout_millis=timeout_ms
+        )
 
-    def _send(self, producer: AsyncProducer, value: str, later: bool) -> asyncio.Future[MessageId] | None:
+    def _send(
+        self, producer: AsyncProducer, value: str, later: bool
+    ) -> asyncio.Future[MessageId] | None:
         size = self.sizes[value] = self.rng.choice(_SIZES)
         # Only a message in one piece may be delayed.
         extras: dict[str, Any] = {}
         if later:
             size = self.sizes[value] = min(size, 100)
             extras["deliver_after"] = timedelta(seconds=self.rng.choice(_LATER_SECONDS))
-        self.stage.trace(f"sending {value} of {size} bytes{f', later by {extras}' if extras else ''}")
+        self.stage.trace(
+            f"sending {value} of {size} bytes{f', later by {extras}' if extras else ''}"
+        )
         try:
             future = producer.send_soon(_content(value, size), **extras)
         except PulsarishError as error:
@@ -126,7 +139,12 @@ class Parcels:
         self.stage.counts.parcels += 1
         self.stage.trace(f"delivered {value} at {message.message_id()} to {who} of {SUBSCRIPTION}")
         if value not in self.sizes or message.data() != _content(value, self.sizes[value]):
-            self.report("torn", f"{who} got {len(message.data())} bytes at {message.message_id()} that no producer sent so", value)
+            self.report(
+                "torn",
+                f"{who} got {len(message.data())} bytes at {message.message_id()} that no "
+                "producer sent so",
+                value,
+            )
         self.came.add(value)
 
     # -- when everything has healed

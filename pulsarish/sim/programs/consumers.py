@@ -1,4 +1,6 @@
-"""Programs that consume from the simulated cluster: each type of subscription, each kind of acknowledgement."""
+"""Programs that consume from the simulated cluster: each type of subscription, each kind of
+acknowledgement.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ async def consume(stage: Stage, world: World, reading: Reading, who: str) -> Non
     """Run one session of a consumer."""
     rng, subscription = stage.rng, reading.subscription
     async with stage.connected(world) as client:
-        consumer = await client.subscribe(stage.topic, subscription.name, consumer_name=who, **reading.options())
+        consumer = await client.subscribe(
+            stage.topic, subscription.name, consumer_name=who, **reading.options()
+        )
         session: list[Place] = []
         subscription.sessions.append(session)
         ends = rng.uniform(1.0, 12.0) + world.clock.monotonic()
@@ -106,7 +110,9 @@ def got(stage: Stage, subscription: Subscription, session: list[Place], message:
     return place
 
 
-async def acknowledge(stage: Stage, consumer: AsyncConsumer, reading: Reading, message: Message, place: Place) -> None:
+async def acknowledge(
+    stage: Stage, consumer: AsyncConsumer, reading: Reading, message: Message, place: Place
+) -> None:
     """Acknowledge in the way of the subscription. Note what is known of it before and after."""
     subscription = reading.subscription
     if reading.cumulative:
@@ -132,12 +138,21 @@ async def acknowledge(stage: Stage, consumer: AsyncConsumer, reading: Reading, m
         subscription.confirm_up_to(Place(place.partition, place.ledger, place.entry, -1))
 
 
-async def _subscribe_last(stage: Stage, world: World, client: AsyncClient, reading: Reading) -> AsyncConsumer:
-    """Subscribe. A broker may need its keep-alive timeout to notice that the consumer before is gone."""
+async def _subscribe_last(
+    stage: Stage, world: World, client: AsyncClient, reading: Reading
+) -> AsyncConsumer:
+    """Subscribe.
+
+    A broker may need its keep-alive timeout to notice that the consumer before is gone.
+    """
     deadline = world.clock.monotonic() + _GONE_SECONDS
     while True:
         try:
-            return await client.subscribe(stage.topic, reading.subscription.name, **{**reading.options(), "receiver_queue_size": 100})
+            return await client.subscribe(
+                stage.topic,
+                reading.subscription.name,
+                **{**reading.options(), "receiver_queue_size": 100},
+            )
         except ConsumerBusy:
             if world.clock.monotonic() > deadline:
                 raise
@@ -145,7 +160,8 @@ async def _subscribe_last(stage: Stage, world: World, client: AsyncClient, readi
 
 
 async def drain(stage: Stage, world: World, reading: Reading, log: list[Place]) -> None:
-    """Drain the subscription once everything has healed: a new consumer gets all that was never acknowledged.
+    """Drain the subscription once everything has healed: a new consumer gets all that was never
+    acknowledged.
 
     Then receive a little longer.
     """
@@ -166,7 +182,8 @@ async def drain(stage: Stage, world: World, reading: Reading, log: list[Place]) 
             place = got(stage, subscription, session, message)
             subscription.final.append(place)
             missing.discard(place)
-            # A shared consumer that acknowledges nothing gets no more at some limit. No receipt is awaited, because no check needs it.
+            # A shared consumer that acknowledges nothing gets no more at some limit. No receipt is
+            # awaited, because no check needs it.
             _ = world.tasks.spawn(_let_go(consumer, message), name="final acknowledgement")
 
 

@@ -1,8 +1,10 @@
-"""A program that acknowledges and seeks by ids of other topics, in addition to what it does correctly (rule 18).
+"""A program that acknowledges and seeks by ids of other topics, in addition to what it does
+correctly (rule 18).
 
-It names ledgers of other topics, of cursors, and ledgers that never existed. Whatever the broker answers, its subscription must be where
-its own acknowledgements have left it, like any other subscription. A seek to an existing ledger that is not the topic's must not
-succeed, nor an acknowledgement of a later one (``foreign-id``).
+It names ledgers of other topics, of cursors, and ledgers that never existed. Whatever the broker
+answers, its subscription must be where its own acknowledgements have left it, like any other
+subscription. A seek to an existing ledger that is not the topic's must not succeed, nor an
+acknowledgement of a later one (``foreign-id``).
 """
 
 from __future__ import annotations
@@ -40,13 +42,20 @@ class Stranger:
     @classmethod
     def draw(cls, stage: Stage, invariants: Invariants, rng: random.Random) -> Stranger:
         # The broker reports a refusal only to clients that ask for a receipt.
-        reading = replace(draw_reading(rng, stage.oracle, SUBSCRIPTION), receipts=True, cumulative=False, refuses=0.0)
+        reading = replace(
+            draw_reading(rng, stage.oracle, SUBSCRIPTION),
+            receipts=True,
+            cumulative=False,
+            refuses=0.0,
+        )
         return cls(stage, invariants, rng, reading)
 
     async def session(self, world: World) -> None:
         rng, subscription = self.rng, self.reading.subscription
         async with self.stage.connected(world) as client:
-            consumer = await client.subscribe(self.stage.topic, SUBSCRIPTION, **self.reading.options())
+            consumer = await client.subscribe(
+                self.stage.topic, SUBSCRIPTION, **self.reading.options()
+            )
             session: list[Place] = []
             subscription.sessions.append(session)
             ends = rng.uniform(1.0, 8.0) + world.clock.monotonic()
@@ -63,7 +72,11 @@ class Stranger:
                     await acknowledge(self.stage, consumer, self.reading, message, place)
 
     async def _try_foreign(self, consumer: AsyncConsumer, given: Place) -> bool:
-        """Use a foreign id. Return whether it may have moved the subscription. ``given``: the place of the message that came last."""
+        """Use a foreign id.
+
+        Return whether it may have moved the subscription. ``given``: the place of the message that
+        came last.
+        """
         partition = given.partition
         ledger_id = self._foreign_ledger(partition)
         index, size = self.rng.choice(((-1, 0), (0, 2)))
@@ -79,23 +92,34 @@ class Stranger:
             done = True
             self.stage.trace(f"{what} the foreign {message_id}: done")
         except PulsarishError as error:
-            self.stage.trace(f"{what} the foreign {message_id} refused: {type(error).__name__}: {error}")
+            self.stage.trace(
+                f"{what} the foreign {message_id} refused: {type(error).__name__}: {error}"
+            )
             if isinstance(error, InvalidPosition):
                 return False
         if what != "seek to":
-            # What is below the mark-delete position is acknowledged already. That position is below what the consumer got
-            # and has not acknowledged.
-            # One message of a batch may wait in the client for the others.
-            surely_above = ledger_id > given.ledger and not self.reading.subscription.may_be_acknowledged(given)
+            # What is below the mark-delete position is acknowledged already. That position is below
+            # what the consumer got and has not acknowledged. One message of a batch may wait in the
+            # client for the others.
+            surely_above = (
+                ledger_id > given.ledger
+                and not self.reading.subscription.may_be_acknowledged(given)
+            )
             if done and index < 0 and surely_above:
-                self.stage.oracle.report("foreign-id", f"to {what} {message_id}, whose ledger is not the topic's, was done")
+                self.stage.oracle.report(
+                    "foreign-id",
+                    f"to {what} {message_id}, whose ledger is not the topic's, was done",
+                )
             return False
         if not self.invariants.is_there(ledger_id):
-            # Once a ledger is deleted, its topic is not known: the seek has moved the subscription, to some place.
+            # Once a ledger is deleted, its topic is not known: the seek has moved the subscription,
+            # to some place.
             self.reading.subscription.moved(partition)
             return True
         if done:
-            self.stage.oracle.report("foreign-id", f"a seek to {message_id}, whose ledger is not the topic's, was done")
+            self.stage.oracle.report(
+                "foreign-id", f"a seek to {message_id}, whose ledger is not the topic's, was done"
+            )
         return False
 
     def _foreign_ledger(self, partition: int) -> int:

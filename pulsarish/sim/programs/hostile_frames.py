@@ -1,7 +1,8 @@
-"""What a hostile peer sends: messages with values that no client sends, and bytes that are not a message.
+"""What a hostile peer sends: messages with values that no client sends, and bytes that are not a
+message.
 
-The messages are valid ones with one or more fields changed. Texts become other texts of a fixed list, so that no
-changed message names a topic, a subscription or a ledger of another program.
+The messages are valid ones with one or more fields changed. Texts become other texts of a fixed
+list, so that no changed message names a topic, a subscription or a ledger of another program.
 """
 
 from __future__ import annotations
@@ -21,10 +22,24 @@ from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import encode_entry
 
-__all__ = ["LOCAL_NAMES", "SUBSCRIPTION", "TOPICS", "WILD_IDS", "changed", "entry", "frame", "garbage", "send_frame"]
+__all__ = [
+    "LOCAL_NAMES",
+    "SUBSCRIPTION",
+    "TOPICS",
+    "WILD_IDS",
+    "changed",
+    "entry",
+    "frame",
+    "garbage",
+    "send_frame",
+]
 
 SUBSCRIPTION: Final = "hostile"
-TOPICS: Final = ("persistent://public/default/hostile0", "persistent://public/default/hostile1", "non-persistent://public/default/hostile2")
+TOPICS: Final = (
+    "persistent://public/default/hostile0",
+    "persistent://public/default/hostile1",
+    "non-persistent://public/default/hostile2",
+)
 _TEXTS: Final = (
     *TOPICS,
     SUBSCRIPTION,
@@ -48,7 +63,21 @@ def _local_names() -> Iterator[str]:
 
 LOCAL_NAMES: Final = tuple(_local_names())
 """Local names, as in the metadata, of all topics that a hostile peer can make."""
-WILD_IDS: Final = (0, 1, 2, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**62, 2**63 - 2, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1)
+WILD_IDS: Final = (
+    0,
+    1,
+    2,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**53,
+    2**62,
+    2**63 - 2,
+    2**63 - 1,
+    2**63,
+    2**64 - 2,
+    2**64 - 1,
+)
 _BITS: Final = {
     FieldDescriptor.CPPTYPE_INT32: (32, True),
     FieldDescriptor.CPPTYPE_UINT32: (32, False),
@@ -71,7 +100,9 @@ def _wild(rng: random.Random, field: FieldDescriptor, now: Any) -> Any:
         case FieldDescriptor.CPPTYPE_BOOL:
             return not now
         case FieldDescriptor.CPPTYPE_ENUM:
-            return rng.choice([each.number for each in cast("EnumDescriptor", field.enum_type).values])
+            return rng.choice(
+                [each.number for each in cast("EnumDescriptor", field.enum_type).values]
+            )
         case FieldDescriptor.CPPTYPE_STRING if field.type == FieldDescriptor.TYPE_BYTES:
             return rng.randbytes(rng.choice((0, 1, 9, 200)))
         case FieldDescriptor.CPPTYPE_STRING:
@@ -84,7 +115,11 @@ def _change_one(rng: random.Random, message: Message, *, unsets: bool) -> None:
     fields = [cast("FieldDescriptor", field) for field in message.DESCRIPTOR.fields]
     if rng.random() < 0.8:
         fields = [field for field, _ in message.ListFields()] or fields
-    fields = [field for field in fields if field.message_type is None or not field.message_type.GetOptions().map_entry]
+    fields = [
+        field
+        for field in fields
+        if field.message_type is None or not field.message_type.GetOptions().map_entry
+    ]
     if not fields:
         return
     field = rng.choice(fields)
@@ -104,7 +139,10 @@ def _change_one(rng: random.Random, message: Message, *, unsets: bool) -> None:
 
 
 def changed(rng: random.Random, message: Message, *, most: int = 2) -> bytes:
-    """Return an encoded message with up to ``most`` of its fields changed. Rarely a required field is not set."""
+    """Return an encoded message with up to ``most`` of its fields changed.
+
+    Rarely a required field is not set.
+    """
     copy = type(message)()
     copy.CopyFrom(message)
     for _ in range(rng.randint(0, most)):
@@ -119,7 +157,10 @@ def frame(encoded: bytes, payload: bytes = b"") -> bytes:
 
 def entry(sequence_id: int, payload: bytes = b"x") -> bytes:
     """Return an entry with one message of a hostile producer."""
-    return encode_entry(MessageMetadata(producer_name=SUBSCRIPTION, sequence_id=sequence_id, publish_time=1), payload)
+    return encode_entry(
+        MessageMetadata(producer_name=SUBSCRIPTION, sequence_id=sequence_id, publish_time=1),
+        payload,
+    )
 
 
 def send_frame(producer_id: int, sequence_id: int, payload: bytes | None = None) -> bytes:
@@ -129,14 +170,19 @@ def send_frame(producer_id: int, sequence_id: int, payload: bytes | None = None)
 
 
 def garbage(rng: random.Random, good: bytes) -> bytes:
-    """Return bytes that are not a frame: random bytes, or a frame that is cut, has wrong sizes, or has one byte changed."""
+    """Return bytes that are not a frame: random bytes, or a frame that is cut, has wrong sizes, or
+    has one byte changed.
+    """
     match rng.randrange(4):
         case 0:
             return rng.randbytes(rng.choice((1, 3, 8, 300)))
         case 1:
             return good[: rng.randrange(1, len(good))]
         case 2:
-            return _SIZES.pack(rng.choice(WILD_IDS) % 2**32, rng.choice(WILD_IDS) % 2**32) + good[8:]
+            return (
+                _SIZES.pack(rng.choice(WILD_IDS) % 2**32, rng.choice(WILD_IDS) % 2**32) + good[8:]
+            )
         case _:
-            # Only the fixed part before the first text: a changed text could name what another program uses.
+            # Only the fixed part before the first text: a changed text could name what another
+            # program uses.
             return good[:4] + bytes([rng.randrange(256)]) + good[5:]

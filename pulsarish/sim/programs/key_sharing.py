@@ -1,8 +1,11 @@
-"""Programs that share the keys of a topic of its own through a key-shared subscription. They connect and leave during faults.
+"""Programs that share the keys of a topic of its own through a key-shared subscription.
 
-What must hold at any time: the messages of each key come for the first time in the order of the log, at any consumer (``key-order``). When
-everything has healed: a consumer gets no message of a key while another consumer holds an unacknowledged one of it (``key-shared``).
-A consumer no longer holds what it received before it had to subscribe again: the owner gives that to any consumer again.
+They connect and leave during faults.
+
+What must hold at any time: the messages of each key come for the first time in the order of the
+log, at any consumer (``key-order``). When everything has healed: a consumer gets no message of a
+key while another consumer holds an unacknowledged one of it (``key-shared``). A consumer no longer
+holds what it received before it had to subscribe again: the owner gives that to any consumer again.
 """
 
 from __future__ import annotations
@@ -44,10 +47,14 @@ class KeySharers:
     delivered: set[Place] = field(default_factory=set)
     values: set[str] = field(default_factory=set)
     """The values that were delivered."""
-    _reached: dict[tuple[int, str], Place] = field(default_factory=dict)  # of each key of a partition, the last first delivery
+    # of each key of a partition, the last first delivery
+    _reached: dict[tuple[int, str], Place] = field(default_factory=dict)
     _held: dict[str, dict[str, dict[Place, _Opening]]] = field(default_factory=dict)
-    """Unacknowledged messages by key and consumer, with the opening of the consumer that received them."""
-    _last: dict[str, AsyncConsumer] = field(default_factory=dict)  # the consumers of the end, by name
+    """Unacknowledged messages by key and consumer, with the opening of the consumer that received
+    them.
+    """
+    # the consumers of the end, by name
+    _last: dict[str, AsyncConsumer] = field(default_factory=dict)
     _own: Stage = field(init=False)
     _publisher: Publisher = field(init=False)
     _options: dict[str, Any] = field(init=False)
@@ -56,8 +63,17 @@ class KeySharers:
         oracle = Oracle(Promises(deduplication=False, trimmed=True))
         oracle.watch = self.watch
         self._own = replace(self.stage, topic=_TOPIC, oracle=oracle)
-        batching = {"batching_enabled": self.rng.random() < 0.5, "batching_type": BatchingType.KeyBased}
-        self._publisher = Publisher("k", False, {**batching, "send_timeout_millis": 3_000, "max_pending_messages": 30}, 0.1, 6)
+        batching = {
+            "batching_enabled": self.rng.random() < 0.5,
+            "batching_type": BatchingType.KeyBased,
+        }
+        self._publisher = Publisher(
+            "k",
+            False,
+            {**batching, "send_timeout_millis": 3_000, "max_pending_messages": 30},
+            0.1,
+            6,
+        )
         self._options = {
             "consumer_type": ConsumerType.KeyShared,
             "initial_position": InitialPosition.Earliest,
@@ -80,14 +96,21 @@ class KeySharers:
         async with self.stage.connected(world) as client:
             producer = await client.create_producer(_TOPIC, **publisher.options)
             ends = world.clock.monotonic() + rng.uniform(1.0, 8.0)
-            while not self.stage.over and world.clock.monotonic() < ends and not producer._publishing.is_closed:
+            while (
+                not self.stage.over
+                and world.clock.monotonic() < ends
+                and not producer._publishing.is_closed
+            ):
                 for _ in range(rng.randrange(1, publisher.burst + 1)):
                     if not send_one(self._own, producer, publisher):
                         break
                 await world.clock.sleep(publisher.pause * 2 * rng.random())
 
     async def consume(self, world: World, who: str) -> None:
-        """Run one session of a consumer. It is slow enough that keys have messages in delivery when other consumers connect."""
+        """Run one session of a consumer.
+
+        It is slow enough that keys have messages in delivery when other consumers connect.
+        """
         rng = self.rng
         async with self.stage.connected(world) as client:
             consumer = await self._subscribe(client, who)
@@ -108,14 +131,22 @@ class KeySharers:
         place, value = place_of(message.message_id()), text_of(message)
         assert place is not None
         self.stage.counts.keyed += 1
-        self.stage.trace(f"delivered {value} of key {message.partition_key()} at {place} to {who} of {SUBSCRIPTION}")
+        self.stage.trace(
+            f"delivered {value} of key {message.partition_key()} at {place} to {who} of "
+            f"{SUBSCRIPTION}"
+        )
         self._own.oracle.saw(place, value, who)
         self.values.add(value)
         key = message.partition_key()
         if place not in self.delivered and key:
             before = self._reached.get((place.partition, key))
             if before is not None and place < before:
-                self.report("key-order", f"{value} of key {key} at {place} came first to {who}, after {before} of the same key", value)
+                self.report(
+                    "key-order",
+                    f"{value} of key {key} at {place} came first to {who}, after {before} of the "
+                    "same key",
+                    value,
+                )
             self._reached[place.partition, key] = place if before is None else max(before, place)
         self.delivered.add(place)
         return place
@@ -123,10 +154,14 @@ class KeySharers:
     # -- when everything has healed
 
     async def conclude(self, world: World) -> None:
-        """Let consumers connect and leave while they receive everything that is left and some more."""
+        """Let consumers connect and leave while they receive everything that is left and some
+        more.
+        """
         async with self.stage.connected(world, LAST_SECONDS) as client:
             await self._settle(client)
-            publisher = Publisher("l", False, {"send_timeout_millis": int(LAST_SECONDS * 1000)}, 0, 1)
+            publisher = Publisher(
+                "l", False, {"send_timeout_millis": int(LAST_SECONDS * 1000)}, 0, 1
+            )
             producer = await client.create_producer(_TOPIC, **publisher.options)
             self._last["last0"] = await self._subscribe(client, "last0")
             holding: dict[str, list[Message]] = {"last0": []}
@@ -146,9 +181,13 @@ class KeySharers:
                 self.report("skipped", f"{attempt} never came to {SUBSCRIPTION}", attempt)
 
     async def _settle(self, client: AsyncClient) -> None:
-        """Publish once, before keys are held: an owner whose ledger was recovered by another process notices, and loads the topic again."""
+        """Publish once, before keys are held: an owner whose ledger was recovered by another
+        process notices, and loads the topic again.
+        """
         for number, topic in enumerate(await client.get_topic_partitions(_TOPIC)):
-            publisher = Publisher(f"settle{number}", False, {"send_timeout_millis": int(LAST_SECONDS * 1000)}, 0, 1)
+            publisher = Publisher(
+                f"settle{number}", False, {"send_timeout_millis": int(LAST_SECONDS * 1000)}, 0, 1
+            )
             producer = await client.create_producer(topic, **publisher.options)
             stored = False
             while not stored:  # some messages are too large, and the broker refuses them
@@ -156,7 +195,9 @@ class KeySharers:
                 await producer.flush()
                 stored = self._own.oracle.attempts[-1].outcome is Outcome.OK
 
-    async def _hold_a_little(self, consumer: AsyncConsumer, holding: list[Message], who: str) -> None:
+    async def _hold_a_little(
+        self, consumer: AsyncConsumer, holding: list[Message], who: str
+    ) -> None:
         """Receive what is there, and acknowledge some of what was received before."""
         rng = self.rng
         try:
@@ -171,7 +212,8 @@ class KeySharers:
             place = place_of(message.message_id())
             assert place is not None
             for held in self._held.get(message.partition_key(), {}).values():
-                held.pop(place, None)  # the owner may have given it to another consumer as well: it is acknowledged
+                # the owner may have given it to another consumer as well: it is acknowledged
+                held.pop(place, None)
             await consumer.acknowledge(message)
 
     def _holds(self, message: Message, who: str, place: Place) -> None:
@@ -180,18 +222,31 @@ class KeySharers:
             return
         holders = self._held.setdefault(key, {})
         for other, opened_by in holders.items():
-            places = [held for held, opening in opened_by.items() if opening == self._opening(other, held)]
+            places = [
+                held for held, opening in opened_by.items() if opening == self._opening(other, held)
+            ]
             if other != who and places:
-                what = f"{text_of(message)} of key {key} at {place} came to {who} while {other} holds {min(places)} of the same key"
+                what = (
+                    f"{text_of(message)} of key {key} at {place} came to {who} while {other} "
+                    f"holds {min(places)} of the same key"
+                )
                 self.report("key-shared", what, text_of(message))
         holders.setdefault(who, {})[place] = self._opening(who, place)
 
     def _opening(self, who: str, place: Place) -> _Opening:
-        """Return what changes whenever a consumer subscribes again on the partition of a message."""
-        child = next(child for child in self._last[who]._consuming.children if child.partition == place.partition)
+        """Return what changes whenever a consumer subscribes again on the partition of a
+        message.
+        """
+        child = next(
+            child
+            for child in self._last[who]._consuming.children
+            if child.partition == place.partition
+        )
         return child._stream, child._consumer_id
 
     def _missing(self) -> list[str]:
         return [
-            attempt.value for attempt in self._own.oracle.attempts if attempt.outcome is Outcome.OK and attempt.value not in self.values
+            attempt.value
+            for attempt in self._own.oracle.attempts
+            if attempt.outcome is Outcome.OK and attempt.value not in self.values
         ]

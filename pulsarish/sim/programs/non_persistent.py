@@ -1,18 +1,22 @@
-"""A non-persistent topic: programs publish to it and consumers listen, through subscriptions of every type, during faults.
+"""A non-persistent topic: programs publish to it and consumers listen, through subscriptions of
+every type, during faults.
 
 Most of the messages may get lost. What must hold at any time, of each message that was sent once:
 
-* A subscription gets it at most once (``duplicate``), as it was sent and where its receipt says. It does not get the message at all when
-  the receipt says that it was dropped (``phantom``, ``inconsistent-offsets``).
-* Each consumer gets messages in the order in which the owner took them (``reorder``, ``nonmonotonic-send``).
+* A subscription gets it at most once (``duplicate``), as it was sent and where its receipt says. It
+  does not get the message at all when the receipt says that it was dropped (``phantom``,
+  ``inconsistent-offsets``).
+* Each consumer gets messages in the order in which the owner took them (``reorder``,
+  ``nonmonotonic-send``).
 * A consumer that subscribed after the receipt does not get it (``kept``).
 
-A client that loses its connection sends again what has no receipt, as to any topic. Of a message that was sent more than once only this
-holds: a producer sent it.
+A client that loses its connection sends again what has no receipt, as to any topic. Of a message
+that was sent more than once only this holds: a producer sent it.
 
-When everything has healed: a message that is published slowly comes to one consumer of each subscription (``skipped``), and of a failover
-subscription and of a key always to the same one (``two-active``, ``key-shared``). At the end of the run: nothing was ever stored for the
-topic, at most one broker has it, and no client counts as connected (``garbage``, ``two-owners``).
+When everything has healed: a message that is published slowly comes to one consumer of each
+subscription (``skipped``), and of a failover subscription and of a key always to the same one
+(``two-active``, ``key-shared``). At the end of the run: nothing was ever stored for the topic, at
+most one broker has it, and no client counts as connected (``garbage``, ``two-owners``).
 """
 
 from __future__ import annotations
@@ -43,10 +47,18 @@ __all__ = ["Fleeting"]
 _NAME: Final = "fleeting"
 _TOPIC: Final = f"non-persistent://public/default/{_NAME}"
 _TOPICS: Final = "/admin/v2/non-persistent/public/default"
-_TYPES: Final = (ConsumerType.Exclusive, ConsumerType.Failover, ConsumerType.Shared, ConsumerType.KeyShared)
+_TYPES: Final = (
+    ConsumerType.Exclusive,
+    ConsumerType.Failover,
+    ConsumerType.Shared,
+    ConsumerType.KeyShared,
+)
 _KEYS: Final = 5
 _BURST: Final = 8
-"""A burst. Here brokers have at most five entries of a connection under way, and drop what comes beyond them."""
+"""A burst.
+
+Here brokers have at most five entries of a connection under way, and drop what comes beyond them.
+"""
 _PAUSE_SECONDS: Final = 0.4
 _UNLOAD_CHANCE: Final = 0.3
 _TAKEN_MAX: Final = 20
@@ -65,7 +77,9 @@ class _Sent:
     producer: str
     key: str
     by_key: bool
-    """It may be in a batch that is made by key, so that messages of one key pass those of another."""
+    """It may be in a batch that is made by key, so that messages of one key pass those of
+    another.
+    """
     opened: list[int]
     """How often each partition's producer had been opened when it was sent; -1: it was not open."""
     failed: bool = False
@@ -79,7 +93,10 @@ class _Sent:
 
 @dataclass(slots=True)
 class _Listening:
-    """One consumer from its subscription on. ``began`` and ``_Sent.answered`` count the same events."""
+    """One consumer from its subscription on.
+
+    ``began`` and ``_Sent.answered`` count the same events.
+    """
 
     subscription: str
     began: int
@@ -144,7 +161,9 @@ class Fleeting:
 
     def _send(self, producer: AsyncProducer, name: str, *, by_key: bool) -> _Sent:
         opened = [child._epoch if child.is_open else -1 for child in producer._publishing.children]
-        sent = _Sent(f"{name}.{self._event()}", name, f"k{self.rng.randrange(_KEYS)}", by_key, opened)
+        sent = _Sent(
+            f"{name}.{self._event()}", name, f"k{self.rng.randrange(_KEYS)}", by_key, opened
+        )
         self.sent[sent.value] = sent
         try:
             sent.receipt = producer.send_soon(sent.value.encode(), partition_key=sent.key)
@@ -155,7 +174,9 @@ class Fleeting:
             sent.receipt.add_done_callback(lambda done: self._answered(sent, producer, done))
         return sent
 
-    def _answered(self, sent: _Sent, producer: AsyncProducer, done: asyncio.Future[MessageId]) -> None:
+    def _answered(
+        self, sent: _Sent, producer: AsyncProducer, done: asyncio.Future[MessageId]
+    ) -> None:
         sent.answered = self._event()
         if (error := done.exception()) is not None:
             self.stage.trace(f"no receipt for {sent.value}: {type(error).__name__}: {error}")
@@ -173,7 +194,10 @@ class Fleeting:
         """Run one session of two consumers, of which one may be an exclusive one."""
         rng = self.rng
         async with self.stage.connected(world) as client:
-            consumers = [await self._subscribe(client, kind) for kind in (rng.choice(_TYPES), rng.choice(_TYPES[1:]))]
+            consumers = [
+                await self._subscribe(client, kind)
+                for kind in (rng.choice(_TYPES), rng.choice(_TYPES[1:]))
+            ]
             ends = world.clock.monotonic() + rng.uniform(0.5, 6.0)
             while not self.stage.over and world.clock.monotonic() < ends:
                 for consumer, listening in consumers:
@@ -185,7 +209,9 @@ class Fleeting:
                 except PulsarishError as error:
                     self.stage.trace(f"{who} did not unsubscribe: {type(error).__name__}: {error}")
 
-    async def _subscribe(self, client: AsyncClient, kind: ConsumerType, *, last: bool = False) -> _Group:
+    async def _subscribe(
+        self, client: AsyncClient, kind: ConsumerType, *, last: bool = False
+    ) -> _Group:
         listening = _Listening(f"{'last' if last else 'any'}-{kind.name.lower()}", self._event())
         self.listening.append(listening)
         queue = 50 if last else self.rng.choice((1, 5, 50))
@@ -225,8 +251,16 @@ class Fleeting:
     async def conclude(self, world: World) -> None:
         """Check that no message that is published slowly is lost, whatever happened before."""
         async with self.stage.connected(world, LAST_SECONDS) as client:
-            groups = [[await self._subscribe(client, kind, last=True) for _ in range(1 + (kind in _TYPES[1:]))] for kind in _TYPES]
-            producer = await client.create_producer(_TOPIC, batching_enabled=False, send_timeout_millis=int(LAST_SECONDS * 1000))
+            groups = [
+                [
+                    await self._subscribe(client, kind, last=True)
+                    for _ in range(1 + (kind in _TYPES[1:]))
+                ]
+                for kind in _TYPES
+            ]
+            producer = await client.create_producer(
+                _TOPIC, batching_enabled=False, send_timeout_millis=int(LAST_SECONDS * 1000)
+            )
             await world.clock.sleep(_PERMITS_SECONDS)
             takers: dict[tuple[str, str], int] = {}
             for _ in range(_LAST_MESSAGES):
@@ -236,8 +270,12 @@ class Fleeting:
                 for group in groups:
                     await self._comes(world, sent, group, takers)
 
-    async def _comes(self, world: World, sent: _Sent, group: Sequence[_Group], takers: dict[tuple[str, str], int]) -> None:
-        """Check that one consumer of this group gets it: where required, the one that got earlier messages of the same key or partition."""
+    async def _comes(
+        self, world: World, sent: _Sent, group: Sequence[_Group], takers: dict[tuple[str, str], int]
+    ) -> None:
+        """Check that one consumer of this group gets it: where required, the one that got earlier
+        messages of the same key or partition.
+        """
         deadline = world.clock.monotonic() + _COMES_SECONDS
         subscription = group[0][1].subscription
         while world.clock.monotonic() < deadline:
@@ -246,12 +284,23 @@ class Fleeting:
                 if not listening.came or listening.came[-1][0] != sent.value:
                     continue
                 place = listening.came[-1][1]
-                same = {"last-failover": str(place.partition), "last-keyshared": sent.key}.get(subscription, sent.value)
+                same = {"last-failover": str(place.partition), "last-keyshared": sent.key}.get(
+                    subscription, sent.value
+                )
                 if takers.setdefault((subscription, same), index) != index:
                     name = "key-shared" if same == sent.key else "two-active"
-                    self.report(name, f"{sent.value} of {sent.key} at {place} came to consumer {index} of {subscription}", sent.value)
+                    self.report(
+                        name,
+                        f"{sent.value} of {sent.key} at {place} came to consumer {index} of "
+                        f"{subscription}",
+                        sent.value,
+                    )
                 return
-        self.report("skipped", f"{sent.value} never came to {subscription}, although all was well when it was sent", sent.value)
+        self.report(
+            "skipped",
+            f"{sent.value} never came to {subscription}, although all was well when it was sent",
+            sent.value,
+        )
 
     def look(self, invariants: Invariants) -> None:
         """Check at the end of the run that nothing is left, and that nothing was ever stored."""
@@ -261,14 +310,25 @@ class Fleeting:
                 self.report("garbage", f"{path} is in metadata, and {mine} keeps nothing", "")
         for record in invariants.ledgers.values():
             if _NAME in record.purpose.owner:
-                self.report("garbage", f"ledger {record.ledger_id} was made for {record.purpose.owner}, which keeps nothing", "")
+                self.report(
+                    "garbage",
+                    f"ledger {record.ledger_id} was made for {record.purpose.owner}, which keeps "
+                    "nothing",
+                    "",
+                )
         holders: dict[str, str] = {}
         for name, broker in self.cluster.brokers_up():
             for full, topic in broker._topics.not_kept.open.items():
                 if holders.setdefault(full, name) != name:
-                    self.report("two-owners", f"{full} is open on {holders[full]} and on {name}", "")
+                    self.report(
+                        "two-owners", f"{full} is open on {holders[full]} and on {name}", ""
+                    )
                 if topic.connected:
-                    self.report("garbage", f"{full} on {name} counts a client as connected, and all have left", "")
+                    self.report(
+                        "garbage",
+                        f"{full} on {name} counts a client as connected, and all have left",
+                        "",
+                    )
 
     # -- judgement
 
@@ -280,30 +340,57 @@ class Fleeting:
             for value, place in listening.came:
                 sent = self.sent.get(value)
                 if sent is None or sent.failed:
-                    self.report("phantom", f"{value} at {place} came to {listening.subscription}, and no producer sent it", value)
+                    self.report(
+                        "phantom",
+                        f"{value} at {place} came to {listening.subscription}, and no producer "
+                        "sent it",
+                        value,
+                    )
                 elif sent.once >= 0:
                     self._judge_place(sent, listening, place)
                     before = came.setdefault((listening.subscription, value), place)
                     if before is not place:
-                        self.report("duplicate", f"{value} came to {listening.subscription} at {before} and at {place}", value)
+                        self.report(
+                            "duplicate",
+                            f"{value} came to {listening.subscription} at {before} and at {place}",
+                            value,
+                        )
                     producer = (sent.producer, place.partition)
                     at = (sent.once, place)
                     if at <= last.get(producer, (-1, place)):
-                        what = f"{value} at {place} came to a consumer of {listening.subscription} after {last[producer][1]}"
+                        what = (
+                            f"{value} at {place} came to a consumer of "
+                            f"{listening.subscription} after {last[producer][1]}"
+                        )
                         self.report("reorder", what, value)
                     last[producer] = at
 
     def _judge_place(self, sent: _Sent, listening: _Listening, place: Place) -> None:
         value, name = sent.value, listening.subscription
         if sent.place is None:
-            self.report("phantom", f"{value} at {place} came to {name}, and its receipt says that it was dropped", value)
+            self.report(
+                "phantom",
+                f"{value} at {place} came to {name}, and its receipt says that it was dropped",
+                value,
+            )
         elif sent.place != place:
-            self.report("inconsistent-offsets", f"{value} came to {name} at {place}, its receipt says {sent.place}", value)
+            self.report(
+                "inconsistent-offsets",
+                f"{value} came to {name} at {place}, its receipt says {sent.place}",
+                value,
+            )
         if sent.answered < listening.began:
-            self.report("kept", f"{value} at {place} came to a consumer of {name} that subscribed after its receipt", value)
+            self.report(
+                "kept",
+                f"{value} at {place} came to a consumer of {name} that subscribed after its "
+                "receipt",
+                value,
+            )
 
     def _judge_receipts(self) -> None:
-        """Check that the receipts of one opening of a producer are in its order, unless it makes batches by key."""
+        """Check that the receipts of one opening of a producer are in its order, unless it makes
+        batches by key.
+        """
         last: dict[tuple[str, int, int], Place] = {}
         for sent in self.sent.values():
             if sent.once < 0 or sent.place is None or sent.by_key:
@@ -311,5 +398,9 @@ class Fleeting:
             producer = (sent.producer, sent.place.partition, sent.once)
             before = last.get(producer)
             if before is not None and sent.place <= before:
-                self.report("nonmonotonic-send", f"{sent.value} got {sent.place}, after {before} was given to an earlier send", sent.value)
+                self.report(
+                    "nonmonotonic-send",
+                    f"{sent.value} got {sent.place}, after {before} was given to an earlier send",
+                    sent.value,
+                )
             last[producer] = sent.place

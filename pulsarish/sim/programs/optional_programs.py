@@ -1,4 +1,6 @@
-"""Optional programs (extras): which exist in addition to the common ones, which of them a seed draws, and the nodes that they run on."""
+"""Optional programs (extras): which exist in addition to the common ones, which of them a seed
+draws, and the nodes that they run on.
+"""
 
 from __future__ import annotations
 
@@ -81,8 +83,15 @@ def extra_stream(seed: int, name: str) -> random.Random:
 
 
 def extras_of(seed: int, extras: Sequence[str] = EXTRAS) -> list[str]:
-    """Return those of ``extras`` that take part in a seed. Each is drawn by its name alone, so a new one does not change the others."""
-    return [name for name in extras if extra_stream(seed, f"{name} on").random() < _CHANCES.get(name, _CHANCE)]
+    """Return those of ``extras`` that take part in a seed.
+
+    Each is drawn by its name alone, so a new one does not change the others.
+    """
+    return [
+        name
+        for name in extras
+        if extra_stream(seed, f"{name} on").random() < _CHANCES.get(name, _CHANCE)
+    ]
 
 
 def extra_nodes(extras: Sequence[str]) -> list[str]:

@@ -1,4 +1,6 @@
-"""Programs that publish to the simulated cluster with the real asyncio client: with and without deduplication, batched or not."""
+"""Programs that publish to the simulated cluster with the real asyncio client: with and without
+deduplication, batched or not.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ from typing import Any, Final
 from pulsarish.client.api.asyncio_client import AsyncClient, AsyncProducer
 from pulsarish.client.enums import CompressionType
 from pulsarish.client.message_id import MessageId
-from pulsarish.model.errors import MessageTooBig, ProducerBusy, ProducerQueueIsFull, PulsarishError, Timeout, UnknownError
+from pulsarish.model.errors import (
+    MessageTooBig,
+    ProducerBusy,
+    ProducerQueueIsFull,
+    PulsarishError,
+    Timeout,
+    UnknownError,
+)
 from pulsarish.runtime.seams import World
 from pulsarish.sim.cluster.oracle import Attempt, Outcome
 from pulsarish.sim.cluster.stage import LAST_SECONDS, Stage, place_of
@@ -23,7 +32,11 @@ _TOO_BIG: Final = 5_000
 
 @dataclass(slots=True)
 class Publisher:
-    """One program. With deduplication its values are its sequence ids, and a new session sends again what has no receipt."""
+    """One program.
+
+    With deduplication its values are its sequence ids, and a new session sends again what has no
+    receipt.
+    """
 
     name: str
     exact: bool
@@ -52,11 +65,14 @@ def draw_publisher(rng: random.Random, name: str, *, exact: bool) -> Publisher:
         "send_timeout_millis": rng.choice((1_500, 5_000, 15_000)),
     }
     if exact:
-        # No timeout: a message that was given up could never be sent again once a later one is stored, because its sequence id is behind.
+        # No timeout: a message that was given up could never be sent again once a later one is
+        # stored, because its sequence id is behind.
         options["send_timeout_millis"] = 0
     if exact or rng.random() < 0.5:
         options["producer_name"] = name
-    return Publisher(name, exact, options, pause=rng.choice((0.06, 0.15, 0.4)), burst=rng.choice((1, 4, 12)))
+    return Publisher(
+        name, exact, options, pause=rng.choice((0.06, 0.15, 0.4)), burst=rng.choice((1, 4, 12))
+    )
 
 
 async def publish(stage: Stage, world: World, publisher: Publisher) -> None:
@@ -74,7 +90,9 @@ async def publish(stage: Stage, world: World, publisher: Publisher) -> None:
             for _ in range(burst):
                 if not send_one(stage, producer, publisher):
                     break
-            await world.clock.sleep(max(publisher.pause * 2 * rng.random(), burst * publisher.pace_seconds))
+            await world.clock.sleep(
+                max(publisher.pause * 2 * rng.random(), burst * publisher.pace_seconds)
+            )
             if producer._publishing.is_closed:
                 break
 
@@ -82,18 +100,24 @@ async def publish(stage: Stage, world: World, publisher: Publisher) -> None:
 def send_one(stage: Stage, producer: AsyncProducer, publisher: Publisher) -> bool:
     """Queue one message. Return whether another may follow at once."""
     number = publisher.number
-    value = f"{publisher.name}-{number}" if publisher.exact else f"{publisher.name}-{publisher.session}.{number}"
-    # The name that the broker knows. A session that let the broker choose a name is a producer of its own. What it left in the
-    # stream when it was dropped may still arrive after the first messages of the next session: order is promised only within
-    # one producer.
-    # With deduplication a value must reach its own partition again.
+    value = (
+        f"{publisher.name}-{number}"
+        if publisher.exact
+        else f"{publisher.name}-{publisher.session}.{number}"
+    )
+    # The name that the broker knows. A session that let the broker choose a name is a producer of
+    # its own. What it left in the stream when it was dropped may still arrive after the first
+    # messages of the next session: order is promised only within one producer. With deduplication a
+    # value must reach its own partition again.
     key = str(number % 5) if publisher.exact or number % 3 else None
     attempt = stage.oracle.attempt(producer.producer_name(), publisher.session, number, value, key)
     too_big = not publisher.exact and stage.rng.random() < 0.01
     content = value + " " + "." * (_TOO_BIG if too_big else stage.rng.choice(publisher.sizes))
     publisher.number += 1
     try:
-        future = producer.send_soon(content.encode(), sequence_id=number if publisher.exact else None, partition_key=key)
+        future = producer.send_soon(
+            content.encode(), sequence_id=number if publisher.exact else None, partition_key=key
+        )
     except PulsarishError as error:
         _failed(stage, attempt, error)
         if publisher.exact:
@@ -103,7 +127,9 @@ def send_one(stage: Stage, producer: AsyncProducer, publisher: Publisher) -> boo
     return True
 
 
-def _answered(stage: Stage, publisher: Publisher, attempt: Attempt, done: asyncio.Future[MessageId]) -> None:
+def _answered(
+    stage: Stage, publisher: Publisher, attempt: Attempt, done: asyncio.Future[MessageId]
+) -> None:
     error = done.exception()
     if error is not None:
         assert isinstance(error, PulsarishError), error
@@ -132,11 +158,15 @@ def _failed(stage: Stage, attempt: Attempt, error: PulsarishError) -> None:
 
 
 async def publish_rest(stage: Stage, world: World, publisher: Publisher) -> None:
-    """Send again, once everything has healed, what a publisher with deduplication has no receipt for. Each number gets a receipt.
+    """Send again, once everything has healed, what a publisher with deduplication has no receipt
+    for. Each number gets a receipt.
 
     Raises ``TimeoutError`` when it does not.
     """
-    last = max((attempt.number for attempt in stage.oracle.attempts if attempt.producer == publisher.name), default=-1)
+    last = max(
+        (attempt.number for attempt in stage.oracle.attempts if attempt.producer == publisher.name),
+        default=-1,
+    )
     publisher.session += 1
     publisher.number = publisher.acknowledged + 1
     async with stage.connected(world, LAST_SECONDS) as client, world.clock.timeout(LAST_SECONDS):
@@ -147,8 +177,13 @@ async def publish_rest(stage: Stage, world: World, publisher: Publisher) -> None
         await producer.flush()
 
 
-async def _open_last(stage: Stage, world: World, client: AsyncClient, publisher: Publisher) -> AsyncProducer:
-    """Open a producer. A broker may need its keep-alive timeout to notice that the producer before is gone."""
+async def _open_last(
+    stage: Stage, world: World, client: AsyncClient, publisher: Publisher
+) -> AsyncProducer:
+    """Open a producer.
+
+    A broker may need its keep-alive timeout to notice that the producer before is gone.
+    """
     while True:
         try:
             return await client.create_producer(stage.topic, **publisher.options)
@@ -157,13 +192,22 @@ async def _open_last(stage: Stage, world: World, client: AsyncClient, publisher:
 
 
 async def publish_last(stage: Stage, world: World, name: str, count: int) -> None:
-    """Publish and get the receipts, once everything has healed. Raises ``Timeout`` when a receipt does not come."""
+    """Publish and get the receipts, once everything has healed.
+
+    Raises ``Timeout`` when a receipt does not come.
+    """
     async with stage.connected(world, LAST_SECONDS) as client:
-        publisher = Publisher(name, False, {"send_timeout_millis": int(LAST_SECONDS * 1000)}, 0, count)
+        publisher = Publisher(
+            name, False, {"send_timeout_millis": int(LAST_SECONDS * 1000)}, 0, count
+        )
         producer = await client.create_producer(stage.topic, **publisher.options)
         for _ in range(count):
             send_one(stage, producer, publisher)
         await producer.flush()
-    unknown = [attempt.value for attempt in stage.oracle.attempts[-count:] if attempt.outcome is Outcome.UNKNOWN]
+    unknown = [
+        attempt.value
+        for attempt in stage.oracle.attempts[-count:]
+        if attempt.outcome is Outcome.UNKNOWN
+    ]
     if unknown:
         raise Timeout(f"{', '.join(unknown)} got no receipt")

@@ -36,7 +36,9 @@ async def read_everything(stage: Stage, world: World) -> list[Place]:
         seen: list[Place] = []
         async with world.clock.timeout(LAST_SECONDS):
             for topic in await client.get_topic_partitions(stage.topic):
-                reader = await client.create_reader(topic, MessageId.earliest, receiver_queue_size=50)
+                reader = await client.create_reader(
+                    topic, MessageId.earliest, receiver_queue_size=50
+                )
                 while await reader.has_message_available():
                     _saw(stage, seen, await reader.read_next(), "a final reader")
         return seen
@@ -48,7 +50,9 @@ async def read_first(stage: Stage, world: World) -> dict[int, Place]:
         first: dict[int, Place] = {}
         async with world.clock.timeout(LAST_SECONDS):
             for topic in await client.get_topic_partitions(stage.topic):
-                reader = await client.create_reader(topic, MessageId.earliest, receiver_queue_size=1)
+                reader = await client.create_reader(
+                    topic, MessageId.earliest, receiver_queue_size=1
+                )
                 if await reader.has_message_available():
                     seen: list[Place] = []
                     _saw(stage, seen, await reader.read_next(), "a final reader")

@@ -1,7 +1,8 @@
-"""A program whose subscription an operator moves between its sessions, by position, by time and to either end; and what it must receive.
+"""A program whose subscription an operator moves between its sessions, by position, by time and to
+either end; and what it must receive.
 
-It is judged as ``seekers.py`` judges a seeker. A request without an answer may be carried out at any later time. So it stays among those
-that may have decided where a session begins.
+It is judged as ``seekers.py`` judges a seeker. A request without an answer may be carried out at
+any later time. So it stays among those that may have decided where a session begins.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ class Mover:
             await subscribe(client, topic, self.seeker)
 
     async def session(self, world: World) -> None:
-        """Read a little and leave; then the operator moves the subscription. A session that failed has moved nothing."""
+        """Read a little and leave; then the operator moves the subscription.
+
+        A session that failed has moved nothing.
+        """
         async with self.stage.connected(world, _SESSION_SECONDS) as client:
             topic = (await client.get_topic_partitions(self.stage.topic))[0]
             consumer = await subscribe(client, topic, self.seeker)
@@ -62,13 +66,18 @@ class Mover:
         self.unanswered.append(seek)
         target = f"{TOPICS}/{topic}/subscription/{SUBSCRIPTION}/{what}"
         try:
-            response = await administer(stage, world, seeker.rng.choice(list(self.brokers)), "POST", target, body)
+            response = await administer(
+                stage, world, seeker.rng.choice(list(self.brokers)), "POST", target, body
+            )
         except (StreamBroken, TimeoutError) as error:
             stage.trace(f"{what} without an answer: {error!r}")
             return
         if response.status >= 300:
             if 400 <= response.status < 500 and response.status != 429:
-                stage.oracle.report("defect", f"{target} {body} was refused with {response.status}: {response.body.decode()}")
+                stage.oracle.report(
+                    "defect",
+                    f"{target} {body} was refused with {response.status}: {response.body.decode()}",
+                )
             return
         stage.counts.resets += 1
         seek.attempts_before_end = len(stage.oracle.attempts)
@@ -87,7 +96,11 @@ class Mover:
                 return seek, "skip_all", None
             return seek, "resetcursor", {"ledgerId": _END, "entryId": _END}
         assert isinstance(target, MessageId)
-        ledger, entry, excluded = target.ledger_id(), target.entry_id(), self.seeker.rng.random() < 0.5
+        ledger, entry, excluded = (
+            target.ledger_id(),
+            target.entry_id(),
+            self.seeker.rng.random() < 0.5,
+        )
         # Whole entries count here: after the last message of the entry, or from its first one on.
         seek.place = Place(target.partition(), ledger, entry, _END if excluded else 0)
         seek.inclusive, seek.batch_size = not excluded, 0

@@ -1,4 +1,6 @@
-"""Two administrators who ask for the same thing, or for its opposite, at the same moment, each from another broker."""
+"""Two administrators who ask for the same thing, or for its opposite, at the same moment, each from
+another broker.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,20 @@ _ROWS: Final[tuple[tuple[_Command, ...], ...]] = (
     (("PUT", f"{TOPICS}/t{{partition}}/unload", None), ("PUT", "{bundle}/unload", None)),
     (("PUT", _TOPIC, None), ("DELETE", _TOPIC, None), ("PUT", f"{_TOPIC}/unload", None)),
     (("PUT", _CURSOR, None), ("DELETE", _CURSOR, None), ("DELETE", _TOPIC, None)),
-    (("POST", f"{_TOPIC}/properties", {"by": "one"}), ("POST", f"{_TOPIC}/properties", {"by": "the other"}), ("DELETE", _TOPIC, None)),
+    (
+        ("POST", f"{_TOPIC}/properties", {"by": "one"}),
+        ("POST", f"{_TOPIC}/properties", {"by": "the other"}),
+        ("DELETE", _TOPIC, None),
+    ),
 )
 
 
 @dataclass(slots=True)
 class Duel:
-    """Runs the two on two nodes until the load ends. Any answer but 500 is allowed, and so is none."""
+    """Runs the two on two nodes until the load ends.
+
+    Any answer but 500 is allowed, and so is none.
+    """
 
     stage: Stage
     cluster: SimCluster
@@ -50,23 +59,34 @@ class Duel:
         while not self.stage.over:
             await asyncio.sleep(rng.expovariate(1 / _PAUSE_SECONDS))
             row, place = rng.choice(_ROWS), self._place()
-            await asyncio.gather(*(self._ask(node, rng.choice(row), place, rng.choice((0.0, 0.0, _LATE_SECONDS))) for node in self.nodes))
+            await asyncio.gather(
+                *(
+                    self._ask(node, rng.choice(row), place, rng.choice((0.0, 0.0, _LATE_SECONDS)))
+                    for node in self.nodes
+                )
+            )
 
     def _place(self) -> dict[str, str]:
         settings, rng = self.cluster.settings, self.rng
         size = (1 << 32) // settings.bundles
         first = rng.randrange(settings.bundles) * size
         last = min(first + size, 0xFFFFFFFF)
-        partition = f"-partition-{rng.randrange(settings.partitions)}" if settings.partitions else ""
+        partition = (
+            f"-partition-{rng.randrange(settings.partitions)}" if settings.partitions else ""
+        )
         return {"bundle": f"{NAMESPACE}/0x{first:08x}_0x{last:08x}", "partition": partition}
 
-    async def _ask(self, node: Node, command: _Command, place: dict[str, str], later_seconds: float) -> None:
+    async def _ask(
+        self, node: Node, command: _Command, place: dict[str, str], later_seconds: float
+    ) -> None:
         method, target, body = command
         broker = self.rng.choice(self.cluster.brokers)
 
         async def inside(world: World) -> int:
             await world.clock.sleep(later_seconds)
-            return (await administer(self.stage, world, broker, method, target.format(**place), body)).status
+            return (
+                await administer(self.stage, world, broker, method, target.format(**place), body)
+            ).status
 
         try:
             status = await node.run(inside)

@@ -1,10 +1,12 @@
-"""One seed of the whole cluster: load and faults, then heal, then compare every promise with what clients saw.
+"""One seed of the whole cluster: load and faults, then heal, then compare every promise with what
+clients saw.
 
     result = run_seed(17)
     result.anomalies          # empty, or the broken promises
-    result.story()            # for people: faults, events of the values concerned, the end of the trace
+    result.story()            # for people: faults, events of these values, end of the trace
 
-After the faults everything must work again within a bounded virtual time: publishing, reading, consuming (liveness).
+After the faults everything must work again within a bounded virtual time: publishing, reading,
+consuming (liveness).
 """
 
 from __future__ import annotations
@@ -25,7 +27,11 @@ from pulsarish.model.position import Position
 from pulsarish.runtime.seams import World
 from pulsarish.sim.cluster.cluster import ClusterSettings, SimCluster, draw_cluster, widen
 from pulsarish.sim.cluster.disk_audit import look_at_disks, look_for_garbage
-from pulsarish.sim.cluster.housekeeping import wait_until_collected, wait_until_copied, wait_until_repaired
+from pulsarish.sim.cluster.housekeeping import (
+    wait_until_collected,
+    wait_until_copied,
+    wait_until_repaired,
+)
 from pulsarish.sim.cluster.invariants import Invariants
 from pulsarish.sim.cluster.limits import draw_limits
 from pulsarish.sim.cluster.liveness import check_let_go
@@ -61,7 +67,13 @@ from pulsarish.sim.programs.optional_programs import (
     extra_stream,
     extras_of,
 )
-from pulsarish.sim.programs.publishers import Publisher, draw_publisher, publish, publish_last, publish_rest
+from pulsarish.sim.programs.publishers import (
+    Publisher,
+    draw_publisher,
+    publish,
+    publish_last,
+    publish_rest,
+)
 from pulsarish.sim.programs.readers import read_everything, read_first, read_tail
 from pulsarish.sim.programs.resetters import SUBSCRIPTION as MOVER
 from pulsarish.sim.programs.resetters import Mover
@@ -89,12 +101,14 @@ _LOOK_SECONDS: Final = 2.4
 _PROGRESS_SECONDS: Final = 1.0
 """Interval at which the memory of all nodes is checked during the load."""
 _PRESSURE_SECONDS: Final = 0.1  # interval at which the reached limits are counted
-_PEERS_SECONDS: Final = 0.05  # interval at which brokers are checked for what hostile peers make them hold
+# interval at which brokers are checked for what hostile peers make them hold
+_PEERS_SECONDS: Final = 0.05
 _PARTING_SECONDS: Final = 30.0
 _DARK_SECONDS: Final = 0.5
 _REPAIR_SECONDS: Final = 3.0
 """A machine that has not come back this long after everything has healed is given up."""
-_LONG_SECONDS: Final = 700.0  # longer than the retention that operators set (``cluster/operator.py``)
+# longer than the retention that operators set (``cluster/operator.py``)
+_LONG_SECONDS: Final = 700.0
 _WIND_UP_SECONDS: Final = 60.0
 _TOPIC: Final = "persistent://public/default/t"
 _ANCHOR: Final = "anchor"
@@ -119,7 +133,8 @@ class _Run:
         self.sim = sim
         self.settings = settings
         self.cluster = SimCluster(sim, settings)
-        # An anchor acknowledges nothing, so that everything is kept. Without one the log is trimmed while it is used.
+        # An anchor acknowledges nothing, so that everything is kept. Without one the log is trimmed
+        # while it is used.
         self.anchored = rng.random() < 0.5
         self._blackout = random.Random(f"{sim.seed}:blackout").random() < 0.5
         self._publishers: list[Publisher] = []
@@ -138,7 +153,13 @@ class _Run:
         self._planned = planned
         self._attacks = attacks
         self._stage = Stage(
-            rng, self.cluster.service_url, _TOPIC, self.oracle, self.counts, sim.trace, owner_may_be_stale=self._owner_may_be_stale
+            rng,
+            self.cluster.service_url,
+            _TOPIC,
+            self.oracle,
+            self.counts,
+            sim.trace,
+            owner_may_be_stale=self._owner_may_be_stale,
         )
         self._load_seconds = _BRIEF_LOAD_SECONDS if "brief" in self.extras else _LOAD_SECONDS
         self.seekers: dict[str, Seeker] = {}
@@ -150,7 +171,9 @@ class _Run:
             self.wanderer.stamps = self.seekers[SEEKER].stamps
         if "turns" in self.extras:
             rng = self._extra(TURNER)
-            turner = self.seekers[TURNER] = Seeker(rng, durable=True, inclusive=rng.random() < 0.5, subscription=TURNER)
+            turner = self.seekers[TURNER] = Seeker(
+                rng, durable=True, inclusive=rng.random() < 0.5, subscription=TURNER
+            )
             turner.kind = rng.choice((ConsumerType.Shared, ConsumerType.Failover))
             turner.meets_damage = "harsh" in self.extras
         self.mover = None
@@ -163,22 +186,38 @@ class _Run:
         self.founders: dict[str, Founder] = {}
         """Founders by the name of their node."""
         if "topics" in self.extras:
-            self.founders["founder"] = Founder(self._stage, self.cluster, self._extra("topics"), self.oracle.watch)
+            self.founders["founder"] = Founder(
+                self._stage, self.cluster, self._extra("topics"), self.oracle.watch
+            )
         if "anew" in self.extras:
-            self.founders[RENEWER] = Founder(self._stage, self.cluster, self._extra("anew"), self.oracle.watch, renews=True)
+            self.founders[RENEWER] = Founder(
+                self._stage, self.cluster, self._extra("anew"), self.oracle.watch, renews=True
+            )
         self.sharers = None
         if "keys" in self.extras:
-            self.sharers = KeySharers(self._stage, self._extra("keys"), self.oracle.report, self.oracle.watch)
+            self.sharers = KeySharers(
+                self._stage, self._extra("keys"), self.oracle.report, self.oracle.watch
+            )
         self.parcels = None
         if "parcels" in self.extras:
-            self.parcels = Parcels(self._stage, self._extra("parcels"), self.oracle.report, self._hasten)
+            self.parcels = Parcels(
+                self._stage, self._extra("parcels"), self.oracle.report, self._hasten
+            )
         self.compacting = None
         if "compacting" in self.extras:
             rng = self._extra("compacting")
-            self.compacting = Compacting(self._stage, rng, self.cluster.brokers, self.oracle.report, anchored=rng.random() < 0.5)
+            self.compacting = Compacting(
+                self._stage,
+                rng,
+                self.cluster.brokers,
+                self.oracle.report,
+                anchored=rng.random() < 0.5,
+            )
         self.fleeting = None
         if "fleeting" in self.extras:
-            self.fleeting = Fleeting(self._stage, self._extra("fleeting"), self.cluster, self.oracle.report)
+            self.fleeting = Fleeting(
+                self._stage, self._extra("fleeting"), self.cluster, self.oracle.report
+            )
 
     async def run(self) -> None:
         sim, stage, rng = self.sim, self._stage, self._stage.rng
@@ -189,7 +228,10 @@ class _Run:
         work = readings[0]
         if self.stranger is not None:
             readings.append(self.stranger.reading)
-        apps = [sim.node(name) for name in ("app0", "app1", "consumer0", "consumer1", "reader", "operator")]
+        apps = [
+            sim.node(name)
+            for name in ("app0", "app1", "consumer0", "consumer1", "reader", "operator")
+        ]
         extras = [sim.node(name) for name in extra_nodes(self.extras)]
         for node in (*apps, *extras):
             node.restart_after_seconds = 0.5
@@ -201,16 +243,30 @@ class _Run:
                 partial(subscribe_first, stage, reading=reading),
             )
         for name, seeker in self.seekers.items():
-            await self._well(f"the first subscription of the {name}", "operator", partial(seek_about, stage, seeker=seeker, first=True))
+            await self._well(
+                f"the first subscription of the {name}",
+                "operator",
+                partial(seek_about, stage, seeker=seeker, first=True),
+            )
         if self.mover is not None:
-            await self._well("the first subscription of the mover", "operator", self.mover.subscribe_first)
+            await self._well(
+                "the first subscription of the mover", "operator", self.mover.subscribe_first
+            )
         if self.sharers is not None:
-            await self._well("the first subscription by keys", "operator", self.sharers.subscribe_first)
+            await self._well(
+                "the first subscription by keys", "operator", self.sharers.subscribe_first
+            )
         if self.parcels is not None:
-            await self._well("the first subscription to parcels", "operator", self.parcels.subscribe_first)
+            await self._well(
+                "the first subscription to parcels", "operator", self.parcels.subscribe_first
+            )
         if self.compacting is not None:
             await self._well("the first compaction", "operator", self.compacting.subscribe_first)
-        failing = [*self.cluster.bookies, *self.cluster.brokers, *(node.name for node in (*apps[:4], *extras))]
+        failing = [
+            *self.cluster.bookies,
+            *self.cluster.brokers,
+            *(node.name for node in (*apps[:4], *extras)),
+        ]
         self.plan = FaultPlan(
             sim,
             failing,
@@ -218,7 +274,9 @@ class _Run:
             kinds=bearable(self._kinds, self.settings.quorums[2]),
             faults=self._faults,
             expendable=self.cluster.bookies,
-            harsh=bearable(HARSH_KINDS, self.settings.quorums[2]) if "harsh" in self.extras and self._kinds else (),
+            harsh=bearable(HARSH_KINDS, self.settings.quorums[2])
+            if "harsh" in self.extras and self._kinds
+            else (),
             servers=[*self.cluster.bookies, *self.cluster.brokers],
             storage=self.cluster,
         )
@@ -232,29 +290,43 @@ class _Run:
                 self._program(node, publisher.name, partial(publish, stage, publisher=publisher))
                 for node, publisher in zip(apps, self._publishers, strict=False)
             ),
-            *(self._program(node, node.name, partial(consume, stage, reading=work, who=node.name)) for node in apps[2:4]),
+            *(
+                self._program(node, node.name, partial(consume, stage, reading=work, who=node.name))
+                for node in apps[2:4]
+            ),
             self._program(apps[4], "reader", partial(read_tail, stage)),
             Operator(stage, self.cluster, apps[5]).unload_and_restart(),
             *self._extra_loads(),
         ]
-        # Two consumers that each hold one partition of an exclusive subscription wait for each other until one of them leaves.
-        parting = sim.loop.call_later(self._load_seconds + _PARTING_SECONDS, sim.nodes["consumer0"].crash, context=contextvars.Context())
+        # Two consumers that each hold one partition of an exclusive subscription wait for each
+        # other until one of them leaves.
+        parting = sim.loop.call_later(
+            self._load_seconds + _PARTING_SECONDS,
+            sim.nodes["consumer0"].crash,
+            context=contextvars.Context(),
+        )
         await asyncio.gather(*loads)
         parting.cancel()
         await self._conclude(readings)
 
     def _owner_may_be_stale(self) -> bool:
-        return self.plan is not None and self.plan.slept_lately(self.cluster.brokers, _EVICTION_KNOWN_SECONDS)
+        return self.plan is not None and self.plan.slept_lately(
+            self.cluster.brokers, _EVICTION_KNOWN_SECONDS
+        )
 
     def _receipt(self, subscription: str, place: Place) -> None:
         partition = f"-partition-{place.partition}" if place.partition >= 0 else ""
-        self.invariants.acknowledged(_TOPIC + partition, subscription, Position(place.ledger, place.entry), place.in_batch)
+        self.invariants.acknowledged(
+            _TOPIC + partition, subscription, Position(place.ledger, place.entry), place.in_batch
+        )
 
     def _draw_publishers(self) -> None:
         limits = self.settings.limits
         # A producer whose sequence ids begin again in each session must not use deduplication.
         exact = self.settings.deduplication or "toggles" in self.extras
-        publishers = self._publishers = [draw_publisher(self._stage.rng, f"p{number}", exact=exact) for number in range(2)]
+        publishers = self._publishers = [
+            draw_publisher(self._stage.rng, f"p{number}", exact=exact) for number in range(2)
+        ]
         for publisher in publishers:
             if "brief" in self.extras:
                 publisher.pace_seconds = _BRIEF_PACE_SECONDS
@@ -280,7 +352,9 @@ class _Run:
             self._look_at_peers()
 
     def _look_at_peers(self) -> None:
-        """Check what peers make brokers hold until the end of the run, because the last peers may leave late."""
+        """Check what peers make brokers hold until the end of the run, because the last peers may
+        leave late.
+        """
         for what in beyond_peer_limits(self.cluster):
             self.oracle.report("limit", what)
         self.sim.at(_PEERS_SECONDS, self._look_at_peers)
@@ -295,7 +369,9 @@ class _Run:
         return extra_stream(self.sim.seed, name)
 
     def _hasten(self) -> None:
-        """Move the calendars so that every delayed message is due: the calendars were wrong by less."""
+        """Move the calendars so that every delayed message is due: the calendars were wrong by
+        less.
+        """
         for name in self.cluster.brokers:
             self.sim.nodes[name].clock.wall_offset_ms += _HASTE_MS
 
@@ -304,15 +380,25 @@ class _Run:
         for name, seeker in self.seekers.items():
             yield self._program(sim.nodes[name], name, partial(seek_about, stage, seeker=seeker))
         if "seeks" in self.extras:
-            yield self._program(sim.nodes["wanderer"], "wanderer", partial(wander, stage, seeker=self.wanderer))
+            yield self._program(
+                sim.nodes["wanderer"], "wanderer", partial(wander, stage, seeker=self.wanderer)
+            )
         if "toggles" in self.extras:
-            yield Operator(stage, self.cluster, sim.nodes["toggler"]).toggle_deduplication(self._extra("toggles"))
+            yield Operator(stage, self.cluster, sim.nodes["toggler"]).toggle_deduplication(
+                self._extra("toggles")
+            )
         if "policies" in self.extras:
-            yield Operator(stage, self.cluster, sim.nodes["manager"]).change_policies(self._extra("policies"))
+            yield Operator(stage, self.cluster, sim.nodes["manager"]).change_policies(
+                self._extra("policies")
+            )
         if "rivals" in self.extras:
-            yield Operator(stage, self.cluster, sim.nodes["rival"]).recover_others_ledgers(self._extra("rivals"), self.invariants)
+            yield Operator(stage, self.cluster, sim.nodes["rival"]).recover_others_ledgers(
+                self._extra("rivals"), self.invariants
+            )
         if "duel" in self.extras:
-            yield Duel(stage, self.cluster, [sim.nodes[name] for name in DUELISTS], self._extra("duel")).run()
+            yield Duel(
+                stage, self.cluster, [sim.nodes[name] for name in DUELISTS], self._extra("duel")
+            ).run()
         for name, founder in self.founders.items():
             yield self._program(sim.nodes[name], name, founder.session)
         if self.stranger is not None:
@@ -320,7 +406,13 @@ class _Run:
         if self.mover is not None:
             yield self._program(sim.nodes[MOVER], MOVER, self.mover.session)
         if "hostile" in self.extras:
-            peer = HostilePeer(stage, self._extra("hostile"), self.cluster.brokers, self.cluster.bookies, self._attacks or ATTACKS)
+            peer = HostilePeer(
+                stage,
+                self._extra("hostile"),
+                self.cluster.brokers,
+                self.cluster.bookies,
+                self._attacks or ATTACKS,
+            )
             yield self._program(sim.nodes[HOSTILE], HOSTILE, peer.session)
         yield from self._loads_of_own_topics()
 
@@ -347,10 +439,15 @@ class _Run:
                 yield self._program(sim.nodes[name], name, partial(self.fleeting.consume, who=name))
 
     def _end_load(self) -> None:
-        """End the load. In half of the seeds all brokers lose power now, so whatever they answered last must have been durable."""
+        """End the load.
+
+        In half of the seeds all brokers lose power now, so whatever they answered last must have
+        been durable.
+        """
         self._stage.over = True
         if self.plan is not None and self.plan.destroyed:
-            # Some programs end only when their messages are stored. That may need as many bookies as there were.
+            # Some programs end only when their messages are stored. That may need as many bookies
+            # as there were.
             self.sim.at(_REPAIR_SECONDS, partial(self.cluster.replace_lost, self.plan.destroyed))
         if self._blackout:
             for name in self.cluster.brokers:
@@ -358,45 +455,64 @@ class _Run:
                 node.crash()
                 self.sim.at(_DARK_SECONDS, node.revive)
 
-    async def _program(self, node: Node, who: str, session: Callable[[World], Awaitable[None]]) -> None:
+    async def _program(
+        self, node: Node, who: str, session: Callable[[World], Awaitable[None]]
+    ) -> None:
         await self._stage.keep_running(node, who, session)
 
     # -- the end
 
     async def _conclude(self, readings: list[Reading]) -> None:
-        """Check, once everything has healed, that the cluster works and that everything promised is there."""
+        """Check, once everything has healed, that the cluster works and that everything promised is
+        there.
+        """
         sim, stage = self.sim, self._stage
         self._well_since = sim.loop.time()
-        # Half of the programs end as by a crash. What they leave must not block other clients for long.
+        # Half of the programs end as by a crash. What they leave must not block other clients for
+        # long.
         for name in ("app0", "consumer0"):
             sim.nodes[name].crash()
         if self.plan is not None and self.plan.destroyed:
             await asyncio.sleep(_REPAIR_SECONDS)
-            # A bookie that was restarted after the operator's last check may have found only now that it cannot read what it needs.
+            # A bookie that was restarted after the operator's last check may have found only now
+            # that it cannot read what it needs.
             self.cluster.replace_lost(self.plan.destroyed)
         if "long" in self.extras:
             await asyncio.sleep(_LONG_SECONDS)
         await self._take_policies_back()
         final = sim.node("final")
         await self._resume(final.name)
-        await self._well("publishing", final.name, partial(publish_last, stage, name="last", count=3))
+        await self._well(
+            "publishing", final.name, partial(publish_last, stage, name="last", count=3)
+        )
         for number in range(2):
-            seen = await self._well(f"final read {number}", final.name, partial(read_everything, stage))
+            seen = await self._well(
+                f"final read {number}", final.name, partial(read_everything, stage)
+            )
             if seen is None:
                 return
             self.oracle.finals.append(seen)
         if self.oracle.promises.trimmed:
-            # What is acknowledged may be trimmed during a final read. The log begins here from now on.
-            self.oracle.first_left = await self._well("a look at the first that is left", final.name, partial(read_first, stage))
+            # What is acknowledged may be trimmed during a final read. The log begins here from now
+            # on.
+            self.oracle.first_left = await self._well(
+                "a look at the first that is left", final.name, partial(read_first, stage)
+            )
             if self.oracle.first_left is None:
                 return
         log = self.oracle.finals[0]
         await self._seek_at_last(final.name, log)
         await self._conclude_own_topics(final.name)
         for name, founder in self.founders.items():
-            await self._well(f"finishing with the topics of the {name}", final.name, founder.conclude)
+            await self._well(
+                f"finishing with the topics of the {name}", final.name, founder.conclude
+            )
         for reading in readings:
-            await self._well(f"draining {reading.subscription.name}", final.name, partial(drain, stage, reading=reading, log=log))
+            await self._well(
+                f"draining {reading.subscription.name}",
+                final.name,
+                partial(drain, stage, reading=reading, log=log),
+            )
         await self._look_inside()
 
     async def _seek_at_last(self, node: str, log: Sequence[Place]) -> None:
@@ -404,13 +520,19 @@ class _Run:
         stage = self._stage
         for name, seeker in self.seekers.items():
             left = log if self.anchored else ()
-            await self._well(f"seeking by the {name}", node, partial(seek_at_last, stage, seeker=seeker, log=left))
+            await self._well(
+                f"seeking by the {name}",
+                node,
+                partial(seek_at_last, stage, seeker=seeker, log=left),
+            )
         if self.mover is not None:
             await self._well("a session of the mover", node, self.mover.session)
             await self._well("a session of the mover that was moved", node, self.mover.session)
         if self.oracle.promises.trimmed:
             # It cannot be judged either where a seek led to in what was trimmed since.
-            self._sought_first = await self._well("a look at the first after the seeks", node, partial(read_first, stage))
+            self._sought_first = await self._well(
+                "a look at the first after the seeks", node, partial(read_first, stage)
+            )
 
     async def _conclude_own_topics(self, node: str) -> None:
         if self.sharers is not None:
@@ -428,7 +550,11 @@ class _Run:
         log = [place for place in self.oracle.log if place.partition <= 0]
         if self._sought_first is not None:
             first = self._sought_first
-            log = [place for place in log if place.partition in first and place >= first[place.partition]]
+            log = [
+                place
+                for place in log
+                if place.partition in first and place >= first[place.partition]
+            ]
         for founder in self.founders.values():
             founder.judge(self.invariants, self.oracle.report)
         if self.fleeting is not None:
@@ -441,22 +567,47 @@ class _Run:
     async def _resume(self, node: str) -> None:
         for publisher in self._publishers:
             if "resumes" in self.extras and publisher.exact:
-                await self._well(f"the rest of {publisher.name}", node, partial(publish_rest, self._stage, publisher=publisher))
+                await self._well(
+                    f"the rest of {publisher.name}",
+                    node,
+                    partial(publish_rest, self._stage, publisher=publisher),
+                )
 
     async def _take_policies_back(self) -> None:
         if "policies" in self.extras:
-            await Operator(self._stage, self.cluster, self.sim.nodes["manager"]).take_policies_back()
+            await Operator(
+                self._stage, self.cluster, self.sim.nodes["manager"]
+            ).take_policies_back()
         if "toggles" in self.extras:
-            await Operator(self._stage, self.cluster, self.sim.nodes["toggler"]).take_deduplication_back()
+            await Operator(
+                self._stage, self.cluster, self.sim.nodes["toggler"]
+            ).take_deduplication_back()
 
     async def _look_inside(self) -> None:
         """Check what nodes and disks hold, now that no process uses them."""
         invariants = self.invariants
         if self.settings.repair:
-            await wait_until_repaired(self.cluster, Operator(self._stage, self.cluster, self.sim.nodes["final"]), invariants)
+            await wait_until_repaired(
+                self.cluster,
+                Operator(self._stage, self.cluster, self.sim.nodes["final"]),
+                invariants,
+            )
         await wait_until_collected(self.cluster, self.oracle.report)
         invariants.look()
-        names = [_WORK, _ANCHOR, SEEKER, MOVER, TURNER, KEEPER, KEYED, STRANGER, PARCELS, LATEST, DUEL, DEDUP_CURSOR]
+        names = [
+            _WORK,
+            _ANCHOR,
+            SEEKER,
+            MOVER,
+            TURNER,
+            KEEPER,
+            KEYED,
+            STRANGER,
+            PARCELS,
+            LATEST,
+            DUEL,
+            DEDUP_CURSOR,
+        ]
         invariants.look_at_nodes(names, besides=HOSTILE_NAMES)
         await look_for_garbage(self.cluster, self.oracle.report)
         if self.fleeting is not None:
@@ -473,7 +624,9 @@ class _Run:
 
     async def _look_at_disks(self, report: Callable[[str, str], None]) -> int:
         destroyed = [*self.plan.emptied, *self.cluster.unread] if self.plan is not None else []
-        return await look_at_disks(self.cluster, self.invariants.known(), destroyed, report, repaired=self.settings.repair)
+        return await look_at_disks(
+            self.cluster, self.invariants.known(), destroyed, report, repaired=self.settings.repair
+        )
 
     async def _well(self, what: str, name: str, work: Callable[[World], Awaitable[T]]) -> T | None:
         """Do something that must be possible now. A failure is an anomaly."""
@@ -485,7 +638,10 @@ class _Run:
             async with asyncio.timeout(2 * _WIND_UP_SECONDS):
                 return await self.sim.nodes[name].run(inside)
         except (PulsarishError, TimeoutError, NodeDied) as error:
-            self.oracle.report("not-live", f"{what} was not possible although all is well: {type(error).__name__}: {error}")
+            self.oracle.report(
+                "not-live",
+                f"{what} was not possible although all is well: {type(error).__name__}: {error}",
+            )
             return None
 
 
@@ -503,11 +659,15 @@ def run_seed(
 
     Args:
         faults: replays a plan instead of drawing one.
-        extras: optional programs, of which a seed draws some. Without any, seeds from before there were extras keep their runs.
-        attacks: what a hostile peer does, which then takes part in every seed. Empty: any attack, where the seed draws a hostile peer.
-        planned: called with the plan before it begins, so that the plan is known even when the run raises.
+        extras: optional programs, of which a seed draws some. Without any, seeds from before there
+            were extras keep their runs.
+        attacks: what a hostile peer does, which then takes part in every seed. Empty: any attack,
+            where the seed draws a hostile peer.
+        planned: called with the plan before it begins, so that the plan is known even when the run
+            raises.
 
-    Raises what the simulation raises (``SimulationFailed`` when a node's task died of an unexpected error, ``Deadlock``, ``TimeLimit``).
+    Raises what the simulation raises (``SimulationFailed`` when a node's task died of an unexpected
+    error, ``Deadlock``, ``TimeLimit``).
     """
     sim = Simulation(seed)
     drawn = draw_cluster(random.Random(f"{seed}:cluster"))
@@ -531,4 +691,12 @@ def run_seed(
     counts.acquired = trace.count("broker.ownership: bundle acquired")
     counts.ledgers = trace.count("managed_ledger: a new ledger took over")
     counts.trimmed = trace.count("managed_ledger: trimmed")
-    return Result(seed, run.settings, run.plan.faults if run.plan else [], run.oracle.anomalies, counts, sim.trace_hash(), trace)
+    return Result(
+        seed,
+        run.settings,
+        run.plan.faults if run.plan else [],
+        run.oracle.anomalies,
+        counts,
+        sim.trace_hash(),
+        trace,
+    )

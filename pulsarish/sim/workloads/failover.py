@@ -1,8 +1,9 @@
-"""Fifty topics of one broker at once: their owner dies, is stopped gracefully, or has to unload them, while other faults happen.
+"""Fifty topics of one broker at once: their owner dies, is stopped gracefully, or has to unload
+them, while other faults happen.
 
-What must hold: within ``SERVED_SECONDS`` another broker or the next process of the same one serves all of the topics. A message that is
-sent to each topic after the change has its receipt. In the end each topic has every number once and in order, and so has the
-subscription.
+What must hold: within ``SERVED_SECONDS`` another broker or the next process of the same one serves
+all of the topics. A message that is sent to each topic after the change has its receipt. In the end
+each topic has every number once and in order, and so has the subscription.
 """
 
 from __future__ import annotations
@@ -32,9 +33,24 @@ __all__ = ["SERVED_SECONDS", "TOPICS_COUNT", "FailoverCounts", "run_failover"]
 
 TOPICS_COUNT: Final = 50
 SERVED_SECONDS: Final = 15.0
-"""Virtual seconds. A session with the metadata lasts 10 of them, and faults continue for up to 5.5 seconds after the change."""
+"""Virtual seconds.
+
+A session with the metadata lasts 10 of them, and faults continue for up to 5.5 seconds after the
+change.
+"""
 _WAYS: Final = ("crash", "stop", "unload")
-_KINDS: Final = ("cut", "clog", "reset", "slow_node", "slow_disk", "lose_answers", "late_watches", "slow_metadata", "stale_reads", "pause")
+_KINDS: Final = (
+    "cut",
+    "clog",
+    "reset",
+    "slow_node",
+    "slow_disk",
+    "lose_answers",
+    "late_watches",
+    "slow_metadata",
+    "stale_reads",
+    "pause",
+)
 _FAULTS_SECONDS: Final = 6.0
 _LASTS_SECONDS: Final = 1.5
 _CHANGE_SECONDS: Final = 3.0
@@ -80,7 +96,9 @@ class _Run:
         self._oracle = Oracle(Promises(deduplication=True, trimmed=False))
         self._invariants = Invariants(self._cluster, self._oracle.report)
         self._stage = Stage(rng, self._cluster.service_url, "", self._oracle, Counts(), sim.trace)
-        self._topics = [Numbered(f"persistent://public/default/many{number}") for number in range(TOPICS_COUNT)]
+        self._topics = [
+            Numbered(f"persistent://public/default/many{number}") for number in range(TOPICS_COUNT)
+        ]
         self._over = False
 
     async def run(self) -> None:
@@ -90,7 +108,10 @@ class _Run:
             sim.node(name)
         await asyncio.sleep(BOOT_SECONDS)
         publishing = loop.create_task(sim.nodes["app"].run(self._publish))
-        await self._until(lambda: all(topic.receipts for topic in self._topics), "the first messages have no receipts")
+        await self._until(
+            lambda: all(topic.receipts for topic in self._topics),
+            "the first messages have no receipts",
+        )
         consuming = loop.create_task(sim.nodes["consumer"].run(self._consume))
         for way in self._rng.sample(_WAYS, len(_WAYS)):
             await self._change(way)
@@ -105,7 +126,9 @@ class _Run:
         await sim.nodes["final"].run(self._read_all)
         self._invariants.look()
         self._invariants.look_at_lists()
-        _ = await look_at_disks(self._cluster, self._invariants.ledgers.values(), (), self._found_on_disks)
+        _ = await look_at_disks(
+            self._cluster, self._invariants.ledgers.values(), (), self._found_on_disks
+        )
         await check_let_go(self._cluster, well_since, self._oracle.report)
         assert not self._oracle.anomalies, "; ".join(map(str, self._oracle.anomalies[:5]))
 
@@ -113,7 +136,9 @@ class _Run:
 
     async def _publish(self, world: World) -> None:
         async with self._stage.connected(world, LAST_SECONDS) as client:
-            opening = (topic.open(world, client, (_SUBSCRIPTION, _ANCHOR)) for topic in self._topics)
+            opening = (
+                topic.open(world, client, (_SUBSCRIPTION, _ANCHOR)) for topic in self._topics
+            )
             producers = await asyncio.gather(*opening)
             while not self._over:
                 for topic, producer in zip(self._topics, producers, strict=True):
@@ -124,7 +149,9 @@ class _Run:
 
     async def _consume(self, world: World) -> None:
         async with self._stage.connected(world, LAST_SECONDS) as client:
-            await asyncio.gather(*(topic.consume(world, client, _SUBSCRIPTION) for topic in self._topics))
+            await asyncio.gather(
+                *(topic.consume(world, client, _SUBSCRIPTION) for topic in self._topics)
+            )
 
     async def _until(self, done: Callable[[], bool], problem: str) -> None:
         deadline = self.sim.loop.time() + LAST_SECONDS
@@ -133,9 +160,14 @@ class _Run:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _all_delivered(self) -> None:
-        await self._until(lambda: all(len(topic.delivered) == topic.sent for topic in self._topics), "a subscription does not get all")
+        await self._until(
+            lambda: all(len(topic.delivered) == topic.sent for topic in self._topics),
+            "a subscription does not get all",
+        )
         for topic in self._topics:
-            assert not topic.out_of_order, f"{topic.topic} delivered {topic.out_of_order[:3]} out of order"
+            assert not topic.out_of_order, (
+                f"{topic.topic} delivered {topic.out_of_order[:3]} out of order"
+            )
             self.counts.sent += topic.sent
             self.counts.delivered += len(topic.delivered)
             self.counts.redelivered += sum(topic.delivered.values()) - len(topic.delivered)
@@ -144,7 +176,9 @@ class _Run:
         async with self._stage.connected(world, LAST_SECONDS) as client:
             for topic in self._topics:
                 found = await topic.read(client)
-                assert found == list(range(topic.sent)), f"{topic.topic} has {len(found)} of {topic.sent} numbers, or not in their order"
+                assert found == list(range(topic.sent)), (
+                    f"{topic.topic} has {len(found)} of {topic.sent} numbers, or not in their order"
+                )
 
     # -- the change of owner
 
@@ -152,7 +186,10 @@ class _Run:
         """Return the broker that serves all of the topics."""
         for name, broker in self._cluster.brokers_up():
             loaded = broker._topics.loaded
-            if all(topic.topic in loaded and loaded[topic.topic].closed is None for topic in self._topics):
+            if all(
+                topic.topic in loaded and loaded[topic.topic].closed is None
+                for topic in self._topics
+            ):
                 return name
         return None
 
@@ -173,10 +210,15 @@ class _Run:
             case _:
                 await self._unload(owner)
         wanted = [topic.sent for topic in self._topics]
-        while late := [topic for topic, sent in zip(self._topics, wanted, strict=True) if sent not in topic.receipts]:
+        while late := [
+            topic
+            for topic, sent in zip(self._topics, wanted, strict=True)
+            if sent not in topic.receipts
+        ]:
             seconds = self.sim.loop.time() - began
             assert seconds < SERVED_SECONDS, (
-                f"{len(late)} of {TOPICS_COUNT} topics are not served {seconds:.0f} s after the {way} of {owner}"
+                f"{len(late)} of {TOPICS_COUNT} topics are not served {seconds:.0f} s after the "
+                f"{way} of {owner}"
             )
             await asyncio.sleep(_LOOK_SECONDS)
         self.counts.slowest_seconds = max(self.counts.slowest_seconds, self.sim.loop.time() - began)
@@ -195,7 +237,9 @@ class _Run:
         servers = [*self._cluster.bookies, *self._cluster.brokers]
         nodes = [name for name in servers if name != owner]
         drawn = draw_faults(self.sim.faults, nodes, [*servers, METADATA], _FAULTS_SECONDS, _KINDS)
-        return FaultPlan(self.sim, nodes, _FAULTS_SECONDS, faults=[_brief(fault) for fault in drawn])
+        return FaultPlan(
+            self.sim, nodes, _FAULTS_SECONDS, faults=[_brief(fault) for fault in drawn]
+        )
 
     def _found_on_disks(self, name: str, what: str) -> None:
         self._oracle.report(name, what)

@@ -1,8 +1,11 @@
-"""Ledgers of thousands of entries, and operations on them: recovery, ensemble change, repair after a lost machine, trimming, compaction.
+"""Ledgers of thousands of entries, and operations on them: recovery, ensemble change, repair after
+a lost machine, trimming, compaction.
 
-Usual seeds have ledgers of some dozens of entries, which fit into one message, one page and one entry log. What must hold:
+Usual seeds have ledgers of some dozens of entries, which fit into one message, one page and one
+entry log. What must hold:
 
-* The topic that keeps all numbers has every number once and in order. The end of the topic that is trimmed has no gap.
+* The topic that keeps all numbers has every number once and in order. The end of the topic that is
+  trimmed has no gap.
 * Each subscription gets every number.
 * All copies exist again after a machine came back without its data.
 * Bookies hold nothing of what is deleted.
@@ -81,14 +84,18 @@ class _Run:
                 read_batch=30,
                 bundles=4,
                 repair=True,
-                limits=Limits(broker={"broker_deduplication_entries_interval": 200}, log={"cursor_max_entries_per_ledger": 300}),
+                limits=Limits(
+                    broker={"broker_deduplication_entries_interval": 200},
+                    log={"cursor_max_entries_per_ledger": 300},
+                ),
             ),
         )
         self._oracle = Oracle(Promises(deduplication=True, trimmed=True))
         self._invariants = Invariants(self._cluster, self._oracle.report)
         self._stage = Stage(rng, self._cluster.service_url, "", self._oracle, Counts(), sim.trace)
         self._kept, self._trimmed, self._deleted = (
-            Numbered(f"persistent://public/default/{name}") for name in ("kept", "trimmed", "deleted")
+            Numbered(f"persistent://public/default/{name}")
+            for name in ("kept", "trimmed", "deleted")
         )
         self._over = False
 
@@ -109,12 +116,17 @@ class _Run:
             sim.nodes[name].revive()
         well_since = sim.loop.time()
         await self._until(
-            lambda: all(len(each.delivered) == each.sent for each in (self._kept, self._trimmed)), "a subscription lacks some"
+            lambda: all(len(each.delivered) == each.sent for each in (self._kept, self._trimmed)),
+            "a subscription lacks some",
         )
         sim.nodes["consumer"].crash()
         _ = await asyncio.gather(consuming, return_exceptions=True)
         await sim.nodes["final"].run(self._finish)
-        await wait_until_repaired(self._cluster, Operator(self._stage, self._cluster, sim.nodes["final"]), self._invariants)
+        await wait_until_repaired(
+            self._cluster,
+            Operator(self._stage, self._cluster, sim.nodes["final"]),
+            self._invariants,
+        )
         await wait_until_collected(self._cluster, self._oracle.report)
         await self._look(lost)
         await check_let_go(self._cluster, well_since, self._oracle.report)
@@ -131,26 +143,48 @@ class _Run:
     async def _publish(self, world: World) -> None:
         async with self._stage.connected(world, LAST_SECONDS) as client:
             topics = (self._kept, self._trimmed, self._deleted)
-            producers = [await topic.open(world, client, (_ANCHOR,) if topic is self._kept else ()) for topic in topics]
+            producers = [
+                await topic.open(world, client, (_ANCHOR,) if topic is self._kept else ())
+                for topic in topics
+            ]
             while self._kept.sent < ENTRIES:
-                futures = [topic.send(producer) for topic, producer in zip(topics, producers, strict=True) for _ in range(_BURST)]
+                futures = [
+                    topic.send(producer)
+                    for topic, producer in zip(topics, producers, strict=True)
+                    for _ in range(_BURST)
+                ]
                 _ = await asyncio.gather(*futures)
                 await world.clock.sleep(_PAUSE_SECONDS)
 
     async def _consume(self, world: World) -> None:
         async with self._stage.connected(world, LAST_SECONDS) as client:
-            await asyncio.gather(*(topic.consume(world, client, _SUBSCRIPTION) for topic in (self._kept, self._trimmed)))
+            await asyncio.gather(
+                *(
+                    topic.consume(world, client, _SUBSCRIPTION)
+                    for topic in (self._kept, self._trimmed)
+                )
+            )
 
     async def _finish(self, world: World) -> None:
         async with self._stage.connected(world, LAST_SECONDS) as client:
             found = await self._kept.read(client)
-            assert found == list(range(self._kept.sent)), f"{len(found)} of {self._kept.sent} numbers are kept, or not in their order"
+            assert found == list(range(self._kept.sent)), (
+                f"{len(found)} of {self._kept.sent} numbers are kept, or not in their order"
+            )
             found = await self._trimmed.read(client)
-            assert found == list(range(self._trimmed.sent))[self._trimmed.sent - len(found) :], "what is left of a trimmed topic has a gap"
+            assert found == list(range(self._trimmed.sent))[self._trimmed.sent - len(found) :], (
+                "what is left of a trimmed topic has a gap"
+            )
         status = 0
         while status not in (204, 404):
             try:
-                answer = await administer(self._stage, world, self._cluster.brokers[0], "DELETE", f"{TOPICS}/deleted?force=true")
+                answer = await administer(
+                    self._stage,
+                    world,
+                    self._cluster.brokers[0],
+                    "DELETE",
+                    f"{TOPICS}/deleted?force=true",
+                )
                 status = answer.status
             except (StreamBroken, TimeoutError) as error:
                 self.sim.trace(f"the deletion has no answer: {error!r}")
@@ -187,12 +221,20 @@ class _Run:
         invariants, counts, tree = self._invariants, self.counts, self.sim.metadata.tree
         invariants.look()
         invariants.look_at_lists()
-        counts.copies = await look_at_disks(self._cluster, invariants.known(), [lost], self._oracle.report, repaired=True)
-        counts.trimmed = sum(tree.get(paths.ledger(ledger_id)) is None for ledger_id in invariants.ledgers)
-        counts.longest_entries = max(record.last_entry + 1 for record in invariants.ledgers.values())
+        counts.copies = await look_at_disks(
+            self._cluster, invariants.known(), [lost], self._oracle.report, repaired=True
+        )
+        counts.trimmed = sum(
+            tree.get(paths.ledger(ledger_id)) is None for ledger_id in invariants.ledgers
+        )
+        counts.longest_entries = max(
+            record.last_entry + 1 for record in invariants.ledgers.values()
+        )
         counts.changes = sum(len(record.segments) - 1 for record in invariants.ledgers.values())
         counts.recovered = self.sim.story().count("recovery: ledger recovered")
-        counts.compactions = sum(bookie.garbage.compactions for _, bookie in self._cluster.bookies_up())
+        counts.compactions = sum(
+            bookie.garbage.compactions for _, bookie in self._cluster.bookies_up()
+        )
         await look_for_garbage(self._cluster, self._oracle.report)
 
 

@@ -1,4 +1,6 @@
-"""What is known of each ledger from outside, and what must hold of it: the oracle of ``workloads/ledgers.py``."""
+"""What is known of each ledger from outside, and what must hold of it: the oracle of
+``workloads/ledgers.py``.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ class LedgerCounts:
 
 @dataclass(slots=True)
 class LedgerHistory:
-    """What is known of one ledger from outside. It gets the writer's events as its ``WriterListener``."""
+    """What is known of one ledger from outside.
+
+    It gets the writer's events as its ``WriterListener``.
+    """
 
     ledger_id: int
     payloads: list[bytes] = field(default_factory=list)
@@ -47,14 +52,17 @@ class LedgerHistory:
         assert last_entry > self.last_confirmed, "confirmations go backwards"
         assert last_entry < len(self.payloads), "confirmed what was never appended"
         assert self.stopped_by is None, "confirmed after it stopped"
-        # Entries on disk before the fence may be confirmed later. Entries appended after the answer must not: a deleted ledger takes none.
+        # Entries on disk before the fence may be confirmed later. Entries appended after the answer
+        # must not: a deleted ledger takes none.
         assert self.deleted_at is None or last_entry < self.deleted_at, (
-            f"entry {last_entry} of ledger {self.ledger_id} was appended and confirmed after the deletion was answered"
+            f"entry {last_entry} of ledger {self.ledger_id} was appended and confirmed after the "
+            "deletion was answered"
         )
         self.last_confirmed = last_entry
         if self.end is not None:
             assert last_entry <= self.end.last_entry, (
-                f"entry {last_entry} of ledger {self.ledger_id} was confirmed, closed at {self.end.last_entry}"
+                f"entry {last_entry} of ledger {self.ledger_id} was confirmed, closed at "
+                f"{self.end.last_entry}"
             )
 
     def stopped(self, error: PulsarishError) -> None:
@@ -65,19 +73,31 @@ class LedgerHistory:
         """Note that a process learned the end."""
         assert metadata.state is LedgerState.CLOSED
         metadata.check()
-        assert metadata.last_entry < len(self.payloads), f"ledger {self.ledger_id} ends beyond what was written"
+        assert metadata.last_entry < len(self.payloads), (
+            f"ledger {self.ledger_id} ends beyond what was written"
+        )
         assert metadata.last_entry >= self.last_confirmed, (
-            f"ledger {self.ledger_id} was closed at {metadata.last_entry}, entry {self.last_confirmed} was confirmed"
+            f"ledger {self.ledger_id} was closed at {metadata.last_entry}, entry "
+            f"{self.last_confirmed} was confirmed"
         )
         length = sum(len(payload) for payload in self.payloads[: metadata.last_entry + 1])
-        assert metadata.length_bytes == length, f"ledger {self.ledger_id} has {length} bytes, its record says {metadata.length_bytes}"
+        assert metadata.length_bytes == length, (
+            f"ledger {self.ledger_id} has {length} bytes, its record says {metadata.length_bytes}"
+        )
         if self.end is not None:
-            ends = (self.end.last_entry, self.end.length_bytes), (metadata.last_entry, metadata.length_bytes)
-            assert ends[0] == ends[1], f"ledger {self.ledger_id} was closed twice: {ends[0]} and {ends[1]}"
+            ends = (
+                (self.end.last_entry, self.end.length_bytes),
+                (metadata.last_entry, metadata.length_bytes),
+            )
+            assert ends[0] == ends[1], (
+                f"ledger {self.ledger_id} was closed twice: {ends[0]} and {ends[1]}"
+            )
         self.end = metadata
 
     def read(self, entry_id: int, payload: bytes) -> None:
-        assert payload == self.payloads[entry_id], f"entry {entry_id} of ledger {self.ledger_id} reads {payload!r}"
+        assert payload == self.payloads[entry_id], (
+            f"entry {entry_id} of ledger {self.ledger_id} reads {payload!r}"
+        )
 
 
 class LedgerOracle:

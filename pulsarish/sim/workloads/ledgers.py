@@ -1,13 +1,18 @@
-"""Ledgers under faults: writers, rival recoverers and followers on the real bookies, and the oracle that watches them.
+"""Ledgers under faults: writers, rival recoverers and followers on the real bookies, and the oracle
+that watches them.
 
-What must hold, whatever fails (rules 2 to 8; the invariants of the published BookKeeper specification by their names there):
+What must hold, whatever fails (rules 2 to 8; the invariants of the published BookKeeper
+specification by their names there):
 
-* an entry that was confirmed is in the closed ledger and every reader gets exactly its bytes (AllAckedEntriesAreReadable);
+* an entry that was confirmed is in the closed ledger and every reader gets exactly its bytes
+  (AllAckedEntriesAreReadable);
 * two recoverers agree, and a closed ledger never changes (NoDivergence);
-* no entry is confirmed beyond the end of a closed ledger, nor one that was appended after the ledger's deletion was answered;
+* no entry is confirmed beyond the end of a closed ledger, nor one that was appended after the
+  ledger's deletion was answered;
 * no reader that does not recover sees a LAC above what the writer has confirmed (no dirty reads);
 * after everything has healed, every ledger can be recovered and read (liveness);
-* then Qa members of the ensembles in the metadata have each entry (AllCommittedEntriesReachAckQuorum).
+* then Qa members of the ensembles in the metadata have each entry
+  (AllCommittedEntriesReachAckQuorum).
 """
 
 from __future__ import annotations
@@ -89,18 +94,24 @@ class LedgerSettings:
     rivals: int = 2
     """Clients that recover at the same time."""
     endings: Sequence[str] = ("close", "leave", "fight")
-    """What writers do at the end: close, leave without closing, or continue until they are stopped."""
+    """What writers do at the end: close, leave without closing, or continue until they are
+    stopped.
+    """
     recovery_pause_seconds: float = 0.6
     """The longest pause between two recoveries."""
     recovery_lag_ledgers: int = 0
-    """Number of the newest ledgers that are not recovered, so that recovered ledgers have left the bookies' memory."""
+    """Number of the newest ledgers that are not recovered, so that recovered ledgers have left the
+    bookies' memory.
+    """
     deletion_chance: float = 0.08
     """The chance that a ledger is deleted instead of recovered."""
     seconds: float = 12.0
     kinds: Sequence[str] = LEDGER_FAULTS
     quorums: Sequence[tuple[int, int, int]] = _QUORUMS
     swizzle_seconds: float = 0.0
-    """Mean pause between short cuts and clogs of single links from clients to bookies, one way; 0: none."""
+    """Mean pause between short cuts and clogs of single links from clients to bookies, one way; 0:
+    none.
+    """
     blackout_seconds: float = 0.0
     """Mean pause between crashes of all bookies at once; 0: none."""
     lost_call_chance: float = 0.0
@@ -114,13 +125,17 @@ class LedgerSettings:
     recoveries_at_once: int = 1
     """Ledgers that a rival recovers at a time."""
     queue_bytes: int = 0
-    """Bytes that may wait for one bookie in a rival, so small that recoveries wait for room; 0: the usual number."""
+    """Bytes that may wait for one bookie in a rival, so small that recoveries wait for room; 0: the
+    usual number.
+    """
     bad_disk_seconds: float = 0.0
     """Mean pause between bad sectors in the first bookie's entry logs; 0: none."""
 
 
 def bookie_config(name: str) -> BookieConfig:
-    """Return the configuration of a bookie with little room: its files roll and its cache is flushed in a short run."""
+    """Return the configuration of a bookie with little room: its files roll and its cache is
+    flushed in a short run.
+    """
     return BookieConfig(
         bookie_id=name,
         listen_address=f"{name}:3181",
@@ -140,7 +155,11 @@ def bookie_config(name: str) -> BookieConfig:
 
 
 class _Workload:
-    """One run. Actors are coroutines of the scenario. What they do on a node runs in that node and dies with it."""
+    """One run.
+
+    Actors are coroutines of the scenario. What they do on a node runs in that node and dies with
+    it.
+    """
 
     def __init__(self, sim: Simulation, settings: LedgerSettings, oracle: LedgerOracle) -> None:
         self.sim = sim
@@ -149,7 +168,8 @@ class _Workload:
         self._settings = settings
         self._rng = sim.workload
         self._clients: dict[str, tuple[int, LedgerClient]] = {}
-        self._starting: dict[tuple[str, int], asyncio.Lock] = {}  # by name and life: a life that ends leaves its lock held
+        # by name and life: a life that ends leaves its lock held
+        self._starting: dict[tuple[str, int], asyncio.Lock] = {}
         self._lives: dict[str, tuple[int, Bookie]] = {}  # by name, with the life of the node
         self._over = False
 
@@ -167,13 +187,18 @@ class _Workload:
             node.restart_after_seconds = 0.5
         await asyncio.sleep(2.0)
         plan = FaultPlan(
-            sim, [*bookies, *(node.name for node in writers), *(node.name for node in rivals[:1])], settings.seconds, kinds=settings.kinds
+            sim,
+            [*bookies, *(node.name for node in writers), *(node.name for node in rivals[:1])],
+            settings.seconds,
+            kinds=settings.kinds,
         )
         plan.start()
         sim.at(settings.seconds, self._end_load)
         if settings.swizzle_seconds:
             # Rivals that lose single calls have enough faults.
-            clients = [node.name for node in (*writers, *(() if settings.lost_call_chance else rivals))]
+            clients = [
+                node.name for node in (*writers, *(() if settings.lost_call_chance else rivals))
+            ]
             self._after(settings.swizzle_seconds, lambda: self._swizzle(clients, bookies))
         if settings.blackout_seconds:
             self._after(settings.blackout_seconds, lambda: self._blackout(bookies))
@@ -183,7 +208,9 @@ class _Workload:
             self._after(settings.broken_recovery_seconds, lambda: self._break_stream("rival"))
         if settings.bad_disk_seconds:
             self._after(settings.bad_disk_seconds, lambda: self._bad_disk(bookies[0]))
-        await asyncio.gather(*(self._write(node) for node in writers), self._recover(rivals), self._follow(follower))
+        await asyncio.gather(
+            *(self._write(node) for node in writers), self._recover(rivals), self._follow(follower)
+        )
         await asyncio.sleep(_SETTLE_SECONDS)
         await self._final(sim.node("final"))
 
@@ -229,7 +256,11 @@ class _Workload:
     def _break_stream(self, client: str) -> None:
         """Reset a connection. The client counts the bookie as failed although it is alive."""
         open_ones = self.sim.network._streams.values()
-        streams = [stream for stream in open_ones if stream.process.node.name.startswith(client) and stream.peer.startswith("bookie")]
+        streams = [
+            stream
+            for stream in open_ones
+            if stream.process.node.name.startswith(client) and stream.peer.startswith("bookie")
+        ]
         if streams:
             self.sim.faults.choice(streams).abort("the connection was reset")
 
@@ -247,12 +278,22 @@ class _Workload:
 
     # -- work on a node
 
-    async def _on(self, node: Node, work: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T | None:
-        """Run ``work(client, world, *arguments)`` on a node. Return ``None`` when the node dies or the cluster refuses."""
+    async def _on(
+        self, node: Node, work: Callable[..., Coroutine[Any, Any, T]], *arguments: object
+    ) -> T | None:
+        """Run ``work(client, world, *arguments)`` on a node.
+
+        Return ``None`` when the node dies or the cluster refuses.
+        """
 
         async def inside(world: World) -> T:
             if node.name.startswith("rival") and self._settings.lost_call_chance:
-                world = replace(world, connections=FlakyCalls(world.connections, self.sim.faults, self._settings.lost_call_chance))
+                world = replace(
+                    world,
+                    connections=FlakyCalls(
+                        world.connections, self.sim.faults, self._settings.lost_call_chance
+                    ),
+                )
             async with self._starting.setdefault((node.name, node.incarnation), asyncio.Lock()):
                 known = self._clients.get(node.name)
                 if known is None or known[0] != node.incarnation:
@@ -287,7 +328,9 @@ class _Workload:
             quorums = self._rng.choice(list(self._settings.quorums))
             await self._on(node, self._write_one, ending, quorums)
 
-    async def _write_one(self, client: LedgerClient, world: World, ending: str, quorums: tuple[int, int, int]) -> None:
+    async def _write_one(
+        self, client: LedgerClient, world: World, ending: str, quorums: tuple[int, int, int]
+    ) -> None:
         rng, counts = self._rng, self.counts
         history = LedgerHistory(-1)
         writer = await client.create(
@@ -313,7 +356,9 @@ class _Workload:
             counts.stopped_writers += history.stopped_by is not None
             counts.ensemble_changes += len(writer.metadata.segments) - 1
 
-    async def _append(self, writer: LedgerWriter, world: World, history: LedgerHistory, ending: str) -> None:
+    async def _append(
+        self, writer: LedgerWriter, world: World, history: LedgerHistory, ending: str
+    ) -> None:
         """Append bursts with pauses. A writer that fights continues until it is stopped."""
         rng = self._rng
         bursts = rng.randrange(1, 25)
@@ -322,7 +367,11 @@ class _Workload:
             bursts -= 1
             for _ in range(rng.randrange(1, 8)):
                 await writer.wait_for_room()
-                payload = b"%d:%d:%d" % (writer.ledger_id, len(history.payloads), rng.getrandbits(64))
+                payload = b"%d:%d:%d" % (
+                    writer.ledger_id,
+                    len(history.payloads),
+                    rng.getrandbits(64),
+                )
                 payload += b"." * rng.choice((0, 0, 50, 900))
                 entry_id = writer.append(payload)
                 assert entry_id == len(history.payloads)
@@ -330,11 +379,15 @@ class _Workload:
             await world.clock.sleep(pause * rng.random())
 
     async def _recover(self, rivals: list[Node]) -> None:
-        """Recover with two clients, mostly at once, mostly the newest ledger, which its writer mostly still writes to."""
+        """Recover with two clients, mostly at once, mostly the newest ledger, which its writer
+        mostly still writes to.
+        """
         rng = self._rng
         while rivals and not self._over:
             await asyncio.sleep(rng.uniform(0.0, self._settings.recovery_pause_seconds))
-            old_ones = self.oracle.ledgers[: len(self.oracle.ledgers) - self._settings.recovery_lag_ledgers]
+            old_ones = self.oracle.ledgers[
+                : len(self.oracle.ledgers) - self._settings.recovery_lag_ledgers
+            ]
             open_ones = [history for history in old_ones[-6:] if not history.deleting]
             if not open_ones:
                 continue
@@ -346,12 +399,20 @@ class _Workload:
             together = [history]
             if self._settings.recoveries_at_once > 1:
                 others = [other for other in open_ones if other is not history]
-                together += rng.sample(others, min(len(others), self._settings.recoveries_at_once - 1))
+                together += rng.sample(
+                    others, min(len(others), self._settings.recoveries_at_once - 1)
+                )
             await asyncio.gather(
-                *(self._on(rival, self._open, each, number * gap) for each in together for number, rival in enumerate(rivals))
+                *(
+                    self._on(rival, self._open, each, number * gap)
+                    for each in together
+                    for number, rival in enumerate(rivals)
+                )
             )
 
-    async def _open(self, client: LedgerClient, world: World, history: LedgerHistory, wait_seconds: float) -> None:
+    async def _open(
+        self, client: LedgerClient, world: World, history: LedgerHistory, wait_seconds: float
+    ) -> None:
         await world.clock.sleep(wait_seconds)
         known = history.end is not None
         confirmed = history.last_confirmed
@@ -384,17 +445,24 @@ class _Workload:
         rng = self._rng
         while not self._over:
             await asyncio.sleep(rng.uniform(0.05, 0.5))
-            if self.oracle.ledgers and not (history := rng.choice(self.oracle.ledgers[-3:])).deleting:
+            if (
+                self.oracle.ledgers
+                and not (history := rng.choice(self.oracle.ledgers[-3:])).deleting
+            ):
                 await self._on(node, self._follow_one, history)
 
-    async def _follow_one(self, client: LedgerClient, _world: World, history: LedgerHistory) -> None:
+    async def _follow_one(
+        self, client: LedgerClient, _world: World, history: LedgerHistory
+    ) -> None:
         try:
             reader = await client.open_no_recovery(history.ledger_id)
             for _ in range(3):
                 self._check_lac(reader, history)
                 first = max(0, reader.last_add_confirmed - 5)
                 if first <= reader.last_add_confirmed:
-                    for entry in await reader.read(first, reader.last_add_confirmed, max_bytes=2_048):
+                    for entry in await reader.read(
+                        first, reader.last_add_confirmed, max_bytes=2_048
+                    ):
                         history.read(entry.entry_id, bytes(entry.payload))
                         self.counts.followed += 1
                 await reader.refresh(wait_seconds=0.2)
@@ -406,29 +474,47 @@ class _Workload:
             history.closed(reader.metadata)
         else:
             assert reader.last_add_confirmed <= history.last_confirmed, (
-                f"a reader of ledger {history.ledger_id} sees {reader.last_add_confirmed}, confirmed is {history.last_confirmed}"
+                f"a reader of ledger {history.ledger_id} sees {reader.last_add_confirmed}, "
+                f"confirmed is {history.last_confirmed}"
             )
 
     # -- the end
 
     async def _final(self, node: Node) -> None:
-        """Check, once everything has healed: no recovery is left, every ledger can be closed, and everything confirmed is there."""
+        """Check, once everything has healed: no recovery is left, every ledger can be closed, and
+        everything confirmed is there.
+        """
         for name, (incarnation, client) in self._clients.items():
             if self.sim.nodes[name].incarnation == incarnation:
-                assert not client._recoveries, f"{name} is still recovering ledgers {list(client._recoveries)} although all is well again"
+                assert not client._recoveries, (
+                    f"{name} is still recovering ledgers {list(client._recoveries)} although all "
+                    "is well again"
+                )
         deadline = self.sim.loop.time() + _FINAL_SECONDS
         for history in self.oracle.ledgers:
             self.counts.confirmed += history.last_confirmed + 1
             while not history.deleting:
                 if await self._on(node, self._last_look, history):
                     break
-                assert self.sim.loop.time() < deadline, f"ledger {history.ledger_id} cannot be recovered or read although all is well again"
+                assert self.sim.loop.time() < deadline, (
+                    f"ledger {history.ledger_id} cannot be recovered or read although all is well "
+                    "again"
+                )
         # The ledgers whose ensemble changed, and some others.
-        ends = [history.end for history in self.oracle.ledgers if history.end is not None and not history.deleting]
+        ends = [
+            history.end
+            for history in self.oracle.ledgers
+            if history.end is not None and not history.deleting
+        ]
         ends.sort(key=lambda end: -len(end.segments))
         spoiled = ["bookie0"] if self._settings.bad_disk_seconds else []
         problems: list[str] = []
-        await look_at_disks(self, ends[:_LOOKED_AT_MAX], spoiled, lambda name, what: problems.append(f"{name}: {what}"))
+        await look_at_disks(
+            self,
+            ends[:_LOOKED_AT_MAX],
+            spoiled,
+            lambda name, what: problems.append(f"{name}: {what}"),
+        )
         assert not problems, "; ".join(problems[:3])
 
     async def _last_look(self, client: LedgerClient, _world: World, history: LedgerHistory) -> bool:

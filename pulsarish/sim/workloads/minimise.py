@@ -1,11 +1,12 @@
-"""Reduce the faults of a failing seed: drop those without which the same kind of failure still happens.
+"""Reduce the faults of a failing seed: drop those without which the same kind of failure still
+happens.
 
     trial = try_seed(17)
     if trial.kinds:
         print(minimise(trial, partial(try_seed, 17)).story)
 
-What is left is seldom the cause alone, because a dropped fault also changes the order of everything after it. But a story with two faults
-is read sooner than one with thirty.
+What is left is seldom the cause alone, because a dropped fault also changes the order of everything
+after it. But a story with two faults is read sooner than one with thirty.
 """
 
 from __future__ import annotations
@@ -42,16 +43,26 @@ def try_seed(seed: int, faults: Sequence[Fault] | None = None) -> Trial:
         result = run_seed(seed, faults=faults, planned=planned.extend)
     except Exception as error:  # noqa: BLE001 - whatever a node raised is what this seed found
         cause = error.__cause__
-        said = [f"seed {seed}: {type(error).__name__}: {error}", *([f"  caused by {cause!r}"] if cause is not None else [])]
+        said = [
+            f"seed {seed}: {type(error).__name__}: {error}",
+            *([f"  caused by {cause!r}"] if cause is not None else []),
+        ]
         story = "\n".join([*said, *getattr(error, "__notes__", []), *tell_faults(planned)])
-        kind = f"{type(error).__name__} {type(cause).__name__}" if cause is not None else type(error).__name__
+        kind = (
+            f"{type(error).__name__} {type(cause).__name__}"
+            if cause is not None
+            else type(error).__name__
+        )
         return Trial(tuple(planned), frozenset((kind,)), story, None)
     kinds = frozenset(anomaly.name for anomaly in result.anomalies)
     return Trial(tuple(planned), kinds, result.story(), result)
 
 
-def minimise(failed: Trial, again: Callable[[Sequence[Fault]], Trial], runs_max: int = RUNS_MAX) -> Trial:
-    """Drop faults in halves, then in smaller and smaller parts, while one of ``failed.kinds`` stays.
+def minimise(
+    failed: Trial, again: Callable[[Sequence[Fault]], Trial], runs_max: int = RUNS_MAX
+) -> Trial:
+    """Drop faults in halves, then in smaller and smaller parts, while one of ``failed.kinds``
+    stays.
 
     Args:
         again: runs the same seed with these faults.

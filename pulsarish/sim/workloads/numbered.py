@@ -1,7 +1,8 @@
-"""Numbered messages on one topic: what a program sent with deduplication, and what must be read and delivered in the end.
+"""Numbered messages on one topic: what a program sent with deduplication, and what must be read and
+delivered in the end.
 
-The programs of ``failover`` and ``quiet_hours`` publish to many topics, or for hours. There an oracle of positions would be most of the
-cost.
+The programs of ``failover`` and ``quiet_hours`` publish to many topics, or for hours. There an
+oracle of positions would be most of the cost.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _PADDING: Final = 30
 
 @dataclass(slots=True)
 class Numbered:
-    """The messages 0, 1, 2, ... of one topic, from one producer with deduplication: each is sent again until it has a receipt."""
+    """The messages 0, 1, 2, ... of one topic, from one producer with deduplication: each is sent
+    again until it has a receipt.
+    """
 
     topic: str
     sent: int = 0
@@ -34,16 +37,23 @@ class Numbered:
     out_of_order: list[int] = field(default_factory=list)
     """Numbers whose first delivery came after that of a later one."""
 
-    async def open(self, world: World, client: AsyncClient, subscriptions: tuple[str, ...] = ()) -> AsyncProducer:
+    async def open(
+        self, world: World, client: AsyncClient, subscriptions: tuple[str, ...] = ()
+    ) -> AsyncProducer:
         """Make the subscriptions and a producer. Try until it works."""
         for subscription in subscriptions:
             consumer = await _again(
-                world, lambda name=subscription: client.subscribe(self.topic, name, initial_position=InitialPosition.Earliest)
+                world,
+                lambda name=subscription: client.subscribe(
+                    self.topic, name, initial_position=InitialPosition.Earliest
+                ),
             )
             await consumer.close()
         producer: AsyncProducer = await _again(
             world,
-            lambda: client.create_producer(self.topic, producer_name="numbered", batching_enabled=False, send_timeout_millis=0),
+            lambda: client.create_producer(
+                self.topic, producer_name="numbered", batching_enabled=False, send_timeout_millis=0
+            ),
         )
         return producer
 
@@ -62,7 +72,12 @@ class Numbered:
 
     async def consume(self, world: World, client: AsyncClient, subscription: str) -> None:
         """Receive and acknowledge until cancelled."""
-        consumer = await _again(world, lambda: client.subscribe(self.topic, subscription, receiver_queue_size=10, ack_receipt_enabled=True))
+        consumer = await _again(
+            world,
+            lambda: client.subscribe(
+                self.topic, subscription, receiver_queue_size=10, ack_receipt_enabled=True
+            ),
+        )
         while True:
             message = await consumer.receive()
             number = number_of(message.data())

@@ -1,6 +1,10 @@
-"""A node that reads and writes while the metadata come back older, again and again: each answer that it got must be true of the newer tree.
+"""A node that reads and writes while the metadata come back older, again and again: each answer
+that it got must be true of the newer tree.
 
-check_answers(17)  # raises AssertionError when the node gets the answer that a stored path is gone, or that a lost path is stored
+    check_answers(17)
+
+raises ``AssertionError`` when the node gets the answer that a stored path is gone, or that a lost
+path is stored.
 """
 
 from __future__ import annotations
@@ -46,17 +50,25 @@ def check_answers(seed: int) -> None:
 
 
 async def _accept(world: World) -> None:
-    """Write what an operator leaves who accepted an older tree: it is accepted, and not confirmed yet."""
+    """Write what an operator leaves who accepted an older tree: it is accepted, and not confirmed
+    yet.
+    """
     records = Records(world.metadata, world.clock, world.random)
     _ = await records.update(paths.AGE, AgeRecord, lambda _found: AgeRecord(1))
-    _ = await records.update(paths.RESTORED, RestoredTree, lambda _found: RestoredTree("", 0, 0, found_by="an earlier node"))
+    _ = await records.update(
+        paths.RESTORED,
+        RestoredTree,
+        lambda _found: RestoredTree("", 0, 0, found_by="an earlier node"),
+    )
 
 
 async def _read_and_write(world: World) -> None:
     records = Records(world.metadata, world.clock, world.random)
     age = TreeAge(records, world.clock)
     guarded = Records(world.metadata, world.clock, world.random, guard=age)
-    _ = run_in_background(world.tasks, world.clock, "metadata-age", partial(age.watch, _LOOK_SECONDS))
+    _ = run_in_background(
+        world.tasks, world.clock, "metadata-age", partial(age.watch, _LOOK_SECONDS)
+    )
     stored: list[str] = []
     await asyncio.gather(_write(world, guarded, stored), _read(world, guarded, stored))
     age.stop()
@@ -80,11 +92,15 @@ async def _read(world: World, records: Records, stored: list[str]) -> None:
         with contextlib.suppress(MetadataUnavailable):
             found = await records.nodes(asked) if asked else []
             for path, node in zip(asked, found, strict=True):
-                assert node is not None, f"{path} was stored, and then the metadata answered that it is not there"
+                assert node is not None, (
+                    f"{path} was stored, and then the metadata answered that it is not there"
+                )
 
 
 class _Faults:
-    """Breaks the connection, and makes the service older than the node has seen it, until an operator puts the newer tree back."""
+    """Breaks the connection, and makes the service older than the node has seen it, until an
+    operator puts the newer tree back.
+    """
 
     def __init__(self, sim: Simulation, rng: random.Random) -> None:
         self._sim = sim
@@ -94,7 +110,9 @@ class _Faults:
         at = 0.0
         while at < _SECONDS:
             at += self._random.uniform(0.3, 3.0)
-            self._sim.at(at, self._break if self._random.random() < 0.5 else lambda: self._remember(world))
+            self._sim.at(
+                at, self._break if self._random.random() < 0.5 else lambda: self._remember(world)
+            )
         self._sim.at(_SECONDS, self._sim.metadata.heal)
 
     def _break(self) -> None:
@@ -109,7 +127,11 @@ class _Faults:
 
         def go_back() -> None:
             # A node that has seen no newer tree cannot know that this one is older.
-            if service.newer is None and world.metadata.state is SessionState.CONNECTED and world.metadata.zxid > older.zxid:
+            if (
+                service.newer is None
+                and world.metadata.state is SessionState.CONNECTED
+                and world.metadata.zxid > older.zxid
+            ):
                 service.go_back(older)
                 self._sim.at(self._random.uniform(0.01, 2.0), service.bring_back)
 

@@ -1,15 +1,18 @@
-"""Hours of a cluster that is hardly used: periodic work comes due several times, and a node fails now and then.
+"""Hours of a cluster that is hardly used: periodic work comes due several times, and a node fails
+now and then.
 
-Programs publish to the topics every few minutes and acknowledge, two topics are deleted during the run, and owners change with the
-faults. What must hold:
+Programs publish to the topics every few minutes and acknowledge, two topics are deleted during the
+run, and owners change with the faults. What must hold:
 
-* a message exists at least for the retention time, counted from its receipt, whichever broker closed its ledger and whatever the
-  broker's clock says (``CLOCKS_MS``);
+* a message exists at least for the retention time, counted from its receipt, whichever broker
+  closed its ledger and whatever the broker's clock says (``CLOCKS_MS``);
 * the end of each topic has no gap and each number once, and its subscription gets every number;
-* at the end, after a quiet time, ledgers whose retention is over are in no metadata and on no bookie, the trash is empty, bookies
-  have forgotten the ledgers that they remembered as deleted, and everything younger is there with all its copies.
+* at the end, after a quiet time, ledgers whose retention is over are in no metadata and on no
+  bookie, the trash is empty, bookies have forgotten the ledgers that they remembered as deleted,
+  and everything younger is there with all its copies.
 
-Idle virtual seconds cost time, too. So the intervals of production are not shortened here, and those of pings and heartbeats are longer.
+Idle virtual seconds cost time, too. So the intervals of production are not shortened here, and
+those of pings and heartbeats are longer.
 """
 
 from __future__ import annotations
@@ -45,7 +48,11 @@ __all__ = ["HOURS", "RETENTION", "HourCounts", "HourSettings", "run_hours"]
 CLOCKS_MS: Final = 25_000
 """How far the brokers' clocks are off, one ahead and one behind. Larger differences are allowed."""
 _SUBSCRIPTION: Final = "work"
-_LEDGER: Final = {"heartbeat_interval_ms": 20_000, "check_interval_ms": 5_000, "explicit_lac_interval_ms": 60_000}
+_LEDGER: Final = {
+    "heartbeat_interval_ms": 20_000,
+    "check_interval_ms": 5_000,
+    "explicit_lac_interval_ms": 60_000,
+}
 _BOOKIE: Final[dict[str, Any]] = {
     "checkpoint_interval_seconds": 60.0,
     "gc_interval_seconds": 300.0,
@@ -65,7 +72,11 @@ _BOOKIE: Final[dict[str, Any]] = {
         ledger=msgspec.structs.replace(LEDGER_OPTIONS, **_LEDGER),
     ),
 }
-_LOG: Final = {"max_ledger_rollover_time_minutes": 10, "cursor_rollover_time_seconds": 1_800, "cursor_idle_seconds": 600}
+_LOG: Final = {
+    "max_ledger_rollover_time_minutes": 10,
+    "cursor_rollover_time_seconds": 1_800,
+    "cursor_idle_seconds": 600,
+}
 _BROKER: Final = {
     "managed_ledger_maintenance_interval_seconds": 20.0,
     "keep_alive_interval_seconds": 20.0,
@@ -89,12 +100,20 @@ class HourSettings:
     """Mean pause between faults; 0: none."""
     topics: int = 4
     moves: bool = False
-    """Each use ends with an unload of the namespace, so that one broker closes a ledger and another trims it."""
+    """Each use ends with an unload of the namespace, so that one broker closes a ledger and another
+    trims it.
+    """
 
 
 HOURS: Final = HourSettings()
 RETENTION: Final = HourSettings(
-    load_seconds=400.0, quiet_seconds=0.0, retention_minutes=1, pause_seconds=7.0, fault_seconds=0.0, topics=2, moves=True
+    load_seconds=400.0,
+    quiet_seconds=0.0,
+    retention_minutes=1,
+    pause_seconds=7.0,
+    fault_seconds=0.0,
+    topics=2,
+    moves=True,
 )
 
 
@@ -125,7 +144,10 @@ class _Run:
         self.counts = HourCounts()
         self._rng = rng
         self._settings = settings
-        retention = {"default_retention_time_minutes": settings.retention_minutes, "default_retention_size_mb": -1}
+        retention = {
+            "default_retention_time_minutes": settings.retention_minutes,
+            "default_retention_size_mb": -1,
+        }
         quick = {"managed_ledger_maintenance_interval_seconds": 2.0} if settings.moves else {}
         self._cluster = SimCluster(
             sim,
@@ -141,20 +163,32 @@ class _Run:
                 read_batch=30,
                 bundles=4,
                 repair=True,
-                limits=Limits(ledger=_LEDGER, log=_LOG, broker={**_BROKER, **retention, **quick}, bookie=_BOOKIE),
+                limits=Limits(
+                    ledger=_LEDGER,
+                    log=_LOG,
+                    broker={**_BROKER, **retention, **quick},
+                    bookie=_BOOKIE,
+                ),
             ),
         )
         self._oracle = Oracle(Promises(deduplication=True, trimmed=True))
         self._invariants = Invariants(self._cluster, self._oracle.report)
         self._stage = Stage(rng, self._cluster.service_url, "", self._oracle, Counts(), sim.trace)
-        self._topics = [_Aged(Numbered(f"persistent://public/default/aged{number}")) for number in range(settings.topics)]
-        self._fleeting = [Numbered(f"persistent://public/default/gone{number}") for number in range(2)]
+        self._topics = [
+            _Aged(Numbered(f"persistent://public/default/aged{number}"))
+            for number in range(settings.topics)
+        ]
+        self._fleeting = [
+            Numbered(f"persistent://public/default/gone{number}") for number in range(2)
+        ]
         self._over = False
 
     async def run(self) -> None:
         sim, settings, loop = self.sim, self._settings, self.sim.loop
         self._cluster.boot()
-        for name, offset in zip(self._cluster.brokers, self._rng.sample((-CLOCKS_MS, CLOCKS_MS), 2), strict=True):
+        for name, offset in zip(
+            self._cluster.brokers, self._rng.sample((-CLOCKS_MS, CLOCKS_MS), 2), strict=True
+        ):
             clock = sim.nodes[name].clock
             clock.wall_offset_ms = offset - int((clock.monotonic() - sim.loop.time()) * 1000)
         sim.node("app").restart_after_seconds = 1.0
@@ -178,7 +212,10 @@ class _Run:
         self.counts.steps = loop.steps
 
     async def _on_app(self, work: Callable[[World], Any]) -> None:
-        """Run one session. Raises ``TimeoutError`` when it cannot be done within the time that a fault may cost."""
+        """Run one session.
+
+        Raises ``TimeoutError`` when it cannot be done within the time that a fault may cost.
+        """
         async with asyncio.timeout(5 * LAST_SECONDS):
             await self.sim.nodes["app"].run(work)
 
@@ -201,7 +238,9 @@ class _Run:
                     await topic.numbered.send(producer)
                     topic.at[number] = self.sim.loop.time()
                 await producer.close()
-                consuming = asyncio.get_running_loop().create_task(topic.numbered.consume(world, client, _SUBSCRIPTION))
+                consuming = asyncio.get_running_loop().create_task(
+                    topic.numbered.consume(world, client, _SUBSCRIPTION)
+                )
                 while len(topic.numbered.delivered) < topic.numbered.sent:
                     await world.clock.sleep(0.05)
                 consuming.cancel()
@@ -211,22 +250,33 @@ class _Run:
 
     def _check_kept(self, topic: _Aged, found: list[int]) -> None:
         numbered = topic.numbered
-        assert found == list(range(numbered.sent))[-len(found) :], f"{numbered.topic} has {found}, of {numbered.sent} that were sent"
+        assert found == list(range(numbered.sent))[-len(found) :], (
+            f"{numbered.topic} has {found}, of {numbered.sent} that were sent"
+        )
         since = self.sim.loop.time() - self._settings.retention_minutes * 60
         lost = [number for number, at in topic.at.items() if at > since and number < found[0]]
-        assert not lost, f"{numbered.topic} kept {lost} for less than its retention of {self._settings.retention_minutes} minutes"
+        assert not lost, (
+            f"{numbered.topic} kept {lost} for less than its retention of "
+            f"{self._settings.retention_minutes} minutes"
+        )
 
     async def _delete(self, world: World) -> None:
         topic = self._fleeting.pop()
         while True:
-            status = await self._administer(world, "DELETE", f"{TOPICS}/{topic.topic.rpartition('/')[2]}?force=true")
+            status = await self._administer(
+                world, "DELETE", f"{TOPICS}/{topic.topic.rpartition('/')[2]}?force=true"
+            )
             if status in (204, 404):
                 return
             await world.clock.sleep(1.0)
 
     async def _administer(self, world: World, method: str, target: str) -> int:
         try:
-            return (await administer(self._stage, world, self._rng.choice(self._cluster.brokers), method, target)).status
+            return (
+                await administer(
+                    self._stage, world, self._rng.choice(self._cluster.brokers), method, target
+                )
+            ).status
         except (StreamBroken, TimeoutError, PulsarishError) as error:
             self.sim.trace(f"{method} {target} has no answer: {error!r}")
             return 0
@@ -234,7 +284,10 @@ class _Run:
     # -- faults
 
     def _fault(self) -> None:
-        """Crash, pause or cut off a machine for up to a minute. One at a time, so that everything stays possible."""
+        """Crash, pause or cut off a machine for up to a minute.
+
+        One at a time, so that everything stays possible.
+        """
         if self._over:
             return
         sim, rng = self.sim, self._rng
@@ -269,7 +322,10 @@ class _Run:
         invariants, sim = self._invariants, self.sim
         invariants.look()
         invariants.look_at_lists()
-        there = {ledger_id: sim.metadata.tree.get(paths.ledger(ledger_id)) is not None for ledger_id in invariants.ledgers}
+        there = {
+            ledger_id: sim.metadata.tree.get(paths.ledger(ledger_id)) is not None
+            for ledger_id in invariants.ledgers
+        }
         self.counts.trimmed = sum(not each for each in there.values())
         left = [record for ledger_id, record in invariants.ledgers.items() if there[ledger_id]]
         _ = await look_at_disks(self._cluster, left, (), self._oracle.report)
@@ -287,16 +343,29 @@ class _Run:
 
         trashed, known = await self.sim.nodes[name].run(inside)
         if trashed:
-            self._oracle.report("garbage", f"the trash of {name} still holds {[each.ledger_id for each in trashed]}")
+            self._oracle.report(
+                "garbage", f"the trash of {name} still holds {[each.ledger_id for each in trashed]}"
+            )
         if any(known):
-            self._oracle.report("garbage", f"{name} still remembers the deletion of {sum(known)} ledgers")
+            self._oracle.report(
+                "garbage", f"{name} still remembers the deletion of {sum(known)} ledgers"
+            )
 
     def _look_at_ages(self, there: dict[int, bool]) -> None:
-        """Check the ledgers of a topic's list from before the quiet time: the last one, and one closed only when it was found too old."""
+        """Check the ledgers of a topic's list from before the quiet time: the last one, and one
+        closed only when it was found too old.
+        """
         for topic in self._topics:
-            listed = [ledger_id for ledger_id in self._invariants.listed(TopicName.parse(topic.numbered.topic)) if there[ledger_id]]
+            listed = [
+                ledger_id
+                for ledger_id in self._invariants.listed(TopicName.parse(topic.numbered.topic))
+                if there[ledger_id]
+            ]
             if len(listed) > 2:
-                self._oracle.report("garbage", f"{topic.numbered.topic} still has ledgers {listed}, whose retention is over")
+                self._oracle.report(
+                    "garbage",
+                    f"{topic.numbered.topic} still has ledgers {listed}, whose retention is over",
+                )
 
 
 def run_hours(seed: int, settings: HourSettings = HOURS) -> HourCounts:

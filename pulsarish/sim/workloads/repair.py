@@ -1,14 +1,18 @@
-"""Ledgers whose bookies are lost for good, one after the other: real bookies that host auto-recovery, and the oracle that counts copies.
+"""Ledgers whose bookies are lost for good, one after the other: real bookies that host
+auto-recovery, and the oracle that counts copies.
 
 What must hold, while bookies crash during the repair (rules 3, 19 and 20):
 
-* when a closed ledger is not published as under-replicated any more, all Qw members that the metadata name for an entry have it, and
-  none of them is gone; of an open ledger Qa members have each confirmed entry;
-* this happens without an operator, within a bounded time after everything else has healed (liveness);
+* when a closed ledger is not published as under-replicated any more, all Qw members that the
+  metadata name for an entry have it, and none of them is gone; of an open ledger Qa members have
+  each confirmed entry;
+* this happens without an operator, within a bounded time after everything else has healed
+  (liveness);
 * a living writer handles a lost bookie itself: the repair does not stop the writer;
 * at the end everything that was confirmed is read with its bytes.
 
-Each round destroys one machine. The next round begins when the ledgers are whole again: what one round leaves undone the next one loses.
+Each round destroys one machine. The next round begins when the ledgers are whole again: what one
+round leaves undone the next one loses.
 """
 
 from __future__ import annotations
@@ -88,11 +92,15 @@ class RepairSettings:
     writer_pause_seconds: float = 0.0
     """How long the writers' process is stopped when a machine is lost."""
     dying_writers: int = 0
-    """Writers that die, one after the other, while a bookie misses entries that Qa others have acknowledged."""
+    """Writers that die, one after the other, while a bookie misses entries that Qa others have
+    acknowledged.
+    """
     slow_write_chance: float = 0.3
     """The chance that a write of metadata is slow."""
     holes: bool = False
-    """In each closed ledger one member forgets an entry, and the auditor asks members for what they hold."""
+    """In each closed ledger one member forgets an entry, and the auditor asks members for what they
+    hold.
+    """
 
 
 class _Workload:
@@ -175,11 +183,15 @@ class _Workload:
                 self._writers.append((history, writer))
 
     async def _write_on(self, world: World) -> None:
-        """Run the writers that stay alive. Too few bookies may end one; a recovery of its ledger must not."""
+        """Run the writers that stay alive.
+
+        Too few bookies may end one; a recovery of its ledger must not.
+        """
         while not self._over:
             for history, writer in self._writers:
                 assert not isinstance(history.stopped_by, LedgerFenced), (
-                    f"ledger {history.ledger_id} was recovered, and its writer lives: {history.stopped_by}"
+                    f"ledger {history.ledger_id} was recovered, and its writer lives: "
+                    f"{history.stopped_by}"
                 )
                 if history.stopped_by is None and writer.has_room:
                     self._append(writer, history, 1)
@@ -187,7 +199,10 @@ class _Workload:
 
     def _append(self, writer: LedgerWriter, history: LedgerHistory, count: int) -> None:
         for _ in range(count):
-            payload = b"%d:%d" % (history.ledger_id, len(history.payloads)) + b"." * self.sim.workload.choice((0, 50, 300))
+            payload = b"%d:%d" % (
+                history.ledger_id,
+                len(history.payloads),
+            ) + b"." * self.sim.workload.choice((0, 50, 300))
             writer.append(payload)
             history.payloads.append(payload)
 
@@ -213,17 +228,25 @@ class _Workload:
             if not missing and len(list(self.bookies_up())) == len(self._names):
                 break
             await asyncio.sleep(_LOOK_SECONDS)
-        assert not missing, f"{lost} is gone, all else is well, and copies are still missing: {'; '.join(missing[:3])}"
+        assert not missing, (
+            f"{lost} is gone, all else is well, and copies are still missing: "
+            f"{'; '.join(missing[:3])}"
+        )
         await self._count_copies()
 
     async def _lose_entries(self) -> None:
-        """Let one member of each closed ledger lose one entry, neither the first nor the last. Then wait until all copies are back."""
+        """Let one member of each closed ledger lose one entry, neither the first nor the last.
+
+        Then wait until all copies are back.
+        """
         bookies = {bookie.instance_id: (name, bookie) for name, bookie in self.bookies_up()}
         for record in self._records():
             if record.state is LedgerState.CLOSED and record.last_entry > 1:
                 entry_id = self.sim.faults.randrange(1, record.last_entry)
                 name, bookie = bookies[self.sim.faults.choice(record.write_set(entry_id))]
-                await self.sim.nodes[name].run(partial(_forget, bookie, entry_key(record.ledger_id, entry_id)))
+                await self.sim.nodes[name].run(
+                    partial(_forget, bookie, entry_key(record.ledger_id, entry_id))
+                )
         problems: list[str] = []
         for _ in range(_LOOKS_MAX):
             await asyncio.sleep(_LOOK_SECONDS)
@@ -233,7 +256,10 @@ class _Workload:
         raise AssertionError("; ".join(problems[:3]))
 
     async def _lose_writer(self, name: str) -> None:
-        """Kill a writer that alone knows that a member is behind. The client that recovers its ledgers learns it from that member."""
+        """Kill a writer that alone knows that a member is behind.
+
+        The client that recovers its ledgers learns it from that member.
+        """
         sim, left = self.sim, list[LedgerHistory]()
         node = sim.node(name)
 
@@ -251,17 +277,28 @@ class _Workload:
         for _ in range(_LOOKS_MAX):
             await asyncio.sleep(_LOOK_SECONDS)
             problems.clear()
-            await look_at_disks(self, self._records(), (), lambda kind, what: problems.append(f"{kind}: {what}"))
+            await look_at_disks(
+                self, self._records(), (), lambda kind, what: problems.append(f"{kind}: {what}")
+            )
             if not problems:
                 break
-        assert not problems, f"a writer died, all else is well, and copies are still missing: {'; '.join(problems[:3])}"
+        assert not problems, (
+            "a writer died, all else is well, and copies are still missing: "
+            f"{'; '.join(problems[:3])}"
+        )
 
     async def _leave_behind(self, name: str, world: World, client: LedgerClient) -> LedgerHistory:
-        """Write to a ledger while one member gets less than the others, for less time than a bookie has to answer."""
+        """Write to a ledger while one member gets less than the others, for less time than a bookie
+        has to answer.
+        """
         rng, history = self.sim.workload, LedgerHistory(-1)
         ensemble_size, write_quorum, ack_quorum = rng.choice(list(self._settings.quorums))
         writer = await client.create(
-            ensemble_size=ensemble_size, write_quorum=write_quorum, ack_quorum=ack_quorum, purpose=_PURPOSE, listener=history
+            ensemble_size=ensemble_size,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
+            purpose=_PURPOSE,
+            listener=history,
         )
         history.ledger_id = writer.ledger_id
         self._histories.append(history)
@@ -300,8 +337,8 @@ class _Workload:
     def _records(self) -> list[LedgerMetadata]:
         """Return the records of the metadata service, changed for the count of copies.
 
-        The last entry of an open ledger is what its writer has confirmed. Of a closed ledger every copy counts, so its ack quorum is set to
-        the write quorum.
+        The last entry of an open ledger is what its writer has confirmed. Of a closed ledger every
+        copy counts, so its ack quorum is set to the write quorum.
         """
         tree, found = self.sim.metadata.tree, []
         for history in self._histories:
@@ -321,7 +358,10 @@ class _Workload:
         missing: list[str] = []
         for record in self._records():
             # Copies that are missing at the end of an open ledger are repaired once it is closed.
-            if record.state is LedgerState.CLOSED and tree.get(paths.underreplicated(record.ledger_id)) is not None:
+            if (
+                record.state is LedgerState.CLOSED
+                and tree.get(paths.underreplicated(record.ledger_id)) is not None
+            ):
                 missing.append(f"ledger {record.ledger_id} is published as under-replicated")
             elif any(lost in segment.members for segment in record.segments):
                 missing.append(f"ledger {record.ledger_id} names {lost}")
@@ -333,7 +373,9 @@ class _Workload:
 
     async def _missing_copies(self) -> list[str]:
         problems: list[str] = []
-        await look_at_disks(self, self._records(), (), lambda name, what: problems.append(f"{name}: {what}"))
+        await look_at_disks(
+            self, self._records(), (), lambda name, what: problems.append(f"{name}: {what}")
+        )
         return problems
 
     # -- the end
@@ -352,7 +394,9 @@ class _Workload:
             history.closed(reader.metadata)
             entry_id = 0
             while entry_id <= reader.last_add_confirmed:
-                for entry in await reader.read(entry_id, reader.last_add_confirmed, max_bytes=4_096):
+                for entry in await reader.read(
+                    entry_id, reader.last_add_confirmed, max_bytes=4_096
+                ):
                     history.read(entry.entry_id, bytes(entry.payload))
                     entry_id = entry.entry_id + 1
         except PulsarishError as error:
@@ -369,7 +413,10 @@ async def _forget(bookie: Bookie, key: bytes, _world: World) -> None:
 
 
 def run_repair(seed: int, settings: RepairSettings | None = None) -> int:
-    """Run one seed. Return the number of confirmed entries. Raises ``AssertionError`` when a promise was broken."""
+    """Run one seed.
+
+    Return the number of confirmed entries. Raises ``AssertionError`` when a promise was broken.
+    """
     sim = Simulation(seed)
     workload = _Workload(sim, settings or RepairSettings())
     sim.run(workload.run, max_virtual_seconds=600)

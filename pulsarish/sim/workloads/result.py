@@ -31,12 +31,20 @@ class Result:
 
     def story(self, lines: int = 30) -> str:
         """Return the shortest account that shows what failed."""
-        out = [f"seed {self.seed}: {len(self.anomalies)} anomalies", f"  {self.settings}", *(f"  {anomaly}" for anomaly in self.anomalies)]
-        values = list(dict.fromkeys(anomaly.value for anomaly in self.anomalies if anomaly.value))[:2]
+        out = [
+            f"seed {self.seed}: {len(self.anomalies)} anomalies",
+            f"  {self.settings}",
+            *(f"  {anomaly}" for anomaly in self.anomalies),
+        ]
+        values = list(dict.fromkeys(anomaly.value for anomaly in self.anomalies if anomaly.value))[
+            :2
+        ]
         trace = self.trace.splitlines()
         for value in values:
             out.append(f"what happened to {value}:")
-            out += [f"  {line}" for line in trace if f" {value} " in line or line.endswith(f" {value}")][:lines]
+            out += [
+                f"  {line}" for line in trace if f" {value} " in line or line.endswith(f" {value}")
+            ][:lines]
         return "\n".join([*out, *tell_faults(self.faults)])
 
 
@@ -45,7 +53,10 @@ def tell_faults(faults: Sequence[Fault]) -> list[str]:
     return [
         f"faults: {len(faults)}",
         *(
-            f"  {BOOT_SECONDS + fault.at_seconds:7.3f} {fault.kind} {fault.node} (peer {fault.peer}) for {fault.lasts_seconds:.2f} s"
+            (
+                f"  {BOOT_SECONDS + fault.at_seconds:7.3f} {fault.kind} {fault.node} (peer "
+                f"{fault.peer}) for {fault.lasts_seconds:.2f} s"
+            )
             for fault in faults
         ),
     ]

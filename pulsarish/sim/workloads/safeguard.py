@@ -1,6 +1,9 @@
-"""Mutants: the proof that the simulator finds mistakes. Each removes one safeguard, and a seed must notice.
+"""Mutants: the proof that the simulator finds mistakes.
 
-A mutant that survives its seeds means that the safeguard is not tested. Then it may get lost one day without notice.
+Each removes one safeguard, and a seed must notice.
+
+A mutant that survives its seeds means that the safeguard is not tested. Then it may get lost one
+day without notice.
 """
 
 from __future__ import annotations
@@ -19,8 +22,9 @@ Patch = Callable[[], AbstractContextManager[None]]
 class Mutant:
     """A safeguard that can be removed.
 
-    ``patch()`` is a context in which the safeguard is gone. ``check(seed)`` runs the scenario that must notice, and raises when it does.
-    ``removes`` names the safeguard. ``rules`` has the numbers of the rules that it keeps. ``seeds`` is how many seeds it may survive.
+    ``patch()`` is a context in which the safeguard is gone. ``check(seed)`` runs the scenario that
+    must notice, and raises when it does. ``removes`` names the safeguard. ``rules`` has the numbers
+    of the rules that it keeps. ``seeds`` is how many seeds it may survive.
     """
 
     name: str
@@ -33,7 +37,10 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``killed_at`` is the seed that noticed and ``error`` its error. Both are None when the mutant survived."""
+    """``killed_at`` is the seed that noticed and ``error`` its error.
+
+    Both are None when the mutant survived.
+    """
 
     mutant: Mutant
     killed_at: int | None
@@ -42,7 +49,10 @@ class Verdict:
 
 @contextmanager
 def replaced(owner: object, name: str, make: Callable[[Any], object]) -> Generator[None]:
-    """Replace ``owner.name`` by ``make(old value)`` inside the block. The attribute must be the owner's own, so it can be restored."""
+    """Replace ``owner.name`` by ``make(old value)`` inside the block.
+
+    The attribute must be the owner's own, so it can be restored.
+    """
     was = vars(owner)[name]
     setattr(owner, name, make(was))
     try:
@@ -70,9 +80,12 @@ def all_replaced(*patches: Patch) -> Patch:
 
 
 def run_mutant(mutant: Mutant, seeds: Iterable[int] | None = None) -> Verdict:
-    """Run the mutant's scenario seed by seed until one notices. Without ``seeds``: the seeds from 0 on that it may survive.
+    """Run the mutant's scenario seed by seed until one notices.
 
-    Raises ``AssertionError`` when that seed also fails without the mutation, or when it noticed a mistake in the patch itself.
+    Without ``seeds``: the seeds from 0 on that it may survive.
+
+    Raises ``AssertionError`` when that seed also fails without the mutation, or when it noticed a
+    mistake in the patch itself.
     """
     for seed in range(mutant.seeds) if seeds is None else seeds:
         error = _noticed(mutant, seed)
@@ -80,7 +93,9 @@ def run_mutant(mutant: Mutant, seeds: Iterable[int] | None = None) -> Verdict:
             continue
         for what in (error, error.__cause__):
             # A patch that does not fit the code any more raises errors, which proves nothing.
-            assert not isinstance(what, TypeError | NameError | AttributeError), f"the patch of {mutant.name} is broken: {what!r}"
+            assert not isinstance(what, TypeError | NameError | AttributeError), (
+                f"the patch of {mutant.name} is broken: {what!r}"
+            )
         mutant.check(seed)
         return Verdict(mutant, seed, error)
     return Verdict(mutant, None, None)

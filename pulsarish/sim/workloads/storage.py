@@ -1,17 +1,20 @@
-"""One bookie's storage under power cuts and bad disks: adds, fences and LACs on the real bookie, and the oracle of what it answered.
+"""One bookie's storage under power cuts and bad disks: adds, fences and LACs on the real bookie,
+and the oracle of what it answered.
 
 What must hold, whatever fails (rules 5 and 7 to 13):
 
-* an entry that was answered as stored is there with its bytes after every restart; where the disk itself is damaged it may be unknown
-  or unreadable, but it is never "not there";
+* an entry that was answered as stored is there with its bytes after every restart; where the disk
+  itself is damaged it may be unknown or unreadable, but it is never "not there";
 * what was never sent is never there;
-* a ledger whose fence was answered takes nothing more from a writer, and no LAC that was answered or came with an entry is forgotten;
+* a ledger whose fence was answered takes nothing more from a writer, and no LAC that was answered
+  or came with an entry is forgotten;
 * a ledger that is in the metadata is never collected as garbage;
-* the bookie starts again after every crash, unless its disk is damaged or was emptied: then it may refuse to start, and it never serves
-  as if nothing had been lost;
+* the bookie starts again after every crash, unless its disk is damaged or was emptied: then it may
+  refuse to start, and it never serves as if nothing had been lost;
 * once there is space again it takes entries again, without a restart.
 
-This is by far the cheapest way to test the rules of storage: one node, no quorums, no retries of clients.
+This is by far the cheapest way to test the rules of storage: one node, no quorums, no retries of
+clients.
 """
 
 from __future__ import annotations
@@ -74,7 +77,9 @@ class _Workload:
         self._damaged = False  # stored entries may be unreadable
         self._may_refuse = False  # it may refuse to start: it cannot vouch for its data
         self._rotten = False  # since the last power cut
-        self._proof = (0, 0)  # a journal record that was not written yet, and how many of these were synced since a bit flipped
+        # a journal record that was not written yet, and how many of these were synced since a bit
+        # flipped
+        self._proof = (0, 0)
         self._older_index: IndexState | None = None
         self._running: list[asyncio.Task[None]] = []
 
@@ -92,7 +97,11 @@ class _Workload:
         await self._started()
         if settings.full:
             self._look_at_space()
-            node.disk.capacity_bytes = node.disk.used_bytes() + self._config.read_only_free_bytes + settings.full_after_bytes
+            node.disk.capacity_bytes = (
+                node.disk.used_bytes()
+                + self._config.read_only_free_bytes
+                + settings.full_after_bytes
+            )
         sim.at(settings.seconds, self._end_load)
         self._after(settings.crash_seconds, self._power_cut)
         self._after(settings.bad_sync_seconds, self._bad_sync)
@@ -101,7 +110,8 @@ class _Workload:
             sim.at(_FORGET_PAUSE_SECONDS, self._forget)
         self._after(settings.squeeze_seconds, lambda: squeeze(sim, node.disk))
         if settings.squeeze_seconds:
-            # A disk that is filled between two writes ends the bookie where it cannot continue. The machine starts it again.
+            # A disk that is filled between two writes ends the bookie where it cannot continue. The
+            # machine starts it again.
             node.full_disk_ends = True
             node.restart_after_seconds = 0.1
         await self._load()
@@ -118,7 +128,10 @@ class _Workload:
         return bookie if bookie is not None and self._node.alive and bookie.is_ready else None
 
     async def _started(self) -> bool:
-        """Wait until it serves. Return whether it does: a bookie that may refuse to start may be down for good."""
+        """Wait until it serves.
+
+        Return whether it does: a bookie that may refuse to start may be down for good.
+        """
         deadline = self.sim.loop.time() + _START_SECONDS
         while self._serving is None:
             if not self._node.alive and self._may_refuse:
@@ -180,7 +193,9 @@ class _Workload:
             self._node.expect(CorruptData)
 
     def _is_proved(self, bookie: Bookie) -> bool:
-        """Return whether the journal proves the damaged records synced: a record begun after a later one was durable proves it."""
+        """Return whether the journal proves the damaged records synced: a record begun after a
+        later one was durable proves it.
+        """
         if not self._rotten:
             return True
         queue = bookie.store.journal.queue
@@ -199,9 +214,11 @@ class _Workload:
         self.sim.at(0.05, self._node.revive)
 
     def _sync_failed(self, path: str) -> None:
-        """Expect the process to end: what a failed sync should have made durable is lost, and the next sync does not report it.
+        """Expect the process to end: what a failed sync should have made durable is lost, and the
+        next sync does not report it.
 
-        Except for the age of the metadata: its small file is written again as a whole, under another name first, until that succeeds.
+        Except for the age of the metadata: its small file is written again as a whole, under
+        another name first, until that succeeds.
         """
         if path.endswith(f"/{MEMORY_NAME}"):
             return
@@ -215,7 +232,9 @@ class _Workload:
 
     def _bad_sync(self) -> None:
         if self._serving is not None:
-            self._node.disk.fail_next_sync(self.sim.faults.choice(("journal", "ledgers", "index", "")))
+            self._node.disk.fail_next_sync(
+                self.sim.faults.choice(("journal", "ledgers", "index", ""))
+            )
 
     def _bad_sector(self) -> None:
         place = self._node.disk.draw_place(LOG_SUFFIX)
@@ -224,17 +243,28 @@ class _Workload:
             self._damaged = True
 
     def _look_at_space(self) -> None:
-        """Check that only checkpoints use the reserve, for the write cache and two journal files."""
+        """Check that only checkpoints use the reserve, for the write cache and two journal
+        files.
+        """
         config, free_bytes = self._config, self._node.disk.free_bytes()
-        least_bytes = config.reserved_bytes - config.write_cache_size_bytes - 2 * config.journal_file_size_bytes
+        least_bytes = (
+            config.reserved_bytes
+            - config.write_cache_size_bytes
+            - 2 * config.journal_file_size_bytes
+        )
         if free_bytes < least_bytes:
-            self._problems.append(f"{free_bytes} bytes are free: something but checkpoints has used the reserve of {config.reserved_bytes}")
+            self._problems.append(
+                f"{free_bytes} bytes are free: something but checkpoints has used the reserve of "
+                f"{config.reserved_bytes}"
+            )
         elif not self._over:
             self.sim.at(_SPACE_SECONDS, self._look_at_space)
 
     def _forget(self) -> None:
         if not self._over:
-            lasts = self.sim.faults.uniform(0.3, 0.8) * max(self._settings.second_look_seconds, self._settings.trash_seconds)
+            lasts = self.sim.faults.uniform(0.3, 0.8) * max(
+                self._settings.second_look_seconds, self._settings.trash_seconds
+            )
             forget_ledgers(self.sim, self._ledgers, lasts)
             self.sim.at(lasts + _FORGET_PAUSE_SECONDS, self._forget)
 
@@ -321,7 +351,9 @@ class _Workload:
         ledger.deleted = True
 
         async def delete(world: World) -> None:
-            await LedgerStore(Records(world.metadata, world.clock, world.random), world.clock).delete(ledger.ledger_id, -1)
+            await LedgerStore(
+                Records(world.metadata, world.clock, world.random), world.clock
+            ).delete(ledger.ledger_id, -1)
 
         await self._client.run(delete)
         self.counts.deleted += 1
@@ -329,25 +361,40 @@ class _Workload:
     async def _add(self, ledger: StoredLedger, count: int) -> None:
         first = len(ledger.sent)
         for entry_id in range(first, first + count):
-            ledger.sent.append(b"%d:%d" % (ledger.ledger_id, entry_id) + b"." * self._rng.choice((0, 20, 400)))
+            ledger.sent.append(
+                b"%d:%d" % (ledger.ledger_id, entry_id) + b"." * self._rng.choice((0, 20, 400))
+            )
         await self._send(ledger, list(range(first, first + count)), recovery=False)
 
     async def _rewrite(self, ledger: StoredLedger) -> None:
-        """Write existing entries once more, as recovery does. Recovery may write where a writer may not."""
+        """Write existing entries once more, as recovery does.
+
+        Recovery may write where a writer may not.
+        """
         if ledger.sent:
-            await self._send(ledger, sorted({self._rng.randrange(len(ledger.sent)) for _ in range(3)}), recovery=True)
+            await self._send(
+                ledger,
+                sorted({self._rng.randrange(len(ledger.sent)) for _ in range(3)}),
+                recovery=True,
+            )
 
     async def _mend(self, ledger: StoredLedger) -> None:
-        """Repair a closed ledger in limbo as auto-recovery does: write every entry once more, then end the limbo."""
+        """Repair a closed ledger in limbo as auto-recovery does: write every entry once more, then
+        end the limbo.
+        """
         bookie = self._serving
         if bookie is None or not bookie.store.limbo.covers(ledger.ledger_id):
             return
 
         times = bookie.store.limbo.times
         written = await self._send(ledger, sorted(ledger.stored), recovery=True)
-        # The worker that verified it may report late, when the bookie has lost something else since.
+        # The worker that verified it may report late, when the bookie has lost something else
+        # since.
         await asyncio.sleep(self._rng.choice((0.0, 0.5)))
-        if written and await self._on(lambda store: store.clear_limbo(ledger.ledger_id, times)) == 0:
+        if (
+            written
+            and await self._on(lambda store: store.clear_limbo(ledger.ledger_id, times)) == 0
+        ):
             # An explicit LAC may be lost for good: no client asks for it when the ledger is closed.
             ledger.lac = max(ledger.stored, default=0) - 1
             ledger.fenced = True  # set with the end of its limbo
@@ -359,7 +406,9 @@ class _Workload:
         records = []
         for entry_id in entry_ids:
             payload = ledger.sent[entry_id]
-            records.append(encode_record_head(ledger.ledger_id, entry_id, entry_id - 1, 0, payload) + payload)
+            records.append(
+                encode_record_head(ledger.ledger_id, entry_id, entry_id - 1, 0, payload) + payload
+            )
 
         def answered(results: list[AddResult]) -> None:
             for result in results:
@@ -368,7 +417,10 @@ class _Workload:
                     self.counts.refused += number
                     continue
                 if fenced and not recovery:
-                    self._problems.append(f"ledger {ledger.ledger_id} was fenced, and took entry {result.first} from a writer")
+                    self._problems.append(
+                        f"ledger {ledger.ledger_id} was fenced, and took entry {result.first} "
+                        "from a writer"
+                    )
                 self.counts.stored += number
                 ledger.stored.update(dict.fromkeys(range(result.first, result.last + 1)))
                 ledger.lac = max(ledger.lac, result.last - 1)
@@ -380,7 +432,14 @@ class _Workload:
                 answered(results)
                 done.set_result(not any(result.code for result in results))
 
-            message = b"".join(encode_add(store.instance_id, recovery=recovery, sizes=[len(each) for each in records], parts=records))
+            message = b"".join(
+                encode_add(
+                    store.instance_id,
+                    recovery=recovery,
+                    sizes=[len(each) for each in records],
+                    parts=records,
+                )
+            )
             await store.add(message, decode_add(message), answer)
             return await done
 
@@ -406,7 +465,10 @@ class _Workload:
     # -- checks
 
     def _may_be_in_trash(self, ledger: StoredLedger) -> bool:
-        """Return whether the ledger may be in the trash. Then its entries are known but its LAC is not, until the end of the run."""
+        """Return whether the ledger may be in the trash.
+
+        Then its entries are known but its LAC is not, until the end of the run.
+        """
         return ledger.forgotten and self._settings.trash_seconds > 0 and not self._over
 
     def _raise_problems(self) -> None:
@@ -415,7 +477,10 @@ class _Workload:
     async def _verify(self, ledger: StoredLedger) -> None:
         stored, known = dict(ledger.stored), ledger.lac
         entry_ids = range(len(ledger.sent) + 2)
-        items = [ReadItem(entry_id, ledger.ledger_id, [(entry_id, entry_id)], 1 << 20) for entry_id in entry_ids]
+        items = [
+            ReadItem(entry_id, ledger.ledger_id, [(entry_id, entry_id)], 1 << 20)
+            for entry_id in entry_ids
+        ]
         answers = await self._on(lambda store: store.read(items))
         told = await self._on(lambda store: store.read_lac(ledger.ledger_id, NO_ENTRY, 0))
         if answers is None or told is None or ledger.deleted:
@@ -425,7 +490,9 @@ class _Workload:
             self.counts.verified += was_read
             self.counts.unreadable += entry_id in stored and not was_read
         known = NO_ENTRY if self._may_be_in_trash(ledger) else min(known, ledger.lac)
-        assert told[0] not in (0, *NEGATIVE) or told[1] >= known, f"the LAC of ledger {ledger.ledger_id} was {known}, now it is {told[1]}"
+        assert told[0] not in (0, *NEGATIVE) or told[1] >= known, (
+            f"the LAC of ledger {ledger.ledger_id} was {known}, now it is {told[1]}"
+        )
 
     async def _verify_all(self) -> None:
         for ledger in self._ledgers:
@@ -434,7 +501,9 @@ class _Workload:
     # -- the end
 
     async def _conclude(self) -> None:
-        """Check that without faults it serves, has everything after yet another power cut, and takes entries."""
+        """Check that without faults it serves, has everything after yet another power cut, and
+        takes entries.
+        """
         settings, node, disk = self._settings, self._node, self._node.disk
         disk.heal()
         self.sim.metadata.heal()
@@ -461,7 +530,9 @@ class _Workload:
         bookie = self._lives[self._node.incarnation]
         wanted, deadline = bookie.garbage.rounds + 2, self.sim.loop.time() + _START_SECONDS
         while bookie.garbage.rounds < wanted:
-            assert self.sim.loop.time() < deadline, "all is well, and the bookie collects no garbage"
+            assert self.sim.loop.time() < deadline, (
+                "all is well, and the bookie collects no garbage"
+            )
             await asyncio.sleep(0.1)
 
     def _count(self) -> None:
@@ -474,7 +545,9 @@ class _Workload:
                 counts.compacted += bookie.garbage.compactions
                 counts.postponed += bookie.garbage.logs_postponed
                 unreadable = bookie.garbage.unreadable_logs
-                assert self._damaged or not unreadable, f"the disk is whole, and entry logs are kept for damaged: {unreadable}"
+                assert self._damaged or not unreadable, (
+                    f"the disk is whole, and entry logs are kept for damaged: {unreadable}"
+                )
                 counts.limbo += bookie.store.limbo.times > 0
 
     async def _takes_entries(self) -> None:
@@ -485,7 +558,9 @@ class _Workload:
         await self._verify_all()
 
     async def _start_wiped(self) -> None:
-        """Check that a bookie with an empty disk does not replace the bookie whose entries it has lost."""
+        """Check that a bookie with an empty disk does not replace the bookie whose entries it has
+        lost.
+        """
         node = self._node
         node.restart_after_seconds = None
         node.expect(ConfigError, CorruptData)

@@ -1,4 +1,6 @@
-"""Checks of a bookie's entry logs at the end: they hold everything that the index counts for them, up to the end of each."""
+"""Checks of a bookie's entry logs at the end: they hold everything that the index counts for them,
+up to the end of each.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ _ENTRIES_MAX: Final = 100_000
 
 
 async def check_logs(store: EntryStore) -> None:
-    """Read each entry log as compaction does. Raises ``AssertionError`` when a log has less of a living ledger than was written to it."""
+    """Read each entry log as compaction does.
+
+    Raises ``AssertionError`` when a log has less of a living ledger than was written to it.
+    """
     async with store.checkpointer.lock:
         for log_id in await store.index.logs_begun():
             if log_id != store.logs.current_id:
@@ -26,7 +31,9 @@ async def _check_log(store: EntryStore, log_id: int) -> None:
     end = "it ends there"
     try:
         async for chunk in store.logs.scan(log_id):
-            found[chunk.ledger_id] = found.get(chunk.ledger_id, 0) + sum(size for _, _, size in chunk.locations)
+            found[chunk.ledger_id] = found.get(chunk.ledger_id, 0) + sum(
+                size for _, _, size in chunk.locations
+            )
     except (CorruptData, FileNotFoundError) as error:
         end = str(error)  # what a crash has torn is after everything that counts
     for ledger_id, size_bytes in counted.items():
@@ -34,5 +41,6 @@ async def _check_log(store: EntryStore, log_id: int) -> None:
             # Without an entry there, only the counts of a removed log are left.
             rows = await store.index.entry_locations(ledger_id, 0, _ENTRIES_MAX)
             assert all(location[0] != log_id for _, location in rows), (
-                f"log {log_id} has {found[ledger_id]} of {size_bytes} bytes of ledger {ledger_id}: {end}"
+                f"log {log_id} has {found[ledger_id]} of {size_bytes} bytes of ledger "
+                f"{ledger_id}: {end}"
             )

@@ -1,4 +1,6 @@
-"""Faults of ``workloads/storage.py`` that need only the node: old or incomplete metadata, and a disk that another program fills."""
+"""Faults of ``workloads/storage.py`` that need only the node: old or incomplete metadata, and a
+disk that another program fills.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ def lag(sim: Simulation, node: Node) -> None:
 def forget_ledgers(sim: Simulation, ledgers: Sequence[StoredLedger], seconds: float) -> None:
     """Let the metadata service show no record of some ledgers, for this many seconds.
 
-    This happens once in the life of each ledger. A record that is missing at two looks counts as missing all the time between them.
+    This happens once in the life of each ledger. A record that is missing at two looks counts as
+    missing all the time between them.
     """
     forgotten = sim.metadata.forgotten
     for ledger in ledgers:
@@ -37,7 +40,9 @@ def forget_ledgers(sim: Simulation, ledgers: Sequence[StoredLedger], seconds: fl
 
 
 def squeeze(sim: Simulation, disk: SimDisk) -> None:
-    """Let another program fill the disk for a moment: at any time, or between a check of the free space and the write of an entry log."""
+    """Let another program fill the disk for a moment: at any time, or between a check of the free
+    space and the write of an entry log.
+    """
     fill = sim.faults.choice((0, 300, 2_000, None, None))
     if fill is None:
         disk.fill_before_write(LOG_SUFFIX)

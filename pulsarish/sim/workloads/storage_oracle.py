@@ -1,4 +1,6 @@
-"""What is known of each ledger of one bookie from outside, and what must hold of it: the oracle of ``workloads/storage.py``."""
+"""What is known of each ledger of one bookie from outside, and what must hold of it: the oracle of
+``workloads/storage.py``.
+"""
 
 from __future__ import annotations
 
@@ -58,15 +60,22 @@ class StoredLedger:
     def judge(self, entry_id: int, answer: ReadAnswer, stored: bool, *, damaged: bool) -> bool:
         """Judge an answer. Return whether the entry was read. Raises ``AssertionError``.
 
-        ``stored``: it had been answered as stored when it was asked for. ``damaged``: the disk may have lost it.
+        ``stored``: it had been answered as stored when it was asked for. ``damaged``: the disk may
+        have lost it.
         """
         what = f"entry {entry_id} of ledger {self.ledger_id}"
         if answer.records:
             assert entry_id < len(self.sent), f"{what} is there and was never sent"
             record = decode_entry_record(answer.records[0], self.ledger_id, entry_id)
-            assert bytes(record.payload) == self.sent[entry_id], f"{what} reads {bytes(record.payload)!r}"
+            assert bytes(record.payload) == self.sent[entry_id], (
+                f"{what} reads {bytes(record.payload)!r}"
+            )
             return True
         if stored:
-            assert answer.code not in NEGATIVE, f"{what} was answered as stored, and now it is said not to be there"
-            assert damaged, f"{what} was answered as stored, and now the answer is code {answer.code}"
+            assert answer.code not in NEGATIVE, (
+                f"{what} was answered as stored, and now it is said not to be there"
+            )
+            assert damaged, (
+                f"{what} was answered as stored, and now the answer is code {answer.code}"
+            )
         return False

@@ -1,4 +1,6 @@
-"""What a run of ``workloads/storage.py`` does to its bookie, and how small the bookie's files are."""
+"""What a run of ``workloads/storage.py`` does to its bookie, and how small the bookie's files
+are.
+"""
 
 from __future__ import annotations
 
@@ -46,13 +48,18 @@ class StorageSettings:
     early_crash_chance: float = 0.5
     """The chance that the next power cut comes while the bookie starts."""
     bad_sync_seconds: float = 0.0
-    """Mean pause between failing syncs; 0: none. The process ends itself, and then the power is cut."""
+    """Mean pause between failing syncs; 0: none.
+
+    The process ends itself, and then the power is cut.
+    """
     rot: bool = False
     """Bits flip in the journal, in records that other records prove to have been synced."""
     journal_corruption: str = "refuse"
     """The bookie's option for such damage."""
     index_damage: Literal["", "log", "older"] = ""
-    """At power cuts a record of the index's log is damaged, or the index is replaced by a copy from an earlier power cut."""
+    """At power cuts a record of the index's log is damaged, or the index is replaced by a copy from
+    an earlier power cut.
+    """
     bad_sector_seconds: float = 0.0
     """Mean pause between bad sectors in entry logs; 0: none."""
     wiped: bool = False
@@ -64,11 +71,16 @@ class StorageSettings:
     full_after_bytes: int = 40_000
     """Bytes written before the bookie is read-only then."""
     deleted_share: float = 0.0
-    """The share of ledgers that are deleted when writing to them ends. Their space is collected and compacted all the time."""
+    """The share of ledgers that are deleted when writing to them ends.
+
+    Their space is collected and compacted all the time.
+    """
     slow_metadata: bool = False
     """Metadata answer late, and with data that may be old for the bookie."""
     forgets: bool = False
-    """The metadata service sometimes shows no record of existing ledgers, for less time than the second look or the trash lasts."""
+    """The metadata service sometimes shows no record of existing ledgers, for less time than the
+    second look or the trash lasts.
+    """
     second_look_seconds: float = 0.0
     """``gc_second_look_seconds`` of the bookie."""
     trash_seconds: float = 0.0
@@ -92,5 +104,10 @@ def bookie_config(settings: StorageSettings) -> BookieConfig:
         config = msgspec.structs.replace(config, gc_interval_seconds=0.2)
     if settings.rot:
         # Damaged data must still be needed at the next start.
-        config = msgspec.structs.replace(config, write_cache_size_bytes=1 << 16, checkpoint_interval_seconds=2.0, reserved_bytes=1 << 17)
+        config = msgspec.structs.replace(
+            config,
+            write_cache_size_bytes=1 << 16,
+            checkpoint_interval_seconds=2.0,
+            reserved_bytes=1 << 17,
+        )
     return config

@@ -1,11 +1,13 @@
-"""A topic's log under faults: rival owners on real ledgers and bookies, and the oracle that watches them.
+"""A topic's log under faults: rival owners on real ledgers and bookies, and the oracle that watches
+them.
 
 What must hold, whatever fails (rules 4, 14, 16, 17):
 
-* an entry that was confirmed is in the log at its position with its bytes, unless it was trimmed, and then the subscription had it;
+* an entry that was confirmed is in the log at its position with its bytes, unless it was trimmed,
+  and then the subscription had it;
 * no entry is in the log twice; the entries of one owner are in the order in which it appended them;
-* an acknowledgement that was answered as durable is there for every later owner; no entry counts as acknowledged without a client's
-  acknowledgement;
+* an acknowledgement that was answered as durable is there for every later owner; no entry counts as
+  acknowledged without a client's acknowledgement;
 * an owner that was replaced makes no acknowledgement durable that its successor does not know;
 * after everything has healed, the topic can be opened, read to its end and appended to (liveness).
 """
@@ -38,7 +40,18 @@ from pulsarish.sim.world.world import Simulation
 
 __all__ = ["LOG_FAULTS", "LogCounts", "LogSettings", "run_log"]
 
-LOG_FAULTS: Final = ("crash", "pause", "cut", "clog", "slow_node", "slow_disk", "lose_answers", "slow_metadata", "break_session", "drift")
+LOG_FAULTS: Final = (
+    "crash",
+    "pause",
+    "cut",
+    "clog",
+    "slow_node",
+    "slow_disk",
+    "lose_answers",
+    "slow_metadata",
+    "break_session",
+    "drift",
+)
 
 _NAME: Final = TopicName.parse("persistent://public/default/simulated")
 _SUBSCRIPTION: Final = "s"
@@ -77,7 +90,10 @@ class LogSettings:
     blackout_seconds: float = 0.0
     """Mean pause between crashes of all bookies at once; 0: none."""
     dies_chance: float = 0.0
-    """The chance that an owner's process dies within milliseconds of an append. Then the recovery of the ledger decides the outcome."""
+    """The chance that an owner's process dies within milliseconds of an append.
+
+    Then the recovery of the ledger decides the outcome.
+    """
 
 
 @dataclass(slots=True)
@@ -136,9 +152,11 @@ class LogOracle:
     """What clients know."""
 
     confirmed: dict[Position, bytes] = field(default_factory=dict)
-    acknowledged: set[Position] = field(default_factory=set)  # answered as durable; only for membership tests
+    # answered as durable; only for membership tests
+    acknowledged: set[Position] = field(default_factory=set)
     maybe_acknowledged: set[Position] = field(default_factory=set)
-    cumulative: Position = EARLIEST  # the highest cumulative acknowledgement: it includes entries whose producer got no answer
+    # the highest cumulative acknowledgement: it includes entries whose producer got no answer
+    cumulative: Position = EARLIEST
     owners: list[tuple[_Session, ManagedLedger, Cursor]] = field(default_factory=list)
     counts: LogCounts = field(default_factory=LogCounts)
 
@@ -149,8 +167,13 @@ class LogOracle:
         self.owners = [owner for owner in self.owners if owner[0].over is None]
         for session, other, cursor in self.owners:
             if other._topic.version > log._topic.version:
-                unknown = [position for position in positions if not cursor.is_acknowledged(position)]
-                assert not unknown, f"{unknown[0]} was acknowledged at an owner whose successor {session.number} does not know of it"
+                unknown = [
+                    position for position in positions if not cursor.is_acknowledged(position)
+                ]
+                assert not unknown, (
+                    f"{unknown[0]} was acknowledged at an owner whose successor {session.number} "
+                    "does not know of it"
+                )
 
     def confirm(self, position: Position, payload: bytes) -> None:
         known = self.confirmed.setdefault(position, payload)
@@ -163,20 +186,30 @@ class LogOracle:
         assert len({payload for _, payload in log}) == len(log), "an entry is in the log twice"
         for position, payload in self.confirmed.items():
             if position < first:
-                assert position in self.maybe_acknowledged, f"{position} was trimmed and never acknowledged"
+                assert position in self.maybe_acknowledged, (
+                    f"{position} was trimmed and never acknowledged"
+                )
             else:
-                assert found.get(position) == payload, f"confirmed {payload!r} at {position}, found {found.get(position)!r}"
+                assert found.get(position) == payload, (
+                    f"confirmed {payload!r} at {position}, found {found.get(position)!r}"
+                )
         latest: dict[int, int] = {}
         for position, payload in log:
             session, number = map(int, payload.split(b":"))
-            assert latest.get(session, -1) < number, f"{payload!r} at {position} is behind {latest[session]}"
+            assert latest.get(session, -1) < number, (
+                f"{payload!r} at {position} is behind {latest[session]}"
+            )
             latest[session] = number
             self.counts.unknown_kept += position not in self.confirmed
             if cursor.is_acknowledged(position):
                 unheard = position not in self.confirmed and position <= self.cumulative
-                assert unheard or position in self.maybe_acknowledged, f"{position} was skipped: no client acknowledged it"
+                assert unheard or position in self.maybe_acknowledged, (
+                    f"{position} was skipped: no client acknowledged it"
+                )
             else:
-                assert position not in self.acknowledged, f"{position} was acknowledged durably and comes again"
+                assert position not in self.acknowledged, (
+                    f"{position} was acknowledged durably and comes again"
+                )
 
 
 class _Workload:
@@ -222,7 +255,9 @@ class _Workload:
             sim.nodes[name].restart_after_seconds = None
             sim.at(0.5, sim.nodes[name].crash)
         living = bookies[settings.dead_bookies :]
-        FaultPlan(sim, [*living, *(node.name for node in brokers)], settings.seconds, kinds=settings.kinds).start()
+        FaultPlan(
+            sim, [*living, *(node.name for node in brokers)], settings.seconds, kinds=settings.kinds
+        ).start()
         sim.at(settings.seconds, self._end_load)
         if settings.blackout_seconds:
             self._next_blackout(living)
@@ -234,7 +269,10 @@ class _Workload:
         self._over = True
 
     def _next_blackout(self, bookies: Sequence[str]) -> None:
-        self.sim.at(self.sim.faults.expovariate(1 / self._settings.blackout_seconds), lambda: self._blackout(bookies))
+        self.sim.at(
+            self.sim.faults.expovariate(1 / self._settings.blackout_seconds),
+            lambda: self._blackout(bookies),
+        )
 
     def _blackout(self, bookies: Sequence[str]) -> None:
         if self._over:
@@ -270,14 +308,22 @@ class _Workload:
     # -- owners
 
     async def _move_about(self, brokers: list[Node]) -> None:
-        """Move the topic from broker to broker. Mostly the former owner is not notified. Sometimes two brokers take it at once."""
+        """Move the topic from broker to broker.
+
+        Mostly the former owner is not notified. Sometimes two brokers take it at once.
+        """
         rng = self._rng
         running: list[asyncio.Task[None]] = []
         loop = asyncio.get_running_loop()
         while not self._over:
             takers = rng.sample(brokers, 2 if rng.random() < self._settings.rival_chance else 1)
-            running += [loop.create_task(self._own(node, rng.choice((0.0, 0.0, 0.002, 0.01)))) for node in takers]
-            await asyncio.sleep(self._settings.stay_seconds * rng.choice((0.025, 0.25, 1.0)) * rng.random())
+            running += [
+                loop.create_task(self._own(node, rng.choice((0.0, 0.0, 0.002, 0.01))))
+                for node in takers
+            ]
+            await asyncio.sleep(
+                self._settings.stay_seconds * rng.choice((0.025, 0.25, 1.0)) * rng.random()
+            )
         await asyncio.gather(*running)
 
     async def _own(self, node: Node, wait_seconds: float) -> None:
@@ -291,14 +337,28 @@ class _Workload:
             self.oracle.counts.refused += 1
             self.sim.trace(f"refused on {node}: {type(error).__name__}: {error}")
 
-    async def _open(self, world: World, node: Node, session: _Session) -> tuple[ManagedLedger, Cursor]:
+    async def _open(
+        self, world: World, node: Node, session: _Session
+    ) -> tuple[ManagedLedger, Cursor]:
         known = self._clients.get(node.name)
         if known is None or known[0] != node.incarnation:
-            known = self._clients[node.name] = node.incarnation, LedgerClient(world, _LEDGER_OPTIONS)
+            known = self._clients[node.name] = (
+                node.incarnation,
+                LedgerClient(world, _LEDGER_OPTIONS),
+            )
             await known[1].start()
         records = Records(world.metadata, world.clock, world.random)
         cache = TailCache(self._rng.choice((0, 500, 1 << 20)))
-        log = await ManagedLedger.open(_NAME, known[1], records, world, self._options, session, cache=cache, retention=Retention())
+        log = await ManagedLedger.open(
+            _NAME,
+            known[1],
+            records,
+            world,
+            self._options,
+            session,
+            cache=cache,
+            retention=Retention(),
+        )
         cursor = await log.open_cursor(_SUBSCRIPTION, initial=EARLIEST)
         self.oracle.owners.append((session, log, cursor))
         return log, cursor
@@ -340,14 +400,18 @@ class _Workload:
             return position
         for entry in entries:
             known = oracle.confirmed.get(entry.position)
-            assert known is None or known == bytes(entry.payload), f"{entry.position} reads {bytes(entry.payload)!r}, confirmed {known!r}"
+            assert known is None or known == bytes(entry.payload), (
+                f"{entry.position} reads {bytes(entry.payload)!r}, confirmed {known!r}"
+            )
         positions = [entry.position for entry in entries if rng.random() < 0.7]
         oracle.maybe_acknowledged.update(positions)
         if positions and rng.random() < 0.2:
             # Everything below is acknowledged with it.
             last = positions[-1]
             oracle.maybe_acknowledged.update(found for found in oracle.confirmed if found <= last)
-            oracle.maybe_acknowledged.update(entry.position for entry in entries if entry.position <= last)
+            oracle.maybe_acknowledged.update(
+                entry.position for entry in entries if entry.position <= last
+            )
             oracle.cumulative = max(oracle.cumulative, last)
             positions = [last]
             cursor.acknowledge_cumulative(last)
@@ -367,7 +431,9 @@ class _Workload:
                 await node.run(lambda world: self._last_look(world, node))
             except PulsarishError as error:
                 if self.sim.loop.time() > deadline:
-                    raise AssertionError("the topic cannot be opened and read although all is well again") from error
+                    raise AssertionError(
+                        "the topic cannot be opened and read although all is well again"
+                    ) from error
                 await asyncio.sleep(0.5)
             else:
                 return

@@ -1,7 +1,7 @@
 """A byte connection in the simulated network: an ``asyncio.Transport`` over a ``SimStream``.
 
-It promises what a TCP connection promises. Bytes arrive in order, cut into pieces anywhere. The protocol gets ``pause_writing`` when
-the other side does not read.
+It promises what a TCP connection promises. Bytes arrive in order, cut into pieces anywhere. The
+protocol gets ``pause_writing`` when the other side does not read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ PIECE_BYTES = 16 * 1024
 
 
 class SimTransport(asyncio.Transport):
-    """One end of a byte connection. ``run`` moves the bytes and ends with the connection. It runs in the process that has this end."""
+    """One end of a byte connection.
+
+    ``run`` moves the bytes and ends with the connection. It runs in the process that has this end.
+    """
 
     def __init__(self, stream: SimStream, protocol: asyncio.Protocol) -> None:
         host, _, port = stream.peer.rpartition(":")
@@ -39,12 +42,16 @@ class SimTransport(asyncio.Transport):
         self._closing = False
 
     def begin(self) -> SimTransport:
-        """Give the protocol its transport before the connecting client continues, as asyncio does."""
+        """Give the protocol its transport before the connecting client continues, as asyncio
+        does.
+        """
         self._protocol.connection_made(self)
         return self
 
     async def run(self) -> None:
-        writer = asyncio.get_running_loop().create_task(self._write(), name=f"bytes-write-{self._stream.number}")
+        writer = asyncio.get_running_loop().create_task(
+            self._write(), name=f"bytes-write-{self._stream.number}"
+        )
         error: Exception | None = None
         try:
             await self._read()
@@ -62,7 +69,8 @@ class SimTransport(asyncio.Transport):
                 self._protocol.data_received(data)
         if not self._closing:
             assert isinstance(self._protocol, asyncio.Protocol)
-            # "True" would keep our half open for writing. Neither Pulsar's clients nor its brokers use half-open connections.
+            # "True" would keep our half open for writing. Neither Pulsar's clients nor its brokers
+            # use half-open connections.
             assert not self._protocol.eof_received(), "a half-open connection is not simulated"
 
     async def _write(self) -> None:
@@ -80,7 +88,8 @@ class SimTransport(asyncio.Transport):
                     self._protocol.resume_writing()
             await self._stream.finish()
         except StreamBroken:
-            # The reading side reports this to the protocol, even when the protocol has paused reading.
+            # The reading side reports this to the protocol, even when the protocol has paused
+            # reading.
             self._closing = True
             self._may_read.set()
 

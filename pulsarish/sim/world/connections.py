@@ -1,6 +1,8 @@
-"""``Connections`` of one process in the simulated network: streams, calls, and the HTTP and byte listeners.
+"""``Connections`` of one process in the simulated network: streams, calls, and the HTTP and byte
+listeners.
 
-Everything travels over ``SimStream``, also calls and HTTP. So all of them meet the same delays, cuts and resets.
+Everything travels over ``SimStream``, also calls and HTTP. So all of them meet the same delays,
+cuts and resets.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ __all__ = ["SimConnections", "SimListener"]
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 
-# Method names of connections that are not a stream of messages. The method of a call is this prefix and the call's name.
+# Method names of connections that are not a stream of messages. The method of a call is this prefix
+# and the call's name.
 _CALL = "call:"
 _HTTP = "http"
 _BYTES = "bytes"
@@ -50,7 +53,10 @@ class SimListener:
         self._service = service
 
     async def stop(self, grace_seconds: float) -> None:
-        """Accept no new connection. Give the open ones ``grace_seconds`` to end, then break them."""
+        """Accept no new connection.
+
+        Give the open ones ``grace_seconds`` to end, then break them.
+        """
         service = self._service
         service.process.check()
         self._network.close(self.address, service)
@@ -80,7 +86,9 @@ class SimConnections:
         # Every stream is a connection of its own, so lanes are always separate.
         return await self._connect(address, method)
 
-    async def call(self, address: str, method: str, request: bytes, *, timeout_seconds: float) -> bytes:
+    async def call(
+        self, address: str, method: str, request: bytes, *, timeout_seconds: float
+    ) -> bytes:
         async with self._clock.timeout(timeout_seconds):
             answer = await self._exchange(address, _CALL + method, request)
         if answer[:1] == _FAILED:
@@ -88,33 +96,49 @@ class SimConnections:
         return answer[1:]
 
     async def serve(
-        self, address: str, streams: Mapping[str, StreamHandler], calls: Mapping[str, CallHandler], *, message_bytes_max: int = 0
+        self,
+        address: str,
+        streams: Mapping[str, StreamHandler],
+        calls: Mapping[str, CallHandler],
+        *,
+        message_bytes_max: int = 0,
     ) -> SimListener:
         accept: dict[str, Accept] = dict(streams)
         for method, handler in calls.items():
             accept[_CALL + method] = self._answering(handler)
         return self._listen(address, accept)
 
-    async def serve_bytes(self, address: str, factory: Callable[[], asyncio.Protocol]) -> SimListener:
+    async def serve_bytes(
+        self, address: str, factory: Callable[[], asyncio.Protocol]
+    ) -> SimListener:
         async def accept(stream: SimStream) -> None:
             await SimTransport(stream, factory()).begin().run()
 
         return self._listen(address, {_BYTES: accept})
 
-    async def open_bytes(self, address: str, factory: Callable[[], asyncio.Protocol]) -> asyncio.Protocol:
+    async def open_bytes(
+        self, address: str, factory: Callable[[], asyncio.Protocol]
+    ) -> asyncio.Protocol:
         protocol = factory()
         transport = SimTransport(await self._connect(address, _BYTES), protocol).begin()
         _ = asyncio.get_running_loop().create_task(transport.run(), name=f"bytes-{address}")
         return protocol
 
-    async def serve_http(self, address: str, handler: HttpHandler, *, body_limit: BodyLimit | None = None) -> SimListener:
+    async def serve_http(
+        self, address: str, handler: HttpHandler, *, body_limit: BodyLimit | None = None
+    ) -> SimListener:
         async def answer(request: bytes) -> bytes:
-            return msgspec.msgpack.encode(await handler(msgspec.msgpack.decode(request, type=HttpRequest)))
+            return msgspec.msgpack.encode(
+                await handler(msgspec.msgpack.decode(request, type=HttpRequest))
+            )
 
         return self._listen(address, {_HTTP: self._answering(answer)})
 
     async def http(self, address: str, request: HttpRequest) -> HttpResponse:
-        """Send a request to a ``serve_http`` listener, for tests. Return status 500 when the handler raises."""
+        """Send a request to a ``serve_http`` listener, for tests.
+
+        Return status 500 when the handler raises.
+        """
         answer = await self._exchange(address, _HTTP, msgspec.msgpack.encode(request))
         if answer[:1] == _FAILED:
             return HttpResponse(500, answer[1:], "text/plain")
@@ -125,7 +149,9 @@ class SimConnections:
     def _listen(self, address: str, accept: dict[str, Accept]) -> SimListener:
         self._process.check()
         service = Service(self._process, accept)
-        return SimListener(self._network, self._clock, self._network.listen(address, service), service)
+        return SimListener(
+            self._network, self._clock, self._network.listen(address, service), service
+        )
 
     def _answering(self, handler: Callable[[bytes], Awaitable[bytes]]) -> Accept:
         async def serve(stream: SimStream) -> None:
@@ -134,9 +160,12 @@ class SimConnections:
             try:
                 answer = _OK + await handler(request)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is reported
-                # The caller gets the error. But a handler puts the errors that it expects into its reply, so this one is a defect.
+                # The caller gets the error. But a handler puts the errors that it expects into its
+                # reply, so this one is a defect.
                 answer = _FAILED + str(error).encode()
-                self._process.node.report(f"the handler of a call raised on stream {stream.number}", error)
+                self._process.node.report(
+                    f"the handler of a call raised on stream {stream.number}", error
+                )
             await stream.send([answer])
 
         return serve
@@ -160,7 +189,8 @@ class SimConnections:
         self._process.check()
         network, process = self._network, self._process
         service = network.service(address)
-        # The machine of a dead process refuses the connection. The name in the address says which machine that is.
+        # The machine of a dead process refuses the connection. The name in the address says which
+        # machine that is.
         target = service.process.node.name if service is not None else address.rpartition(":")[0]
         number = network.number()
         connected: asyncio.Future[SimStream] = network.loop.create_future()
@@ -176,13 +206,22 @@ class SimConnections:
             if service is None or network.refuses(target):
                 back.carry(lambda: fail(Unreachable(f"{address}: no process listens there")))
             elif method not in service.accept:
-                back.carry(lambda: fail(StreamBroken(f"{address}: nothing here is called {method}")))
+                back.carry(
+                    lambda: fail(StreamBroken(f"{address}: nothing here is called {method}"))
+                )
             else:
                 network.loop.call_soon(accept, service, context=service.process.context.copy())
 
         def accept(service: Service) -> None:
             client = SimStream(network, number, process, address, out)
-            server = SimStream(network, number, service.process, f"{process.node.name}:{number}", back, program_name())
+            server = SimStream(
+                network,
+                number,
+                service.process,
+                f"{process.node.name}:{number}",
+                back,
+                program_name(),
+            )
             client.other, server.other = server, client
             network.remember(client)
             network.trace(f"net open {number} {process}->{service.process} {method}")
@@ -199,7 +238,10 @@ class SimConnections:
 
         out.carry(arrive)
         silence = network.loop.call_later(
-            CONNECT_TIMEOUT_SECONDS, fail, StreamBroken(f"{address}: no answer to the connection"), context=network.context
+            CONNECT_TIMEOUT_SECONDS,
+            fail,
+            StreamBroken(f"{address}: no answer to the connection"),
+            context=network.context,
         )
         try:
             return await connected

@@ -1,8 +1,10 @@
-"""A node's simulated disk: what is durable, what is only in the page cache, and what a crash leaves of the page cache.
+"""A node's simulated disk: what is durable, what is only in the page cache, and what a crash leaves
+of the page cache.
 
-The disk outlives the processes of its node. Files are inodes with a durable content and the changes since then. Names (create, rename,
-remove) become durable when their directory is synced. A crash keeps any torn subset of both, down to sectors of 512 bytes. A failed
-``fsync`` behaves as on Linux: the error is reported once, the pages count as clean, and their content is lost at the next crash.
+The disk outlives the processes of its node. Files are inodes with a durable content and the changes
+since then. Names (create, rename, remove) become durable when their directory is synced. A crash
+keeps any torn subset of both, down to sectors of 512 bytes. A failed ``fsync`` behaves as on Linux:
+the error is reported once, the pages count as clean, and their content is lost at the next crash.
 """
 
 from __future__ import annotations
@@ -19,7 +21,16 @@ if TYPE_CHECKING:
     from pulsarish.sim.world.index import IndexState
     from pulsarish.sim.world.nodes import Process
 
-__all__ = ["CAPACITY_BYTES", "Content", "DiskFault", "DiskImage", "Inode", "SimDisk", "directory_of", "injected_fault"]
+__all__ = [
+    "CAPACITY_BYTES",
+    "Content",
+    "DiskFault",
+    "DiskImage",
+    "Inode",
+    "SimDisk",
+    "directory_of",
+    "injected_fault",
+]
 
 SECTOR_BYTES = 512
 CAPACITY_BYTES = 1 << 40
@@ -31,7 +42,10 @@ SLOW_SYNC_SECONDS = 0.1
 
 
 class DiskFault(OSError):
-    """An injected fault of a simulated disk. Nothing else raises it. ``path`` is the file or index that it happened to."""
+    """An injected fault of a simulated disk.
+
+    Nothing else raises it. ``path`` is the file or index that it happened to.
+    """
 
     def __init__(self, number: int, what: str, path: str) -> None:
         super().__init__(number, what)
@@ -76,12 +90,16 @@ class Content:
         return other
 
 
-# A change to a file: (offset, data) is a write, (size, None) a truncation or extension to that size.
+# A change to a file: (offset, data) is a write, (size, None) a truncation or extension to that
+# size.
 Change = tuple[int, bytes | None]
 
 
 class Inode:
-    """The bytes of a file. ``current`` is what reads return, ``durable`` is the least that a crash leaves."""
+    """The bytes of a file.
+
+    ``current`` is what reads return, ``durable`` is the least that a crash leaves.
+    """
 
     def __init__(self, durable: Content | None = None) -> None:
         self.durable = durable or Content()
@@ -105,7 +123,10 @@ class Inode:
                 self.bad_sectors.pop(sector, None)
 
     def sync(self, count: int, *, lost: bool = False) -> None:
-        """Make the first ``count`` changes durable. ``lost``: they only count as clean and are not durable."""
+        """Make the first ``count`` changes durable.
+
+        ``lost``: they only count as clean and are not durable.
+        """
         if not lost:
             for change in self.unsynced[:count]:
                 self._apply(self.durable, change)
@@ -139,7 +160,9 @@ class DiskImage:
 class SimDisk:
     """The disk of one node. Its faults are plain attributes that a fault plan or a test sets."""
 
-    def __init__(self, name: str, random_stream: random.Random, trace: Callable[[str], None]) -> None:
+    def __init__(
+        self, name: str, random_stream: random.Random, trace: Callable[[str], None]
+    ) -> None:
         self.name = name
         self.trace = trace
         self.random = random_stream
@@ -158,7 +181,8 @@ class SimDisk:
         self._failing_syncs: list[str] = []
         self._filled_paths: list[str] = []
         self._durable_names: dict[str, Inode] = {}
-        self._unsynced_names: list[tuple[str, str, Inode | None]] = []  # directory, path, and the inode or None when it was removed
+        # directory, path, and the inode or None when it was removed
+        self._unsynced_names: list[tuple[str, str, Inode | None]] = []
         self._directories: dict[str, None] = {"": None}
         self._locks: dict[str, Process] = {}
 
@@ -178,7 +202,10 @@ class SimDisk:
     # -- names
 
     def make_directory(self, directory: str) -> None:
-        """Make a directory and its parents. They are durable at once: no promise of the seam depends on an empty directory."""
+        """Make a directory and its parents.
+
+        They are durable at once: no promise of the seam depends on an empty directory.
+        """
         while directory not in self._directories:
             self._directories[directory] = None
             directory = directory_of(directory)
@@ -186,7 +213,11 @@ class SimDisk:
     def list(self, directory: str) -> list[str]:
         """Return the sorted names of the files and directories in a directory."""
         prefix = directory.rstrip("/") + "/"
-        rests = [path[len(prefix) :] for path in [*self.names, *self._directories, *self.indexes] if path.startswith(prefix)]
+        rests = [
+            path[len(prefix) :]
+            for path in [*self.names, *self._directories, *self.indexes]
+            if path.startswith(prefix)
+        ]
         return sorted(dict.fromkeys(rest.partition("/")[0] for rest in rests if rest))
 
     def link(self, path: str, inode: Inode) -> None:
@@ -239,18 +270,25 @@ class SimDisk:
     # -- faults
 
     def fail_next_sync(self, path_part: str = "") -> None:
-        """Let the next sync of a file or index whose path contains ``path_part`` fail. What it should have synced is lost."""
+        """Let the next sync of a file or index whose path contains ``path_part`` fail.
+
+        What it should have synced is lost.
+        """
         self._failing_syncs.append(path_part)
 
     def fill_before_write(self, path_part: str) -> None:
-        """Let the next write that makes a file longer find no space, if its path contains ``path_part``. The write after it finds space."""
+        """Let the next write that makes a file longer find no space, if its path contains
+        ``path_part``. The write after it finds space.
+        """
         self._filled_paths.append(path_part)
 
     def sync_fails(self, path: str) -> bool:
         part = next((each for each in self._failing_syncs if each in path), None)
         if part is not None:
             self._failing_syncs.remove(part)
-        failed = part is not None or (self.sync_failure_chance > 0 and self.random.random() < self.sync_failure_chance)
+        failed = part is not None or (
+            self.sync_failure_chance > 0 and self.random.random() < self.sync_failure_chance
+        )
         if failed:
             self.trace(f"disk {self.name} sync of {path} fails")
             if self.sync_failed is not None:
@@ -258,14 +296,18 @@ class SimDisk:
         return failed
 
     def written_part(self, size_bytes: int) -> int:
-        """Return how many bytes of a write reach the file: all of them, or those that still fit when the write fails."""
+        """Return how many bytes of a write reach the file: all of them, or those that still fit
+        when the write fails.
+        """
         if self.write_failure_chance > 0 and self.random.random() < self.write_failure_chance:
             return 0
         if self.short_write_chance > 0 and self.random.random() < self.short_write_chance:
             return self.random.randrange(size_bytes)
         return size_bytes
 
-    def check_readable(self, path: str, inode: Inode | None, offset: int = 0, size: int = 0) -> None:
+    def check_readable(
+        self, path: str, inode: Inode | None, offset: int = 0, size: int = 0
+    ) -> None:
         failed = self.read_failure_chance > 0 and self.random.random() < self.read_failure_chance
         if inode is not None and inode.bad_sectors and size > 0:
             sectors = range(offset // SECTOR_BYTES, (offset + size - 1) // SECTOR_BYTES + 1)
@@ -288,13 +330,18 @@ class SimDisk:
         self.trace(f"disk {self.name} bad sector in {path} at {offset_bytes}")
 
     def rot_index(self, path_part: str = "", *, log: bool) -> bool:
-        """Spoil a record of the log, or a block of the tables, of an index whose path contains ``path_part``.
+        """Spoil a record of the log, or a block of the tables, of an index whose path contains
+        ``path_part``.
 
         Return whether one was spoiled.
         """
         for path, index in sorted(self.indexes.items()):
-            if path_part in path and (index.rot_log(self.random) if log else index.rot_block(self.random)):
-                self.trace(f"disk {self.name} {'log' if log else 'block'} of the index {path} rotten")
+            if path_part in path and (
+                index.rot_log(self.random) if log else index.rot_block(self.random)
+            ):
+                self.trace(
+                    f"disk {self.name} {'log' if log else 'block'} of the index {path} rotten"
+                )
                 return True
         return False
 
@@ -303,7 +350,10 @@ class SimDisk:
         return {path: index.snapshot() for path, index in self.indexes.items()}
 
     def damage_index(self, damage: str, older: Mapping[str, IndexState]) -> bool:
-        """Do one kind of ``INDEX_DAMAGE`` to an index. ``older`` has the older copies. Return whether anything changed."""
+        """Do one kind of ``INDEX_DAMAGE`` to an index.
+
+        ``older`` has the older copies. Return whether anything changed.
+        """
         for path, index in sorted(self.indexes.items()):
             if damage == "older":
                 changed = path in older and older[path].synced < index.synced
@@ -314,20 +364,27 @@ class SimDisk:
             elif damage == "cut":
                 changed = index.cut_log(self.random)
             else:
-                changed = index.rot_log(self.random) if damage == "log" else index.rot_block(self.random)
+                changed = (
+                    index.rot_log(self.random) if damage == "log" else index.rot_block(self.random)
+                )
             if changed:
                 self.trace(f"disk {self.name} index {path}: {damage}")
                 return True
         return False
 
     def replace_index(self, new: str, path: str) -> str:
-        """Put the closed index ``new`` in the place of another. Return where the replaced one is kept: nowhere, so an empty text."""
+        """Put the closed index ``new`` in the place of another.
+
+        Return where the replaced one is kept: nowhere, so an empty text.
+        """
         self.indexes[path] = self.indexes.pop(new)
         return ""
 
     def image(self) -> DiskImage:
         """Return a copy of everything that is durable now."""
-        files: dict[str, Content] = {path: inode.durable.copy() for path, inode in self._durable_names.items()}
+        files: dict[str, Content] = {
+            path: inode.durable.copy() for path, inode in self._durable_names.items()
+        }
         return DiskImage(files, self.snapshot_index(), self.wipes_count)
 
     def put_back(self, image: DiskImage) -> None:
@@ -339,8 +396,15 @@ class SimDisk:
         self.trace(f"disk {self.name} is as it was before")
 
     def wipe(self, keep: str = "") -> None:
-        """Remove everything except the files whose name is ``keep``. No process may run on the machine."""
-        kept = {path: inode for path, inode in self._durable_names.items() if keep and path.rpartition("/")[2] == keep}
+        """Remove everything except the files whose name is ``keep``.
+
+        No process may run on the machine.
+        """
+        kept = {
+            path: inode
+            for path, inode in self._durable_names.items()
+            if keep and path.rpartition("/")[2] == keep
+        }
         self.names, self._durable_names = dict(kept), kept
         self._unsynced_names.clear()
         self.indexes.clear()
@@ -349,8 +413,14 @@ class SimDisk:
         self.trace(f"disk {self.name} wiped but for {', '.join(kept) or 'nothing'}")
 
     def draw_place(self, path_part: str = "") -> tuple[str, int] | None:
-        """Return a random written byte (path and offset) of a file whose path contains ``path_part``, or None when there is none."""
-        places = [(path, len(inode.current.data)) for path, inode in sorted(self.names.items()) if path_part in path and inode.current.data]
+        """Return a random written byte (path and offset) of a file whose path contains
+        ``path_part``, or None when there is none.
+        """
+        places = [
+            (path, len(inode.current.data))
+            for path, inode in sorted(self.names.items())
+            if path_part in path and inode.current.data
+        ]
         if not places:
             return None
         path, size = self.random.choice(places)
@@ -368,7 +438,10 @@ class SimDisk:
         self._filled_paths.clear()
 
     def crash(self) -> None:
-        """Switch the power off. Each crash draws how much of the page cache had reached the medium before."""
+        """Switch the power off.
+
+        Each crash draws how much of the page cache had reached the medium before.
+        """
         chance = self.random.choice((0.0, 0.0, 1.0, self.random.random(), self.random.random()))
 
         def keeps() -> bool:

@@ -1,4 +1,6 @@
-"""Faults of a bookie's storage that need an operator afterwards: a damaged index, and a whole disk that comes back older."""
+"""Faults of a bookie's storage that need an operator afterwards: a damaged index, and a whole disk
+that comes back older.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ if TYPE_CHECKING:
 __all__ = ["OLDER_SECONDS", "DiskFaults", "DiskOperator"]
 
 OLDER_SECONDS: Final = 1.5
-"""A metadata service, an index or a disk that comes back older loses about this many seconds of writes."""
+"""A metadata service, an index or a disk that comes back older loses about this many seconds of
+writes.
+"""
 _LOOK_AGAIN_SECONDS: Final = 0.5
 
 
@@ -29,16 +33,23 @@ class DiskOperator(Protocol):
         ...
 
     def journal_end(self, name: str) -> int | None:
-        """Return the number of the next record of this bookie's journal, or None when the bookie does not serve."""
+        """Return the number of the next record of this bookie's journal, or None when the bookie
+        does not serve.
+        """
         ...
 
     def position_known(self, name: str) -> int:
-        """Return the record number up to which (exclusive) the metadata know that the journal of this bookie is durable."""
+        """Return the record number up to which (exclusive) the metadata know that the journal of
+        this bookie is durable.
+        """
         ...
 
 
 class DiskFaults:
-    """The damage and what the operator ``storage`` does after it. Without an operator nothing is damaged."""
+    """The damage and what the operator ``storage`` does after it.
+
+    Without an operator nothing is damaged.
+    """
 
     def __init__(self, sim: Simulation, storage: DiskOperator | None) -> None:
         self._sim = sim
@@ -56,7 +67,10 @@ class DiskFaults:
             self._give_up(name)
 
     def rot_index(self, fault: Fault) -> None:
-        """Damage the index. Later the operator rebuilds it, or the machine is replaced at the end of the run."""
+        """Damage the index.
+
+        Later the operator rebuilds it, or the machine is replaced at the end of the run.
+        """
         if self._storage is None:
             return
         node = self._sim.nodes[fault.node]
@@ -67,7 +81,8 @@ class DiskFaults:
         def begin() -> None:
             if self._healed:
                 return
-            # A bookie that runs may find one bad block and still be able to start. Without an operator the bad block would stay.
+            # A bookie that runs may find one bad block and still be able to start. Without an
+            # operator the bad block would stay.
             if damage != "block":
                 node.crash()
             if node.disk.damage_index(damage, older) and (rebuilt or damage == "block"):
@@ -78,9 +93,11 @@ class DiskFaults:
         self._sim.at(OLDER_SECONDS if damage == "older" else 0.0, begin)
 
     def older_disk(self, fault: Fault) -> None:
-        """Put the whole disk back as it was, without something that the metadata know to have been durable.
+        """Put the whole disk back as it was, without something that the metadata know to have been
+        durable.
 
-        Nothing is promised for data that is younger. Later the operator gives up what is missing, or the machine is replaced.
+        Nothing is promised for data that is younger. Later the operator gives up what is missing,
+        or the machine is replaced.
         """
         storage, node = self._storage, self._sim.nodes[fault.node]
         end = storage.journal_end(fault.node) if storage is not None else None

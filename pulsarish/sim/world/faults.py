@@ -1,7 +1,9 @@
-"""Faults of a run and their times: a plan that the seed draws, and that can be printed, replayed and reduced.
+"""Faults of a run and their times: a plan that the seed draws, and that can be printed, replayed
+and reduced.
 
-This is swarm testing: each seed first chooses which kinds of faults it uses and how often they come. So some runs have only crashes and
-others only slow links. At the end of the plan everything is healed: links are open, disks work, paused nodes run, dead nodes are started.
+This is swarm testing: each seed first chooses which kinds of faults it uses and how often they
+come. So some runs have only crashes and others only slow links. At the end of the plan everything
+is healed: links are open, disks work, paused nodes run, dead nodes are started.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ ALL_KINDS = (
     "jump_wall",
 )
 
-# Later kinds: seeds with ``harsh`` use some of them. Each is drawn from a stream of its own, so the draws of the others do not move.
+# Later kinds: seeds with ``harsh`` use some of them. Each is drawn from a stream of its own, so the
+# draws of the others do not move.
 HARSH_KINDS = (
     "fail_writes",
     "short_writes",
@@ -70,7 +73,8 @@ HARSH_KINDS = (
     "older_disk",
 )
 
-# These kinds destroy durable data. Only one machine of a run meets them: replication cannot help when all copies are destroyed.
+# These kinds destroy durable data. Only one machine of a run meets them: replication cannot help
+# when all copies are destroyed.
 DESTRUCTIVE = ("rot", "wipe", "rot_index", "older_disk")
 # The kinds among them that leave the entries on the disk.
 _ENTRIES_STAY = ("rot_index",)
@@ -80,7 +84,10 @@ LASTS_SECONDS = (0.02, 12.0)
 
 
 def bearable(kinds: Sequence[str], ack_quorum: int) -> list[str]:
-    """Return the kinds that the promises cover. Where one copy is enough to acknowledge, no copy may be destroyed."""
+    """Return the kinds that the promises cover.
+
+    Where one copy is enough to acknowledge, no copy may be destroyed.
+    """
     return [kind for kind in kinds if ack_quorum > 1 or kind not in DESTRUCTIVE]
 
 
@@ -104,32 +111,52 @@ def draw_faults(
     kinds: Sequence[str] = ALL_KINDS,
     destroyed: str = "",
 ) -> list[Fault]:
-    """Return a plan for ``seconds``, in order of time: faults of ``nodes``, and of links between them and ``peers``.
+    """Return a plan for ``seconds``, in order of time: faults of ``nodes``, and of links between
+    them and ``peers``.
 
-    Faults that destroy durable data hit ``destroyed`` only. If it is empty, they hit one of ``nodes``.
+    Faults that destroy durable data hit ``destroyed`` only. If it is empty, they hit one of
+    ``nodes``.
     """
     faults: list[Fault] = []
     destroyed = destroyed or random_stream.choice(list(nodes))
     for kind in kinds:
-        faults += _draw_kind(random_stream, kind, [destroyed] if kind in DESTRUCTIVE else nodes, peers, seconds)
+        faults += _draw_kind(
+            random_stream, kind, [destroyed] if kind in DESTRUCTIVE else nodes, peers, seconds
+        )
     return _in_order(faults)
 
 
 def draw_harsh(
-    seed: int, nodes: Sequence[str], seconds: float, disks: Sequence[str], kinds: Sequence[str] = HARSH_KINDS, destroyed: str = ""
+    seed: int,
+    nodes: Sequence[str],
+    seconds: float,
+    disks: Sequence[str],
+    kinds: Sequence[str] = HARSH_KINDS,
+    destroyed: str = "",
 ) -> list[Fault]:
     """Return faults of ``HARSH_KINDS``.
 
-    A fault of a disk hits one of ``disks``. A fault that destroys data hits ``destroyed``, or the first of ``disks``.
+    A fault of a disk hits one of ``disks``. A fault that destroys data hits ``destroyed``, or the
+    first of ``disks``.
     """
     faults: list[Fault] = []
     for kind in kinds:
-        mine = disks if kind in ("fail_writes", "short_writes") else [destroyed or disks[0]] if kind in DESTRUCTIVE else nodes
-        faults += _draw_kind(random.Random(f"{seed}:faults:{kind}"), kind, mine, [METADATA], seconds)
+        mine = (
+            disks
+            if kind in ("fail_writes", "short_writes")
+            else [destroyed or disks[0]]
+            if kind in DESTRUCTIVE
+            else nodes
+        )
+        faults += _draw_kind(
+            random.Random(f"{seed}:faults:{kind}"), kind, mine, [METADATA], seconds
+        )
     return faults
 
 
-def _draw_kind(rng: random.Random, kind: str, nodes: Sequence[str], peers: Sequence[str], seconds: float) -> Iterator[Fault]:
+def _draw_kind(
+    rng: random.Random, kind: str, nodes: Sequence[str], peers: Sequence[str], seconds: float
+) -> Iterator[Fault]:
     draw = rng.random
     if draw() >= KIND_CHANCE:
         return
@@ -138,7 +165,8 @@ def _draw_kind(rng: random.Random, kind: str, nodes: Sequence[str], peers: Seque
     while at < seconds:
         node = nodes[0] if kind in DESTRUCTIVE else rng.choice(list(nodes))
         peer = rng.choice([peer for peer in peers if peer != node])
-        # The durations are uniform in the logarithm: short ones are as likely as long ones at any scale.
+        # The durations are uniform in the logarithm: short ones are as likely as long ones at any
+        # scale.
         shortest, longest = LASTS_SECONDS
         lasts = shortest * (longest / shortest) ** draw()
         yield Fault(at, kind, node, peer, min(lasts, seconds - at), draw())
@@ -152,11 +180,12 @@ def _in_order(faults: Sequence[Fault]) -> list[Fault]:
 class FaultPlan:
     """The faults of one run. ``start`` sets their timers. After ``seconds`` everything is healed.
 
-    ``nodes`` may fail. Links are cut between them and any node of the simulation or the metadata service. A program that must end
-    because of a disk error is expected to end, and is restarted. ``faults`` replays a given list instead of drawing one. ``harsh``
-    names those of ``HARSH_KINDS`` that are also drawn. ``servers`` check the age of the metadata; without servers the metadata
-    never come back older. ``storage`` is an operator who knows the bookies; without one no index is damaged and no disk comes back
-    older.
+    ``nodes`` may fail. Links are cut between them and any node of the simulation or the metadata
+    service. A program that must end because of a disk error is expected to end, and is restarted.
+    ``faults`` replays a given list instead of drawing one. ``harsh`` names those of ``HARSH_KINDS``
+    that are also drawn. ``servers`` check the age of the metadata; without servers the metadata
+    never come back older. ``storage`` is an operator who knows the bookies; without one no index is
+    damaged and no disk comes back older.
     """
 
     def __init__(
@@ -184,7 +213,9 @@ class FaultPlan:
             disks = list(expendable or self.nodes)
             destroyed = sim.faults.choice(disks)
             drawn = draw_faults(sim.faults, self.nodes, self.peers, seconds, kinds, destroyed)
-            faults = _in_order([*drawn, *draw_harsh(sim.seed, self.nodes, seconds, disks, harsh, destroyed)])
+            faults = _in_order(
+                [*drawn, *draw_harsh(sim.seed, self.nodes, seconds, disks, harsh, destroyed)]
+            )
         self.faults = list(faults)
 
     @property
@@ -196,16 +227,27 @@ class FaultPlan:
     def emptied(self) -> list[str]:
         """Return those of ``destroyed`` that may miss entries which they had.
 
-        A damaged index is rebuilt and then names all entries again, so its machine is not among them.
+        A damaged index is rebuilt and then names all entries again, so its machine is not among
+        them.
         """
-        gone = {fault.node for fault in self.faults if fault.kind in DESTRUCTIVE and fault.kind not in _ENTRIES_STAY}
-        return sorted(gone | {name for name in self.destroyed if self.sim.nodes[name].disk.wipes_count})
+        gone = {
+            fault.node
+            for fault in self.faults
+            if fault.kind in DESTRUCTIVE and fault.kind not in _ENTRIES_STAY
+        }
+        return sorted(
+            gone | {name for name in self.destroyed if self.sim.nodes[name].disk.wipes_count}
+        )
 
     def slept_lately(self, nodes: Collection[str], within_seconds: float) -> bool:
-        """Return whether the machine of one of these nodes sleeps, or slept until less than ``within_seconds`` ago."""
+        """Return whether the machine of one of these nodes sleeps, or slept until less than
+        ``within_seconds`` ago.
+        """
         now = self.sim.loop.time() - self._started_at
         return any(
-            fault.kind == "suspend" and fault.node in nodes and 0.0 <= now - fault.at_seconds < fault.lasts_seconds + within_seconds
+            fault.kind == "suspend"
+            and fault.node in nodes
+            and 0.0 <= now - fault.at_seconds < fault.lasts_seconds + within_seconds
             for fault in self.faults
         )
 
@@ -229,7 +271,10 @@ class FaultPlan:
         self.sim.at(fault.at_seconds, lambda: self._begin(fault, begin))
 
     def _begin(self, fault: Fault, begin: Callable[[Fault], Callable[[], object] | None]) -> None:
-        self.sim.trace(f"fault {fault.kind} {fault.node} {fault.peer} {fault.lasts_seconds:.3f} {fault.amount:.3f}")
+        self.sim.trace(
+            f"fault {fault.kind} {fault.node} {fault.peer} {fault.lasts_seconds:.3f} "
+            f"{fault.amount:.3f}"
+        )
         end = begin(fault)
         if end is not None:
             self.sim.at(fault.lasts_seconds, end)
@@ -260,13 +305,19 @@ class FaultPlan:
         return node.resume
 
     def _cut(self, fault: Fault) -> Callable[[], object]:
-        source, target = (fault.node, fault.peer) if fault.amount < 0.5 else (fault.peer, fault.node)
+        source, target = (
+            (fault.node, fault.peer) if fault.amount < 0.5 else (fault.peer, fault.node)
+        )
         self.sim.network.cut(source, target)
         return lambda: self.sim.network.heal(source, target)
 
     def _isolate(self, fault: Fault) -> Callable[[], object]:
         # From all nodes, or from the metadata service alone.
-        others = [peer for peer in self.peers if peer != fault.node] if fault.amount < 0.5 else [METADATA]
+        others = (
+            [peer for peer in self.peers if peer != fault.node]
+            if fault.amount < 0.5
+            else [METADATA]
+        )
         network = self.sim.network
         network.partition([fault.node], others)
 
@@ -282,10 +333,18 @@ class FaultPlan:
         return lambda: self.sim.network.heal(fault.node, fault.peer)
 
     def _swizzle(self, fault: Fault) -> None:
-        """Clog some links of the node one after the other, each in one direction or both. Open them in another order."""
+        """Clog some links of the node one after the other, each in one direction or both.
+
+        Open them in another order.
+        """
         sim = self.sim
         rng = random.Random(f"{sim.seed}:{fault.at_seconds}:swizzle")
-        links = [link for peer in self.peers if peer != fault.node for link in ((fault.node, peer), (peer, fault.node))]
+        links = [
+            link
+            for peer in self.peers
+            if peer != fault.node
+            for link in ((fault.node, peer), (peer, fault.node))
+        ]
         links = [link for link in links if rng.random() < fault.amount]
         rng.shuffle(links)
         step = fault.lasts_seconds / (2 * len(links) + 1)
@@ -387,7 +446,9 @@ class FaultPlan:
             self._disks.older_disk(fault)
 
     def _wipe(self, fault: Fault) -> Callable[[], object]:
-        """Restart the machine without its data: with nothing at all, or with only the files that identify it."""
+        """Restart the machine without its data: with nothing at all, or with only the files that
+        identify it.
+        """
         node = self.sim.nodes[fault.node]
         node.crash()
         node.disk.wipe(keep="" if fault.amount < 0.5 else COOKIE_NAME)
@@ -419,10 +480,11 @@ class FaultPlan:
         return self.sim.metadata.start
 
     def _older_metadata(self, fault: Fault) -> None:
-        """Restart the service without the commits of the last seconds, until an operator puts the newer tree back.
+        """Restart the service without the commits of the last seconds, until an operator puts the
+        newer tree back.
 
-        Do nothing when a running server has seen none of these commits. It would continue with the older tree, and the newer tree would
-        then look older.
+        Do nothing when a running server has seen none of these commits. It would continue with the
+        older tree, and the newer tree would then look older.
         """
         service = self.sim.metadata
         if service.newer is not None or not self.servers:
@@ -431,7 +493,9 @@ class FaultPlan:
 
         def go_back() -> None:
             servers = [self.sim.nodes[name].world for name in self.servers]
-            if not self._healed and all(world is None or world.metadata.zxid > older.zxid for world in servers):
+            if not self._healed and all(
+                world is None or world.metadata.zxid > older.zxid for world in servers
+            ):
                 service.go_back(older)
                 self.sim.at(fault.lasts_seconds, service.bring_back)
 

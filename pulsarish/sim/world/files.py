@@ -1,6 +1,7 @@
 """``Files`` and ``File`` of one process on its node's ``SimDisk``.
 
-The steps of an operation (write, sync, rename, sync the directory) happen at different times, so a crash can happen between any two.
+The steps of an operation (write, sync, rename, sync the directory) happen at different times, so a
+crash can happen between any two.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ _DIRECTORY_LANE = "files"
 
 
 def sync_steps(disk: SimDisk, path: str, inode: Inode) -> Job[None]:
-    """Simulate ``fdatasync``. What was written when it began is durable when it ends, or is lost when it fails."""
+    """Simulate ``fdatasync``.
+
+    What was written when it began is durable when it ends, or is lost when it fails.
+    """
     count = len(inode.unsynced)
     yield disk.draw_sync_seconds()
     lost = disk.sync_fails(path)
@@ -53,11 +57,14 @@ class SimFile:
         self._closed = False
 
     async def write(self, offset_bytes: int, parts: Sequence[Buffer], *, sync: bool) -> None:
-        # Joined when the "thread" runs, not now. So the simulation detects a caller that changes its buffers before the write is done.
+        # Joined when the "thread" runs, not now. So the simulation detects a caller that changes
+        # its buffers before the write is done.
         def job() -> Job[None]:
             self._check_open()
             if parts:
-                yield from write_steps(self._disk, self.path, self._inode, offset_bytes, b"".join(parts))
+                yield from write_steps(
+                    self._disk, self.path, self._inode, offset_bytes, b"".join(parts)
+                )
             if sync:
                 yield from sync_steps(self._disk, self.path, self._inode)
 
@@ -118,7 +125,9 @@ class SimFiles:
             self._lanes[name] = Lane(self._loop, self._process)
         return self._lanes[name]
 
-    async def open(self, path: str, *, lane: str, create: bool = False, reserve_bytes: int = 0) -> File:
+    async def open(
+        self, path: str, *, lane: str, create: bool = False, reserve_bytes: int = 0
+    ) -> File:
         disk, thread = self._disk, self._lane(lane)
 
         def job() -> Job[Inode]:

@@ -1,4 +1,8 @@
-"""Single lost calls. The links of a simulation carry either everything between two nodes or nothing, so they cannot do this."""
+"""Single lost calls.
+
+The links of a simulation carry either everything between two nodes or nothing, so they cannot do
+this.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,9 @@ class FlakyCalls:
         self._rng = rng
         self._chance = chance
 
-    async def call(self, address: str, method: str, request: bytes, *, timeout_seconds: float) -> bytes:
+    async def call(
+        self, address: str, method: str, request: bytes, *, timeout_seconds: float
+    ) -> bytes:
         fate = self._rng.random()
         if fate < self._chance:
             raise StreamBroken(f"{address}: {method} was lost")

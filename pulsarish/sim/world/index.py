@@ -1,9 +1,11 @@
 """``KeyValueIndex`` of a simulated node.
 
-A batch is applied whole or not at all. A crash loses the unsynced batches as a suffix, as RocksDB's log does. Synced data may be damaged.
+A batch is applied whole or not at all. A crash loses the unsynced batches as a suffix, as RocksDB's
+log does. Synced data may be damaged.
 
-Like RocksDB it has tables, and a log of the batches that no table has yet. A bad record in the log hides all batches from there on at the
-next opening. A bad block in the tables makes its rows unreadable. A copy of an earlier time may replace the whole index.
+Like RocksDB it has tables, and a log of the batches that no table has yet. A bad record in the log
+hides all batches from there on at the next opening. A bad block in the tables makes its rows
+unreadable. A copy of an earlier time may replace the whole index.
 """
 
 from __future__ import annotations
@@ -59,10 +61,14 @@ class IndexState:
         self._evidence_lost = False
 
     def open(self, name: str) -> None:
-        """Read the log. Raises ``CorruptData``, and changes nothing, when synced batches of the log cannot be read."""
+        """Read the log.
+
+        Raises ``CorruptData``, and changes nothing, when synced batches of the log cannot be read.
+        """
         last = self._tables_number + min(len(self._log), self._readable)
         evidence = None if self._evidence_lost else self.synced
-        # The same decision as in production. There is no trail here: this index never loses a table below newer ones.
+        # The same decision as in production. There is no trail here: this index never loses a table
+        # below newer ones.
         missing = index_evidence.missing_from(index_evidence.Counter(last, 0, 0), [], evidence)
         if missing:
             raise CorruptData(f"the index in {name} lacks what was synced: {missing}")
@@ -117,9 +123,13 @@ class IndexState:
     # Faults.
 
     def check_readable(self, name: str, first: bytes, last: bytes) -> None:
-        """Raise ``OSError`` when rows of a bad block are between ``first`` and ``last``, both included."""
+        """Raise ``OSError`` when rows of a bad block are between ``first`` and ``last``, both
+        included.
+        """
         if self._bad is not None and first <= self._bad[1] and last >= self._bad[0]:
-            raise DiskFault(errno.EIO, f"a block of the index in {name} does not match its checksum", name)
+            raise DiskFault(
+                errno.EIO, f"a block of the index in {name} does not match its checksum", name
+            )
 
     def rot_log(self, random_stream: random.Random) -> bool:
         """Spoil a record of the log. Return whether the log has any."""
@@ -173,7 +183,9 @@ class SimIndex:
         self._failure: OSError | None = None
         state = disk.indexes.setdefault(directory, IndexState())
         if state.opener is not None:
-            raise OSError(errno.EAGAIN, f"the index in {directory} cannot be opened: it is open already")
+            raise OSError(
+                errno.EAGAIN, f"the index in {directory} cannot be opened: it is open already"
+            )
         state.open(directory)
         state.opener = self
         self._state = state
@@ -182,11 +194,16 @@ class SimIndex:
     def synced(self) -> int:
         return self._state.synced
 
-    async def write(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = (), *, sync: bool) -> None:
+    async def write(
+        self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = (), *, sync: bool
+    ) -> None:
         def job() -> Job[None]:
             state = self._check_open()
             if self._failure is not None:
-                text = f"the index in {self._directory} takes no more writes, because one failed: {self._failure}"
+                text = (
+                    f"the index in {self._directory} takes no more writes, because one "
+                    f"failed: {self._failure}"
+                )
                 raise DiskFault(errno.EIO, text, self._directory)
             try:
                 yield from self._write(state, puts, deletes, sync)
@@ -196,7 +213,13 @@ class SimIndex:
 
         await self._lane.run(job())
 
-    def _write(self, state: IndexState, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes], sync: bool) -> Job[None]:
+    def _write(
+        self,
+        state: IndexState,
+        puts: Sequence[tuple[bytes, bytes]],
+        deletes: Sequence[bytes],
+        sync: bool,
+    ) -> Job[None]:
         yield self._disk.draw_write_seconds()
         if puts or deletes:
             if self._disk.random.random() < STALL_CHANCE:
@@ -209,7 +232,11 @@ class SimIndex:
             if self._disk.sync_fails(self._directory):
                 # The batches count as clean but are not durable.
                 del state.unsynced[:count]
-                raise DiskFault(errno.EIO, f"{self._disk.name}: cannot sync the index in {self._directory}", self._directory)
+                raise DiskFault(
+                    errno.EIO,
+                    f"{self._disk.name}: cannot sync the index in {self._directory}",
+                    self._directory,
+                )
             state.sync(count)
 
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -223,18 +250,26 @@ class SimIndex:
 
         return await self._lane.run(job())
 
-    async def scan(self, start: bytes, end: bytes, *, limit: int, reverse: bool = False) -> list[tuple[bytes, bytes]]:
+    async def scan(
+        self, start: bytes, end: bytes, *, limit: int, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
         def job() -> Job[list[tuple[bytes, bytes]]]:
             state = self._check_open()
             yield self._disk.draw_read_seconds()
             self._disk.check_readable(self._directory, None)
             first, behind = bisect_left(state.keys, start), bisect_left(state.keys, end)
             count = max(0, min(limit, behind - first))
-            keys = state.keys[behind - count : behind][::-1] if reverse else state.keys[first : first + count]
+            keys = (
+                state.keys[behind - count : behind][::-1]
+                if reverse
+                else state.keys[first : first + count]
+            )
             if keys:
                 # A page that is not full was read to its end.
                 low, high = min(keys[0], keys[-1]), max(keys[0], keys[-1])
-                state.check_readable(self._directory, start if reverse and count < limit else low, high)
+                state.check_readable(
+                    self._directory, start if reverse and count < limit else low, high
+                )
             return [(key, state.rows[key]) for key in keys]
 
         return await self._lane.run(job())

@@ -1,7 +1,8 @@
 """Lanes: a production thread with a queue becomes a queue of jobs under virtual time.
 
-A job is a generator. It yields how many seconds its next step takes, and returns its result. It is not a task: to cancel a caller that
-waits for it does not stop it, because nothing stops a thread in ``fdatasync``. It stops between two steps when the process dies.
+A job is a generator. It yields how many seconds its next step takes, and returns its result. It is
+not a task: to cancel a caller that waits for it does not stop it, because nothing stops a thread in
+``fdatasync``. It stops between two steps when the process dies.
 """
 
 from __future__ import annotations

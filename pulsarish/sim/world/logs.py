@@ -1,4 +1,7 @@
-"""Write what the nodes of a simulation log into its trace. Each line has the name of its process. Nothing goes to the screen."""
+"""Write what the nodes of a simulation log into its trace.
+
+Each line has the name of its process. Nothing goes to the screen.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ class _ToTrace(logging.Handler):
         said = " ".join(f"{key}={value}" for key, value in fields.items())
         raised = f" ({record.exc_info[1]!r})" if record.exc_info else ""
         self._trace(
-            f"log {current_process.get() or 'scenario'} {record.name.removeprefix(_ROOT + '.')}: {record.getMessage()} {said}{raised}"
+            f"log {current_process.get() or 'scenario'} {record.name.removeprefix(_ROOT + '.')}: "
+            f"{record.getMessage()} {said}{raised}"
         )
 
 

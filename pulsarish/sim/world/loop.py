@@ -1,10 +1,13 @@
-"""The event loop of the simulator: virtual time, and an order of callbacks that only the seed decides.
+"""The event loop of the simulator: virtual time, and an order of callbacks that only the seed
+decides.
 
-One seed gives one order of steps, in any process and at any time. A dead or paused node does not run: just before the loop runs a
-callback, it checks the context variable ``current_process`` of the callback. Everything that would let the real world in (threads,
-sockets, signals, executors) is refused.
+One seed gives one order of steps, in any process and at any time. A dead or paused node does not
+run: just before the loop runs a callback, it checks the context variable ``current_process`` of the
+callback. Everything that would let the real world in (threads, sockets, signals, executors) is
+refused.
 
-The loop uses CPython's private loop interface (``_run_once``, ``_stopping``, ``Handle`` fields), so simulations run on version 3.11.
+The loop uses CPython's private loop interface (``_run_once``, ``_stopping``, ``Handle`` fields), so
+simulations run on version 3.11.
 """
 
 from __future__ import annotations
@@ -24,11 +27,12 @@ from typing import Any, NoReturn, Protocol, TypeVarTuple
 
 __all__ = ["Deadlock", "Owner", "SimHandle", "SimLoop", "SimTask", "TimeLimit", "current_process"]
 
-# A run of a seed takes some hundred thousand steps. A run that takes this many is in an endless loop.
+# A run of a seed takes some hundred thousand steps. A run that takes this many is in an endless
+# loop.
 STEPS_MAX = 30_000_000
 
-# Work takes time: a ready callback runs this much later than the one before it. So a busy loop meets its own timeouts
-# instead of hanging the run forever.
+# Work takes time: a ready callback runs this much later than the one before it. So a busy loop
+# meets its own timeouts instead of hanging the run forever.
 STEP_SECONDS = 1e-6
 
 
@@ -55,14 +59,23 @@ class TimeLimit(Exception):
 
 
 class SimHandle(Handle):
-    """A ready callback, and the base of a timer: asyncio's own without the parts of its debug mode. Runs consist mostly of these."""
+    """A ready callback, and the base of a timer: asyncio's own without the parts of its debug mode.
+
+    Runs consist mostly of these.
+    """
 
     __slots__ = ()
     _context: contextvars.Context
     _callback: Any
     _args: Any
 
-    def __init__(self, callback: Callable[..., object], args: Sequence[Any], loop: SimLoop, context: contextvars.Context | None) -> None:
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: Sequence[Any],
+        loop: SimLoop,
+        context: contextvars.Context | None,
+    ) -> None:
         self._context = contextvars.copy_context() if context is None else context
         self._loop = loop
         self._callback = callback
@@ -83,7 +96,12 @@ class _Timer(SimHandle, TimerHandle):
     __slots__ = ()
 
     def __init__(
-        self, when: float, callback: Callable[..., object], args: Sequence[Any], loop: SimLoop, context: contextvars.Context | None
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: Sequence[Any],
+        loop: SimLoop,
+        context: contextvars.Context | None,
     ) -> None:
         SimHandle.__init__(self, callback, args, loop, context)
         self._when = when
@@ -91,7 +109,9 @@ class _Timer(SimHandle, TimerHandle):
 
 
 class SimTask(asyncio.Task[Any]):
-    """A task whose place in a set does not depend on its address, because the standard library iterates sets of tasks."""
+    """A task whose place in a set does not depend on its address, because the standard library
+    iterates sets of tasks.
+    """
 
     number: int
     owner: Owner | None
@@ -102,7 +122,9 @@ class SimTask(asyncio.Task[Any]):
         return self.number
 
     def place(self) -> str:
-        """Return where the task waits: its coroutines from the outermost to the innermost that is visible."""
+        """Return where the task waits: its coroutines from the outermost to the innermost that is
+        visible.
+        """
         names: list[str] = []
         waits_for: object = self.get_coro()
         while isinstance(waits_for, CoroutineType) and waits_for.cr_frame is not None:
@@ -119,7 +141,10 @@ def _refuse(what: str) -> Any:
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """The event loop with virtual time. ``failures`` collects what callbacks and tasks raised and no caller caught."""
+    """The event loop with virtual time.
+
+    ``failures`` collects what callbacks and tasks raised and no caller caught.
+    """
 
     def __init__(self, order: random.Random) -> None:
         super().__init__()
@@ -136,7 +161,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self._tasks: list[SimTask] = []
         self._task_count = 0
         self._prune_at = 1024
-        self._graveyard: list[SimHandle] = []  # dropped callbacks: freeing them would run "finally" blocks, which a crash does not run
+        # dropped callbacks: freeing them would run "finally" blocks, which a crash does not run
+        self._graveyard: list[SimHandle] = []
         self._ending = False
 
     # -- time and scheduling
@@ -144,31 +170,52 @@ class SimLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._now
 
-    def call_soon(self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None) -> Handle:
+    def call_soon(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> Handle:
         handle = SimHandle(callback, args, self, context)
         self._queue.append(handle)
         return handle
 
     def call_later(
-        self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
+        self,
+        delay: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
     ) -> TimerHandle:
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(
-        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
     ) -> TimerHandle:
         timer = _Timer(when, callback, args, self, context)
         self._timer_count += 1
         heapq.heappush(self._timers, (when, self._timer_count, timer))
         return timer
 
-    def call_soon_threadsafe(self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None) -> Handle:
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> Handle:
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("a thread lets the real world into a simulation")
         return self.call_soon(callback, *args, context=context)
 
     def _run_once(self) -> None:
-        """Run rounds until the loop is stopped. Each round runs all callbacks that are ready then, in an order drawn from the seed."""
+        """Run rounds until the loop is stopped.
+
+        Each round runs all callbacks that are ready then, in an order drawn from the seed.
+        """
         while not self._stopping:
             queue = self._ready_now()
             self._queue = []
@@ -195,7 +242,9 @@ class SimLoop(asyncio.BaseEventLoop):
                 except (SystemExit, KeyboardInterrupt):
                     raise
                 except BaseException as error:  # noqa: BLE001 - whatever it is, it is gathered as a failure
-                    self.call_exception_handler({"message": f"exception in {handle!r}", "exception": error})
+                    self.call_exception_handler(
+                        {"message": f"exception in {handle!r}", "exception": error}
+                    )
 
     def _ready_now(self) -> list[SimHandle]:
         """Return the callbacks of the next round, in the order in which they became ready.
@@ -211,9 +260,14 @@ class SimLoop(asyncio.BaseEventLoop):
             self._now = max(self._now, timers[0][0])
         now = self._now = self._now + STEP_SECONDS
         if now > self.time_limit:
-            raise TimeLimit(f"not done after {self.time_limit:g} virtual seconds\n{self.describe_waiting()}")
+            raise TimeLimit(
+                f"not done after {self.time_limit:g} virtual seconds\n{self.describe_waiting()}"
+            )
         if self.steps > STEPS_MAX:
-            raise TimeLimit(f"not done after {self.steps} steps, at {now:g} virtual seconds\n{self.describe_waiting()}")
+            raise TimeLimit(
+                f"not done after {self.steps} steps, at {now:g} virtual "
+                f"seconds\n{self.describe_waiting()}"
+            )
         while timers and timers[0][0] <= now:
             timer = heapq.heappop(timers)[2]
             if not timer._cancelled:
@@ -225,12 +279,25 @@ class SimLoop(asyncio.BaseEventLoop):
         self._queue.extend(handles)
 
     def take_up(self, owner: Owner, since: float) -> None:
-        """Continue a process whose clock stood still from ``since`` on. Its timers keep the time that they had left."""
+        """Continue a process whose clock stood still from ``since`` on.
+
+        Its timers keep the time that they had left.
+        """
         seconds = self._now - since
         late = [timer for timer in owner.aside if isinstance(timer, _Timer) and timer._when > since]
-        self.put_back([handle for handle in owner.aside if not (isinstance(handle, _Timer) and handle._when > since)])
-        mine = [timer for _, _, timer in self._timers if timer._context.get(current_process) is owner]
-        self._timers = [entry for entry in self._timers if entry[2]._context.get(current_process) is not owner]
+        self.put_back(
+            [
+                handle
+                for handle in owner.aside
+                if not (isinstance(handle, _Timer) and handle._when > since)
+            ]
+        )
+        mine = [
+            timer for _, _, timer in self._timers if timer._context.get(current_process) is owner
+        ]
+        self._timers = [
+            entry for entry in self._timers if entry[2]._context.get(current_process) is not owner
+        ]
         heapq.heapify(self._timers)
         for timer in (*late, *mine):
             timer._when += seconds
@@ -239,9 +306,12 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # -- tasks
 
-    def create_task(self, coro: Any, *, name: object = None, context: contextvars.Context | None = None) -> SimTask:
+    def create_task(
+        self, coro: Any, *, name: object = None, context: contextvars.Context | None = None
+    ) -> SimTask:
         self._task_count += 1
-        # The number must exist before the constructor registers the task in a set of the standard library.
+        # The number must exist before the constructor registers the task in a set of the standard
+        # library.
         task = SimTask.__new__(SimTask)
         task.number = self._task_count
         task.born = self._now
@@ -253,39 +323,61 @@ class SimLoop(asyncio.BaseEventLoop):
         return task
 
     def _prune(self) -> None:
-        """Forget finished tasks. The others stay alive here: a coroutine that is freed runs its ``finally`` blocks."""
+        """Forget finished tasks.
+
+        The others stay alive here: a coroutine that is freed runs its ``finally`` blocks.
+        """
         self._tasks = [task for task in self._tasks if not task.done() or task._log_traceback]
         self._prune_at = 2 * len(self._tasks) + 1024
 
     def gather_failures(self) -> None:
-        """Collect failures at the end of a run, while processes still live: tasks that died with an exception that no caller caught."""
+        """Collect failures at the end of a run, while processes still live: tasks that died with an
+        exception that no caller caught.
+        """
         for task in self._tasks:
             alive = task.owner is None or task.owner.alive
             if task.done() and alive and task._log_traceback and not task.reported:
-                self.failures.append((f"{task.owner or 'scenario'}: task {task.get_name()} died", task.exception()))
+                self.failures.append(
+                    (f"{task.owner or 'scenario'}: task {task.get_name()} died", task.exception())
+                )
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if self._ending:
             return
         owner = current_process.get()
         if owner is None or owner.alive:
-            self.failures.append((f"{owner or 'scenario'}: {context.get('message', '?')}", context.get("exception")))
+            self.failures.append(
+                (f"{owner or 'scenario'}: {context.get('message', '?')}", context.get("exception"))
+            )
 
     def waiting(self) -> Iterator[SimTask]:
         """Return the tasks that are not done, without those of dead processes."""
-        return (task for task in self._tasks if not task.done() and (task.owner is None or task.owner.alive))
+        return (
+            task
+            for task in self._tasks
+            if not task.done() and (task.owner is None or task.owner.alive)
+        )
 
     def describe_waiting(self) -> str:
         """Return which tasks of live processes wait, and where, for the report of a deadlock."""
-        lines = [f"  {task.owner or 'scenario'}: {task.get_name()} waits in {task.place()}" for task in self.waiting()]
+        lines = [
+            f"  {task.owner or 'scenario'}: {task.get_name()} waits in {task.place()}"
+            for task in self.waiting()
+        ]
         return "\n".join(lines[:60]) or "  no task waits"
 
     def end(self) -> None:
-        """Close the remaining tasks in creation order while the loop is open. All processes must be dead."""
+        """Close the remaining tasks in creation order while the loop is open.
+
+        All processes must be dead.
+        """
         self._ending = True
         with warnings.catch_warnings():
-            # A crash may stop a task after it made a generator's aclose() and before it awaited it. Python 3.13 warns of that.
-            warnings.filterwarnings("ignore", message="coroutine method 'aclose'", category=RuntimeWarning)
+            # A crash may stop a task after it made a generator's aclose() and before it awaited it.
+            # Python 3.13 warns of that.
+            warnings.filterwarnings(
+                "ignore", message="coroutine method 'aclose'", category=RuntimeWarning
+            )
             self._drop_everything()
         self.close()
 

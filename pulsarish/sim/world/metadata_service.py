@@ -1,12 +1,15 @@
-"""The simulated metadata service: one tree, sessions under virtual time, and the ways in which ZooKeeper's answers can fail to arrive.
+"""The simulated metadata service: one tree, sessions under virtual time, and the ways in which
+ZooKeeper's answers can fail to arrive.
 
-The service is the network node ``metadata``. Cut or clog the link between it and a node to separate them. The requests of a session
-arrive in order. So do its answers, with the watch events among them, as ZooKeeper promises. Everything may be late. A connection may
-break after a commit was applied and before its answer left (``lost_answer_chance``), or before the commit was applied.
+The service is the network node ``metadata``. Cut or clog the link between it and a node to separate
+them. The requests of a session arrive in order. So do its answers, with the watch events among
+them, as ZooKeeper promises. Everything may be late. A connection may break after a commit was
+applied and before its answer left (``lost_answer_chance``), or before the commit was applied.
 
-A program may get events in another order: kazoo delivers watches and answers in two threads, so the callback of a watch may come
-after the answer of a read that shows the change (``loose_watch_chance``). A session may be on a follower that lags (``lag``): its
-reads show an earlier tree and its watches wait, until the session commits or syncs, as in ZooKeeper.
+A program may get events in another order: kazoo delivers watches and answers in two threads, so the
+callback of a watch may come after the answer of a read that shows the change
+(``loose_watch_chance``). A session may be on a follower that lags (``lag``): its reads show an
+earlier tree and its watches wait, until the session commits or syncs, as in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ __all__ = ["METADATA", "Answer", "Connection", "MetadataService", "Request", "co
 METADATA = "metadata"  # its name in the network
 SESSION_TIMEOUT_SECONDS = 10.0
 TICK_SECONDS = 0.5  # how often the service checks the sessions, as ZooKeeper's tickTime
-# ZooKeeper rounds the end of a session up to a tick, so a holder with an ordinary clock knows first. One whose clock drifts may not.
+# ZooKeeper rounds the end of a session up to a tick, so a holder with an ordinary clock knows
+# first. One whose clock drifts may not.
 EXPIRY_GRACE_MS = 50
 _PASSWORD = bytes(16)
 
@@ -40,14 +44,20 @@ Answer = Any
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request of a store. ``run(service, session_id)`` is called on arrival. An exception is an answer, too."""
+    """A request of a store.
+
+    ``run(service, session_id)`` is called on arrival. An exception is an answer, too.
+    """
 
     run: Callable[[MetadataService, int], Answer]
     is_commit: bool = False
 
 
 class Connection:
-    """One connection of a store to the service. The service ignores what comes over any connection but the session's current one."""
+    """One connection of a store to the service.
+
+    The service ignores what comes over any connection but the session's current one.
+    """
 
     def __init__(self, network: Network, store: SimMetadata) -> None:
         self.store = store
@@ -59,7 +69,10 @@ class Connection:
 
 @dataclass(slots=True)
 class _Lag:
-    """A follower that lags. It has applied everything up to ``view`` and holds these events back."""
+    """A follower that lags.
+
+    It has applied everything up to ``view`` and holds these events back.
+    """
 
     view: int
     held: list[Event] = field(default_factory=list)
@@ -77,34 +90,60 @@ class _Before:
 def copy_of(tree: Tree) -> Tree:
     """Return a copy of the tree without its watches."""
     nodes = [
-        (path, Node(n.data, n.czxid, n.mzxid, n.pzxid, n.ctime_ms, n.mtime_ms, n.version, n.creates, n.session_id))
+        (
+            path,
+            Node(
+                n.data,
+                n.czxid,
+                n.mzxid,
+                n.pzxid,
+                n.ctime_ms,
+                n.mtime_ms,
+                n.version,
+                n.creates,
+                n.session_id,
+            ),
+        )
         for path, n in tree.nodes.items()
     ]
-    sessions = [Session(s.session_id, s.password, s.timeout_ms, s.deadline_ms) for s in tree.sessions.values()]
+    sessions = [
+        Session(s.session_id, s.password, s.timeout_ms, s.deadline_ms)
+        for s in tree.sessions.values()
+    ]
     return Tree.restore(tree.zxid, nodes, sessions)
 
 
 class MetadataService:
-    """The tree, its sessions, and the faults as plain attributes that a fault plan or a test sets."""
+    """The tree, its sessions, and the faults as plain attributes that a fault plan or a test
+    sets.
+    """
 
     def __init__(self, network: Network, random_stream: random.Random) -> None:
         self.network = network
         self.tree = Tree()
-        self.lost_answer_chance = 0.0  # the chance that a connection breaks at a commit: half before the commit is applied, half after
+        # the chance that a connection breaks at a commit: half before the commit is applied, half
+        # after
+        self.lost_answer_chance = 0.0
         self.late_watch_chance = 0.0
         self.late_watch_seconds = 2.0
-        self.loose_watch_chance = 0.0  # the chance that the callback comes late, after answers that came after the event
+        # the chance that the callback comes late, after answers that came after the event
+        self.loose_watch_chance = 0.0
         self.slow_write_chance = 0.0
         self.slow_write_seconds = 1.0
         self.session_timeout_seconds = SESSION_TIMEOUT_SECONDS
         self.committed: Callable[[Iterable[str]], None] | None = None
-        """Called with the paths that a commit has changed, right after it. For checks of what must hold at every moment."""
+        """Called with the paths that a commit has changed, right after it.
+
+        For checks of what must hold at every moment.
+        """
         self._random = random_stream
         self._connections: dict[int, Connection] = {}  # by session, the current one
         self._lagging: dict[int, _Lag] = {}  # by session
         self._past: dict[str, list[_Before]] = {}  # what lagging sessions still see, oldest first
         self.forgotten: dict[str, None] = {}
-        """Nodes that no read shows although they exist, like those that are missing in a damaged snapshot."""
+        """Nodes that no read shows although they exist, like those that are missing in a damaged
+        snapshot.
+        """
         self.newer: Tree | None = None
         """The tree that was removed. The service shows an older one."""
         self._down = False
@@ -114,7 +153,10 @@ class MetadataService:
     # -- faults
 
     def stop(self) -> None:
-        """Stop the process. Everything that it has answered is durable, sessions too. Connections and watches are gone."""
+        """Stop the process.
+
+        Everything that it has answered is durable, sessions too. Connections and watches are gone.
+        """
         if not self._down:
             self.network.trace("meta service stops")
             self._down = True
@@ -160,15 +202,21 @@ class MetadataService:
             self._close_session(session_id)
 
     def break_connection(self, session_id: int) -> None:
-        """Break the connection of a session. The session stays alive and its store connects again."""
+        """Break the connection of a session.
+
+        The session stays alive and its store connects again.
+        """
         connection = self._connections.pop(session_id, None)
-        # The store asks the next follower for a view that is no older, and registers its watches there again.
+        # The store asks the next follower for a view that is no older, and registers its watches
+        # there again.
         self._forget_lag(session_id)
         if connection is not None:
             self._break(connection)
 
     def lag(self, session_id: int) -> None:
-        """Let the follower of this session fall behind: reads are stale and watches wait until ``catch_up``."""
+        """Let the follower of this session fall behind: reads are stale and watches wait until
+        ``catch_up``.
+        """
         if session_id in self._connections and session_id not in self._lagging:
             self.network.trace(f"meta lag {session_id:x}")
             self._lagging[session_id] = _Lag(self.tree.zxid)
@@ -181,7 +229,9 @@ class MetadataService:
     def heal(self) -> None:
         self.bring_back()
         self.start()
-        self.lost_answer_chance = self.late_watch_chance = self.loose_watch_chance = self.slow_write_chance = 0.0
+        self.lost_answer_chance = self.late_watch_chance = self.loose_watch_chance = (
+            self.slow_write_chance
+        ) = 0.0
         self.forgotten.clear()
         for session_id in list(self._lagging):
             self.catch_up(session_id)
@@ -189,13 +239,18 @@ class MetadataService:
     # -- what stores send
 
     def reachable(self, node: str) -> bool:
-        return not self._down and self.network.state(node, METADATA) == "open" and self.network.state(METADATA, node) == "open"
+        return (
+            not self._down
+            and self.network.state(node, METADATA) == "open"
+            and self.network.state(METADATA, node) == "open"
+        )
 
     def attach(self, connection: Connection, session_id: int) -> int | None:
         """Attach a store. ``session_id`` 0 asks for a new session.
 
-        Return the id of the session, 0 when the session has expired, or None while the service is down. Like production's store it does not
-        say what it has seen: it finds out itself that the tree is older.
+        Return the id of the session, 0 when the session has expired, or None while the service is
+        down. Like production's store it does not say what it has seen: it finds out itself that the
+        tree is older.
         """
         if self._down:
             return None
@@ -203,7 +258,9 @@ class MetadataService:
         if session_id == 0:
             self._next_session += 1
             session_id = self._next_session
-            self.tree.open_session(session_id, _PASSWORD, int(self.session_timeout_seconds * 1000), now_ms)
+            self.tree.open_session(
+                session_id, _PASSWORD, int(self.session_timeout_seconds * 1000), now_ms
+            )
             self._tick_later()
         elif not self.tree.touch(session_id, now_ms):
             return 0
@@ -216,7 +273,10 @@ class MetadataService:
         return session_id
 
     def handle(self, connection: Connection, number: int, request: Request) -> None:
-        """Handle a request that arrived over a connection. Its answer goes back unless something breaks."""
+        """Handle a request that arrived over a connection.
+
+        Its answer goes back unless something breaks.
+        """
         session_id = connection.session_id
         if self._connections.get(session_id) is not connection:
             return
@@ -232,9 +292,15 @@ class MetadataService:
         if breaks:
             self.break_connection(session_id)
             return
-        extra = self.slow_write_seconds * self._random.random() if request.is_commit and self._draw(self.slow_write_chance) else 0.0
+        extra = (
+            self.slow_write_seconds * self._random.random()
+            if request.is_commit and self._draw(self.slow_write_chance)
+            else 0.0
+        )
         zxid = self._view(session_id)
-        connection.back.carry(lambda: connection.store.hear(connection, number, answer, zxid), extra)
+        connection.back.carry(
+            lambda: connection.store.hear(connection, number, answer, zxid), extra
+        )
 
     # -- requests: each runs at one moment on the tree
 
@@ -264,11 +330,15 @@ class MetadataService:
     def commit(self, session_id: int, ops: Sequence[Op]) -> list[str | int]:
         before = self._look_at(path for op in ops for path in (op.path, parent_of(op.path)))
         outcome = self.tree.commit(session_id, tree_ops(ops), self._now_ms())
-        # The answer comes when the follower has applied the commit and everything before it. A refusal waits as well.
+        # The answer comes when the follower has applied the commit and everything before it. A
+        # refusal waits as well.
         if not isinstance(outcome, Committed):
             self._advance(session_id)
             raise refusal_error(ops, outcome)
-        self.network.trace(f"meta commit {session_id:x} {outcome.zxid} " + " ".join(f"{op.kind}:{op.path}" for op in ops))
+        self.network.trace(
+            f"meta commit {session_id:x} {outcome.zxid} "
+            + " ".join(f"{op.kind}:{op.path}" for op in ops)
+        )
         self._remember(outcome, before)
         if self.committed is not None and self.newer is None:
             self.committed(outcome.touched_paths)
@@ -291,15 +361,27 @@ class MetadataService:
         node = self.tree.get(path)
         return None if node is None else versioned(node)
 
-    def _look_at(self, paths: Iterable[str]) -> dict[str, tuple[Versioned | None, list[str] | None]]:
-        """Return the current state of these paths, when some reader will still see it after the change."""
-        return {path: (self._versioned(path), self.tree.children(path)) for path in paths} if self._lagging else {}
+    def _look_at(
+        self, paths: Iterable[str]
+    ) -> dict[str, tuple[Versioned | None, list[str] | None]]:
+        """Return the current state of these paths, when some reader will still see it after the
+        change.
+        """
+        return (
+            {path: (self._versioned(path), self.tree.children(path)) for path in paths}
+            if self._lagging
+            else {}
+        )
 
-    def _remember(self, outcome: Committed, before: dict[str, tuple[Versioned | None, list[str] | None]]) -> None:
+    def _remember(
+        self, outcome: Committed, before: dict[str, tuple[Versioned | None, list[str] | None]]
+    ) -> None:
         if self._lagging:
             for path in outcome.touched_paths:
                 # A path without a state is a sequential node: it did not exist before.
-                self._past.setdefault(path, []).append(_Before(outcome.zxid, *before.get(path, (None, None))))
+                self._past.setdefault(path, []).append(
+                    _Before(outcome.zxid, *before.get(path, (None, None)))
+                )
 
     def _seen_by(self, session_id: int, path: str) -> _Before | None:
         """Return what the session's follower still shows of a path. ``None``: the current state."""
@@ -345,8 +427,16 @@ class MetadataService:
         for event in events:
             connection = self._connections.get(event.session_id)
             if connection is not None:
-                late = self.late_watch_seconds * self._random.random() if self._draw(self.late_watch_chance) else 0.0
-                loose = self.late_watch_seconds * self._random.random() if self._draw(self.loose_watch_chance) else 0.0
+                late = (
+                    self.late_watch_seconds * self._random.random()
+                    if self._draw(self.late_watch_chance)
+                    else 0.0
+                )
+                loose = (
+                    self.late_watch_seconds * self._random.random()
+                    if self._draw(self.loose_watch_chance)
+                    else 0.0
+                )
                 self._carry_event(connection, event, late, loose)
 
     def _carry_event(self, connection: Connection, event: Event, late: float, loose: float) -> None:
@@ -358,7 +448,9 @@ class MetadataService:
 
     def _end_session(self, session_id: int) -> None:
         ephemerals = self.tree.sessions[session_id].ephemerals
-        before = self._look_at(path for ephemeral in ephemerals for path in (ephemeral, parent_of(ephemeral)))
+        before = self._look_at(
+            path for ephemeral in ephemerals for path in (ephemeral, parent_of(ephemeral))
+        )
         closed = self.tree.close_session(session_id)
         assert closed is not None, session_id
         self.network.trace(f"meta closed {session_id:x}")

@@ -1,4 +1,6 @@
-"""``MetadataStore`` of one process in the simulation: a session with the metadata service and the events that its holder gets."""
+"""``MetadataStore`` of one process in the simulation: a session with the metadata service and the
+events that its holder gets.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,12 @@ _SYNC = Request(MetadataService.sync)
 
 
 class _Pending:
-    def __init__(self, request: Request, future: asyncio.Future[Answer], watch: tuple[bool, str, Watch] | None) -> None:
+    def __init__(
+        self,
+        request: Request,
+        future: asyncio.Future[Answer],
+        watch: tuple[bool, str, Watch] | None,
+    ) -> None:
         self.request = request
         self.future = future
         self.watch = watch
@@ -32,7 +39,11 @@ class _Pending:
 
 
 class SimMetadata:
-    """The store. It keeps itself connected. The node's own clock or the service decides that the session is ``LOST``."""
+    """The store.
+
+    It keeps itself connected. The node's own clock or the service decides that the session is
+    ``LOST``.
+    """
 
     def __init__(self, service: MetadataService, process: Process, clock: SimClock) -> None:
         self.process = process
@@ -71,7 +82,9 @@ class SimMetadata:
     def listen(self, changed: Callable[[SessionState], None]) -> None:
         self._listeners.append(changed)
 
-    async def get_many(self, paths: Sequence[str], *, watch: Watch | None = None) -> list[Versioned | None]:
+    async def get_many(
+        self, paths: Sequence[str], *, watch: Watch | None = None
+    ) -> list[Versioned | None]:
         # Each path is read at a time of its own, as a pipeline of reads in production.
         futures = [
             self._send(
@@ -98,7 +111,9 @@ class SimMetadata:
     async def commit(self, ops: Sequence[Op]) -> list[str | int]:
         check_ops(ops)
 
-        result: list[str | int] = await self._send(Request(partial(MetadataService.commit, ops=list(ops)), is_commit=True), None)
+        result: list[str | int] = await self._send(
+            Request(partial(MetadataService.commit, ops=list(ops)), is_commit=True), None
+        )
         return result
 
     async def sync(self, path: str) -> None:
@@ -117,7 +132,9 @@ class SimMetadata:
 
     # -- sending
 
-    def _send(self, request: Request, watch: tuple[bool, str, Watch] | None, *, closing: bool = False) -> asyncio.Future[Answer]:
+    def _send(
+        self, request: Request, watch: tuple[bool, str, Watch] | None, *, closing: bool = False
+    ) -> asyncio.Future[Answer]:
         self.process.check()
         future: asyncio.Future[Answer] = self._network.loop.create_future()
         if self.state is SessionState.LOST or (self._closed and not closing):
@@ -184,7 +201,9 @@ class SimMetadata:
             fired |= self._watches.pop(key, {})
         for watch in fired:
             if loose_seconds:
-                self._network.loop.call_later(loose_seconds, watch, event.path, context=self.process.context)
+                self._network.loop.call_later(
+                    loose_seconds, watch, event.path, context=self.process.context
+                )
             else:
                 watch(event.path)
 
@@ -210,10 +229,15 @@ class SimMetadata:
         return self._service.session_timeout_seconds
 
     def _later(self, seconds: float, callback: Callable[..., None], *args: object) -> None:
-        self._network.loop.call_later(seconds / self._clock.rate, callback, *args, context=self.process.context)
+        self._network.loop.call_later(
+            seconds / self._clock.rate, callback, *args, context=self.process.context
+        )
 
     def _keep_alive(self, connection: Connection) -> None:
-        """Send a ping a third of the timeout after the last one. After two thirds without any answer, treat the connection as dead."""
+        """Send a ping a third of the timeout after the last one.
+
+        After two thirds without any answer, treat the connection as dead.
+        """
         if connection is not self._connection:
             return
         if self._clock.monotonic() - self._heard_at > self._timeout() * 2 / 3:
@@ -235,8 +259,14 @@ class SimMetadata:
             self._check_lost(self.session_id)
 
     def _check_lost(self, session_id: int) -> None:
-        """Check by our own clock, as the seam says: a session is lost one timeout after the last answered request was sent."""
-        if session_id != self.session_id or self.state is not SessionState.SUSPENDED or session_id == 0:
+        """Check by our own clock, as the seam says: a session is lost one timeout after the last
+        answered request was sent.
+        """
+        if (
+            session_id != self.session_id
+            or self.state is not SessionState.SUSPENDED
+            or session_id == 0
+        ):
             return
         left = self._last_answered_sent_at + self._timeout() - self._clock.monotonic()
         if left <= 0:
@@ -275,7 +305,9 @@ class SimMetadata:
                 answer = self._service.attach(connection, asked)
                 if answer is None:
                     return
-                connection.back.carry(lambda: self._put(lambda: self._attach_answered(connection, asked, answer)))
+                connection.back.carry(
+                    lambda: self._put(lambda: self._attach_answered(connection, asked, answer))
+                )
 
         connection.out.carry(attach)
         self._later(CONNECT_SECONDS, self._give_up, connection)
@@ -286,7 +318,8 @@ class SimMetadata:
             self._reconnect()
 
     def _attach_answered(self, connection: Connection, asked: int, answer: int) -> None:
-        # An answer for a session that was lost in the meantime is useless. The attempt ends at its own timeout.
+        # An answer for a session that was lost in the meantime is useless. The attempt ends at its
+        # own timeout.
         if connection is not self._attempt or asked != self.session_id:
             return
         self._attempt = None

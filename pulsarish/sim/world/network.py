@@ -1,9 +1,10 @@
 """The simulated network: delays, silence and resets between nodes.
 
-Every direction of every connection is a ``Wire``: first in, first out, with a drawn delay for each item. Faults are properties of a link,
-which is an ordered pair of node names. A link can be cut: it is one way and carries nothing, and after it heals some connections are
-found dead. A link can be clogged: it carries nothing for a while, and nothing is lost. A node can be slow. A dead process resets its
-connections after a delay. A paused process sends nothing at all.
+Every direction of every connection is a ``Wire``: first in, first out, with a drawn delay for each
+item. Faults are properties of a link, which is an ordered pair of node names. A link can be cut: it
+is one way and carries nothing, and after it heals some connections are found dead. A link can be
+clogged: it carries nothing for a while, and nothing is lost. A node can be slow. A dead process
+resets its connections after a delay. A paused process sends nothing at all.
 """
 
 from __future__ import annotations
@@ -37,13 +38,16 @@ Accept = Callable[["SimStream"], Awaitable[None]]
 
 
 class Service:
-    """A listener on an address: a process, its handlers by method name, and the open server ends."""
+    """A listener on an address: a process, its handlers by method name, and the open server
+    ends.
+    """
 
     def __init__(self, process: Process, accept: dict[str, Accept]) -> None:
         self.process = process
         self.accept = accept
         self.streams: dict[int, SimStream] = {}
-        self.idle: asyncio.Event | None = None  # set when the last stream ends, if a task waits for that
+        # set when the last stream ends, if a task waits for that
+        self.idle: asyncio.Event | None = None
 
     def add(self, stream: SimStream) -> None:
         self.streams[stream.number] = stream
@@ -70,7 +74,9 @@ class Wire:
         if self._dead:
             return
         network = self._network
-        arrival = max(self._last_arrival, network.loop.time() + network.draw_delay(*self.link) + extra_seconds)
+        arrival = max(
+            self._last_arrival, network.loop.time() + network.draw_delay(*self.link) + extra_seconds
+        )
         self._last_arrival = arrival
         self._items.append((arrival, deliver))
         network.loop.call_at(arrival, self.pump, context=network.context)
@@ -93,7 +99,10 @@ class Wire:
         self._network.loop.call_soon(self.pump, context=self._network.context)
 
     def kill(self) -> None:
-        """Deliver nothing more: neither what is on its way nor what is sent later. A gap would break the promise of order."""
+        """Deliver nothing more: neither what is on its way nor what is sent later.
+
+        A gap would break the promise of order.
+        """
         self._dead = True
         self._items.clear()
 
@@ -101,7 +110,9 @@ class Wire:
 class Network:
     """All links and listeners. Its callbacks belong to no process."""
 
-    def __init__(self, loop: SimLoop, random_stream: random.Random, trace: Callable[[str], None]) -> None:
+    def __init__(
+        self, loop: SimLoop, random_stream: random.Random, trace: Callable[[str], None]
+    ) -> None:
         self.loop = loop
         self.trace = trace
         self.context = contextvars.Context()
@@ -113,13 +124,17 @@ class Network:
         self._refusing: dict[str, None] = {}
         self._garbling: dict[str, float] = {}
         self._next_port = 20_000
-        self._streams: dict[int, SimStream] = {}  # the client ends of live connections by number, which is the order of creation
+        # the client ends of live connections by number, which is the order of creation
+        self._streams: dict[int, SimStream] = {}
         self._next_stream = 0
 
     # -- faults
 
     def cut(self, source: str, target: str) -> None:
-        """Let nothing through from one node to another. This is one way: cut both for a full partition."""
+        """Let nothing through from one node to another.
+
+        This is one way: cut both for a full partition.
+        """
         self._set_state(source, target, "cut")
 
     def clog(self, source: str, target: str) -> None:
@@ -127,7 +142,10 @@ class Network:
         self._set_state(source, target, "clogged")
 
     def heal(self, source: str, target: str) -> None:
-        """Open a link again. Connections that were open over a cut link either continue or are found dead."""
+        """Open a link again.
+
+        Connections that were open over a cut link either continue or are found dead.
+        """
         was = self.state(source, target)
         if was == "open":
             return
@@ -152,13 +170,19 @@ class Network:
                 self.cut(b, a)
 
     def reset(self, node: str, amount: float) -> None:
-        """Reset one of the node's connections at both ends. Everything else continues. ``amount``, from 0 to 1, chooses the connection."""
+        """Reset one of the node's connections at both ends.
+
+        Everything else continues. ``amount``, from 0 to 1, chooses the connection.
+        """
         mine = [stream for stream in self._streams.values() if node in stream.wires()[0].link]
         if mine:
             mine[int(amount * len(mine) * 0.999)].lose("connection reset by peer")
 
     def refuse(self, node: str, refuses: bool) -> None:
-        """Refuse new connections to the node. Its process and its open connections continue, as with a full backlog or a firewall."""
+        """Refuse new connections to the node.
+
+        Its process and its open connections continue, as with a full backlog or a firewall.
+        """
         self.trace(f"net {'refuse' if refuses else 'accept'} {node}")
         if refuses:
             self._refusing[node] = None
@@ -171,8 +195,8 @@ class Network:
     def garble(self, node: str, chance: float) -> None:
         """Flip a bit in the records of messages from or to the node, with this chance. 0 ends it.
 
-        The small fields before the records stay as they are: only the checksum of the transport covers them, and there TCP breaks the
-        connection.
+        The small fields before the records stay as they are: only the checksum of the transport
+        covers them, and there TCP breaks the connection.
         """
         self.trace(f"net garble {node} {chance:g}")
         if chance:
@@ -182,7 +206,11 @@ class Network:
 
     def carried(self, link: tuple[str, str], message: bytes) -> bytes:
         """Return what arrives of a message on this link."""
-        chance = max(self._garbling.get(link[0], 0.0), self._garbling.get(link[1], 0.0)) if self._garbling else 0.0
+        chance = (
+            max(self._garbling.get(link[0], 0.0), self._garbling.get(link[1], 0.0))
+            if self._garbling
+            else 0.0
+        )
         if not chance or not self.chance(chance):
             return message
         try:
@@ -192,7 +220,9 @@ class Network:
         if not records_size:
             return message
         garbled = bytearray(message)
-        garbled[len(message) - 1 - int(self._random.random() * records_size)] ^= 1 << int(self._random.random() * 8)
+        garbled[len(message) - 1 - int(self._random.random() * records_size)] ^= 1 << int(
+            self._random.random() * 8
+        )
         self.trace(f"net garbled a message {link[0]}->{link[1]}")
         return bytes(garbled)
 
@@ -230,7 +260,10 @@ class Network:
         return delay
 
     def listen(self, address: str, service: Service) -> str:
-        """Register a listener and return the real address. Raises ``OSError`` when the port is in use."""
+        """Register a listener and return the real address.
+
+        Raises ``OSError`` when the port is in use.
+        """
         host, _, port = address.rpartition(":")
         if port == "0":
             self._next_port += 1
@@ -273,6 +306,9 @@ class Network:
         return client is not None and client.is_open
 
     def process_died(self, process: Process) -> None:
-        """Reset the open connections of a dead process, as its machine does. A peer behind a cut link learns it when the link heals."""
+        """Reset the open connections of a dead process, as its machine does.
+
+        A peer behind a cut link learns it when the link heals.
+        """
         for stream in list(self._streams.values()):
             stream.process_died(process)

@@ -1,8 +1,10 @@
-"""Nodes: machines that run one process at a time, and what a crash, a pause and a restart do to them.
+"""Nodes: machines that run one process at a time, and what a crash, a pause and a restart do to
+them.
 
-A ``Node`` is the machine: its name, clock and disk last. A ``Process`` is one life of the program on it. The context variable
-``current_process`` says to which process code belongs. When the process dies, its callbacks never run again. So none of its ``except``
-and ``finally`` blocks runs, exactly as after ``kill -9``. ``world.py`` builds the seams of a process.
+A ``Node`` is the machine: its name, clock and disk last. A ``Process`` is one life of the program
+on it. The context variable ``current_process`` says to which process code belongs. When the process
+dies, its callbacks never run again. So none of its ``except`` and ``finally`` blocks runs, exactly
+as after ``kill -9``. ``world.py`` builds the seams of a process.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class Process:
         self.paused = False
         self.aside: list[SimHandle] = []
         self.at_death: list[Callable[[], None]] = []
-        self.ready: Callable[[], Awaitable[None]]  # set with its world, when the first session with the metadata store is open
+        # set with its world, when the first session with the metadata store is open
+        self.ready: Callable[[], Awaitable[None]]
         self.context = contextvars.Context()
         self.context.run(current_process.set, self)
 
@@ -57,13 +60,19 @@ class Process:
         return f"{self.node.name}#{self.incarnation}"
 
     def check(self) -> None:
-        """Raise ``NodeDied`` for a dead process. Every seam calls this first, so not even a late ``finally`` block changes anything."""
+        """Raise ``NodeDied`` for a dead process.
+
+        Every seam calls this first, so not even a late ``finally`` block changes anything.
+        """
         if not self.alive:
             raise NodeDied(f"{self} is dead")
 
 
 class SimClock:
-    """A node's clock. ``rate`` is its speed against true time, ``wall_offset_ms`` the error of its calendar."""
+    """A node's clock.
+
+    ``rate`` is its speed against true time, ``wall_offset_ms`` the error of its calendar.
+    """
 
     def __init__(self, loop: SimLoop, random_stream: random.Random) -> None:
         self._loop = loop
@@ -80,7 +89,10 @@ class SimClock:
             self._stopped_at = self._loop.time()
 
     def go_on(self) -> float | None:
-        """Run again from where it stood. Return since when it stood still. The calendar has continued."""
+        """Run again from where it stood.
+
+        Return since when it stood still. The calendar has continued.
+        """
         since = self._stopped_at
         if since is not None:
             self._shown, self._shown_at = self.monotonic(), self._loop.time()
@@ -114,7 +126,10 @@ class SimClock:
 
 
 class SimTasks:
-    """Spawns tasks in a process. A critical task that dies ends the process and, unless it was expected, fails the seed."""
+    """Spawns tasks in a process.
+
+    A critical task that dies ends the process and, unless it was expected, fails the seed.
+    """
 
     def __init__(self, process: Process, loop: SimLoop) -> None:
         self._process = process
@@ -122,7 +137,12 @@ class SimTasks:
         self.contained_failures = dict.fromkeys(ScopeKind, 0)
 
     def spawn(
-        self, work: Coroutine[object, object, None], *, name: str, critical: Critical | None = None, scope: Scope | None = None
+        self,
+        work: Coroutine[object, object, None],
+        *,
+        name: str,
+        critical: Critical | None = None,
+        scope: Scope | None = None,
     ) -> SimTask:
         if not self._process.alive:
             work.close()
@@ -130,10 +150,14 @@ class SimTasks:
         # A copy, so that a change of a task's context stays in this task.
         task = self._loop.create_task(work, name=name, context=self._process.context.copy())
         task.reported = True
-        task.add_done_callback(lambda done: self._done(done, critical, scope), context=self._process.context)
+        task.add_done_callback(
+            lambda done: self._done(done, critical, scope), context=self._process.context
+        )
         return task
 
-    def _done(self, task: asyncio.Task[Any], critical: Critical | None, scope: Scope | None) -> None:
+    def _done(
+        self, task: asyncio.Task[Any], critical: Critical | None, scope: Scope | None
+    ) -> None:
         node = self._process.node
         if task.cancelled() or (error := task.exception()) is None:
             return
@@ -173,7 +197,10 @@ class Node:
         self.disk_tasks: tuple[str, ...] = DISK_TASKS
         """Names of tasks that may end the program when a fault was injected into the disk."""
         self.full_disk_ends = False
-        """Whether the disk fills so suddenly that the program cannot stop in time. Otherwise the program must stop in time."""
+        """Whether the disk fills so suddenly that the program cannot stop in time.
+
+        Otherwise the program must stop in time.
+        """
         self.restart_after_seconds: float | None = None
         self.ends: list[BaseException] = []  # why the program ended itself, in every life
         self._loop = loop
@@ -195,11 +222,15 @@ class Node:
 
     @property
     def session_id(self) -> int:
-        """Return the id of the session that its process has with the metadata service, 0 when there is none."""
+        """Return the id of the session that its process has with the metadata service, 0 when there
+        is none.
+        """
         return self.world.metadata.session_id if self.world is not None else 0
 
     def start(self, main: Main | None = None) -> World:
-        """Boot the machine. ``main(world)`` runs in the node as its critical task, and again at every restart.
+        """Boot the machine.
+
+        ``main(world)`` runs in the node as its critical task, and again at every restart.
 
         Without ``main`` only a world is made.
         """
@@ -210,7 +241,11 @@ class Node:
         self._trace(f"start {self.process}")
         self.world = self._build_world(self, self.process)
         if self._main is not None:
-            _ = self.world.tasks.spawn(self._boot(self._main, self.process, self.world), name=self._main_name, critical=Critical.MAIN)
+            _ = self.world.tasks.spawn(
+                self._boot(self._main, self.process, self.world),
+                name=self._main_name,
+                critical=Critical.MAIN,
+            )
         return self.world
 
     async def _boot(self, main: Main, process: Process, world: World) -> None:
@@ -219,7 +254,10 @@ class Node:
         await main(world)
 
     def restart(self) -> World:
-        """Crash the node if it is up. Then boot the same ``main`` in a new process on the same disk."""
+        """Crash the node if it is up.
+
+        Then boot the same ``main`` in a new process on the same disk.
+        """
         self.crash()
         return self.start()
 
@@ -229,7 +267,10 @@ class Node:
             self.start()
 
     def crash(self) -> None:
-        """Switch the power off. The process ends between two steps, and the disk keeps any torn subset of the unsynced data."""
+        """Switch the power off.
+
+        The process ends between two steps, and the disk keeps any torn subset of the unsynced data.
+        """
         process = self.process
         if process is None or not process.alive:
             return
@@ -242,7 +283,9 @@ class Node:
         process.at_death.clear()
 
     def pause(self) -> None:
-        """Stop the process like SIGSTOP: it does not run, peers get nothing from it, messages for it wait."""
+        """Stop the process like SIGSTOP: it does not run, peers get nothing from it, messages for
+        it wait.
+        """
         if self.process is not None and self.process.alive and not self.process.paused:
             self._trace(f"pause {self.process}")
             self.process.paused = True
@@ -270,12 +313,15 @@ class Node:
     def expect(self, *errors: type[BaseException]) -> None:
         """Let any task of the program raise these errors without failing the seed, from now on.
 
-        For tests of one thing. A cluster excuses the end of a program by the name of the task, with ``start_errors`` and ``disk_tasks``.
+        For tests of one thing. A cluster excuses the end of a program by the name of the task, with
+        ``start_errors`` and ``disk_tasks``.
         """
         self.expected_errors += errors
 
     def expect_at_start(self, *errors: type[BaseException]) -> None:
-        """Let the program end with these errors before it is ready without failing the seed, from now on."""
+        """Let the program end with these errors before it is ready without failing the seed, from
+        now on.
+        """
         self.start_errors += errors
 
     def _may_end(self, name: str, error: BaseException) -> bool:
@@ -283,7 +329,11 @@ class Node:
         injected = fault is not None and (fault.errno != errno.ENOSPC or self.full_disk_ends)
         if name == self._main_name:
             # A program may check the free space and refuse to start.
-            full = isinstance(error, OSError) and error.errno == errno.ENOSPC and self.disk.capacity_bytes < CAPACITY_BYTES
+            full = (
+                isinstance(error, OSError)
+                and error.errno == errno.ENOSPC
+                and self.disk.capacity_bytes < CAPACITY_BYTES
+            )
             return injected or full or isinstance(error, self.start_errors)
         return injected and name in self.disk_tasks
 
@@ -293,7 +343,10 @@ class Node:
             self._loop.failures.append((f"{self.process}: {what}", error))
 
     async def run(self, work: Callable[[World], Coroutine[Any, Any, T]]) -> T:
-        """Run ``work(world)`` inside the node and wait for it from the scenario. Raises ``NodeDied`` when the node dies first."""
+        """Run ``work(world)`` inside the node and wait for it from the scenario.
+
+        Raises ``NodeDied`` when the node dies first.
+        """
         process, world = self.process, self.world
         if process is None or world is None or not process.alive:
             raise NodeDied(f"{self.name} is down")
@@ -316,7 +369,9 @@ class Node:
                 answer.set_exception(error)
 
         process.at_death.append(died)
-        task = self._loop.create_task(work(world), name=f"{self.name}-run", context=process.context.copy())
+        task = self._loop.create_task(
+            work(world), name=f"{self.name}-run", context=process.context.copy()
+        )
         task.reported = True
         task.add_done_callback(ended, context=process.context)
         try:
@@ -334,4 +389,6 @@ class Node:
         self.crash()
         if self.restart_after_seconds is not None:
             # A timer of no process: the supervisor of the machine, not of the program.
-            self._loop.call_later(self.restart_after_seconds, self.revive, context=contextvars.Context())
+            self._loop.call_later(
+                self.restart_after_seconds, self.revive, context=contextvars.Context()
+            )

@@ -16,18 +16,30 @@ if TYPE_CHECKING:
 
 __all__ = ["SimStream"]
 
-# How far a sender may be ahead of the reader before ``send`` waits. gRPC and the kernel together buffer about this much.
+# How far a sender may be ahead of the reader before ``send`` waits. gRPC and the kernel together
+# buffer about this much.
 SEND_AHEAD_BYTES = 4 * 1024 * 1024
 YIELD_CHANCE = 0.25  # the chance that ``send`` lets other tasks run although the transport has room
 SETTLE_SECONDS = 1.0  # until an end of a connection that a partition killed notices it
 
 
 class SimStream:
-    """One end of a stream. ``other`` is set when both exist. This end's wire carries messages to it."""
+    """One end of a stream.
+
+    ``other`` is set when both exist. This end's wire carries messages to it.
+    """
 
     other: SimStream
 
-    def __init__(self, network: Network, number: int, process: Process, peer: str, out: Wire, peer_program: str = "") -> None:
+    def __init__(
+        self,
+        network: Network,
+        number: int,
+        process: Process,
+        peer: str,
+        out: Wire,
+        peer_program: str = "",
+    ) -> None:
         self.number = number
         self.peer = peer
         self.peer_program = peer_program
@@ -35,13 +47,16 @@ class SimStream:
         self._network = network
         self._out = out
         self._inbox: deque[bytes] = deque()
-        self._unread_bytes = 0  # sent by the other end and not received here yet: on its way or in the inbox
+        # sent by the other end and not received here yet: on its way or in the inbox
+        self._unread_bytes = 0
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
         self._broken: str | None = None
         self._finished = False  # this end sends nothing more
-        self._ended = False  # the other end sends nothing more, and everything that it sent is in the inbox
-        self._closed = False  # for a client's end: the server has finished, so it reads nothing more of ours
+        # the other end sends nothing more, and everything that it sent is in the inbox
+        self._ended = False
+        # for a client's end: the server has finished, so it reads nothing more of ours
+        self._closed = False
         self._is_server = False
 
     def wires(self) -> tuple[Wire, Wire]:
@@ -49,7 +64,10 @@ class SimStream:
 
     @property
     def is_open(self) -> bool:
-        """Return whether this end has not seen its end. A process that dies while it connects leaves a half-open connection."""
+        """Return whether this end has not seen its end.
+
+        A process that dies while it connects leaves a half-open connection.
+        """
         return self._broken is None and not self._closed
 
     # -- the seam
@@ -104,7 +122,9 @@ class SimStream:
             self._out.carry(lambda: other._break(f"the peer broke the stream: {reason}"))
 
     def draw_size(self, most: int) -> int:
-        """Return how much of ``most`` bytes goes out at once on a byte connection: usually all, sometimes a piece cut anywhere."""
+        """Return how much of ``most`` bytes goes out at once on a byte connection: usually all,
+        sometimes a piece cut anywhere.
+        """
         return self._network.draw_size(most)
 
     # -- the server's side
@@ -130,7 +150,10 @@ class SimStream:
     def _arrive(self, message: bytes) -> None:
         if self._broken is not None or not self.process.alive:
             return
-        self._network.trace(f"net {self.number}{'>' if self._is_server else '<'} {len(message)} {zlib.crc32(message):08x}")
+        self._network.trace(
+            f"net {self.number}{'>' if self._is_server else '<'} {len(message)} "
+            f"{zlib.crc32(message):08x}"
+        )
         self._inbox.append(message)
         self._wake(self._reader)
 
@@ -170,10 +193,15 @@ class SimStream:
             self._network.forget(self.number)
 
     def lose(self, reason: str) -> None:
-        """Lose the connection in a partition. Each end notices it at its own time. What was on its way is lost."""
+        """Lose the connection in a partition.
+
+        Each end notices it at its own time. What was on its way is lost.
+        """
         for end in (self, self.other):
             end._out.kill()
-            self._network.loop.call_later(SETTLE_SECONDS, end._break, reason, context=self._network.context)
+            self._network.loop.call_later(
+                SETTLE_SECONDS, end._break, reason, context=self._network.context
+            )
 
     # -- helpers
 

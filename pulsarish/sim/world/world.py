@@ -58,7 +58,8 @@ class Simulation:
         self._ran = False
 
     def _stream(self, what: str) -> random.Random:
-        # One stream for each, so a new draw in one does not move the others. A text as seed has the same hash in every process.
+        # One stream for each, so a new draw in one does not move the others. A text as seed has the
+        # same hash in every process.
         return random.Random(f"{self.seed}:{what}")
 
     # -- nodes
@@ -66,12 +67,14 @@ class Simulation:
     def node(self, name: str, main: Main | None = None) -> Node:
         """Make a node and boot it.
 
-        ``main(world)`` runs in it as a critical task, now and after every restart. Without ``main`` the node only has a world, for
-        ``node.run``.
+        ``main(world)`` runs in it as a critical task, now and after every restart. Without ``main``
+        the node only has a world, for ``node.run``.
         """
         assert name not in self.nodes, name
         disk = SimDisk(name, self._stream(f"disk:{name}"), self.trace)
-        node = Node(name, self.loop, disk, SimClock(self.loop, self._clocks), self._build_world, self.trace)
+        node = Node(
+            name, self.loop, disk, SimClock(self.loop, self._clocks), self._build_world, self.trace
+        )
         self.nodes[name] = node
         node.start(main)
         return node
@@ -98,11 +101,14 @@ class Simulation:
 
     # -- the run
 
-    def run(self, scenario: Callable[[], Coroutine[Any, Any, T]], max_virtual_seconds: float = 600.0) -> T:
+    def run(
+        self, scenario: Callable[[], Coroutine[Any, Any, T]], max_virtual_seconds: float = 600.0
+    ) -> T:
         """Run the scenario to its end and return its result.
 
-        Raises what the scenario raises, ``Deadlock``, ``TimeLimit``, or ``SimulationFailed`` when a task or callback of a node raised an
-        error that no caller caught. Each carries the seed and the end of the story as a note.
+        Raises what the scenario raises, ``Deadlock``, ``TimeLimit``, or ``SimulationFailed`` when a
+        task or callback of a node raised an error that no caller caught. Each carries the seed and
+        the end of the story as a note.
         """
         assert not self._ran, "a simulation runs once"
         self._ran = True
@@ -111,7 +117,11 @@ class Simulation:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            result: T = loop.run_until_complete(loop.create_task(self._main(scenario), name="scenario", context=contextvars.Context()))
+            result: T = loop.run_until_complete(
+                loop.create_task(
+                    self._main(scenario), name="scenario", context=contextvars.Context()
+                )
+            )
             loop.gather_failures()
             if loop.failures:
                 what, error = loop.failures[0]
@@ -121,7 +131,10 @@ class Simulation:
         except BaseException as error:
             for what, failure in loop.failures[:10]:
                 error.add_note(f"failure: {what}: {failure!r}")
-            error.add_note(f"seed {self.seed}, at {loop.time():.6f} virtual seconds; the end of the story:\n{self.story(40)}")
+            error.add_note(
+                f"seed {self.seed}, at {loop.time():.6f} virtual seconds; the end of the "
+                f"story:\n{self.story(40)}"
+            )
             raise
         finally:
             self._end()
@@ -138,13 +151,18 @@ class Simulation:
         self.loop.end()
 
     def at(self, seconds: float, action: Callable[[], object]) -> None:
-        """Call ``action`` this many virtual seconds from now, in no node: for faults that do not wait for the scenario."""
+        """Call ``action`` this many virtual seconds from now, in no node: for faults that do not
+        wait for the scenario.
+        """
         self.loop.call_later(seconds, action, context=contextvars.Context())
 
     # -- the trace
 
     def trace(self, event: str) -> None:
-        """Add a short line. It contains the number of steps, so any other schedule gives another trace."""
+        """Add a short line.
+
+        It contains the number of steps, so any other schedule gives another trace.
+        """
         line = f"{self.loop.time():.6f} {self.loop.steps} {event}"
         self._digest.update(line.encode())
         self._story.append(line)

@@ -19,7 +19,14 @@ from pulsarish.ledger.reader import LedgerReader
 from pulsarish.ledger.reading import read_records
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import TopicRecord
-from pulsarish.model.errors import EntryUnknown, InvalidArgument, NoSuchEntry, NoSuchLedger, NotEnoughBookies, PulsarishError
+from pulsarish.model.errors import (
+    EntryUnknown,
+    InvalidArgument,
+    NoSuchEntry,
+    NoSuchLedger,
+    NotEnoughBookies,
+    PulsarishError,
+)
 from pulsarish.model.ledger_metadata import LedgerState
 from pulsarish.spark.jobs.cluster_access import ClusterAccess, run, site
 from pulsarish.spark.jobs.ledger_selection import kept_topic, named_by_topic
@@ -67,7 +74,9 @@ def parse_acked(topic: str, message_id: str, crc32c: int | None) -> Acked:
     try:
         ledger_id, entry_id, partition, index = (int(part) for part in parts)
     except ValueError:
-        raise InvalidArgument(f"{message_id!r} of {topic} must look like LEDGER:ENTRY:PARTITION:INDEX") from None
+        raise InvalidArgument(
+            f"{message_id!r} of {topic} must look like LEDGER:ENTRY:PARTITION:INDEX"
+        ) from None
     return Acked(topic, ledger_id, entry_id, partition, index, -1 if crc32c is None else crc32c)
 
 
@@ -77,13 +86,18 @@ def audit(spark: Any, url: str, file: str) -> Audit:
     lines = spark.read.schema(_SCHEMA).options(**options).json(file).cache()
     bad = lines.where("damaged is not null or topic is null or id is null").head(1)
     if bad:
-        raise InvalidArgument(f'{file}: {bad[0]["damaged"] or bad[0].asDict()!r} is no line like {{"topic": ..., "id": "1:2:-1:0"}}')
+        raise InvalidArgument(
+            f'{file}: {bad[0]["damaged"] or bad[0].asDict()!r} is no line like {{"topic": ..., '
+            f'"id": "1:2:-1:0"}}'
+        )
     keyed = lines.rdd.map(_keyed)
     told = keyed.groupByKey().map(partial(_look, url)).collect()
     lines.unpersist()
     findings = [one for each in told for one in each.findings]
     topics = {ledger_id: topic for each in told for ledger_id, topic in each.topics.items()}
-    return Audit(sum(each.acked for each in told), sum(each.trimmed for each in told), findings, topics)
+    return Audit(
+        sum(each.acked for each in told), sum(each.trimmed for each in told), findings, topics
+    )
 
 
 def _keyed(row: Any) -> tuple[tuple[int, int], Acked]:
@@ -102,16 +116,26 @@ async def _look_at(here: ClusterAccess, ledger_id: int, acked: Sequence[Acked]) 
     found = await here.ledgers.read_newest(ledger_id)
     if found is None:
         if await _is_named(here, acked[0], ledger_id):
-            missing = [_finding("acked-missing", each, "its ledger is gone, and its topic names it") for each in acked]
+            missing = [
+                _finding("acked-missing", each, "its ledger is gone, and its topic names it")
+                for each in acked
+            ]
             return Audit(len(acked), 0, missing, topics)
         return Audit(len(acked), len(acked), [], {})
     metadata = found[0]
     last = metadata.last_entry
     if metadata.state is not LedgerState.CLOSED:
         try:
-            last = await LedgerReader(here.world, here.options, here.pool, here.ledgers, metadata).refresh()
+            last = await LedgerReader(
+                here.world, here.options, here.pool, here.ledgers, metadata
+            ).refresh()
         except (NotEnoughBookies, NoSuchLedger) as error:
-            return Audit(len(acked), 0, [_finding("acked-unreadable", each, str(error)) for each in acked], topics)
+            return Audit(
+                len(acked),
+                0,
+                [_finding("acked-unreadable", each, str(error)) for each in acked],
+                topics,
+            )
     findings: list[Finding] = []
     records: dict[int, bytes] = {}
     for each in acked:
@@ -121,9 +145,13 @@ async def _look_at(here: ClusterAccess, ledger_id: int, acked: Sequence[Acked]) 
         if each.entry_id not in records:
             records.clear()
             try:
-                read = await read_records(here.pool, here.options, metadata, each.entry_id, last, max_bytes=_READ_BYTES)
+                read = await read_records(
+                    here.pool, here.options, metadata, each.entry_id, last, max_bytes=_READ_BYTES
+                )
             except NoSuchEntry:
-                findings.append(_finding("acked-missing", each, "no bookie of its write set has its entry"))
+                findings.append(
+                    _finding("acked-missing", each, "no bookie of its write set has its entry")
+                )
                 continue
             except EntryUnknown as error:
                 findings.append(_finding("acked-unreadable", each, str(error)))
@@ -156,12 +184,16 @@ def _differs(acked: Acked, data: bytes) -> str:
     cannot be decoded.
     """
     try:
-        metadata, messages = open_entry(Entry(acked.ledger_id, acked.entry_id, 0, data), acked.topic, acked.partition, _as_it_is)
+        metadata, messages = open_entry(
+            Entry(acked.ledger_id, acked.entry_id, 0, data), acked.topic, acked.partition, _as_it_is
+        )
     except PulsarishError as error:
         return f"its entry cannot be opened: {error}"
     if metadata.num_chunks_from_msg > 1 or metadata.encryption_keys:
         return ""
-    mine = [message for message in messages if message.message_id().batch_index() == acked.batch_index]
+    mine = [
+        message for message in messages if message.message_id().batch_index() == acked.batch_index
+    ]
     if not mine:
         return f"its entry holds {len(messages)} messages, and none with index {acked.batch_index}"
     if acked.crc32c >= 0 and extend(0, mine[0].data()) != acked.crc32c:

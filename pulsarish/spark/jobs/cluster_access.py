@@ -63,12 +63,17 @@ class ClusterAccess:
         except BaseException as error:
             await parts.close()
             if isinstance(error, MetadataUnavailable):
-                raise MetadataUnavailable(f"{error} (A standalone server shows its metadata with --metadata-address.)") from None
+                raise MetadataUnavailable(
+                    f"{error} (A standalone server shows its metadata with --metadata-address.)"
+                ) from None
             raise
         found = cls(url, parts, parts.world(store))
         try:
             if await found.records.get(paths.CLUSTER, ClusterRecord) is None:
-                raise NotFound(f"there is no cluster at {url}: is the path behind the hosts right? That of a standalone server has none")
+                raise NotFound(
+                    f"there is no cluster at {url}: is the path behind the hosts right? That of a "
+                    "standalone server has none"
+                )
             await check_not_being_restored(found.records)
             await found.pool.start()
         except BaseException:
@@ -93,8 +98,9 @@ def check_url(url: str) -> None:
     """
     if parse_metadata_url(url).kind != "zk":
         raise InvalidArgument(
-            f"--metadata-url {url!r}: a job's processes share the metadata with the servers; give zk://HOST:PORT/PATH as servers have it, "
-            f"and zk://HOST:PORT for a standalone server with --metadata-address HOST:PORT"
+            f"--metadata-url {url!r}: a job's processes share the metadata with the servers; give "
+            "zk://HOST:PORT/PATH as servers have it, and zk://HOST:PORT for a standalone server "
+            "with --metadata-address HOST:PORT"
         )
 
 

@@ -44,7 +44,9 @@ class _Chunk:
         self.sums = bytearray(SUM_BYTES * (last - first + 1))
         self.read_bytes = 0
         striped = split.write_quorum < split.ensemble_size
-        self.wanted = [entry_id for entry_id in range(first, last + 1) if not striped or split.holds(entry_id)]
+        self.wanted = [
+            entry_id for entry_id in range(first, last + 1) if not striped or split.holds(entry_id)
+        ]
 
     def put(self, entry_id: int, state: CopyState) -> None:
         self.states[entry_id - self.first] = state
@@ -64,7 +66,9 @@ class _Chunk:
                 continue
             self.put(entry_id, CopyState.OK)
             at = (entry_id - self.first) * SUM_BYTES
-            self.sums[at : at + SUM_BYTES] = extend(0, bytes(raw[_AGREED_FROM:])).to_bytes(SUM_BYTES)
+            self.sums[at : at + SUM_BYTES] = extend(0, bytes(raw[_AGREED_FROM:])).to_bytes(
+                SUM_BYTES
+            )
         count = len(answer.records)
         if count < len(wanted) and (answer.code or not count):
             self.put(wanted[count], _state_of(answer.code))
@@ -142,7 +146,9 @@ async def _read_chunk(pool: BookiePool, clock: Clock, silences: Silences, chunk:
         at += count
         if answer.code and at < len(chunk.wanted):
             probed = chunk.wanted[at : at + _PROBES]
-            answers = await asyncio.gather(*(_ask(pool, clock, silences, chunk.split, [entry_id]) for entry_id in probed))
+            answers = await asyncio.gather(
+                *(_ask(pool, clock, silences, chunk.split, [entry_id]) for entry_id in probed)
+            )
             for entry_id, single in zip(probed, answers, strict=True):
                 if single is None:
                     chunk.rest(at, CopyState.SILENT)
@@ -152,12 +158,16 @@ async def _read_chunk(pool: BookiePool, clock: Clock, silences: Silences, chunk:
     return True
 
 
-async def _ask(pool: BookiePool, clock: Clock, silences: Silences, split: Split, wanted: Sequence[int]) -> ReadAnswer | None:
+async def _ask(
+    pool: BookiePool, clock: Clock, silences: Silences, split: Split, wanted: Sequence[int]
+) -> ReadAnswer | None:
     for attempt in range(silences.attempts(split.member)):
         if attempt:
             await clock.sleep(_WAIT_SECONDS)
         try:
-            answer = await pool.reader(split.member).read(split.ledger_id, spans_of(wanted), _READ_BYTES)
+            answer = await pool.reader(split.member).read(
+                split.ledger_id, spans_of(wanted), _READ_BYTES
+            )
         except (StreamBroken, TimeoutError):
             continue
         silences.heard(split.member, answered=True)

@@ -33,12 +33,18 @@ _WAIT_SECONDS: Final = 2.0
 _AHEAD: Final = 10_000  # entries
 _READ_BYTES: Final = 1 << 20
 
-LEAK_SCHEMA: Final = "finding string, ledger bigint, owner string, bytes bigint, bookies array<string>, created_ms bigint, detail string"
+LEAK_SCHEMA: Final = (
+    "finding string, ledger bigint, owner string, bytes bigint, bookies array<string>, "
+    "created_ms bigint, detail string"
+)
 
 
 @dataclass(slots=True)
 class Leaks:
-    """``gaps``: what could not be read. While there is one, the absence of a ledger proves nothing."""
+    """``gaps``: what could not be read.
+
+    While there is one, the absence of a ledger proves nothing.
+    """
 
     found: list[Leak] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
@@ -47,7 +53,9 @@ class Leaks:
     settled: int = 0  # leaks of the first check that the second did not confirm
 
 
-def find_leaks(spark: Any, url: str, *, retention: Retention, min_age_ms: int = MIN_AGE_MS) -> Leaks:
+def find_leaks(
+    spark: Any, url: str, *, retention: Retention, min_age_ms: int = MIN_AGE_MS
+) -> Leaks:
     """Check the whole cluster.
 
     Raises ``MetadataUnavailable`` when not even the lists of branches can be read.
@@ -65,7 +73,9 @@ def find_leaks(spark: Any, url: str, *, retention: Retention, min_age_ms: int = 
         view.release()
     leaks = Leaks(gaps=view.gaps, ledgers=ledgers)
     leaks.found = sorted(run(_look_again(here, found)))
-    leaks.found = [run(_weighed(here, leak)) if leak.kind == LeakKind.STRAY else leak for leak in leaks.found]
+    leaks.found = [
+        run(_weighed(here, leak)) if leak.kind == LeakKind.STRAY else leak for leak in leaks.found
+    ]
     leaks.settled = len(found) - len(leaks.found)
     leaks.found += run(_still_in_doubt(here, view.doubts))
     leaks.restored = run(here.records.get(paths.RESTORED, RestoredTree)) is not None
@@ -81,7 +91,11 @@ async def _still_in_doubt(here: ClusterAccess, doubts: list[Doubt]) -> list[Leak
 
     They belong to no ledger; their ledger id is -1.
     """
-    return [Leak(LeakKind.DANGLING.value, -1, path, 0, (), 0, how) for path, how in sorted(doubts) if how in await doubts_of(here, path)]
+    return [
+        Leak(LeakKind.DANGLING.value, -1, path, 0, (), 0, how)
+        for path, how in sorted(doubts)
+        if how in await doubts_of(here, path)
+    ]
 
 
 async def _look_again(here: ClusterAccess, found: list[Leak]) -> list[Leak]:
@@ -98,7 +112,9 @@ async def _still(here: ClusterAccess, leak: Leak) -> bool:
         case LeakKind.STRAY:
             return record is None
         case LeakKind.DANGLING:
-            return record is None and leak.ledger_id in await named_by_owner(here, leak.owner, in_use=True)
+            return record is None and leak.ledger_id in await named_by_owner(
+                here, leak.owner, in_use=True
+            )
         case LeakKind.ORPHAN:
             return record is not None and await is_orphan(here, record[0])
         case LeakKind.EXPIRED:
@@ -106,7 +122,9 @@ async def _still(here: ClusterAccess, leak: Leak) -> bool:
         case LeakKind.UNDER_REPLICATED:
             return record is not None and await _lacks(here, record[0], leak)
         case LeakKind.OVER_REPLICATED:
-            return record is not None and any([await _holds(here, record[0], bookie) for bookie in leak.bookies])
+            return record is not None and any(
+                [await _holds(here, record[0], bookie) for bookie in leak.bookies]
+            )
 
 
 async def is_orphan(here: ClusterAccess, metadata: LedgerMetadata) -> bool:
@@ -142,7 +160,9 @@ async def named_by_owner(here: ClusterAccess, owner: str, *, in_use: bool = Fals
         return set()
     # No age and no time, since only the names matter here.
     references = references_of(path, owner, found[0], cursors, Retention(-1, -1), Rules(0, 0))
-    return {ledger_id for ledger_id, each in references if not in_use or each.use is not Use.DELETING}
+    return {
+        ledger_id for ledger_id, each in references if not in_use or each.use is not Use.DELETING
+    }
 
 
 async def _weighed(here: ClusterAccess, leak: Leak) -> Leak:
@@ -167,7 +187,9 @@ async def _length(here: ClusterAccess, bookie: str, ledger_id: int) -> int:
     known = await here.pool.control.read_lac(bookie, ledger_id)
     entry_id, length_bytes, code = max(known.lac, 0), 0, known.code
     while not code:
-        answer = await here.pool.reader(bookie).read(ledger_id, [(entry_id, entry_id + _AHEAD)], _READ_BYTES)
+        answer = await here.pool.reader(bookie).read(
+            ledger_id, [(entry_id, entry_id + _AHEAD)], _READ_BYTES
+        )
         if answer.records:
             _, _, entry_id, _, length_bytes = peek_ids(answer.records[-1])
             entry_id += 1
@@ -176,7 +198,9 @@ async def _length(here: ClusterAccess, bookie: str, ledger_id: int) -> int:
 
 
 async def _lacks(here: ClusterAccess, metadata: LedgerMetadata, leak: Leak) -> bool:
-    if metadata.write_quorum < metadata.wished_write_quorum or await here.ledgers.under_replicated([leak.ledger_id]):
+    if metadata.write_quorum < metadata.wished_write_quorum or await here.ledgers.under_replicated(
+        [leak.ledger_id]
+    ):
         return True
     members = {member for segment in metadata.segments for member in segment.members}
     for bookie in leak.bookies:
@@ -185,7 +209,9 @@ async def _lacks(here: ClusterAccess, metadata: LedgerMetadata, leak: Leak) -> b
     return False
 
 
-async def _holds(here: ClusterAccess, metadata: LedgerMetadata, bookie: str, *, member: bool = False) -> bool:
+async def _holds(
+    here: ClusterAccess, metadata: LedgerMetadata, bookie: str, *, member: bool = False
+) -> bool:
     """Whether a bookie, a member or another one, now reports that it has the ledger.
 
     For a silent bookie, its first answer counts.
@@ -194,6 +220,8 @@ async def _holds(here: ClusterAccess, metadata: LedgerMetadata, bookie: str, *, 
     if not member and bookie in members:
         return False
     try:
-        return (await here.pool.control.read_lac(bookie, metadata.ledger_id)).code != NoSuchLedger.code
+        return (
+            await here.pool.control.read_lac(bookie, metadata.ledger_id)
+        ).code != NoSuchLedger.code
     except NoAnswer:
         return not member

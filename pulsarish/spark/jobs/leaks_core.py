@@ -144,8 +144,23 @@ def judge(ledger_id: int, evidence: Iterable[Evidence], rules: Rules) -> list[Le
     return found
 
 
-def _leak(kind: LeakKind, metadata: LedgerMetadata, owner: str, size_bytes: int, bookies: Sequence[str], detail: str) -> Leak:
-    return Leak(kind.value, metadata.ledger_id, owner, size_bytes, tuple(bookies), metadata.created_ms, detail)
+def _leak(
+    kind: LeakKind,
+    metadata: LedgerMetadata,
+    owner: str,
+    size_bytes: int,
+    bookies: Sequence[str],
+    detail: str,
+) -> Leak:
+    return Leak(
+        kind.value,
+        metadata.ledger_id,
+        owner,
+        size_bytes,
+        tuple(bookies),
+        metadata.created_ms,
+        detail,
+    )
 
 
 def _purpose(metadata: LedgerMetadata) -> str:
@@ -153,17 +168,38 @@ def _purpose(metadata: LedgerMetadata) -> str:
 
 
 def _all_bytes(metadata: LedgerMetadata) -> int:
-    return metadata.length_bytes * metadata.write_quorum if metadata.state is LedgerState.CLOSED else -1
+    return (
+        metadata.length_bytes * metadata.write_quorum
+        if metadata.state is LedgerState.CLOSED
+        else -1
+    )
 
 
-def _without_metadata(ledger_id: int, held: Sequence[str], references: Sequence[Reference]) -> list[Leak]:
+def _without_metadata(
+    ledger_id: int, held: Sequence[str], references: Sequence[Reference]
+) -> list[Leak]:
     found = []
     for each in references:
         if each.use in _IN_USE:
-            detail = f"{each.path} names it as its {each.use.value}" + ("; bookies still hold it" if held else "")
-            found.append(Leak(LeakKind.DANGLING.value, ledger_id, each.owner, each.size_bytes, tuple(held), 0, detail))
+            detail = f"{each.path} names it as its {each.use.value}" + (
+                "; bookies still hold it" if held else ""
+            )
+            found.append(
+                Leak(
+                    LeakKind.DANGLING.value,
+                    ledger_id,
+                    each.owner,
+                    each.size_bytes,
+                    tuple(held),
+                    0,
+                    detail,
+                )
+            )
     if held and not found:
-        detail = "bookies delete it at their next collection, unless the metadata are restored ones that are not confirmed yet"
+        detail = (
+            "bookies delete it at their next collection, unless the metadata are restored "
+            "ones that are not confirmed yet"
+        )
         found.append(Leak(LeakKind.STRAY.value, ledger_id, "", -1, tuple(held), 0, detail))
     return found
 
@@ -173,10 +209,24 @@ def _unused(metadata: LedgerMetadata, references: Sequence[Reference], rules: Ru
         return []
     members = dict.fromkeys(member for segment in metadata.segments for member in segment.members)
     detail = f"{metadata.state.value}, nothing refers to it"
-    return [_leak(LeakKind.ORPHAN, metadata, _purpose(metadata), _all_bytes(metadata), tuple(members), detail)]
+    return [
+        _leak(
+            LeakKind.ORPHAN,
+            metadata,
+            _purpose(metadata),
+            _all_bytes(metadata),
+            tuple(members),
+            detail,
+        )
+    ]
 
 
-def _copies(metadata: LedgerMetadata, held: Sequence[str], under_replicated: UnderReplicated | None, rules: Rules) -> list[Leak]:
+def _copies(
+    metadata: LedgerMetadata,
+    held: Sequence[str],
+    under_replicated: UnderReplicated | None,
+    rules: Rules,
+) -> list[Leak]:
     """Compare the bookies that hold a ledger with those in its record.
 
     A striped member may rightly hold nothing of a short ledger.
@@ -186,20 +236,53 @@ def _copies(metadata: LedgerMetadata, held: Sequence[str], under_replicated: Und
     missing = list(under_replicated.missing_members) if under_replicated is not None else []
     if metadata.state is LedgerState.CLOSED and metadata.last_entry >= 0:
         bound = [member for member in members if _must_hold(metadata, member)]
-        missing += [member for member in bound if member in rules.answered and member not in held and member not in missing]
-    short = max(0, metadata.wished_write_quorum - metadata.write_quorum) if metadata.wished_write_quorum else 0
+        missing += [
+            member
+            for member in bound
+            if member in rules.answered and member not in held and member not in missing
+        ]
+    short = (
+        max(0, metadata.wished_write_quorum - metadata.write_quorum)
+        if metadata.wished_write_quorum
+        else 0
+    )
     if missing or short or (under_replicated is not None and under_replicated.below_policy):
-        known = "" if under_replicated is None else under_replicated.reason or "known: autorecovery is at it"
+        known = (
+            ""
+            if under_replicated is None
+            else under_replicated.reason or "known: autorecovery is at it"
+        )
         parts = [f"lacks the copies of {len(missing)} members"] if missing else []
-        parts += [f"has {metadata.write_quorum} copies of {metadata.wished_write_quorum} that its policy asks for"] if short else []
-        size_bytes = metadata.length_bytes * (len(missing) + short) if metadata.state is LedgerState.CLOSED else -1
+        parts += (
+            [
+                (
+                    f"has {metadata.write_quorum} copies of {metadata.wished_write_quorum} that "
+                    "its policy asks for"
+                )
+            ]
+            if short
+            else []
+        )
+        size_bytes = (
+            metadata.length_bytes * (len(missing) + short)
+            if metadata.state is LedgerState.CLOSED
+            else -1
+        )
         detail = "; ".join([*parts, *([known] if known else [])])
-        found.append(_leak(LeakKind.UNDER_REPLICATED, metadata, _purpose(metadata), size_bytes, missing, detail))
+        found.append(
+            _leak(
+                LeakKind.UNDER_REPLICATED, metadata, _purpose(metadata), size_bytes, missing, detail
+            )
+        )
     more = [bookie for bookie in held if bookie not in members]
     if more:
-        size_bytes = metadata.length_bytes * len(more) if metadata.state is LedgerState.CLOSED else -1
+        size_bytes = (
+            metadata.length_bytes * len(more) if metadata.state is LedgerState.CLOSED else -1
+        )
         detail = "bookies that its record does not name hold it too"
-        found.append(_leak(LeakKind.OVER_REPLICATED, metadata, _purpose(metadata), size_bytes, more, detail))
+        found.append(
+            _leak(LeakKind.OVER_REPLICATED, metadata, _purpose(metadata), size_bytes, more, detail)
+        )
     return found
 
 
@@ -210,8 +293,13 @@ def _must_hold(metadata: LedgerMetadata, member: str) -> bool:
     """
     for index, segment in enumerate(metadata.segments):
         if member in segment.members:
-            last = min(metadata.last_entry_of(index), segment.first_entry + metadata.ensemble_size - 1)
-            if any(member in metadata.write_set(entry_id) for entry_id in range(segment.first_entry, last + 1)):
+            last = min(
+                metadata.last_entry_of(index), segment.first_entry + metadata.ensemble_size - 1
+            )
+            if any(
+                member in metadata.write_set(entry_id)
+                for entry_id in range(segment.first_entry, last + 1)
+            ):
                 return True
     return False
 
@@ -223,32 +311,56 @@ def schema_gaps(nodes: Sequence[str], versions_count: int) -> list[int]:
     """
     versions = {int(node.partition("-")[0]): node.partition("-")[2] for node in nodes}
     deleted = [version for version, rest in versions.items() if rest == "deleted"]
-    return [version for version in range(max(deleted, default=-1) + 1, versions_count) if version not in versions]
+    return [
+        version
+        for version in range(max(deleted, default=-1) + 1, versions_count)
+        if version not in versions
+    ]
 
 
 # -- references
 
 
 def references_of(
-    path: str, owner: str, record: TopicRecord, cursors: dict[str, CursorRecord], retention: Retention, rules: Rules
+    path: str,
+    owner: str,
+    record: TopicRecord,
+    cursors: dict[str, CursorRecord],
+    retention: Retention,
+    rules: Rules,
 ) -> list[tuple[int, Reference]]:
     """Return all references in a topic's subtree. ``cursors`` by path."""
     over = trimmable_of(record, cursors.values(), retention, rules.now_ms - rules.min_age_ms)
-    found = [(link.ledger_id, Reference(path, Use.CHAIN, owner, at < over, link.size_bytes)) for at, link in enumerate(record.ledgers)]
+    found = [
+        (link.ledger_id, Reference(path, Use.CHAIN, owner, at < over, link.size_bytes))
+        for at, link in enumerate(record.ledgers)
+    ]
     found += [(ledger_id, Reference(path, Use.DELETING, owner)) for ledger_id in record.deleting]
     if record.compacted is not None and record.compacted.ledger_id >= 0:
-        found.append((record.compacted.ledger_id, Reference(path, Use.VIEW, owner, size_bytes=record.compacted.size_bytes)))
+        found.append(
+            (
+                record.compacted.ledger_id,
+                Reference(path, Use.VIEW, owner, size_bytes=record.compacted.size_bytes),
+            )
+        )
     for cursor_path, cursor in cursors.items():
         if cursor.cursor_ledger >= 0:
             found.append((cursor.cursor_ledger, Reference(cursor_path, Use.CURSOR, owner)))
-        found += [(ledger_id, Reference(cursor_path, Use.DELETING, owner)) for ledger_id in cursor.deleting]
+        found += [
+            (ledger_id, Reference(cursor_path, Use.DELETING, owner))
+            for ledger_id in cursor.deleting
+        ]
     if record.deleted:
         # Its ledgers are deleted one after another, and its nodes last.
-        found = [(ledger_id, each._replace(use=Use.DELETING, expired=False)) for ledger_id, each in found]
+        found = [
+            (ledger_id, each._replace(use=Use.DELETING, expired=False)) for ledger_id, each in found
+        ]
     return found
 
 
-def trimmable_of(record: TopicRecord, cursors: Iterable[CursorRecord], retention: Retention, now_ms: int) -> int:
+def trimmable_of(
+    record: TopicRecord, cursors: Iterable[CursorRecord], retention: Retention, now_ms: int
+) -> int:
     """Return how many ledgers at the front of a topic's chain neither retention, a subscription nor
     its compacted view keeps.
 
@@ -261,4 +373,6 @@ def trimmable_of(record: TopicRecord, cursors: Iterable[CursorRecord], retention
     marks = [Position(cursor.mark_ledger, cursor.mark_entry) for cursor in cursors]
     if record.compacted is not None:
         marks.append(Position(record.compacted.horizon_ledger, record.compacted.horizon_entry))
-    return trimmable(Chain(record.ledgers, record.lost), min(marks, default=LATEST), retention, now_ms)
+    return trimmable(
+        Chain(record.ledgers, record.lost), min(marks, default=LATEST), retention, now_ms
+    )

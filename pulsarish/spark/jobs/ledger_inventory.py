@@ -17,13 +17,28 @@ from pyspark import StorageLevel
 from pulsarish.ledger.bookie_control import NoAnswer
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.metadata import paths
-from pulsarish.metadata.records import Cookie, CursorRecord, NamespacePolicies, SchemasRecord, TopicRecord, UnderReplicated
+from pulsarish.metadata.records import (
+    Cookie,
+    CursorRecord,
+    NamespacePolicies,
+    SchemasRecord,
+    TopicRecord,
+    UnderReplicated,
+)
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.model.topic_name import TopicName, decode_segment
 from pulsarish.runtime.seams import Conflict
 from pulsarish.spark.jobs.cluster_access import ClusterAccess, run, site
-from pulsarish.spark.jobs.leaks_core import Evidence, Held, Known, MissingCopies, Rules, references_of, schema_gaps
+from pulsarish.spark.jobs.leaks_core import (
+    Evidence,
+    Held,
+    Known,
+    MissingCopies,
+    Rules,
+    references_of,
+    schema_gaps,
+)
 from pulsarish.spark.jobs.ledger_selection import PAGE
 from pulsarish.spark.jobs.policies import retentions_of
 
@@ -34,7 +49,9 @@ T = TypeVar("T")
 _TASKS_MAX: Final = 2_000
 _GAP: Final = -1
 _DOUBT: Final = -2
-"""Keys, besides ledger ids, of what could not be read, and of missing nodes that are not ledgers."""
+"""Keys, besides ledger ids, of what could not be read, and of missing nodes that are not
+ledgers.
+"""
 
 Gap = tuple[str, str]
 """What could not be read, and why."""
@@ -59,7 +76,9 @@ class LedgerInventory:
             part.unpersist()
 
 
-def gather(spark: Any, url: str, retention: Retention, *, now_ms: int, min_age_ms: int) -> LedgerInventory:
+def gather(
+    spark: Any, url: str, retention: Retention, *, now_ms: int, min_age_ms: int
+) -> LedgerInventory:
     """Read everything, in the order that ``leaks_core`` requires.
 
     ``retention``: the retention where no policy sets one.
@@ -74,9 +93,16 @@ def gather(spark: Any, url: str, retention: Retention, *, now_ms: int, min_age_m
         (run(_branches(here)), partial(_records, url)),
         (run(_missing_pages(here)), partial(_lacking, url)),
         (run(_topic_pages(here, paths.TOPICS)), partial(_references, url, retention, rules)),
-        (run(_topic_pages(here, paths.TOPICS)) + run(_topic_pages(here, paths.PARTITIONED)), partial(_surroundings, url)),
+        (
+            run(_topic_pages(here, paths.TOPICS)) + run(_topic_pages(here, paths.PARTITIONED)),
+            partial(_surroundings, url),
+        ),
     ):
-        part = context.parallelize(items, max(1, min(len(items), _TASKS_MAX))).mapPartitions(read).persist(StorageLevel.MEMORY_AND_DISK)
+        part = (
+            context.parallelize(items, max(1, min(len(items), _TASKS_MAX)))
+            .mapPartitions(read)
+            .persist(StorageLevel.MEMORY_AND_DISK)
+        )
         # Gathered before the next step begins.
         view.gaps += part.filter(_is_gap).values().collect()
         view.doubts += part.filter(_is_doubt).values().collect()
@@ -146,13 +172,19 @@ async def _list(here: ClusterAccess, bookie: str) -> list[_Row]:
 async def _branches(here: ClusterAccess) -> list[str]:
     found: list[str] = []
     for high in await here.records.children(paths.LEDGERS):
-        found += [f"{paths.LEDGERS}/{high}/{middle}" for middle in await here.records.children(f"{paths.LEDGERS}/{high}")]
+        found += [
+            f"{paths.LEDGERS}/{high}/{middle}"
+            for middle in await here.records.children(f"{paths.LEDGERS}/{high}")
+        ]
     return found
 
 
 def _records(url: str, branches: Iterable[str]) -> Iterator[_Row]:
     for branch in branches:
-        yield from _try(f"ledgers below {branch}", lambda branch=branch: run(_branch(site(url), branch)))  # type: ignore[misc]
+        yield from _try(
+            f"ledgers below {branch}",
+            lambda branch=branch: run(_branch(site(url), branch)),  # type: ignore[misc]
+        )
 
 
 async def _branch(here: ClusterAccess, branch: str) -> list[_Row]:
@@ -165,13 +197,19 @@ async def _branch(here: ClusterAccess, branch: str) -> list[_Row]:
 
 
 async def _missing_pages(here: ClusterAccess) -> list[list[str]]:
-    nodes = [f"{paths.UNDERREPLICATED}/{name}" for name in await here.records.children(paths.UNDERREPLICATED)]
+    nodes = [
+        f"{paths.UNDERREPLICATED}/{name}"
+        for name in await here.records.children(paths.UNDERREPLICATED)
+    ]
     return [nodes[start : start + PAGE] for start in range(0, len(nodes), PAGE)]
 
 
 def _lacking(url: str, pages: Iterable[list[str]]) -> Iterator[_Row]:
     for page in pages:
-        yield from _try("the list of missing copies", lambda page=page: run(_missing(site(url), page)))  # type: ignore[misc]
+        yield from _try(
+            "the list of missing copies",
+            lambda page=page: run(_missing(site(url), page)),  # type: ignore[misc]
+        )
 
 
 async def _missing(here: ClusterAccess, page: Sequence[str]) -> list[_Row]:
@@ -195,13 +233,17 @@ async def _topic_pages(here: ClusterAccess, root: str) -> list[list[str]]:
     return found
 
 
-def _references(url: str, retention: Retention, rules: Rules, pages: Iterable[list[str]]) -> Iterator[_Row]:
+def _references(
+    url: str, retention: Retention, rules: Rules, pages: Iterable[list[str]]
+) -> Iterator[_Row]:
     for page in pages:
         what = f"topics {page[0]} to {page[-1]}"
         yield from _try(what, lambda page=page: run(_named(site(url), page, retention, rules)))  # type: ignore[misc]
 
 
-async def _named(here: ClusterAccess, page: Sequence[str], default: Retention, rules: Rules) -> list[_Row]:
+async def _named(
+    here: ClusterAccess, page: Sequence[str], default: Retention, rules: Rules
+) -> list[_Row]:
     names = [TopicName(*(decode_segment(part) for part in path.split("/")[2:])) for path in page]
     retentions = await retentions_of(here.records, names, default)
     found: list[_Row] = []
@@ -217,7 +259,10 @@ async def _named(here: ClusterAccess, page: Sequence[str], default: Retention, r
 
 async def cursors_of(here: ClusterAccess, topic_path: str) -> dict[str, CursorRecord]:
     """Return the records of a topic's durable cursors by path, with the cursor of deduplication."""
-    nodes = [f"{topic_path}/cursors/{name}" for name in await here.records.children(f"{topic_path}/cursors")]
+    nodes = [
+        f"{topic_path}/cursors/{name}"
+        for name in await here.records.children(f"{topic_path}/cursors")
+    ]
     found = await here.records.get_many(nodes, CursorRecord) if nodes else []
     return {node: row[0] for node, row in zip(nodes, found, strict=True) if row is not None}
 
@@ -248,7 +293,9 @@ async def doubts_of(here: ClusterAccess, path: str) -> list[str]:
     # adds to them, and is never missing.
     counted = await here.records.get(paths.schemas(path), SchemasRecord)
     if counted is not None:
-        gaps = schema_gaps(await here.records.children(paths.schemas(path)), counted[0].versions_count)
+        gaps = schema_gaps(
+            await here.records.children(paths.schemas(path)), counted[0].versions_count
+        )
         found += [f"version {version} of its schema is not there" for version in gaps]
     tenant, namespace = (decode_segment(part) for part in path.split("/")[2:4])
     if await here.records.get(paths.namespace(tenant, namespace), NamespacePolicies) is None:

@@ -9,11 +9,24 @@ from typing import Final
 from pulsarish.metadata import paths
 from pulsarish.metadata.ledger_walk import ledger_ids
 from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import CursorRecord, NamespacePolicies, PartitionedTopic, TopicRecord
+from pulsarish.metadata.records import (
+    CursorRecord,
+    NamespacePolicies,
+    PartitionedTopic,
+    TopicRecord,
+)
 from pulsarish.model.errors import InvalidArgument, NotFound, TopicNotFound
 from pulsarish.model.topic_name import TopicName, decode_segment
 
-__all__ = ["PAGE", "LedgerSelection", "kept_topic", "ledgers_of", "named_by_topic", "namespaces_of", "topics_of"]
+__all__ = [
+    "PAGE",
+    "LedgerSelection",
+    "kept_topic",
+    "ledgers_of",
+    "named_by_topic",
+    "namespaces_of",
+    "topics_of",
+]
 
 PAGE: Final = 500
 """Metadata nodes in one request."""
@@ -49,7 +62,10 @@ async def namespaces_of(records: Records, scope: LedgerSelection) -> list[tuple[
         return [(tenant, name)]
     found: list[tuple[str, str]] = []
     for tenant in await records.children(paths.NAMESPACES):
-        found += [(decode_segment(tenant), decode_segment(name)) for name in await records.children(f"{paths.NAMESPACES}/{tenant}")]
+        found += [
+            (decode_segment(tenant), decode_segment(name))
+            for name in await records.children(f"{paths.NAMESPACES}/{tenant}")
+        ]
     return found
 
 
@@ -59,12 +75,19 @@ async def topics_of(records: Records, scope: LedgerSelection) -> AsyncIterator[l
     Raises ``TopicNotFound``, ``NotFound``, ``MetadataUnavailable``.
     """
     if scope.topics:
-        yield [each for text in scope.topics for each in await _with_partitions(records, kept_topic(text))]
+        yield [
+            each
+            for text in scope.topics
+            for each in await _with_partitions(records, kept_topic(text))
+        ]
         return
     for tenant, namespace in await namespaces_of(records, scope):
         names = await records.children(paths.namespace_topics(tenant, namespace))
         for start in range(0, len(names), PAGE):
-            yield [TopicName(tenant, namespace, decode_segment(name)) for name in names[start : start + PAGE]]
+            yield [
+                TopicName(tenant, namespace, decode_segment(name))
+                for name in names[start : start + PAGE]
+            ]
 
 
 def kept_topic(text: str) -> TopicName:
@@ -80,7 +103,11 @@ def kept_topic(text: str) -> TopicName:
 
 async def _with_partitions(records: Records, name: TopicName) -> list[TopicName]:
     partitioned = await records.get(paths.partitioned_topic(name), PartitionedTopic)
-    wanted = [name] if partitioned is None else [name.with_partition(index) for index in range(partitioned[0].partitions)]
+    wanted = (
+        [name]
+        if partitioned is None
+        else [name.with_partition(index) for index in range(partitioned[0].partitions)]
+    )
     found = await records.get_many([paths.topic(each) for each in wanted], TopicRecord)
     there = [each for each, record in zip(wanted, found, strict=True) if record is not None]
     if not there and partitioned is None:
@@ -101,7 +128,11 @@ async def ledgers_of(records: Records, scope: LedgerSelection) -> AsyncIterator[
         return
     async for topics in topics_of(records, scope):
         found: list[int] = []
-        for name, record in zip(topics, await records.get_many([paths.topic(name) for name in topics], TopicRecord), strict=True):
+        for name, record in zip(
+            topics,
+            await records.get_many([paths.topic(name) for name in topics], TopicRecord),
+            strict=True,
+        ):
             if record is not None:
                 found += named_by_topic(record[0])
                 found += await _of_cursors(records, name)
@@ -112,10 +143,14 @@ async def ledgers_of(records: Records, scope: LedgerSelection) -> AsyncIterator[
 def named_by_topic(record: TopicRecord) -> list[int]:
     """Return the ledgers that a topic uses, with those of its compacted view."""
     view = record.compacted
-    return [link.ledger_id for link in record.ledgers] + ([view.ledger_id] if view is not None and view.ledger_id >= 0 else [])
+    return [link.ledger_id for link in record.ledgers] + (
+        [view.ledger_id] if view is not None and view.ledger_id >= 0 else []
+    )
 
 
 async def _of_cursors(records: Records, name: TopicName) -> Sequence[int]:
-    nodes = [f"{paths.cursors(name)}/{child}" for child in await records.children(paths.cursors(name))]
+    nodes = [
+        f"{paths.cursors(name)}/{child}" for child in await records.children(paths.cursors(name))
+    ]
     found = await records.get_many(nodes, CursorRecord) if nodes else []
     return [row[0].cursor_ledger for row in found if row is not None and row[0].cursor_ledger >= 0]

@@ -20,14 +20,19 @@ from pulsarish.model.topic_name import TopicName
 __all__ = ["retentions_of"]
 
 
-async def retentions_of(records: Records, topics: Sequence[TopicName], default: Retention) -> list[Retention]:
+async def retentions_of(
+    records: Records, topics: Sequence[TopicName], default: Retention
+) -> list[Retention]:
     """Return one retention for each topic.
 
     The topics of a page are in few namespaces. Raises ``MetadataUnavailable``, ``CorruptData``.
     """
     spaces = list(dict.fromkeys((name.tenant, name.namespace) for name in topics))
     found = await records.get_many([paths.namespace(*space) for space in spaces], NamespacePolicies)
-    by_space = {space: {} if record is None else record[0].policies for space, record in zip(spaces, found, strict=True)}
+    by_space = {
+        space: {} if record is None else record[0].policies
+        for space, record in zip(spaces, found, strict=True)
+    }
     nodes = [_policies_path(name) for name in topics]
     own = await records.get_many(nodes, TopicPolicies)
     return [
@@ -40,7 +45,9 @@ async def retentions_of(records: Records, topics: Sequence[TopicName], default: 
 
 def _policies_path(name: TopicName) -> str:
     """Return the path of a topic's policies. A partition has those of its partitioned topic."""
-    return paths.topic_policies(paths.partitioned_topic(name.partitioned) if name.partition >= 0 else paths.topic(name))
+    return paths.topic_policies(
+        paths.partitioned_topic(name.partitioned) if name.partition >= 0 else paths.topic(name)
+    )
 
 
 def _retention(policies: Mapping[str, Any], where: str) -> Retention | None:

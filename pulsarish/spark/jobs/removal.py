@@ -41,7 +41,17 @@ from pulsarish.spark.jobs.leaks_core import LeakKind
 from pulsarish.wire.json_record import decode_record, encode_record
 from pulsarish.wire.record import decode_entry_record, restamp_lac
 
-__all__ = ["GRACE_MS", "Plan", "PlannedLedger", "Removal", "make_plan", "read_plan", "remove", "restore", "write_plan"]
+__all__ = [
+    "GRACE_MS",
+    "Plan",
+    "PlannedLedger",
+    "Removal",
+    "make_plan",
+    "read_plan",
+    "remove",
+    "restore",
+    "write_plan",
+]
 
 GRACE_MS: Final = 3_600_000
 """Age that a plan must have before it is executed."""
@@ -103,8 +113,18 @@ async def _plan(here: ClusterAccess, leaks: Leaks) -> Plan:
             continue
         node = (await here.records.nodes([paths.ledger(leak.ledger_id)]))[0]
         if node is not None:
-            planned.append(PlannedLedger(leak.ledger_id, leak.owner, leak.size_bytes, leak.created_ms, node.created))
-    return Plan(_PLAN_FORMAT, _PLAN_VERSION, await _cluster_id(here), here.world.clock.wall_ms(), tuple(planned))
+            planned.append(
+                PlannedLedger(
+                    leak.ledger_id, leak.owner, leak.size_bytes, leak.created_ms, node.created
+                )
+            )
+    return Plan(
+        _PLAN_FORMAT,
+        _PLAN_VERSION,
+        await _cluster_id(here),
+        here.world.clock.wall_ms(),
+        tuple(planned),
+    )
 
 
 async def _cluster_id(here: ClusterAccess) -> str:
@@ -115,9 +135,14 @@ async def _cluster_id(here: ClusterAccess) -> str:
 def _check_whole(leaks: Leaks, what: str) -> None:
     if leaks.gaps:
         told = "; ".join(f"{name}: {why}" for name, why in leaks.gaps)
-        raise NotAllowed(f"{what} not made of an incomplete view, and this could not be read: {told}")
+        raise NotAllowed(
+            f"{what} not made of an incomplete view, and this could not be read: {told}"
+        )
     if leaks.restored:
-        raise NotAllowed(f"{what} not made while the metadata are restored ones that are not confirmed yet: pulsarish metadata confirm")
+        raise NotAllowed(
+            f"{what} not made while the metadata are restored ones that are not confirmed yet: "
+            "pulsarish metadata confirm"
+        )
 
 
 def write_plan(plan: Plan, file: Path) -> None:
@@ -134,14 +159,26 @@ def read_plan(file: Path) -> Plan:
     except msgspec.MsgspecError as error:
         raise CorruptData(f"{file} is no plan of pulsarish job leaks: {error}") from None
     if (plan.format, plan.version) != (_PLAN_FORMAT, _PLAN_VERSION):
-        raise CorruptData(f"{file} is {plan.format!r} version {plan.version}; this program reads {_PLAN_FORMAT!r} {_PLAN_VERSION}")
+        raise CorruptData(
+            f"{file} is {plan.format!r} version {plan.version}; this program reads "
+            f"{_PLAN_FORMAT!r} {_PLAN_VERSION}"
+        )
     return plan
 
 
 # -- execution
 
 
-def remove(spark: Any, url: str, plan: Plan, backup: Path, *, retention: Retention, min_age_ms: int, grace_ms: int = GRACE_MS) -> Removal:
+def remove(
+    spark: Any,
+    url: str,
+    plan: Plan,
+    backup: Path,
+    *,
+    retention: Retention,
+    min_age_ms: int,
+    grace_ms: int = GRACE_MS,
+) -> Removal:
     """Remove the ledgers of the plan that are still orphans.
 
     Args:
@@ -157,7 +194,10 @@ def remove(spark: Any, url: str, plan: Plan, backup: Path, *, retention: Retenti
         raise NotAllowed(f"the plan is of cluster {plan.cluster_id}, and this is another one")
     age_ms = here.world.clock.wall_ms() - plan.made_ms
     if age_ms < grace_ms:
-        raise NotAllowed(f"the plan was made {age_ms // 1000} s ago and may be carried out after {grace_ms // 1000} s (--grace)")
+        raise NotAllowed(
+            f"the plan was made {age_ms // 1000} s ago and may be carried out after "
+            f"{grace_ms // 1000} s (--grace)"
+        )
     if backup.exists():
         raise AlreadyExists(f"{backup} exists already: a backup never replaces another")
     leaks = find_leaks(spark, url, retention=retention, min_age_ms=min_age_ms)
@@ -168,7 +208,9 @@ def remove(spark: Any, url: str, plan: Plan, backup: Path, *, retention: Retenti
     if not ready:
         return removal
     backup.mkdir(DIRECTORY_MODE, parents=True)
-    _write_nodes(url, backup / _NODES_FILE, [data for _, data, _ in ready], here.world.clock.wall_ms())
+    _write_nodes(
+        url, backup / _NODES_FILE, [data for _, data, _ in ready], here.world.clock.wall_ms()
+    )
     records = [metadata for metadata, _, _ in ready]
     folder = str(backup / _ENTRIES_FOLDER)
     _write_entries(spark, url, records, folder)
@@ -176,8 +218,9 @@ def remove(spark: Any, url: str, plan: Plan, backup: Path, *, retention: Retenti
     for metadata, _, _ in ready:
         if counts.get(metadata.ledger_id, 0) != metadata.last_entry + 1:
             raise CorruptData(
-                f"the backup in {backup} holds {counts.get(metadata.ledger_id, 0)} of {metadata.last_entry + 1} entries of ledger "
-                f"{metadata.ledger_id}: nothing is removed"
+                f"the backup in {backup} holds {counts.get(metadata.ledger_id, 0)} of "
+                f"{metadata.last_entry + 1} entries of ledger {metadata.ledger_id}: nothing is "
+                "removed"
             )
     _make_durable(backup)
     for metadata, _, version in ready:
@@ -189,7 +232,9 @@ _Ready = tuple[LedgerMetadata, bytes, int]
 """A ledger that may be removed: its record, the record's bytes, the node's version."""
 
 
-async def _prepare(here: ClusterAccess, plan: Plan, orphans: set[int], removal: Removal) -> list[_Ready]:
+async def _prepare(
+    here: ClusterAccess, plan: Plan, orphans: set[int], removal: Removal
+) -> list[_Ready]:
     ready: list[_Ready] = []
     client = LedgerClient(here.world, here.options)
     await client.start()
@@ -205,7 +250,9 @@ async def _prepare(here: ClusterAccess, plan: Plan, orphans: set[int], removal: 
     return ready
 
 
-async def _closed(here: ClusterAccess, client: LedgerClient, planned: PlannedLedger, orphans: set[int]) -> _Ready | str:
+async def _closed(
+    here: ClusterAccess, client: LedgerClient, planned: PlannedLedger, orphans: set[int]
+) -> _Ready | str:
     """Return the orphan, closed, or why it must not be removed."""
     path = paths.ledger(planned.ledger_id)
     await here.records.sync(path)
@@ -259,7 +306,9 @@ def _put(out: Any, data: bytes) -> None:
 def _write_entries(spark: Any, url: str, records: Sequence[LedgerMetadata], folder: str) -> None:
     context = spark.sparkContext
     encoded = [encode_record(metadata) for metadata in records]
-    rows = context.parallelize(encoded, max(1, min(len(encoded), 4 * context.defaultParallelism))).mapPartitions(partial(_entries, url))
+    rows = context.parallelize(
+        encoded, max(1, min(len(encoded), 4 * context.defaultParallelism))
+    ).mapPartitions(partial(_entries, url))
     spark.createDataFrame(rows, _ENTRY_SCHEMA).write.parquet(folder)
 
 
@@ -269,9 +318,22 @@ def _entries(url: str, encoded: Iterable[bytes]) -> Iterator[tuple[int, int, byt
         metadata = decode_record(data, LedgerMetadata, "a record")
         first = 0
         while first <= metadata.last_entry:
-            found = run(read_records(here.pool, here.options, metadata, first, metadata.last_entry, max_bytes=_READ_BYTES))
+            found = run(
+                read_records(
+                    here.pool,
+                    here.options,
+                    metadata,
+                    first,
+                    metadata.last_entry,
+                    max_bytes=_READ_BYTES,
+                )
+            )
             for record in found.records:
-                yield metadata.ledger_id, record.entry_id, bytearray(restamp_lac(record, record.lac))
+                yield (
+                    metadata.ledger_id,
+                    record.entry_id,
+                    bytearray(restamp_lac(record, record.lac)),
+                )
             first = found.records[-1].entry_id + 1
 
 
@@ -286,7 +348,9 @@ def _checked(row: Any) -> tuple[int, int]:
     return row.ledger, 1
 
 
-async def _remove_one(here: ClusterAccess, metadata: LedgerMetadata, version: int, removal: Removal) -> None:
+async def _remove_one(
+    here: ClusterAccess, metadata: LedgerMetadata, version: int, removal: Removal
+) -> None:
     try:
         if not await is_orphan(here, metadata):
             removal.kept[metadata.ledger_id] = "it is no orphan any more"
@@ -323,7 +387,8 @@ def restore(spark: Any, url: str, backup: Path) -> Removal:
     for metadata in records:
         if counts.get(metadata.ledger_id, 0) != metadata.last_entry + 1:
             raise CorruptData(
-                f"{backup} holds {counts.get(metadata.ledger_id, 0)} of {metadata.last_entry + 1} entries of {metadata.ledger_id}"
+                f"{backup} holds {counts.get(metadata.ledger_id, 0)} of {metadata.last_entry + 1} "
+                f"entries of {metadata.ledger_id}"
             )
     entries = spark.read.parquet(str(backup / _ENTRIES_FOLDER))
     restored = Removal()
@@ -332,7 +397,9 @@ def restore(spark: Any, url: str, backup: Path) -> Removal:
         if isinstance(placed, str):
             restored.kept[metadata.ledger_id] = placed
             continue
-        rows = entries.where(entries.ledger == metadata.ledger_id).orderBy("entry").toLocalIterator()
+        rows = (
+            entries.where(entries.ledger == metadata.ledger_id).orderBy("entry").toLocalIterator()
+        )
         for batch in _batches(rows):
             run(_write_back(here, placed, batch))
         restored.removed.append(metadata.ledger_id)
@@ -348,26 +415,47 @@ async def _place(here: ClusterAccess, metadata: LedgerMetadata) -> LedgerMetadat
     """
     found = await here.ledgers.read_newest(metadata.ledger_id)
     if found is not None:
-        same = found[0].state is LedgerState.CLOSED and (found[0].last_entry, found[0].length_bytes, found[0].created_ms) == (
+        same = found[0].state is LedgerState.CLOSED and (
+            found[0].last_entry,
+            found[0].length_bytes,
+            found[0].created_ms,
+        ) == (
             metadata.last_entry,
             metadata.length_bytes,
             metadata.created_ms,
         )
         return found[0] if same else "there is a ledger of this number already, another one"
     registered = here.bookies.members()
-    segments = tuple(Segment(each.first_entry, _members(here, each.members, registered)) for each in metadata.segments)
+    segments = tuple(
+        Segment(each.first_entry, _members(here, each.members, registered))
+        for each in metadata.segments
+    )
     placed = msgspec.structs.replace(metadata, segments=segments)
     _ = await here.ledgers.store(placed, None)
     return placed
 
 
-def _members(here: ClusterAccess, members: tuple[str, ...], registered: Sequence[str]) -> tuple[str, ...]:
-    """Return the members, with registered bookies in place of missing ones. Raises ``NotEnoughBookies``."""
+def _members(
+    here: ClusterAccess, members: tuple[str, ...], registered: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the members, with registered bookies in place of missing ones.
+
+    Raises ``NotEnoughBookies``.
+    """
     gone = [member for member in members if member not in registered]
     if not gone:
         return members
     free = [each for each in here.bookies.candidates() if each.member not in members]
-    new = list(choose_ensemble(free, len(gone), len(gone), len(gone), here.world.random, down_count=here.bookies.down_count()).members)
+    new = list(
+        choose_ensemble(
+            free,
+            len(gone),
+            len(gone),
+            len(gone),
+            here.world.random,
+            down_count=here.bookies.down_count(),
+        ).members
+    )
     return tuple(member if member in registered else new.pop() for member in members)
 
 
@@ -384,7 +472,9 @@ def _batches(rows: Iterable[Any]) -> Iterator[list[tuple[int, bytes]]]:
         yield batch
 
 
-async def _write_back(here: ClusterAccess, metadata: LedgerMetadata, batch: Sequence[tuple[int, bytes]]) -> None:
+async def _write_back(
+    here: ClusterAccess, metadata: LedgerMetadata, batch: Sequence[tuple[int, bytes]]
+) -> None:
     async def pace(_size_bytes: int) -> None:
         return
 

@@ -24,7 +24,10 @@ _FORMATS: Final = {".parquet": "parquet", ".json": "json", ".csv": "csv"}
 def _check_java() -> None:
     home = os.environ.get("JAVA_HOME", "")
     if not (shutil.which("java") or (home and Path(home, "bin", "java").exists())):
-        raise NotFound("Spark needs Java 17 or newer, and there is none: install a Java runtime or set JAVA_HOME")
+        raise NotFound(
+            "Spark needs Java 17 or newer, and there is none: install a Java runtime or set "
+            "JAVA_HOME"
+        )
 
 
 @contextmanager
@@ -40,10 +43,15 @@ def spark_session(name: str, master: str, settings: Sequence[str] = ()) -> Itera
     _check_java()
     _ = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName(f"pulsarish {name}")
-    own = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+    own = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    }
     if master.startswith("local"):
         own |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        _ = os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # otherwise Spark warns about the one that it finds
+        # otherwise Spark warns about the one that it finds
+        _ = os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for each in settings:
         key, separator, value = each.partition("=")
         if not separator or not key.startswith("spark."):
@@ -72,8 +80,14 @@ def save(spark: Any, rows: Sequence[tuple[Any, ...]], schema: str, path: str) ->
 
 
 def format_of(path: str) -> str:
-    """Return the format of a path. Raises ``InvalidArgument`` for an ending that names no format."""
+    """Return the format of a path.
+
+    Raises ``InvalidArgument`` for an ending that names no format.
+    """
     found = _FORMATS.get(Path(path).suffix)
     if found is None:
-        raise InvalidArgument(f"{path!r}: the name of what is written ends with {', '.join(_FORMATS)}, which says its format")
+        raise InvalidArgument(
+            f"{path!r}: the name of what is written ends with {', '.join(_FORMATS)}, which says "
+            "its format"
+        )
     return found

@@ -27,14 +27,30 @@ from pulsarish.admin import Admin
 from pulsarish.client.api.batch_publisher import BatchPublisher
 from pulsarish.client.api.blocking_client import Client
 from pulsarish.client.messages.entry_encoder import Extras
-from pulsarish.model.errors import AlreadyExists, CorruptData, InvalidArgument, NotAllowed, NotFound, SchemaNotFound, TopicNotFound
+from pulsarish.model.errors import (
+    AlreadyExists,
+    CorruptData,
+    InvalidArgument,
+    NotAllowed,
+    NotFound,
+    SchemaNotFound,
+    TopicNotFound,
+)
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.background import background
 from pulsarish.spark.jobs.ledger_selection import kept_topic
 from pulsarish.spark.writing.batches import Filling
 from pulsarish.spark.writing.numbering import attempt_epoch
 
-__all__ = ["EXPORT_FILE", "ExportedTopic", "Imported", "Manifest", "export", "import_", "read_manifest"]
+__all__ = [
+    "EXPORT_FILE",
+    "ExportedTopic",
+    "Imported",
+    "Manifest",
+    "export",
+    "import_",
+    "read_manifest",
+]
 
 EXPORT_FILE: Final = "export.json"
 _MESSAGES: Final = "messages.parquet"
@@ -70,7 +86,9 @@ class Manifest(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Imported:
-    """Messages by target topic: those published now, and those that an earlier attempt had published."""
+    """Messages by target topic: those published now, and those that an earlier attempt had
+    published.
+    """
 
     published: dict[str, int] = field(default_factory=dict)
     passed_over: dict[str, int] = field(default_factory=dict)
@@ -84,18 +102,26 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         manifest = msgspec.json.decode((folder / EXPORT_FILE).read_bytes(), type=Manifest)
     except FileNotFoundError:
-        raise NotFound(f"{folder} is no export, or one that did not come to its end: there is no {EXPORT_FILE} in it") from None
+        raise NotFound(
+            f"{folder} is no export, or one that did not come to its end: there is no "
+            f"{EXPORT_FILE} in it"
+        ) from None
     except msgspec.MsgspecError as error:
         raise CorruptData(f"{folder / EXPORT_FILE} cannot be read: {error}") from None
     if (manifest.format, manifest.version) != (_FORMAT, _VERSION):
-        raise CorruptData(f"{folder} is {manifest.format!r} version {manifest.version}; this program reads {_FORMAT!r} {_VERSION}")
+        raise CorruptData(
+            f"{folder} is {manifest.format!r} version {manifest.version}; this program reads "
+            f"{_FORMAT!r} {_VERSION}"
+        )
     return manifest
 
 
 # -- export
 
 
-def export(spark: Any, service_url: str, admin: Admin, admin_url: str, topics: Sequence[str], folder: Path) -> Manifest:
+def export(
+    spark: Any, service_url: str, admin: Admin, admin_url: str, topics: Sequence[str], folder: Path
+) -> Manifest:
     """Write topics, up to their current ends, to a new folder that Spark's executors and this
     process can both access.
 
@@ -110,13 +136,22 @@ def export(spark: Any, service_url: str, admin: Admin, admin_url: str, topics: S
         if not partitions[name]:
             _ = admin.topics.internal_stats(name)  # raises for a topic that does not exist
     where = {"service.url": service_url, "admin.url": admin_url, "topics": ",".join(names)}
-    spark.read.format(pulsarish.spark.FORMAT).options(**where).load().write.parquet(str(folder / _MESSAGES))
+    spark.read.format(pulsarish.spark.FORMAT).options(**where).load().write.parquet(
+        str(folder / _MESSAGES)
+    )
     counted = spark.read.parquet(str(folder / _MESSAGES)).groupBy("topic").count().collect()
     counts = {row["topic"]: row["count"] for row in counted}
     world = background().world
-    exported = tuple(ExportedTopic(name, partitions[name], counts.get(name, 0), _schema(admin, name)) for name in names)
-    manifest = Manifest(_FORMAT, _VERSION, f"{world.random.getrandbits(48):012x}", world.clock.wall_ms(), exported)
-    _ = (folder / EXPORT_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+    exported = tuple(
+        ExportedTopic(name, partitions[name], counts.get(name, 0), _schema(admin, name))
+        for name in names
+    )
+    manifest = Manifest(
+        _FORMAT, _VERSION, f"{world.random.getrandbits(48):012x}", world.clock.wall_ms(), exported
+    )
+    _ = (folder / EXPORT_FILE).write_bytes(
+        msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+    )
     return manifest
 
 
@@ -125,7 +160,11 @@ def _schema(admin: Admin, topic: str) -> dict[str, Any] | None:
         found = admin.schemas.get(topic)
     except (SchemaNotFound, TopicNotFound):
         return None
-    return {"type": found["type"], "data": found["data"], "properties": found.get("properties") or {}}
+    return {
+        "type": found["type"],
+        "data": found["data"],
+        "properties": found.get("properties") or {},
+    }
 
 
 # -- import
@@ -162,9 +201,13 @@ def import_(
     rows = spark.read.parquet(str(folder / _MESSAGES))
     logs = max(1, sum(max(1, each.partitions) for each in manifest.topics))
     # One task publishes the messages of a log in order; other tasks publish other logs.
-    ordered = rows.repartition(min(logs, 1_000), "topic", "partition").sortWithinPartitions("topic", "partition", "message_id")
+    ordered = rows.repartition(min(logs, 1_000), "topic", "partition").sortWithinPartitions(
+        "topic", "partition", "message_id"
+    )
     planned_ms = background().world.clock.wall_ms()
-    told = ordered.rdd.mapPartitions(partial(_publish, service_url, manifest.export_id, targets, keep_origin, planned_ms)).collect()
+    told = ordered.rdd.mapPartitions(
+        partial(_publish, service_url, manifest.export_id, targets, keep_origin, planned_ms)
+    ).collect()
     done = Imported(dict.fromkeys(targets.values(), 0), dict.fromkeys(targets.values(), 0))
     for topic, published, passed_over in told:
         done.published[topic] += published
@@ -172,7 +215,10 @@ def import_(
     for each in manifest.topics:
         count = done.published[targets[each.topic]] + done.passed_over[targets[each.topic]]
         if count != each.messages:
-            raise CorruptData(f"{folder} holds {count} messages of {each.topic}, and its {EXPORT_FILE} says {each.messages}")
+            raise CorruptData(
+                f"{folder} holds {count} messages of {each.topic}, and its {EXPORT_FILE} says "
+                f"{each.messages}"
+            )
     return done
 
 
@@ -194,40 +240,61 @@ def _prepare(admin: Admin, each: ExportedTopic, target: str, *, enable_deduplica
         admin.topics.create(target, partitions=each.partitions)
         partitions = each.partitions
     if partitions != each.partitions:
-        raise InvalidArgument(f"{target} has {partitions} partitions and {each.topic} was exported with {each.partitions}")
+        raise InvalidArgument(
+            f"{target} has {partitions} partitions and {each.topic} was exported with "
+            f"{each.partitions}"
+        )
     if not admin.topics.get_policy(target, "deduplication", applied=True):
         if not enable_deduplication:
             raise NotAllowed(
-                f"deduplication is off for {target}, and without it a repeated import would leave duplicates: --enable-deduplication "
-                f"switches it on"
+                f"deduplication is off for {target}, and without it a repeated import would leave "
+                "duplicates: --enable-deduplication switches it on"
             )
         admin.topics.set_policy(target, "deduplication", True)
     if each.schema is not None and _schema(admin, target) is None:
-        _ = admin.schemas.upload(target, each.schema["type"], each.schema["data"], each.schema["properties"])
+        _ = admin.schemas.upload(
+            target, each.schema["type"], each.schema["data"], each.schema["properties"]
+        )
 
 
 def _publish(
-    service_url: str, export_id: str, targets: Mapping[str, str], keep_origin: bool, planned_ms: int, rows: Iterable[Any]
+    service_url: str,
+    export_id: str,
+    targets: Mapping[str, str],
+    keep_origin: bool,
+    planned_ms: int,
+    rows: Iterable[Any],
 ) -> Iterator[tuple[str, int, int]]:
     # Of two tasks for one log the later one wins, and a task of an earlier import ends, whatever
     # their machines' clocks show.
     epoch = attempt_epoch(planned_ms, TaskContext.get().taskAttemptId())
     client = Client(service_url)
     try:
-        for (topic, partition), mine in groupby(rows, key=lambda row: (row["topic"], row["partition"])):
+        for (topic, partition), mine in groupby(
+            rows, key=lambda row: (row["topic"], row["partition"])
+        ):
             target = TopicName.parse(targets[topic])
             log = target.full if partition < 0 else target.with_partition(partition).full
-            yield target.full, *_publish_log(client, log, f"import-{export_id}", mine, epoch=epoch, keep_origin=keep_origin)
+            yield (
+                target.full,
+                *_publish_log(
+                    client, log, f"import-{export_id}", mine, epoch=epoch, keep_origin=keep_origin
+                ),
+            )
     finally:
         client.close()
 
 
-def _publish_log(client: Client, log: str, name: str, rows: Iterable[Any], *, epoch: int, keep_origin: bool) -> tuple[int, int]:
+def _publish_log(
+    client: Client, log: str, name: str, rows: Iterable[Any], *, epoch: int, keep_origin: bool
+) -> tuple[int, int]:
     """Publish the messages of a log. Return how many were published now, and how many before."""
     publisher = BatchPublisher.open(client, log, name, epoch=epoch)
     if not publisher.deduplication:
         publisher.abandon()
-        raise NotAllowed(f"deduplication is off for {log}: what is repeated of this import would be there twice")
+        raise NotAllowed(
+            f"deduplication is off for {log}: what is repeated of this import would be there twice"
+        )
     published = passed_over = 0
     batch = Filling()
     try:
@@ -235,7 +302,9 @@ def _publish_log(client: Client, log: str, name: str, rows: Iterable[Any], *, ep
             if ordinal <= publisher.last_sequence_id:
                 passed_over += 1
                 continue
-            made = batch.add(bytes(row["value"] or b""), _extras(row, keep_origin=keep_origin), ordinal)
+            made = batch.add(
+                bytes(row["value"] or b""), _extras(row, keep_origin=keep_origin), ordinal
+            )
             if made is not None:
                 publisher.add(*made)
             published += 1
@@ -251,8 +320,11 @@ def _extras(row: Any, *, keep_origin: bool) -> Extras | None:
     properties = dict(row["properties"] or {})
     if keep_origin:
         place = row["message_id"]
+        message_id = ":".join(
+            str(place[part]) for part in ("ledger", "entry", "partition", "batch_index")
+        )
         properties |= {
-            f"{_ORIGIN}id": f"{place['ledger']}:{place['entry']}:{place['partition']}:{place['batch_index']}",
+            f"{_ORIGIN}id": message_id,
             f"{_ORIGIN}publish_time": str(_milliseconds(row["publish_time"])),
             f"{_ORIGIN}producer": row["producer_name"] or "",
             f"{_ORIGIN}sequence_id": str(row["sequence_id"]),

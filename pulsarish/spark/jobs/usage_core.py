@@ -42,8 +42,9 @@ class LedgerUse(NamedTuple):
 
 
 LEDGER_SCHEMA: Final = (
-    "tenant string, namespace string, topic string, ledger bigint, kind string, entries bigint, length_bytes bigint, stored_bytes bigint, "
-    "created_ms bigint, closed_ms bigint, freeable boolean, held array<struct<bookie: string, bytes: bigint>>"
+    "tenant string, namespace string, topic string, ledger bigint, kind string, entries bigint, "
+    "length_bytes bigint, stored_bytes bigint, created_ms bigint, closed_ms bigint, freeable "
+    "boolean, held array<struct<bookie: string, bytes: bigint>>"
 )
 
 
@@ -81,9 +82,17 @@ def shares(metadata: LedgerMetadata, entries: int, length_bytes: int) -> list[tu
     """
     found: dict[str, float] = {}
     for index, segment in enumerate(metadata.segments):
-        end = metadata.segments[index + 1].first_entry if index + 1 < len(metadata.segments) else entries
+        end = (
+            metadata.segments[index + 1].first_entry
+            if index + 1 < len(metadata.segments)
+            else entries
+        )
         inside = max(0, min(end, entries) - segment.first_entry)
-        share = inside / entries * length_bytes * metadata.write_quorum / metadata.ensemble_size if entries else 0.0
+        share = (
+            inside / entries * length_bytes * metadata.write_quorum / metadata.ensemble_size
+            if entries
+            else 0.0
+        )
         for member in segment.members:
             found[member] = found.get(member, 0.0) + share
     return [(member, round(size)) for member, size in found.items()]
@@ -119,7 +128,9 @@ class Sample:
     entry_bytes: int = 0
     plain_bytes: int = 0  # bytes of payloads as programs gave them
     packed_bytes: int = 0  # bytes of the same payloads as they are stored
-    squeezed_bytes: int = 0  # bytes of the same after zlib's fastest level: roughly what compression by a producer would leave
+    # bytes of the same after zlib's fastest level: roughly what compression by a producer would
+    # leave
+    squeezed_bytes: int = 0
     unread: int = 0  # entries that cannot be decoded: encrypted, of a chunked message, damaged
     keys: Counter[str] = field(default_factory=Counter)
 
@@ -134,13 +145,24 @@ class Sample:
                 self.messages += 1
                 return
             _, packed = split_entry(entry)
-            plain = decompress(metadata.compression, bytes(packed), metadata.uncompressed_size, bytes_max=_UNPACKED_MAX)
+            plain = decompress(
+                metadata.compression,
+                bytes(packed),
+                metadata.uncompressed_size,
+                bytes_max=_UNPACKED_MAX,
+            )
             keys = [metadata.partition_key] if metadata.HasField("partition_key") else []
             count = 1
             if metadata.HasField("num_messages_in_batch"):
-                heads = split_batch(plain, metadata.num_messages_in_batch, lambda _index, head, start, _end: plain[head:start])
+                heads = split_batch(
+                    plain,
+                    metadata.num_messages_in_batch,
+                    lambda _index, head, start, _end: plain[head:start],
+                )
                 singles = [SingleMessageMetadata.FromString(head) for head in heads]
-                keys = [single.partition_key for single in singles if single.HasField("partition_key")]
+                keys = [
+                    single.partition_key for single in singles if single.HasField("partition_key")
+                ]
                 count = len(singles)
         except PulsarishError:
             self.unread += 1
@@ -163,4 +185,8 @@ class Sample:
 
     def top_keys(self, count: int) -> list[tuple[str, float]]:
         """Return the most frequent keys and their shares of the sampled messages."""
-        return [(key, seen / self.messages) for key, seen in self.keys.most_common(count)] if self.messages else []
+        return (
+            [(key, seen / self.messages) for key, seen in self.keys.most_common(count)]
+            if self.messages
+            else []
+        )

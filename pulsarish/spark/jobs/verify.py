@@ -24,7 +24,15 @@ from pulsarish.spark.jobs.acked import audit
 from pulsarish.spark.jobs.cluster_access import ClusterAccess, run, site
 from pulsarish.spark.jobs.copies import CopyReader, Silences
 from pulsarish.spark.jobs.ledger_selection import LedgerSelection, ledgers_of
-from pulsarish.spark.jobs.verify_core import Copy, CopyState, Finding, Split, compare, merge, plan_splits
+from pulsarish.spark.jobs.verify_core import (
+    Copy,
+    CopyState,
+    Finding,
+    Split,
+    compare,
+    merge,
+    plan_splits,
+)
 
 __all__ = ["FINDING_SCHEMA", "SPLIT_BYTES", "Report", "VerifiedRow", "verify"]
 
@@ -37,8 +45,8 @@ _LOOK_AGAIN_AT_ONCE: Final = 32
 _LOOKED_AT_AGAIN: Final = ("missing", "corrupt", "unknown", "unreachable")
 
 FINDING_SCHEMA: Final = (
-    "finding string, ledger bigint, first_entry bigint, last_entry bigint, entries bigint, bookie string, instance string, owner string, "
-    "repair string, detail string"
+    "finding string, ledger bigint, first_entry bigint, last_entry bigint, entries bigint, bookie "
+    "string, instance string, owner string, repair string, detail string"
 )
 
 
@@ -73,11 +81,28 @@ class Report:
     findings: list[VerifiedRow] = field(default_factory=list)
 
     def totals(self) -> dict[str, int]:
-        names = ("ledgers", "open_ledgers", "gone_ledgers", "entries", "copies", "read_bytes", "settled", "acked", "acked_trimmed")
+        names = (
+            "ledgers",
+            "open_ledgers",
+            "gone_ledgers",
+            "entries",
+            "copies",
+            "read_bytes",
+            "settled",
+            "acked",
+            "acked_trimmed",
+        )
         return {name: getattr(self, name) for name in names}
 
 
-def verify(spark: Any, url: str, scope: LedgerSelection, *, split_bytes: int = SPLIT_BYTES, acked: str | None = None) -> Report:
+def verify(
+    spark: Any,
+    url: str,
+    scope: LedgerSelection,
+    *,
+    split_bytes: int = SPLIT_BYTES,
+    acked: str | None = None,
+) -> Report:
     """Verify the selected ledgers, and the acknowledgements of a publisher's log (see ``acked``).
 
     Raises ``NotFound`` for what does not exist, ``MetadataUnavailable``, ``InvalidArgument`` for a
@@ -85,7 +110,11 @@ def verify(spark: Any, url: str, scope: LedgerSelection, *, split_bytes: int = S
     """
     context = spark.sparkContext
     pages = run(_pages(site(url), scope))
-    planned = context.parallelize(pages, max(1, min(len(pages), _PAGES_MAX))).flatMap(partial(_plan, url, split_bytes)).cache()
+    planned = (
+        context.parallelize(pages, max(1, min(len(pages), _PAGES_MAX)))
+        .flatMap(partial(_plan, url, split_bytes))
+        .cache()
+    )
     plans = planned.map(_outline).collect()
     report = Report(
         ledgers=sum(kind == "closed" or kind == "open" for kind, _ in plans),
@@ -94,21 +123,33 @@ def verify(spark: Any, url: str, scope: LedgerSelection, *, split_bytes: int = S
     )
     size_bytes = sum(size for _, size in plans)
     tasks = max(1, context.defaultParallelism, min(_TASKS_MAX, size_bytes // split_bytes))
-    splits = planned.flatMap(lambda plan: plan.splits).zipWithIndex().map(_turned).partitionBy(tasks, _place).values()
+    splits = (
+        planned.flatMap(lambda plan: plan.splits)
+        .zipWithIndex()
+        .map(_turned)
+        .partitionBy(tasks, _place)
+        .values()
+    )
     heard = splits.mapPartitions(partial(_read, url))
     judged = heard.groupByKey(tasks).map(_judge).cache()
     for entries, copies, read_bytes in judged.mapPartitions(_count).collect():
         report.entries += entries
         report.copies += copies
         report.read_bytes += read_bytes
-    findings = [*judged.flatMap(lambda each: each[3]).collect(), *planned.flatMap(lambda plan: plan.findings).collect()]
+    findings = [
+        *judged.flatMap(lambda each: each[3]).collect(),
+        *planned.flatMap(lambda plan: plan.findings).collect(),
+    ]
     judged.unpersist()
     planned.unpersist()
     run(_look_again(site(url), list(merge(findings)), report))
     if acked is not None:
         audited = audit(spark, url, acked)
         report.acked, report.acked_trimmed = audited.acked, audited.trimmed
-        report.findings += [_acked_row(each, audited.topics.get(each.ledger_id, "")) for each in merge(audited.findings)]
+        report.findings += [
+            _acked_row(each, audited.topics.get(each.ledger_id, ""))
+            for each in merge(audited.findings)
+        ]
     return report
 
 
@@ -149,8 +190,13 @@ def _plan(url: str, split_bytes: int, ledger_ids: list[int]) -> list[_Plan]:
 
 
 async def _plan_all(here: ClusterAccess, split_bytes: int, ledger_ids: list[int]) -> list[_Plan]:
-    found = await here.records.get_many([paths.ledger(ledger_id) for ledger_id in ledger_ids], LedgerMetadata)
-    return [_Plan("gone", [], []) if record is None else await _plan_one(here, record[0], split_bytes) for record in found]
+    found = await here.records.get_many(
+        [paths.ledger(ledger_id) for ledger_id in ledger_ids], LedgerMetadata
+    )
+    return [
+        _Plan("gone", [], []) if record is None else await _plan_one(here, record[0], split_bytes)
+        for record in found
+    ]
 
 
 async def _plan_one(here: ClusterAccess, metadata: LedgerMetadata, split_bytes: int) -> _Plan:
@@ -163,10 +209,25 @@ async def _plan_one(here: ClusterAccess, metadata: LedgerMetadata, split_bytes: 
         return _Plan("gone", [], [])
     except NotEnoughBookies as error:
         return _Plan(
-            "undecided", [], [Finding("undecided", metadata.ledger_id, 0, -1, "", f"its last confirmed entry is not known: {error}")]
+            "undecided",
+            [],
+            [
+                Finding(
+                    "undecided",
+                    metadata.ledger_id,
+                    0,
+                    -1,
+                    "",
+                    f"its last confirmed entry is not known: {error}",
+                )
+            ],
         )
     newest = reader.metadata
-    return _Plan("closed" if newest.state is LedgerState.CLOSED else "open", plan_splits(newest, last, split_bytes), [])
+    return _Plan(
+        "closed" if newest.state is LedgerState.CLOSED else "open",
+        plan_splits(newest, last, split_bytes),
+        [],
+    )
 
 
 # -- reading and comparing
@@ -187,7 +248,12 @@ def _judge(group: tuple[tuple[int, int], Iterable[Copy]]) -> _Judged:
     (ledger_id, first), heard = group
     copies = sorted(heard)
     held = sum(len(copy.states) - copy.states.count(CopyState.ELSEWHERE) for copy in copies)
-    return len(copies[0].states), held, sum(copy.read_bytes for copy in copies), compare(ledger_id, first, copies)
+    return (
+        len(copies[0].states),
+        held,
+        sum(copy.read_bytes for copy in copies),
+        compare(ledger_id, first, copies),
+    )
 
 
 def _count(judged: Iterable[_Judged]) -> Iterator[tuple[int, int, int]]:
@@ -212,22 +278,35 @@ async def _look_again(here: ClusterAccess, findings: list[Finding], report: Repo
         found = await here.ledgers.read_newest(ledger_id)
         if found is not None:
             records[ledger_id] = found[0]
-    under_replicated = {record.ledger_id: record for record in await here.ledgers.under_replicated(ledger_ids)}
+    under_replicated = {
+        record.ledger_id: record for record in await here.ledgers.under_replicated(ledger_ids)
+    }
     kept: list[Finding] = []
     silences = Silences(here.world.clock)  # a bookie that was silent at the first check may be back
     for start in range(0, len(findings), _LOOK_AGAIN_AT_ONCE):
-        group = [each for each in findings[start : start + _LOOK_AGAIN_AT_ONCE] if each.ledger_id in records]
+        group = [
+            each
+            for each in findings[start : start + _LOOK_AGAIN_AT_ONCE]
+            if each.ledger_id in records
+        ]
         if start >= _LOOK_AGAIN_MAX:
             kept += group
             continue
-        for still in await asyncio.gather(*(_still(here, silences, records[each.ledger_id], each) for each in group)):
+        for still in await asyncio.gather(
+            *(_still(here, silences, records[each.ledger_id], each) for each in group)
+        ):
             kept += still
     report.gone_ledgers += len(ledger_ids) - len(records)
     report.settled = sum(each.entries for each in findings) - sum(each.entries for each in kept)
-    report.findings = [_row(here, each, records[each.ledger_id], under_replicated.get(each.ledger_id)) for each in merge(kept)]
+    report.findings = [
+        _row(here, each, records[each.ledger_id], under_replicated.get(each.ledger_id))
+        for each in merge(kept)
+    ]
 
 
-async def _still(here: ClusterAccess, silences: Silences, metadata: LedgerMetadata, finding: Finding) -> list[Finding]:
+async def _still(
+    here: ClusterAccess, silences: Silences, metadata: LedgerMetadata, finding: Finding
+) -> list[Finding]:
     """Return the parts of a finding that still hold."""
     if finding.kind not in _LOOKED_AT_AGAIN:
         return [finding]
@@ -235,16 +314,29 @@ async def _still(here: ClusterAccess, silences: Silences, metadata: LedgerMetada
     for split in plan_splits(metadata, finding.last_entry, SPLIT_BYTES):
         if split.member != finding.bookie or split.last < finding.first_entry:
             continue
-        narrowed = split._replace(first=max(split.first, finding.first_entry), last=min(split.last, finding.last_entry))
+        narrowed = split._replace(
+            first=max(split.first, finding.first_entry), last=min(split.last, finding.last_entry)
+        )
         reader = CopyReader(here.pool, here.world.clock, silences, narrowed)
         for first, last in narrowed.chunks():
             left += compare(metadata.ledger_id, first, [await reader.read(first, last)])
     return left
 
 
-def _row(here: ClusterAccess, finding: Finding, metadata: LedgerMetadata, under_replicated: UnderReplicated | None) -> VerifiedRow:
-    known = under_replicated is not None and (not finding.bookie or finding.bookie in under_replicated.missing_members)
-    repair = "" if not known or under_replicated is None else under_replicated.reason or "known to miss copies: autorecovery is at it"
+def _row(
+    here: ClusterAccess,
+    finding: Finding,
+    metadata: LedgerMetadata,
+    under_replicated: UnderReplicated | None,
+) -> VerifiedRow:
+    known = under_replicated is not None and (
+        not finding.bookie or finding.bookie in under_replicated.missing_members
+    )
+    repair = (
+        ""
+        if not known or under_replicated is None
+        else under_replicated.reason or "known to miss copies: autorecovery is at it"
+    )
     return VerifiedRow(
         finding.kind,
         finding.ledger_id,
@@ -261,4 +353,15 @@ def _row(here: ClusterAccess, finding: Finding, metadata: LedgerMetadata, under_
 
 def _acked_row(finding: Finding, topic: str) -> VerifiedRow:
     first, last = finding.first_entry, finding.last_entry
-    return VerifiedRow(finding.kind, finding.ledger_id, first, last, finding.entries, "", "", f"topic {topic}", "", finding.detail)
+    return VerifiedRow(
+        finding.kind,
+        finding.ledger_id,
+        first,
+        last,
+        finding.entries,
+        "",
+        "",
+        f"topic {topic}",
+        "",
+        finding.detail,
+    )

@@ -15,7 +15,17 @@ from typing import Final, NamedTuple
 
 from pulsarish.model.ledger_metadata import LedgerMetadata
 
-__all__ = ["CHUNK_ENTRIES", "SUM_BYTES", "Copy", "CopyState", "Finding", "Split", "compare", "merge", "plan_splits"]
+__all__ = [
+    "CHUNK_ENTRIES",
+    "SUM_BYTES",
+    "Copy",
+    "CopyState",
+    "Finding",
+    "Split",
+    "compare",
+    "merge",
+    "plan_splits",
+]
 
 CHUNK_ENTRIES: Final = 4096
 SUM_BYTES: Final = 4
@@ -99,7 +109,11 @@ def plan_splits(metadata: LedgerMetadata, last_entry: int, split_bytes: int) -> 
     """Return the replicas of the entries up to ``last_entry``, in splits of about ``split_bytes``,
     each of whole chunks.
     """
-    entry_bytes = metadata.length_bytes / (metadata.last_entry + 1) if metadata.last_entry >= 0 and metadata.length_bytes else 1024.0
+    entry_bytes = (
+        metadata.length_bytes / (metadata.last_entry + 1)
+        if metadata.last_entry >= 0 and metadata.length_bytes
+        else 1024.0
+    )
     # A striped member has Qw of E entries.
     held_bytes = entry_bytes * metadata.write_quorum / metadata.ensemble_size
     chunks = max(1, int(split_bytes / (held_bytes * CHUNK_ENTRIES)))
@@ -149,21 +163,35 @@ def compare(ledger_id: int, first: int, copies: Sequence[Copy]) -> list[Finding]
 
 
 def _divergent(ledger_id: int, entry_id: int, read: Sequence[tuple[str, bytes]]) -> list[Finding]:
-    """Return the bookies whose replica differs from the majority's; all of them without a majority."""
+    """Return the bookies whose replica differs from the majority's; all of them without a
+    majority.
+    """
     counts = Counter(each for _, each in read)
     if len(counts) < 2:
         return []
     commonest, count = counts.most_common(1)[0]
     agreed = 2 * count > len(read)
     detail = "differs from most copies" if agreed else "no copy has a majority"
-    return [Finding("divergent", ledger_id, entry_id, entry_id, member, detail) for member, each in read if not agreed or each != commonest]
+    return [
+        Finding("divergent", ledger_id, entry_id, entry_id, member, detail)
+        for member, each in read
+        if not agreed or each != commonest
+    ]
 
 
 def merge(findings: Iterable[Finding]) -> Iterator[Finding]:
     """Yield the findings with neighbours joined, in the order of ledger, bookie, entry."""
     held: Finding | None = None
-    for each in sorted(findings, key=lambda each: (each.ledger_id, each.bookie, each.kind, each.detail, each.first_entry)):
-        if held is not None and held[:2] == each[:2] and held[4:] == each[4:] and each.first_entry <= held.last_entry + 1:
+    for each in sorted(
+        findings,
+        key=lambda each: (each.ledger_id, each.bookie, each.kind, each.detail, each.first_entry),
+    ):
+        if (
+            held is not None
+            and held[:2] == each[:2]
+            and held[4:] == each[4:]
+            and each.first_entry <= held.last_entry + 1
+        ):
             held = held._replace(last_entry=max(held.last_entry, each.last_entry))
             continue
         if held is not None:

@@ -18,7 +18,14 @@ from pulsarish.spark.options import STREAM_NAMES
 from pulsarish.spark.pipelines.checking import inputs_of
 from pulsarish.spark.pipelines.declaration import Part
 from pulsarish.spark.pipelines.nodes import InvalidPipeline
-from pulsarish.spark.pipelines.parts import CsvSource, FileSource, Pipeline, ResultSource, Source, TopicSource
+from pulsarish.spark.pipelines.parts import (
+    CsvSource,
+    FileSource,
+    Pipeline,
+    ResultSource,
+    Source,
+    TopicSource,
+)
 from pulsarish.spark.pipelines.spark_errors import blamed
 from pulsarish.spark.pipelines.steps import (
     Aggregating,
@@ -56,7 +63,13 @@ class Builder:
     """
 
     def __init__(
-        self, spark: SparkSession, pipeline: Pipeline, cluster: Mapping[str, str], result: Result, *, streaming: bool = True
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        cluster: Mapping[str, str],
+        result: Result,
+        *,
+        streaming: bool = True,
     ) -> None:
         self.tables: dict[str, DataFrame] = {}
         self._spark = spark
@@ -93,11 +106,21 @@ class Builder:
         streaming = source.streaming and self._streaming
         reader = self._spark.readStream if streaming else self._spark.read
         if source.columns:
-            reader = reader.schema(", ".join(f"{name} {COLUMNS[name]}" for name in (VALUE, *source.columns)))
-        table = reader.format(FORMAT).options(**options_of(source, self._cluster, streaming=streaming)).load()
+            reader = reader.schema(
+                ", ".join(f"{name} {COLUMNS[name]}" for name in (VALUE, *source.columns))
+            )
+        table = (
+            reader.format(FORMAT)
+            .options(**options_of(source, self._cluster, streaming=streaming))
+            .load()
+        )
         if source.value == "text":
             return table.withColumn("value", sf.col("value").cast("string"))
-        return json_columns(table, source.fields, source.on_bad_value) if source.value == "json" else table
+        return (
+            json_columns(table, source.fields, source.on_bad_value)
+            if source.value == "json"
+            else table
+        )
 
     def _files(self, source: FileSource) -> DataFrame:
         streaming = source.streaming and self._streaming
@@ -105,7 +128,9 @@ class Builder:
         if source.fields:
             reader = reader.schema(source.fields)
         if isinstance(source, CsvSource):
-            reader = reader.options(header=source.header, nullValue=source.null, inferSchema=not source.fields)
+            reader = reader.options(
+                header=source.header, nullValue=source.null, inferSchema=not source.fields
+            )
         if streaming and source.files_per_batch:
             reader = reader.option("maxFilesPerTrigger", source.files_per_batch)
         return reader.format(source.TYPE).options(**source.options).load(source.path)
@@ -135,18 +160,32 @@ class Builder:
             case FilterStep():
                 return table.where(step.where)
             case WithColumnsStep():
-                return table.withColumns({name: sf.expr(text) for name, text in step.columns.items()})
+                return table.withColumns(
+                    {name: sf.expr(text) for name, text in step.columns.items()}
+                )
             case WatermarkStep():
-                return table.withWatermark(step.time, f"{step.delay} seconds") if table.isStreaming else table
+                return (
+                    table.withWatermark(step.time, f"{step.delay} seconds")
+                    if table.isStreaming
+                    else table
+                )
             case WindowStep():
                 slide = f"{step.slide} seconds" if step.slide else None
-                return _grouped(step, table, sf.window(step.time, f"{step.length} seconds", slide), "window")
+                return _grouped(
+                    step, table, sf.window(step.time, f"{step.length} seconds", slide), "window"
+                )
             case SessionStep():
-                return _grouped(step, table, sf.session_window(step.time, f"{step.gap} seconds"), "session")
+                return _grouped(
+                    step, table, sf.session_window(step.time, f"{step.gap} seconds"), "session"
+                )
             case GroupStep():
                 return _grouped(step, table)
             case DeduplicateStep():
-                return table.dropDuplicatesWithinWatermark(step.columns) if table.isStreaming else table.dropDuplicates(step.columns)
+                return (
+                    table.dropDuplicatesWithinWatermark(step.columns)
+                    if table.isStreaming
+                    else table.dropDuplicates(step.columns)
+                )
             case SortStep():
                 table = table.orderBy(*[_ordering(text) for text in step.by])
                 return table.limit(step.limit) if step.limit else table
@@ -165,12 +204,15 @@ class Builder:
         found = getattr(importlib.import_module(module_name), function)(*inputs, **step.arguments)
         if not isinstance(found, DataFrame):
             raise InvalidPipeline(
-                f"{self._pipeline.file}:{step.line('function')}: {step.place}: {step.function} must return a DataFrame, not {found!r}"
+                f"{self._pipeline.file}:{step.line('function')}: {step.place}: {step.function} "
+                f"must return a DataFrame, not {found!r}"
             )
         return found
 
 
-def options_of(source: TopicSource, cluster: Mapping[str, str], *, streaming: bool) -> dict[str, str]:
+def options_of(
+    source: TopicSource, cluster: Mapping[str, str], *, streaming: bool
+) -> dict[str, str]:
     """Return the connector's options for a topic; a stream may be read as a table."""
     own = {name.lower(): name for name in source.options}
     options = {
@@ -184,7 +226,9 @@ def options_of(source: TopicSource, cluster: Mapping[str, str], *, streaming: bo
         "maxMessagesPerTrigger": str(source.messages_per_batch or ""),
         "subscription": source.subscription,
     }
-    found = {name: value for name, value in options.items() if value and name.lower() not in own} | dict(source.options)
+    found = {
+        name: value for name, value in options.items() if value and name.lower() not in own
+    } | dict(source.options)
     of_streams = set() if streaming else {name.lower() for name in STREAM_NAMES}
     return {name: value for name, value in found.items() if name.lower() not in of_streams}
 
@@ -200,7 +244,9 @@ def json_columns(table: DataFrame, fields: str, on_bad_value: str) -> DataFrame:
         value = sf.from_json(text, schema, {"mode": "FAILFAST"})
     else:
         marked = StructType([*schema.fields]).add(BAD_VALUE, StringType())
-        value = sf.from_json(text, marked, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD_VALUE})
+        value = sf.from_json(
+            text, marked, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD_VALUE}
+        )
     rest = [name for name in table.columns if name != "value" and name not in schema.names]
     fields_of_value = [sf.col(f"`(value)`.`{name}`").alias(name) for name in schema.names]
     decoded = table.withColumn("(value)", value)
@@ -208,7 +254,9 @@ def json_columns(table: DataFrame, fields: str, on_bad_value: str) -> DataFrame:
         return decoded.select(*fields_of_value, *rest)
     bad = sf.col(f"`(value)`.{BAD_VALUE}").alias(BAD_VALUE)
     whole = decoded.select(*fields_of_value, bad, *rest)
-    return whole if on_bad_value == "keep" else whole.where(sf.col(BAD_VALUE).isNull()).drop(BAD_VALUE)
+    return (
+        whole if on_bad_value == "keep" else whole.where(sf.col(BAD_VALUE).isNull()).drop(BAD_VALUE)
+    )
 
 
 def _join(step: JoinStep, left: DataFrame, right: DataFrame) -> DataFrame:
@@ -219,14 +267,21 @@ def _join(step: JoinStep, left: DataFrame, right: DataFrame) -> DataFrame:
     return left.alias("left").join(right.alias("right"), sf.expr(step.condition), step.how)
 
 
-def _grouped(step: Aggregating, table: DataFrame, window: Column | None = None, word: str = "") -> DataFrame:
+def _grouped(
+    step: Aggregating, table: DataFrame, window: Column | None = None, word: str = ""
+) -> DataFrame:
     by = [sf.expr(text) for text in step.by]
     grouped = table.groupBy(*([window.alias("(window)")] if window is not None else []), *by)
     result = grouped.agg(*[sf.expr(text).alias(name) for name, text in step.aggregate.items()])
     if window is None:
         return result
-    bounds = [sf.col("`(window)`.start").alias(f"{word}_start"), sf.col("`(window)`.end").alias(f"{word}_end")]
-    return result.select(*bounds, *[sf.col(f"`{name}`") for name in result.columns if name != "(window)"])
+    bounds = [
+        sf.col("`(window)`.start").alias(f"{word}_start"),
+        sf.col("`(window)`.end").alias(f"{word}_end"),
+    ]
+    return result.select(
+        *bounds, *[sf.col(f"`{name}`") for name in result.columns if name != "(window)"]
+    )
 
 
 def _ordering(text: str) -> Column:

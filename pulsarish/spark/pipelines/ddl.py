@@ -10,11 +10,21 @@ from pulsarish.spark.pipelines.nodes import near
 __all__ = ["ColumnsError", "column_names"]
 
 _TOKEN: Final = re.compile(
-    r"\s*(?:(?P<word>[A-Za-z_]\w*)|`(?P<quoted>(?:[^`]|``)+)`|(?P<number>\d+)|(?P<text>'[^']*')|(?P<sign>\S))", re.ASCII
+    r"\s*(?:(?P<word>[A-Za-z_]\w*)|`(?P<quoted>(?:[^`]|``)+)`|(?P<number>\d+)|(?P<text>'[^']*')|(?P<sign>\S))",
+    re.ASCII,
 )
 _TYPES: Final = frozenset(
     (
-        *("string", "binary", "boolean", "date", "timestamp", "timestamp_ntz", "timestamp_ltz", "variant"),
+        *(
+            "string",
+            "binary",
+            "boolean",
+            "date",
+            "timestamp",
+            "timestamp_ntz",
+            "timestamp_ltz",
+            "variant",
+        ),
         *(
             "tinyint",
             "byte",
@@ -43,7 +53,9 @@ class ColumnsError(ValueError):
 
 class _Columns:
     def __init__(self, text: str) -> None:
-        self._tokens = [(match.lastgroup or "", match[match.lastgroup or 0]) for match in _TOKEN.finditer(text)]
+        self._tokens = [
+            (match.lastgroup or "", match[match.lastgroup or 0]) for match in _TOKEN.finditer(text)
+        ]
         self._at = 0
 
     def names(self) -> list[str]:
@@ -114,7 +126,9 @@ class _Columns:
 def column_names(text: str) -> list[str]:
     """Return the names of the columns. Raises ``ColumnsError``."""
     names = _Columns(text).names()
-    twice = next((name for name in names if [each.lower() for each in names].count(name.lower()) > 1), None)
+    twice = next(
+        (name for name in names if [each.lower() for each in names].count(name.lower()) > 1), None
+    )
     if twice is not None:
         raise ColumnsError(f"{twice} is there twice")
     return names

@@ -17,7 +17,16 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from pulsarish.model.units import parse_duration
 from pulsarish.spark.pipelines.ddl import ColumnsError, column_names
-from pulsarish.spark.pipelines.nodes import Node, Reading, entries, items, line_of, near, scalar, shown
+from pulsarish.spark.pipelines.nodes import (
+    Node,
+    Reading,
+    entries,
+    items,
+    line_of,
+    near,
+    scalar,
+    shown,
+)
 
 __all__ = [
     "BAD",
@@ -89,7 +98,10 @@ class Part:
 
 
 def declared(kind: Kind, meaning: str, *, default: Any = _REQUIRED) -> Any:
-    """Declare a field of a ``Part`` that is a key of the file. Without ``default`` the key is required."""
+    """Declare a field of a ``Part`` that is a key of the file.
+
+    Without ``default`` the key is required.
+    """
     metadata = {"kind": kind, "meaning": meaning, "default": default}
     if default is _REQUIRED:
         return dataclasses.field(metadata=metadata)
@@ -101,14 +113,24 @@ def declared(kind: Kind, meaning: str, *, default: Any = _REQUIRED) -> Any:
 def keys_of(cls: type[Part]) -> list[Key]:
     """Return the keys, required ones first, otherwise in declared order."""
     found = [
-        Key(field.name, field.metadata["kind"], field.metadata["meaning"], field.metadata["default"])
+        Key(
+            field.name, field.metadata["kind"], field.metadata["meaning"], field.metadata["default"]
+        )
         for field in dataclasses.fields(cls)
         if "kind" in field.metadata
     ]
     return sorted(found, key=lambda each: not each.required)
 
 
-def read_part(cls: type[P], node: Node, path: str, reading: Reading, *, name: str = "", also: Sequence[str] = ()) -> P | None:
+def read_part(
+    cls: type[P],
+    node: Node,
+    path: str,
+    reading: Reading,
+    *,
+    name: str = "",
+    also: Sequence[str] = (),
+) -> P | None:
     """Read a part from its node.
 
     Return None when something in it is wrong; all mistakes have been recorded.
@@ -126,13 +148,23 @@ def read_part(cls: type[P], node: Node, path: str, reading: Reading, *, name: st
         lines[word] = line_of(value_node)
         if word not in known:
             words = [*known, *also]
-            reading.wrong(key_node, f"{path or 'the pipeline'}: there is no key {word!r}; keys are {', '.join(words)}.{near(word, words)}")
+            reading.wrong(
+                key_node,
+                f"{path or 'the pipeline'}: there is no key {word!r}; keys are "
+                f"{', '.join(words)}.{near(word, words)}",
+            )
         else:
-            values[word] = known[word].kind.read(value_node, f"{path}.{word}" if path else word, reading)
+            values[word] = known[word].kind.read(
+                value_node, f"{path}.{word}" if path else word, reading
+            )
     whole = True
     for each in known.values():
         if each.required and each.name not in given:
-            reading.wrong(node, f"{path or 'the pipeline'}: {each.name} is missing: {each.meaning} ({each.kind.shown})")
+            reading.wrong(
+                node,
+                f"{path or 'the pipeline'}: {each.name} is missing: {each.meaning} "
+                f"({each.kind.shown})",
+            )
             whole = False
     if not whole or any(value is BAD for value in values.values()) or not set(given) <= set(known):
         return None
@@ -153,7 +185,11 @@ class Text:
 
     def read(self, node: Node, path: str, reading: Reading) -> Any:
         text = scalar(node)
-        return text if text or (self.empty and text is not None) else _refuse(node, path, reading, self.shown)
+        return (
+            text
+            if text or (self.empty and text is not None)
+            else _refuse(node, path, reading, self.shown)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +240,9 @@ class Integer:
 
     @property
     def shown(self) -> str:
-        return f"a whole number from {self.least:,}" + (f" to {self.most:,}" if self.most < 2**31 - 1 else "")
+        return f"a whole number from {self.least:,}" + (
+            f" to {self.most:,}" if self.most < 2**31 - 1 else ""
+        )
 
     def read(self, node: Node, path: str, reading: Reading) -> Any:
         text = (scalar(node) or "").replace("_", "")
@@ -249,7 +287,11 @@ class Choice:
         text = scalar(node)
         if text in self.allowed:
             return text
-        reading.wrong(node, f"{path}: here stands {shown(node)}; it must be {self.shown}.{near(text or '', self.allowed)}")
+        reading.wrong(
+            node,
+            f"{path}: here stands {shown(node)}; it must be "
+            f"{self.shown}.{near(text or '', self.allowed)}",
+        )
         return BAD
 
 
@@ -268,7 +310,10 @@ class ListOf:
         found = items(node)
         if found is None:
             found = [node]
-        values = [self.kind.read(each, f"{path}[{number}]" if len(found) > 1 else path, reading) for number, each in enumerate(found)]
+        values = [
+            self.kind.read(each, f"{path}[{number}]" if len(found) > 1 else path, reading)
+            for number, each in enumerate(found)
+        ]
         if not values:
             return _refuse(node, path, reading, f"{self.shown}, not an empty one")
         return BAD if any(value is BAD for value in values) else values
@@ -288,7 +333,10 @@ class MapOf:
     def read(self, node: Node, path: str, reading: Reading) -> Any:
         before = len(reading.mistakes)
         given = entries(node, path, reading)
-        values = {word: self.kind.read(value, f"{path}.{word}", reading) for word, (_, value) in given.items()}
+        values = {
+            word: self.kind.read(value, f"{path}.{word}", reading)
+            for word, (_, value) in given.items()
+        }
         return BAD if len(reading.mistakes) > before or BAD in values.values() else values
 
 

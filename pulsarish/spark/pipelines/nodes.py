@@ -16,7 +16,16 @@ import yaml
 
 from pulsarish.model.errors import ConfigError
 
-__all__ = ["InvalidPipeline", "Mistake", "Node", "Reading", "compose", "entries", "near", "substitute"]
+__all__ = [
+    "InvalidPipeline",
+    "Mistake",
+    "Node",
+    "Reading",
+    "compose",
+    "entries",
+    "near",
+    "substitute",
+]
 
 Node = Any
 """A PyYAML node; its types are not checked."""
@@ -25,7 +34,8 @@ FILE_BYTES_MAX: Final = 1 << 20
 _PARAMETER: Final = re.compile(r"\$(\$\{|\{([^}]*)\})")
 _TAGS: Final = "tag:yaml.org,2002:"
 _KNOWN_TAGS: Final = frozenset(
-    _TAGS + word for word in ("str", "int", "float", "bool", "null", "timestamp", "map", "seq", "merge", "value")
+    _TAGS + word
+    for word in ("str", "int", "float", "bool", "null", "timestamp", "map", "seq", "merge", "value")
 )
 _SHOWN_MAX: Final = 80
 
@@ -69,14 +79,21 @@ class Reading:
         """Raise ``InvalidPipeline`` when there were mistakes."""
         if self.mistakes:
             found = sorted(self.mistakes)
-            raise InvalidPipeline("\n".join(f"{self.file}:{each.line}: {each.text}" for each in found), found)
+            raise InvalidPipeline(
+                "\n".join(f"{self.file}:{each.line}: {each.text}" for each in found), found
+            )
 
 
 class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: Node, index: object) -> Node:
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()
-            raise yaml.composer.ComposerError(None, None, f"alias *{event.anchor}: say it twice, or use a parameter", event.start_mark)
+            raise yaml.composer.ComposerError(
+                None,
+                None,
+                f"alias *{event.anchor}: say it twice, or use a parameter",
+                event.start_mark,
+            )
         return super().compose_node(parent, index)
 
 
@@ -111,7 +128,10 @@ def compose(text: str, reading: Reading) -> Node | None:
 
 
 def entries(node: Node, path: str, reading: Reading) -> dict[str, tuple[Node, Node]]:
-    """Return key and value nodes of a mapping by key. Another node, and a repeated key, are mistakes."""
+    """Return key and value nodes of a mapping by key.
+
+    Another node, and a repeated key, are mistakes.
+    """
     if _is_null(node):
         return {}
     if not isinstance(node, yaml.MappingNode):
@@ -122,7 +142,11 @@ def entries(node: Node, path: str, reading: Reading) -> dict[str, tuple[Node, No
         if not isinstance(key, yaml.ScalarNode):
             reading.wrong(key, f"{path}: a key must be a word")
         elif key.value in found:
-            reading.wrong(key, f"{path}: {key.value} stands here a second time; the first is on line {line_of(found[key.value][0])}")
+            reading.wrong(
+                key,
+                f"{path}: {key.value} stands here a second time; the first is on line "
+                f"{line_of(found[key.value][0])}",
+            )
         else:
             found[key.value] = (key, value)
     return found
@@ -154,13 +178,18 @@ def shown(node: Node) -> str:
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """Return a sentence that suggests a similar known word, after a space; empty when there is none."""
+    """Return a sentence that suggests a similar known word, after a space; empty when there is
+    none.
+    """
     found = difflib.get_close_matches(word, list(known), 3)
     return f" Did you mean {' or '.join(found)}?" if found else ""
 
 
 def substitute(node: Node, values: Mapping[str, str], reading: Reading) -> None:
-    """Substitute parameters for ``${name}`` everywhere below a node. ``$${`` means ``${`` itself."""
+    """Substitute parameters for ``${name}`` everywhere below a node.
+
+    ``$${`` means ``${`` itself.
+    """
     if node.tag not in _KNOWN_TAGS:
         reading.wrong(node, f"the tag {node.tag.removeprefix(_TAGS)} is not used in pipelines")
     if isinstance(node, yaml.MappingNode):
@@ -183,6 +212,8 @@ def _value(match: re.Match[str], node: Node, values: Mapping[str, str], reading:
         if node.style in ("|", ">"):
             line += node.value.count("\n", 0, match.start())
         declared = f"declared are {', '.join(values)}." if values else "none is declared."
-        reading.wrong(line, f"${{{name}}}: there is no parameter {name!r}; {declared}{near(name, values)}")
+        reading.wrong(
+            line, f"${{{name}}}: there is no parameter {name!r}; {declared}{near(name, values)}"
+        )
         return match[0]
     return values[name]

@@ -10,8 +10,15 @@ __all__ = ["paced"]
 _SLICES_A_SECOND: Final = 10
 
 
-def paced(batches: Iterable[Any], rows_per_second: int, clock: Callable[[], float], sleep: Callable[[float], None]) -> Iterator[Any]:
-    """Yield the rows of Arrow batches in slices, each after the time that the earlier ones may take."""
+def paced(
+    batches: Iterable[Any],
+    rows_per_second: int,
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> Iterator[Any]:
+    """Yield the rows of Arrow batches in slices, each after the time that the earlier ones may
+    take.
+    """
     slice_rows = max(1, rows_per_second // _SLICES_A_SECOND)
     begun, passed = clock(), 0
     for batch in batches:

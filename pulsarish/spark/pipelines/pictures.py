@@ -24,8 +24,30 @@ _LABELLED_SHARE: Final = 0.012
 _INK: Final = "#222222"
 _FAINT: Final = "#767676"
 _COLOURS: Final = (
-    *("#3366aa", "#dd7733", "#339966", "#bb4455", "#8866bb", "#997755", "#cc66aa", "#777777", "#aaaa33", "#33aabb"),
-    *("#224477", "#995522", "#226644", "#882233", "#553388", "#665533", "#884477", "#444444", "#777722", "#227788"),
+    *(
+        "#3366aa",
+        "#dd7733",
+        "#339966",
+        "#bb4455",
+        "#8866bb",
+        "#997755",
+        "#cc66aa",
+        "#777777",
+        "#aaaa33",
+        "#33aabb",
+    ),
+    *(
+        "#224477",
+        "#995522",
+        "#226644",
+        "#882233",
+        "#553388",
+        "#665533",
+        "#884477",
+        "#444444",
+        "#777722",
+        "#227788",
+    ),
 )
 
 
@@ -35,12 +57,21 @@ def draw(sink: PictureSink, rows: Any) -> None:
     Raises ``InvalidArgument`` for rows that do not fit the plot.
     """
     if len(rows) > sink.rows_max:
-        raise InvalidArgument(f"{sink.place}: there are more than rows_max ({sink.rows_max:,}) rows; aggregate them, or raise it")
+        raise InvalidArgument(
+            f"{sink.place}: there are more than rows_max ({sink.rows_max:,}) rows; aggregate "
+            "them, or raise it"
+        )
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     with mpl.rc_context(
-        {"font.size": 10, "axes.edgecolor": "#bbbbbb", "axes.labelcolor": _INK, "text.color": _INK, "font.family": "DejaVu Sans"}
+        {
+            "font.size": 10,
+            "axes.edgecolor": "#bbbbbb",
+            "axes.labelcolor": _INK,
+            "text.color": _INK,
+            "font.family": "DejaVu Sans",
+        }
     ):
         figure = Figure(figsize=(sink.width, sink.height), dpi=_DPI, layout="constrained")
         FigureCanvasAgg(figure)
@@ -50,11 +81,28 @@ def draw(sink: PictureSink, rows: Any) -> None:
         if len(rows):
             _CHARTS[sink.chart](sink, rows, axes)
         else:
-            axes.text(0.5, 0.5, "no rows", ha="center", va="center", transform=axes.transAxes, color=_FAINT, size=14)
+            axes.text(
+                0.5,
+                0.5,
+                "no rows",
+                ha="center",
+                va="center",
+                transform=axes.transAxes,
+                color=_FAINT,
+                size=14,
+            )
         title = f"{sink.title}\n" if sink.subtitle else sink.title
         axes.set_title(title, loc="left", size=13, weight="bold", pad=10)
         if sink.subtitle:
-            axes.annotate(sink.subtitle, (0, 1), (0, 10), xycoords="axes fraction", textcoords="offset points", color=_FAINT, size=9.5)
+            axes.annotate(
+                sink.subtitle,
+                (0, 1),
+                (0, 10),
+                xycoords="axes fraction",
+                textcoords="offset points",
+                color=_FAINT,
+                size=9.5,
+            )
         Path(sink.path).parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(sink.path)
 
@@ -63,13 +111,29 @@ def _line(sink: PictureSink, rows: Any, axes: Any) -> None:
     rows = rows.sort_values(sink.x)
     for number, (name, part, y) in enumerate(_series(sink, rows)):
         mark = "o" if len(part) < 40 else ""
-        axes.plot(part[sink.x], part[y].astype(float), label=name, color=_COLOURS[number], linewidth=1.6, marker=mark, markersize=3.5)
+        axes.plot(
+            part[sink.x],
+            part[y].astype(float),
+            label=name,
+            color=_COLOURS[number],
+            linewidth=1.6,
+            marker=mark,
+            markersize=3.5,
+        )
     _finish(sink, rows, axes)
 
 
 def _scatter(sink: PictureSink, rows: Any, axes: Any) -> None:
     for number, (name, part, y) in enumerate(_series(sink, rows)):
-        axes.scatter(part[sink.x], part[y].astype(float), label=name, color=_COLOURS[number], s=14, alpha=0.6, linewidths=0)
+        axes.scatter(
+            part[sink.x],
+            part[y].astype(float),
+            label=name,
+            color=_COLOURS[number],
+            s=14,
+            alpha=0.6,
+            linewidths=0,
+        )
     _finish(sink, rows, axes)
 
 
@@ -88,7 +152,9 @@ def _bar(sink: PictureSink, rows: Any, axes: Any) -> None:
         axes.bar(at, part[y].astype(float), width=width * 0.95, label=name, color=_COLOURS[number])
     names = [_word(value) for value in places]
     slanted = sum(map(len, names)) > 9 * sink.width
-    axes.set_xticks(range(len(names)), names, rotation=40 if slanted else 0, ha="right" if slanted else "center")
+    axes.set_xticks(
+        range(len(names)), names, rotation=40 if slanted else 0, ha="right" if slanted else "center"
+    )
     _finish(sink, rows, axes, dates=False)
 
 
@@ -98,7 +164,11 @@ def _ranking(sink: PictureSink, rows: Any, axes: Any) -> None:
     rows = rows.assign(**{y: rows[y].astype(float)}).sort_values(y)
     _refuse_many(sink, len(rows), _BARS_MAX, "bars")
     groups = list(dict.fromkeys(rows[sink.series])) if sink.series else []
-    colours = [_COLOURS[groups.index(value)] for value in rows[sink.series]] if sink.series else [_COLOURS[0]] * len(rows)
+    colours = (
+        [_COLOURS[groups.index(value)] for value in rows[sink.series]]
+        if sink.series
+        else [_COLOURS[0]] * len(rows)
+    )
     bars = axes.barh([_word(value) for value in rows[sink.x]], rows[y], color=colours)
     axes.bar_label(bars, [_number(value) for value in rows[y]], padding=4, color=_FAINT, size=9)
     axes.margins(x=0.08, y=0.01)
@@ -113,7 +183,13 @@ def _ranking(sink: PictureSink, rows: Any, axes: Any) -> None:
     if groups:
         from matplotlib.patches import Patch
 
-        axes.legend(handles=[Patch(color=_COLOURS[index], label=_word(value)) for index, value in enumerate(groups)], frameon=False)
+        axes.legend(
+            handles=[
+                Patch(color=_COLOURS[index], label=_word(value))
+                for index, value in enumerate(groups)
+            ],
+            frameon=False,
+        )
 
 
 def _heatmap(sink: PictureSink, rows: Any, axes: Any) -> None:
@@ -127,7 +203,11 @@ def _heatmap(sink: PictureSink, rows: Any, axes: Any) -> None:
     given = rows[sink.value].astype(float)
     # A few outliers do not take the colours from all others; they get the colour of the end.
     low, high = float(given.min()), float(given.abs().quantile(_COLOUR_QUANTILE)) or 1.0
-    scale: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -high, "vmax": high} if low < 0 else {"cmap": "YlOrRd", "vmin": low, "vmax": high}
+    scale: dict[str, Any] = (
+        {"cmap": "RdBu_r", "vmin": -high, "vmax": high}
+        if low < 0
+        else {"cmap": "YlOrRd", "vmin": low, "vmax": high}
+    )
     image = axes.imshow(values, aspect="auto", interpolation="nearest", **scale)
     axes.set_yticks(range(len(table)), [_word(value) for value in table.index])
     columns = [_word(value) for value in table.columns]
@@ -142,8 +222,18 @@ def _heatmap(sink: PictureSink, rows: Any, axes: Any) -> None:
                 if value == value:
                     shade = image.norm(value)
                     dark = shade > 0.8 or (low < 0 and shade < 0.2)
-                    axes.text(column, row, str(round(value)), ha="center", va="center", size=7.5, color="white" if dark else _INK)
-    bar = axes.figure.colorbar(image, ax=axes, shrink=0.8, pad=0.015, extend="max" if given.max() > high else "neither")
+                    axes.text(
+                        column,
+                        row,
+                        str(round(value)),
+                        ha="center",
+                        va="center",
+                        size=7.5,
+                        color="white" if dark else _INK,
+                    )
+    bar = axes.figure.colorbar(
+        image, ax=axes, shrink=0.8, pad=0.015, extend="max" if given.max() > high else "neither"
+    )
     bar.set_label(_label(sink.value_label, sink.value))
     bar.outline.set_visible(False)
     axes.set_xlabel(_label(sink.x_label, sink.x))
@@ -180,9 +270,20 @@ def _spans(sink: PictureSink, rows: Any, axes: Any) -> None:
         part = rows[rows[sink.series] == name]
         starts = date2num(part[sink.x])
         lengths = date2num(part[sink.y[0]]) - starts
-        bars = axes.barh([number] * len(part), lengths, left=starts, height=0.62, color=_COLOURS[0], alpha=0.85, edgecolor="white")
+        bars = axes.barh(
+            [number] * len(part),
+            lengths,
+            left=starts,
+            height=0.62,
+            color=_COLOURS[0],
+            alpha=0.85,
+            edgecolor="white",
+        )
         if sink.value:
-            words = [_number(value) if length > narrow else "" for value, length in zip(part[sink.value], lengths, strict=True)]
+            words = [
+                _number(value) if length > narrow else ""
+                for value, length in zip(part[sink.value], lengths, strict=True)
+            ]
             axes.bar_label(bars, words, label_type="center", color="white", size=8)
     axes.set_yticks(range(len(names)), [_word(name) for name in names])
     axes.invert_yaxis()
@@ -217,7 +318,10 @@ def _series(sink: PictureSink, rows: Any) -> list[tuple[str, Any, str]]:
 
 def _refuse_many(sink: PictureSink, count: int, most: int, what: str) -> None:
     if count > most:
-        raise InvalidArgument(f"{sink.place}: {count} {what} are more than a person can read ({most}); sort and limit the input")
+        raise InvalidArgument(
+            f"{sink.place}: {count} {what} are more than a person can read ({most}); sort and "
+            "limit the input"
+        )
 
 
 def _finish(sink: PictureSink, rows: Any, axes: Any, *, dates: bool = True) -> None:
@@ -225,11 +329,18 @@ def _finish(sink: PictureSink, rows: Any, axes: Any, *, dates: bool = True) -> N
     axes.set_axisbelow(True)
     axes.set_xlabel(_label(sink.x_label, sink.x))
     axes.set_ylabel(_label(sink.y_label, ", ".join(sink.y)))
-    if dates and (str(rows[sink.x].dtype).startswith("datetime") or isinstance(rows[sink.x].iloc[0], date)):
+    if dates and (
+        str(rows[sink.x].dtype).startswith("datetime") or isinstance(rows[sink.x].iloc[0], date)
+    ):
         _dates(axes)
     axes.yaxis.set_major_formatter(lambda value, _: _number(value))
     if sink.series or len(sink.y) > 1:
-        axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0), title=sink.series.replace("_", " ") or None)
+        axes.legend(
+            frameon=False,
+            loc="upper left",
+            bbox_to_anchor=(1.0, 1.0),
+            title=sink.series.replace("_", " ") or None,
+        )
 
 
 def _dates(axes: Any) -> None:

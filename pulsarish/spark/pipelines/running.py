@@ -59,7 +59,9 @@ class StreamCounts:
             if each["batchId"] > self._seen:
                 self._seen = each["batchId"]
                 self.batch_rows.append(each["numInputRows"])
-                self.late += sum(operator["numRowsDroppedByWatermark"] for operator in each["stateOperators"])
+                self.late += sum(
+                    operator["numRowsDroppedByWatermark"] for operator in each["stateOperators"]
+                )
 
 
 @dataclass
@@ -120,12 +122,22 @@ class Runner:
         for sink in self.pipeline.sinks.values():
             with blamed(self.pipeline, sink):
                 frame = frame_of(sink, builder.tables[sink.input])
-                order = f", rowOrder {row_order(sink, frame)}" if isinstance(sink, TopicSink) and frame.isStreaming else ""
-                self.show(f"{sink.place} (line {sink.at}): {'a stream' if frame.isStreaming else 'a table'}{order}")
+                order = (
+                    f", rowOrder {row_order(sink, frame)}"
+                    if isinstance(sink, TopicSink) and frame.isStreaming
+                    else ""
+                )
+                self.show(
+                    f"{sink.place} (line {sink.at}): "
+                    f"{'a stream' if frame.isStreaming else 'a table'}{order}"
+                )
                 self.show(plan_of(frame, "formatted"))
 
     def sample(self, rows: int) -> None:
-        """Show the first rows of each source and step, streams read as tables. Nothing is written."""
+        """Show the first rows of each source and step, streams read as tables.
+
+        Nothing is written.
+        """
         builder = self._build(streaming=False, result=self._stand_in(rows=True))
         for name, table in builder.tables.items():
             part = self.pipeline.sources.get(name) or self.pipeline.steps[name]
@@ -141,7 +153,9 @@ class Runner:
         def result(name: str, tables: Mapping[str, DataFrame]) -> DataFrame:
             sink = self.pipeline.sinks[name]
             table = tables[sink.input]
-            columns = sink.columns if isinstance(sink, TopicSink) and sink.columns else table.columns
+            columns = (
+                sink.columns if isinstance(sink, TopicSink) and sink.columns else table.columns
+            )
             found = table.select(*columns)
             if isinstance(sink, TableSink) and rows:
                 found = self._writing.versions(sink).newest(found)
@@ -149,7 +163,9 @@ class Runner:
 
         return result
 
-    def _build(self, *, streaming: bool, result: Callable[[str, Mapping[str, DataFrame]], DataFrame]) -> Builder:
+    def _build(
+        self, *, streaming: bool, result: Callable[[str, Mapping[str, DataFrame]], DataFrame]
+    ) -> Builder:
         builder = Builder(self.spark, self.pipeline, self.cluster, result, streaming=streaming)
         for name in self.pipeline.order:
             if not name.startswith("sink "):
@@ -164,8 +180,16 @@ class Runner:
             if self.stop.is_set():
                 return
             self._build_stage(builder, stages, number, built)
-            sinks = [sink for sink in self.pipeline.sinks.values() if stages[f"sink {sink.name}"] == number]
-            queries = {sink.name: self._start(sink, builder, {"availableNow": True}) for sink in sinks if self._streams(sink)}
+            sinks = [
+                sink
+                for sink in self.pipeline.sinks.values()
+                if stages[f"sink {sink.name}"] == number
+            ]
+            queries = {
+                sink.name: self._start(sink, builder, {"availableNow": True})
+                for sink in sinks
+                if self._streams(sink)
+            }
             self._await(queries, until_end=True)
             for name in queries:
                 self._tell(name)
@@ -179,7 +203,9 @@ class Runner:
         self._build_stage(builder, stages, 0, set())
         first = [sink for sink in self.pipeline.sinks.values() if stages[f"sink {sink.name}"] == 0]
         trigger = {"processingTime": f"{self.pipeline.run.trigger} seconds"}
-        queries = {sink.name: self._start(sink, builder, trigger) for sink in first if self._streams(sink)}
+        queries = {
+            sink.name: self._start(sink, builder, trigger) for sink in first if self._streams(sink)
+        }
         try:
             for sink in first:
                 if not self._streams(sink):
@@ -200,9 +226,16 @@ class Runner:
 
     def _builder(self) -> Builder:
         sinks = self.pipeline.sinks
-        return Builder(self.spark, self.pipeline, self.cluster, lambda name, _: self._writing.result(sinks[name]))
+        return Builder(
+            self.spark,
+            self.pipeline,
+            self.cluster,
+            lambda name, _: self._writing.result(sinks[name]),
+        )
 
-    def _build_stage(self, builder: Builder, stages: Mapping[str, int], number: int, built: set[str]) -> None:
+    def _build_stage(
+        self, builder: Builder, stages: Mapping[str, int], number: int, built: set[str]
+    ) -> None:
         for name in self.pipeline.order:
             if not name.startswith("sink ") and name not in built and stages[name] == number:
                 builder.build(name)
@@ -216,7 +249,13 @@ class Runner:
         with blamed(self.pipeline, sink):
             return self._writing.start(sink, builder.tables[sink.input], trigger)
 
-    def _await(self, queries: Mapping[str, StreamingQuery], *, until_end: bool, seconds: float | None = None) -> None:
+    def _await(
+        self,
+        queries: Mapping[str, StreamingQuery],
+        *,
+        until_end: bool,
+        seconds: float | None = None,
+    ) -> None:
         """Wait until all have ended, or for ``seconds``, and count what each one does.
 
         When one fails, stop the others.
@@ -230,7 +269,11 @@ class Runner:
                     self.counts[name].take(query.recentProgress)
                     if query.exception() is not None:
                         raise self._failure(self.pipeline.sinks[name], query)
-                if (until_end and not active) or (end is not None and time.perf_counter() >= end) or self.stop.wait(_POLL_SECONDS):
+                if (
+                    (until_end and not active)
+                    or (end is not None and time.perf_counter() >= end)
+                    or self.stop.wait(_POLL_SECONDS)
+                ):
                     break
             for name, query in queries.items():
                 self.counts[name].take(query.recentProgress)
@@ -245,7 +288,9 @@ class Runner:
     def _failure(self, sink: Sink, query: StreamingQuery) -> PipelineFailed:
         error = query.exception()
         assert error is not None
-        return PipelineFailed(f"{self.pipeline.file}:{sink.at}: {sink.place}: its stream failed: {sentence(error)}")
+        return PipelineFailed(
+            f"{self.pipeline.file}:{sink.at}: {sink.place}: its stream failed: {sentence(error)}"
+        )
 
     def _write(self, sink: Sink, builder: Builder) -> None:
         try:
@@ -258,7 +303,10 @@ class Runner:
         counts = self.counts[name]
         late = f", {counts.late:,} dropped as late" if counts.late else ""
         sink = self.pipeline.sinks[name]
-        self.show(f"{sink.place}: {sum(counts.batch_rows):,} rows read in {len(counts.batch_rows):,} batches{late}")
+        self.show(
+            f"{sink.place}: {sum(counts.batch_rows):,} rows read in {len(counts.batch_rows):,} "
+            f"batches{late}"
+        )
 
 
 def stages_of(pipeline: Pipeline) -> dict[str, int]:
@@ -273,7 +321,12 @@ def stages_of(pipeline: Pipeline) -> dict[str, int]:
             continue
         source = pipeline.sources.get(name)
         if source is not None:
-            stages[name] = stages[f"sink {source.of}"] + 1 if isinstance(source, ResultSource) else 0
+            stages[name] = (
+                stages[f"sink {source.of}"] + 1 if isinstance(source, ResultSource) else 0
+            )
         else:
-            stages[name] = max((stages[by_word[word.lower()]] for word, _ in inputs_of(pipeline.steps[name])), default=0)
+            stages[name] = max(
+                (stages[by_word[word.lower()]] for word, _ in inputs_of(pipeline.steps[name])),
+                default=0,
+            )
     return stages

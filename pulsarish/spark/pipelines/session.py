@@ -24,5 +24,11 @@ def session_of(pipeline: Pipeline, master: str | None) -> Iterator[SparkSession]
 
 
 def cluster_options(pipeline: Pipeline, service_url: str, admin_url: str) -> dict[str, str]:
-    """Return the connector's options. ``service_url`` and ``admin_url`` apply when the file names none."""
-    return {"service.url": pipeline.cluster.service_url or service_url, "admin.url": pipeline.cluster.admin_url or admin_url}
+    """Return the connector's options.
+
+    ``service_url`` and ``admin_url`` apply when the file names none.
+    """
+    return {
+        "service.url": pipeline.cluster.service_url or service_url,
+        "admin.url": pipeline.cluster.admin_url or admin_url,
+    }

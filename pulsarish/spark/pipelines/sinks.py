@@ -54,17 +54,26 @@ class Writing:
     cluster: Mapping[str, str]
     show: Callable[[str], None]
     schemas: dict[str, StructType] = field(default_factory=dict)
-    """Schemas of the sinks' inputs, so that a result can be read even when nothing was written yet."""
+    """Schemas of the sinks' inputs, so that a result can be read even when nothing was written
+    yet.
+    """
 
     def start(self, sink: Sink, table: DataFrame, trigger: Mapping[str, Any]) -> StreamingQuery:
         """Start writing a stream; the query continues by itself."""
         frame = frame_of(sink, table)
-        self.schemas[sink.name] = frame.schema if not isinstance(sink, TopicSink) else _value_columns(sink, table).schema
+        self.schemas[sink.name] = (
+            frame.schema if not isinstance(sink, TopicSink) else _value_columns(sink, table).schema
+        )
         writer = frame.writeStream.queryName(query_name(self.pipeline, sink)).trigger(**trigger)
-        writer = writer.option("checkpointLocation", f"{self.pipeline.checkpoints.rstrip('/')}/{query_name(self.pipeline, sink)}")
+        writer = writer.option(
+            "checkpointLocation",
+            f"{self.pipeline.checkpoints.rstrip('/')}/{query_name(self.pipeline, sink)}",
+        )
         return self._streaming(sink, frame, writer).start()
 
-    def _streaming(self, sink: Sink, frame: DataFrame, writer: DataStreamWriter) -> DataStreamWriter:
+    def _streaming(
+        self, sink: Sink, frame: DataFrame, writer: DataStreamWriter
+    ) -> DataStreamWriter:
         match sink:
             case TopicSink():
                 writer = writer.format(FORMAT).options(**self._topic_options(sink, frame))
@@ -77,14 +86,18 @@ class Writing:
                 return writer.outputMode("update").foreachBatch(self.versions(sink).merge)
             case ConsoleSink():
                 show = self._show_table
-                return writer.outputMode(sink.output).foreachBatch(lambda batch, number: show(sink, batch, f"batch {number}"))
+                return writer.outputMode(sink.output).foreachBatch(
+                    lambda batch, number: show(sink, batch, f"batch {number}")
+                )
             case _:
                 raise AssertionError(f"a sink of type {sink.TYPE} takes no stream")
 
     def write(self, sink: Sink, table: DataFrame) -> None:
         """Write a table."""
         frame = frame_of(sink, table)
-        self.schemas[sink.name] = frame.schema if not isinstance(sink, TopicSink) else _value_columns(sink, table).schema
+        self.schemas[sink.name] = (
+            frame.schema if not isinstance(sink, TopicSink) else _value_columns(sink, table).schema
+        )
         match sink:
             case TopicSink():
                 options = self._topic_options(sink, frame)
@@ -95,7 +108,9 @@ class Writing:
                 mode = "error" if sink.when_there == "fail" else sink.when_there
                 writer = frame.write.format(sink.TYPE).mode(mode)
                 writer = writer.option("header", "true") if isinstance(sink, CsvSink) else writer
-                (writer.partitionBy(*sink.partition_by) if sink.partition_by else writer).save(sink.path)
+                (writer.partitionBy(*sink.partition_by) if sink.partition_by else writer).save(
+                    sink.path
+                )
             case TableSink():
                 self.versions(sink).merge(frame, None)
             case ConsoleSink():
@@ -109,7 +124,12 @@ class Writing:
         """Return what a sink has written, as a table; empty when there is nothing yet."""
         match sink:
             case TopicSink():
-                table = self.spark.read.format(FORMAT).options(**self.cluster).option("topic", sink.topic).load()
+                table = (
+                    self.spark.read.format(FORMAT)
+                    .options(**self.cluster)
+                    .option("topic", sink.topic)
+                    .load()
+                )
                 return json_columns(table, _ddl(self.schemas[sink.name]), "fail")
             case TableSink():
                 found = self.versions(sink).current()
@@ -142,7 +162,9 @@ class Writing:
         rows = readable(table.limit(sink.rows + 1)).collect()
         title = ", ".join(part for part in (sink.title, word) if part)
         more = f"\n(more than these {sink.rows:,} rows)" if len(rows) > sink.rows else ""
-        self.show((f"{title}\n" if title else "") + render(table.columns, rows[: sink.rows]) + more + "\n")
+        self.show(
+            (f"{title}\n" if title else "") + render(table.columns, rows[: sink.rows]) + more + "\n"
+        )
 
     def _draw(self, sink: PictureSink, table: DataFrame) -> None:
         from pulsarish.spark.pipelines.pictures import draw
@@ -186,7 +208,11 @@ def _messages(sink: TopicSink, table: DataFrame) -> DataFrame:
     if sink.topic_column:
         columns.append(sf.col(f"`{sink.topic_column}`").cast("string").alias("topic"))
     if sink.properties:
-        pairs = [part for name, text in sink.properties.items() for part in (sf.lit(name), sf.expr(text).cast("string"))]
+        pairs = [
+            part
+            for name, text in sink.properties.items()
+            for part in (sf.lit(name), sf.expr(text).cast("string"))
+        ]
         columns.append(sf.create_map(*pairs).alias("properties"))
     return table.select(*columns)
 
@@ -203,7 +229,11 @@ def readable(table: DataFrame) -> DataFrame:
     this machine's zone.
     """
     times = [each.name for each in table.schema.fields if isinstance(each.dataType, TimestampType)]
-    return table.withColumns({name: sf.col(f"`{name}`").cast("string") for name in times}) if times else table
+    return (
+        table.withColumns({name: sf.col(f"`{name}`").cast("string") for name in times})
+        if times
+        else table
+    )
 
 
 def row_order(sink: TopicSink, frame: DataFrame) -> str:
@@ -216,17 +246,25 @@ def row_order(sink: TopicSink, frame: DataFrame) -> str:
         return sink.row_order
     plan = plan_of(frame, "simple")
     shuffle, sort = _SHUFFLE.search(plan), _SORT.search(plan)
-    return "content" if shuffle is not None and (sort is None or sort.start() > shuffle.start()) else "plan"
+    return (
+        "content"
+        if shuffle is not None and (sort is None or sort.start() > shuffle.start())
+        else "plan"
+    )
 
 
 def plan_of(frame: DataFrame, mode: str) -> str:
     """Return Spark's plan as text, also for a stream. ``mode`` is one of ``DataFrame.explain``."""
-    return str(frame.sparkSession._jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), mode))
+    return str(
+        frame.sparkSession._jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), mode)
+    )
 
 
 def throttled(frame: DataFrame, rows_per_second: int) -> DataFrame:
     """Return the same rows in one task, in order, at most ``rows_per_second``."""
-    return frame.coalesce(1).mapInArrow(lambda batches: paced(batches, rows_per_second, time.perf_counter, time.sleep), frame.schema)
+    return frame.coalesce(1).mapInArrow(
+        lambda batches: paced(batches, rows_per_second, time.perf_counter, time.sleep), frame.schema
+    )
 
 
 def _ddl(schema: StructType) -> str:

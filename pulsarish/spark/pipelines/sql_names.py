@@ -30,11 +30,25 @@ _QUERIES: Final = ("select", "with", "from", "values", "table")
 _FROM_FUNCTIONS: Final = frozenset({"extract", "trim", "substring", "substr", "overlay"})
 _ENDS_FROM: Final = frozenset(
     (
-        *("where", "group", "having", "order", "limit", "window", "union", "intersect", "except", "qualify", "select"),
+        *(
+            "where",
+            "group",
+            "having",
+            "order",
+            "limit",
+            "window",
+            "union",
+            "intersect",
+            "except",
+            "qualify",
+            "select",
+        ),
         *("sort", "cluster", "distribute", "offset", "on", "using", "lateral"),
     )
 )
-_JOIN_WORDS: Final = frozenset(["join", "left", "right", "full", "inner", "cross", "outer", "semi", "anti", "natural"])
+_JOIN_WORDS: Final = frozenset(
+    ["join", "left", "right", "full", "inner", "cross", "outer", "semi", "anti", "natural"]
+)
 
 
 class QueryError(ValueError):
@@ -74,7 +88,9 @@ def tables_of(query: str) -> list[TableName]:
     _check_brackets(tokens)
     first = next((token for token in tokens if token.text != "("), tokens[0])
     if first.low not in _QUERIES:
-        raise QueryError(f"a query begins with SELECT or WITH, this one with {first.text!r}", first.line)
+        raise QueryError(
+            f"a query begins with SELECT or WITH, this one with {first.text!r}", first.line
+        )
     own = set(_common_tables(tokens))
     found: dict[str, TableName] = {}
     for each in _named(tokens):
@@ -108,7 +124,9 @@ def _check_brackets(tokens: list[_Token]) -> None:
                 raise QueryError(") closes nothing", token.line)
             opened.pop()
         elif token.text == ";" and index < len(tokens) - 1:
-            raise QueryError("one query, not several: there is text behind the semicolon", token.line)
+            raise QueryError(
+                "one query, not several: there is text behind the semicolon", token.line
+            )
         elif token.text == ";":
             raise QueryError("leave the semicolon away", token.line)
     if opened:
@@ -116,16 +134,26 @@ def _check_brackets(tokens: list[_Token]) -> None:
 
 
 def _common_tables(tokens: list[_Token]) -> Iterator[str]:
-    """Yield the names defined by WITH: a name, perhaps columns in brackets, then AS and a bracket."""
+    """Yield the names defined by WITH: a name, perhaps columns in brackets, then AS and a
+    bracket.
+    """
     if not any(token.low == "with" for token in tokens):
         return
     for index, token in enumerate(tokens):
-        if token.kind not in ("word", "quoted") or index == 0 or tokens[index - 1].low not in ("with", ",", "recursive"):
+        if (
+            token.kind not in ("word", "quoted")
+            or index == 0
+            or tokens[index - 1].low not in ("with", ",", "recursive")
+        ):
             continue
         behind = index + 1
         if behind < len(tokens) and tokens[behind].text == "(" and tokens[behind].kind == "sign":
             behind = _closing(tokens, behind) + 1
-        if behind + 1 < len(tokens) and tokens[behind].low == "as" and tokens[behind + 1].text == "(":
+        if (
+            behind + 1 < len(tokens)
+            and tokens[behind].low == "as"
+            and tokens[behind + 1].text == "("
+        ):
             yield token.text.lower()
 
 
@@ -146,12 +174,21 @@ def _named(tokens: list[_Token]) -> Iterator[TableName]:
     for index, token in enumerate(tokens):
         before, reading = clauses[-1]
         if token.kind == "sign" and token.text == "(":
-            clauses.append((tokens[index - 1].low if index and tokens[index - 1].kind == "word" else "", awaited))
+            clauses.append(
+                (
+                    tokens[index - 1].low if index and tokens[index - 1].kind == "word" else "",
+                    awaited,
+                )
+            )
             continue  # FROM (a JOIN b): a table may follow inside
         if token.kind == "sign" and token.text == ")":
             clauses.pop()
             awaited = False
-        elif token.low == "from" and before not in _FROM_FUNCTIONS and not _is_distinct_from(tokens, index):
+        elif (
+            token.low == "from"
+            and before not in _FROM_FUNCTIONS
+            and not _is_distinct_from(tokens, index)
+        ):
             clauses[-1] = (before, True)
             awaited = True
         elif token.low == "join" or (token.text == "," and token.kind == "sign" and reading):
@@ -162,7 +199,11 @@ def _named(tokens: list[_Token]) -> Iterator[TableName]:
             awaited = False
         elif awaited and token.low not in _JOIN_WORDS:
             awaited = False
-            if token.kind in ("word", "quoted") and not _is_function(tokens, index) and token.low != "values":
+            if (
+                token.kind in ("word", "quoted")
+                and not _is_function(tokens, index)
+                and token.low != "values"
+            ):
                 yield TableName(_whole_name(tokens, index), token.line)
 
 
@@ -172,12 +213,20 @@ def _is_distinct_from(tokens: list[_Token], index: int) -> bool:
 
 
 def _is_function(tokens: list[_Token], index: int) -> bool:
-    return index + 1 < len(tokens) and tokens[index + 1].kind == "sign" and tokens[index + 1].text == "("
+    return (
+        index + 1 < len(tokens)
+        and tokens[index + 1].kind == "sign"
+        and tokens[index + 1].text == "("
+    )
 
 
 def _whole_name(tokens: list[_Token], index: int) -> str:
     name = tokens[index].text
-    while index + 2 < len(tokens) and tokens[index + 1].text == "." and tokens[index + 2].kind in ("word", "quoted"):
+    while (
+        index + 2 < len(tokens)
+        and tokens[index + 1].text == "."
+        and tokens[index + 2].kind in ("word", "quoted")
+    ):
         index += 2
         name += "." + tokens[index].text
     return name

@@ -67,7 +67,10 @@ class SelectStep(OneInput):
 
     TYPE = "select"
 
-    columns: list[str] = declared(ListOf(_EXPRESSION, "expressions of SQL"), "such as `carrier` or `dep_delay / 60 AS delay_hours`")
+    columns: list[str] = declared(
+        ListOf(_EXPRESSION, "expressions of SQL"),
+        "such as `carrier` or `dep_delay / 60 AS delay_hours`",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,13 +88,19 @@ class WithColumnsStep(OneInput):
 
     TYPE = "with_columns"
 
-    columns: dict[str, str] = declared(MapOf(_EXPRESSION, "names to expressions of SQL"), "the columns")
+    columns: dict[str, str] = declared(
+        MapOf(_EXPRESSION, "names to expressions of SQL"), "the columns"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatermarkStep(OneInput):
-    """How late rows of a stream may come. What is older than the newest time seen less `delay` when a batch begins is dropped by the next
-    window, session or deduplicate step, and counted in the summary; windows end when they are so old."""
+    """How late rows of a stream may come.
+
+    What is older than the newest time seen less `delay` when a batch begins is dropped by the next
+    window, session or deduplicate step, and counted in the summary; windows end when they are so
+    old.
+    """
 
     TYPE = "watermark"
 
@@ -107,37 +116,63 @@ class JoinStep(Step):
 
     left: str = declared(Reference(), "the rows on the left; the stream, if one of both is none")
     right: str = declared(Reference(), "the rows on the right")
-    on: list[str] = declared(ListOf(_COLUMN, "columns"), "columns that both have and that must be equal; each is there once", default=[])
-    condition: str = declared(_EXPRESSION, "in place of `on`: an expression with `left.column` and `right.column`", default="")
+    on: list[str] = declared(
+        ListOf(_COLUMN, "columns"),
+        "columns that both have and that must be equal; each is there once",
+        default=[],
+    )
+    condition: str = declared(
+        _EXPRESSION,
+        "in place of `on`: an expression with `left.column` and `right.column`",
+        default="",
+    )
     how: str = declared(
-        Choice(("inner", "left", "right", "full", "semi", "anti")), "what becomes of rows without a partner", default="inner"
+        Choice(("inner", "left", "right", "full", "semi", "anti")),
+        "what becomes of rows without a partner",
+        default="inner",
     )
     broadcast: bool = declared(
-        Flag(), "send the whole right side to every task: for small tables, keeps the order of the left", default=False
+        Flag(),
+        "send the whole right side to every task: for small tables, keeps the order of the left",
+        default=False,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregating(OneInput):
-    by: list[str] = declared(ListOf(_EXPRESSION, "expressions of SQL"), "what else rows are grouped by", default=[])
-    aggregate: dict[str, str] = declared(MapOf(_EXPRESSION, "names to expressions of SQL"), "such as `flights: count(*)`")
+    by: list[str] = declared(
+        ListOf(_EXPRESSION, "expressions of SQL"), "what else rows are grouped by", default=[]
+    )
+    aggregate: dict[str, str] = declared(
+        MapOf(_EXPRESSION, "names to expressions of SQL"), "such as `flights: count(*)`"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowStep(Aggregating):
-    """Groups of rows in windows of time. Columns: `window_start`, `window_end`, those of `by`, those of `aggregate`."""
+    """Groups of rows in windows of time.
+
+    Columns: `window_start`, `window_end`, those of `by`, those of `aggregate`.
+    """
 
     TYPE = "window"
 
     time: str = declared(_COLUMN, "a column with the time of the event")
     length: int = declared(Duration(), "of a window")
-    slide: int | None = declared(Duration(), "from the start of a window to that of the next; without it they do not overlap", default=None)
+    slide: int | None = declared(
+        Duration(),
+        "from the start of a window to that of the next; without it they do not overlap",
+        default=None,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class SessionStep(Aggregating):
-    """Groups of rows that follow each other without a longer pause. Columns: `session_start`, `session_end` (the last row's time and the
-    gap), those of `by`, those of `aggregate`."""
+    """Groups of rows that follow each other without a longer pause.
+
+    Columns: `session_start`, `session_end` (the last row's time and the gap), those of `by`, those
+    of `aggregate`.
+    """
 
     TYPE = "session"
 
@@ -147,14 +182,19 @@ class SessionStep(Aggregating):
 
 @dataclass(frozen=True, kw_only=True)
 class GroupStep(Aggregating):
-    """Groups of rows without regard to time. Of a stream they grow forever: their sinks say `output: update`."""
+    """Groups of rows without regard to time.
+
+    Of a stream they grow forever: their sinks say `output: update`.
+    """
 
     TYPE = "group"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeduplicateStep(OneInput):
-    """One row of each that have the same values in some columns; of a stream the first that comes within the watermark's delay."""
+    """One row of each that have the same values in some columns; of a stream the first that comes
+    within the watermark's delay.
+    """
 
     TYPE = "deduplicate"
 
@@ -182,14 +222,17 @@ class UnionStep(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class PythonStep(Step):
-    """A function of Python that takes the inputs as DataFrames, in their order, and the arguments by name, and returns a DataFrame. The
-    module is looked for beside the file first."""
+    """A function of Python that takes the inputs as DataFrames, in their order, and the arguments
+    by name, and returns a DataFrame. The module is looked for beside the file first.
+    """
 
     TYPE = "python"
 
     function: str = declared(Text("module:function"), "such as `cleaning:drop_outliers`")
     inputs: list[str] = declared(ListOf(Reference(), "names of sources or steps"), "the inputs")
-    arguments: dict[str, str] = declared(MapOf(Text(), "arguments"), "further arguments, as text", default={})
+    arguments: dict[str, str] = declared(
+        MapOf(Text(), "arguments"), "further arguments, as text", default={}
+    )
 
 
 STEPS: Final[dict[str, type[Step]]] = {

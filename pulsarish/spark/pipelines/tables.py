@@ -12,9 +12,13 @@ _CELL_MAX: Final = 60
 
 def render(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     cells = [[_cell(value) for value in row] for row in rows]
-    widths = [max(len(name), *(len(line[index]) for line in cells), 0) for index, name in enumerate(columns)]
+    widths = [
+        max(len(name), *(len(line[index]) for line in cells), 0)
+        for index, name in enumerate(columns)
+    ]
     right = [
-        any(_is_number(row[index]) for row in rows) and all(row[index] is None or _is_number(row[index]) for row in rows)
+        any(_is_number(row[index]) for row in rows)
+        and all(row[index] is None or _is_number(row[index]) for row in rows)
         for index in range(len(columns))
     ]
     lines = [_line(columns, widths, right), "  ".join("-" * width for width in widths)]
@@ -23,7 +27,10 @@ def render(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def _line(words: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    parts = [word.rjust(width) if to_right else word.ljust(width) for word, width, to_right in zip(words, widths, right, strict=True)]
+    parts = [
+        word.rjust(width) if to_right else word.ljust(width)
+        for word, width, to_right in zip(words, widths, right, strict=True)
+    ]
     return "  ".join(parts).rstrip()
 
 

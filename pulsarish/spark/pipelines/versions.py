@@ -51,8 +51,13 @@ class Versions:
     def newest(self, rows: DataFrame) -> DataFrame:
         """Return the newest row of each key, unless it deletes the key."""
         columns = rows.columns
-        newest = sf.max_by(sf.struct(*[sf.col(f"`{name}`") for name in columns]), sf.struct(*[sf.expr(text) for text in self.newest_by]))
-        merged = rows.groupBy(*[sf.col(f"`{name}`") for name in self.keys]).agg(newest.alias("(newest)"))
+        newest = sf.max_by(
+            sf.struct(*[sf.col(f"`{name}`") for name in columns]),
+            sf.struct(*[sf.expr(text) for text in self.newest_by]),
+        )
+        merged = rows.groupBy(*[sf.col(f"`{name}`") for name in self.keys]).agg(
+            newest.alias("(newest)")
+        )
         table = merged.select(*[sf.col(f"`(newest)`.`{name}`").alias(name) for name in columns])
         if self.delete_when:
             table = table.where(~sf.coalesce(sf.expr(self.delete_when), sf.lit(False)))
@@ -66,9 +71,23 @@ class Versions:
         files, folder = _files(self.spark, self.path)
         if not files.exists(folder):
             return None
-        names = [status.getPath().getName() for status in files.listStatus(folder) if status.isDirectory()]
-        numbers = sorted((int(name.removeprefix(_PREFIX)) for name in names if name.startswith(_PREFIX)), reverse=True)
-        return next((number for number in numbers if files.exists(self._path(f"{_PREFIX}{number:08d}/_SUCCESS"))), None)
+        names = [
+            status.getPath().getName()
+            for status in files.listStatus(folder)
+            if status.isDirectory()
+        ]
+        numbers = sorted(
+            (int(name.removeprefix(_PREFIX)) for name in names if name.startswith(_PREFIX)),
+            reverse=True,
+        )
+        return next(
+            (
+                number
+                for number in numbers
+                if files.exists(self._path(f"{_PREFIX}{number:08d}/_SUCCESS"))
+            ),
+            None,
+        )
 
     def _forget(self, last: int) -> None:
         """Remove versions up to ``last``, newest first.

@@ -26,7 +26,9 @@ def binary_array(lengths: Any, parts: list[Any], nulls: list[int]) -> Any:
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     data = pa.py_buffer(_gathered(parts, int(offsets[-1])))
-    return pa.Array.from_buffers(pa.binary(), len(lengths), [_validity(len(lengths), nulls), pa.py_buffer(offsets), data])
+    return pa.Array.from_buffers(
+        pa.binary(), len(lengths), [_validity(len(lengths), nulls), pa.py_buffer(offsets), data]
+    )
 
 
 def _gathered(parts: list[Any], size_bytes: int) -> Any:
@@ -58,7 +60,13 @@ class ArrowRows:
     ``schema``, an Arrow schema.
     """
 
-    def __init__(self, topic: str, schema: Any, conditions: Sequence[Condition] = (), decoder: ValueDecoder | None = None) -> None:
+    def __init__(
+        self,
+        topic: str,
+        schema: Any,
+        conditions: Sequence[Condition] = (),
+        decoder: ValueDecoder | None = None,
+    ) -> None:
         name = TopicName.parse(topic)
         self._topic = name.partitioned.full
         self._partition = name.partition
@@ -72,7 +80,9 @@ class ArrowRows:
             "topic": lambda rows: pa.repeat(pa.scalar(self._topic), rows.count),
             "partition": lambda rows: pa.repeat(pa.scalar(self._partition, pa.int32()), rows.count),
             "message_id": self._ids,
-            "publish_time": lambda rows: _times(np.repeat(np.array(rows.publish_times, np.int64), rows.counts)),
+            "publish_time": lambda rows: _times(
+                np.repeat(np.array(rows.publish_times, np.int64), rows.counts)
+            ),
             "event_time": _event_times,
             "sequence_id": lambda rows: pa.array(_joined(rows.numbers)),
             "producer_name": _producers,
@@ -82,9 +92,15 @@ class ArrowRows:
         return self._columns[name](rows)
 
     def batch(self, rows: Rows) -> Any:
-        decoded = DecodedValues({}, None) if self._decoder is None else self._decoder.decode(rows, _values(rows))
+        decoded = (
+            DecodedValues({}, None)
+            if self._decoder is None
+            else self._decoder.decode(rows, _values(rows))
+        )
         columns = [
-            decoded.columns[field.name] if field.name in decoded.columns else self.column(field.name, rows).cast(field.type)
+            decoded.columns[field.name]
+            if field.name in decoded.columns
+            else self.column(field.name, rows).cast(field.type)
             for field in self._schema
         ]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
@@ -101,7 +117,9 @@ class ArrowRows:
             pa.repeat(pa.scalar(self._partition, pa.int32()), rows.count),
             pa.array(_joined(rows.indexes).astype(np.int32)),
         ]
-        return pa.StructArray.from_arrays(columns, fields=list(self._schema.field("message_id").type))
+        return pa.StructArray.from_arrays(
+            columns, fields=list(self._schema.field("message_id").type)
+        )
 
 
 def _joined(parts: list[Any]) -> Any:
@@ -148,7 +166,9 @@ def _properties(rows: Rows) -> Any:
         values += pairs.values()
     offsets = np.zeros(rows.count + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    return pa.MapArray.from_arrays(pa.array(offsets), pa.array(names, pa.string()), pa.array(values, pa.string()))
+    return pa.MapArray.from_arrays(
+        pa.array(offsets), pa.array(names, pa.string()), pa.array(values, pa.string())
+    )
 
 
 def _event_times(rows: Rows) -> Any:

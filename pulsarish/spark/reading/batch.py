@@ -11,7 +11,14 @@ from pulsarish.spark.options import DirectReads, ReadOptions
 from pulsarish.spark.positions import EARLIEST
 from pulsarish.spark.reading.filters import Condition, condition_of, selects_topic, without_old
 from pulsarish.spark.reading.log import ClusterView, TopicLog
-from pulsarish.spark.reading.planning import Piece, cut, inside, pieces_of, split_bytes_for, total_bytes
+from pulsarish.spark.reading.planning import (
+    Piece,
+    cut,
+    inside,
+    pieces_of,
+    split_bytes_for,
+    total_bytes,
+)
 from pulsarish.spark.reading.read_bounds import ending_place, starting_place, starts_by, warn_of
 from pulsarish.spark.reading.schemas import check_columns, value_schema
 
@@ -45,19 +52,42 @@ class BatchReader(DataSourceReader):
         for log in view.logs(topics).values():
             if log is None:
                 continue  # a partition that no client has used yet
-            start, end = starting_place(view, options, log, EARLIEST), ending_place(view, options, log)
+            start, end = (
+                starting_place(view, options, log, EARLIEST),
+                ending_place(view, options, log),
+            )
             pieces, lost = pieces_of(
-                log, start, end, fail_on_loss=options.fail_on_data_loss, option=starts_by(options), end_option="option 'endingOffsets'"
+                log,
+                start,
+                end,
+                fail_on_loss=options.fail_on_data_loss,
+                option=starts_by(options),
+                end_option="option 'endingOffsets'",
             )
             warn_of(lost)
             edges = inside(pieces, start, end)
             kept = without_old(log, pieces, self._conditions, options.publish_time_slack_ms)
-            ranges.append((log, kept, edges[0] if kept[:1] == pieces[:1] else -1, edges[1] if kept[-1:] == pieces[-1:] else -1))
+            ranges.append(
+                (
+                    log,
+                    kept,
+                    edges[0] if kept[:1] == pieces[:1] else -1,
+                    edges[1] if kept[-1:] == pieces[-1:] else -1,
+                )
+            )
         # The addresses of bookies travel with each split: this object was sent to the executors
         # before it planned.
         bookies = view.bookies() if options.direct_reads is not DirectReads.NEVER else {}
-        size = split_bytes_for(sum(total_bytes(pieces) for _, pieces, _, _ in ranges), options.split_bytes, self._parallelism)
-        splits = [split for log, pieces, after, upto in ranges for split in cut(log, pieces, size, after=after, upto=upto)]
+        size = split_bytes_for(
+            sum(total_bytes(pieces) for _, pieces, _, _ in ranges),
+            options.split_bytes,
+            self._parallelism,
+        )
+        splits = [
+            split
+            for log, pieces, after, upto in ranges
+            for split in cut(log, pieces, size, after=after, upto=upto)
+        ]
         values = value_schema(view, options, topics)
         if splits:
             check_columns(self._schema.fieldNames(), values)
@@ -71,5 +101,12 @@ class BatchReader(DataSourceReader):
             return iter(())  # an empty partition means that there is nothing to read
         options = self._options
         split, bookies, values = partition.value
-        spec = ReadSpec(options.service_url, options.direct_reads, bookies, options.fail_on_data_loss, tuple(self._conditions), values)
+        spec = ReadSpec(
+            options.service_url,
+            options.direct_reads,
+            bookies,
+            options.fail_on_data_loss,
+            tuple(self._conditions),
+            values,
+        )
         return read_split(spec, split, self._schema)

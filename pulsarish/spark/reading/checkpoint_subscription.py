@@ -1,4 +1,6 @@
-"""A durable subscription that follows a query's checkpoint, so that brokers keep what the query has not read yet."""
+"""A durable subscription that follows a query's checkpoint, so that brokers keep what the query has
+not read yet.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +42,23 @@ class CheckpointSubscription:
         """Return the advice to show when something was not kept."""
         if self._name is None:
             return "option 'subscription' names one that keeps what the query has not read yet"
-        return f"subscription {self._name!r} (option 'subscription') did not keep it: it was deleted, or moved by another program"
+        return (
+            f"subscription {self._name!r} (option 'subscription') did not keep it: it was "
+            "deleted, or moved by another program"
+        )
 
     def _make(self, name: str, topic: str, position: str, *, moves: bool = True) -> None:
         try:
-            retry_while_retryable(lambda: self._view.admin.subscriptions.create(topic, name, position=position))
+            retry_while_retryable(
+                lambda: self._view.admin.subscriptions.create(topic, name, position=position)
+            )
         except AlreadyExists:
             if moves:
-                retry_while_retryable(lambda: self._view.admin.subscriptions.reset_cursor(topic, name, position=position))
+                retry_while_retryable(
+                    lambda: self._view.admin.subscriptions.reset_cursor(
+                        topic, name, position=position
+                    )
+                )
 
     def follow(self, places: Mapping[str, Place], logs: Mapping[str, TopicLog]) -> None:
         """Move the subscription to the checkpoint's position.
@@ -62,18 +73,25 @@ class CheckpointSubscription:
             position = _next(place, logs.get(topic))
             try:
                 try:
-                    self._view.admin.subscriptions.reset_cursor(topic, self._name, position=position)
+                    self._view.admin.subscriptions.reset_cursor(
+                        topic, self._name, position=position
+                    )
                 except SubscriptionNotFound:
                     warnings.warn(
-                        f"subscription {self._name!r} (option 'subscription') was not there any more on topic {topic} and is made again at "
-                        f"{position}: what lay before it and was not read yet may have been deleted meanwhile",
+                        f"subscription {self._name!r} (option 'subscription') was not there any "
+                        f"more on topic {topic} and is made again at {position}: what lay before "
+                        "it and was not read yet may have been deleted meanwhile",
                         stacklevel=2,
                     )
                     self._make(self._name, topic, position)
             except NotFound:
                 continue  # the topic is gone; planning reports it
             except PulsarishError as error:
-                warnings.warn(f"subscription {self._name!r} of topic {topic} stays behind the checkpoint for now: {error}", stacklevel=2)
+                warnings.warn(
+                    f"subscription {self._name!r} of topic {topic} stays behind the checkpoint "
+                    f"for now: {error}",
+                    stacklevel=2,
+                )
                 continue
             self._at[topic] = place
 
@@ -86,7 +104,11 @@ def _next(place: Place, log: TopicLog | None) -> str:
         return f"{place.ledger}:{place.entry}"
     for ledger in log.ledgers if log is not None else ():
         if ledger.ledger_id > place.ledger and place.entry >= 0:
-            here = next((each for each in log.ledgers if each.ledger_id == place.ledger), None) if log is not None else None
+            here = (
+                next((each for each in log.ledgers if each.ledger_id == place.ledger), None)
+                if log is not None
+                else None
+            )
             if here is None or place.entry >= here.entries - 1:
                 return f"{ledger.ledger_id}:0"
     return f"{place.ledger}:{place.entry + 1}"

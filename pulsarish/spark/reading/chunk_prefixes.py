@@ -51,8 +51,9 @@ class ChunkPrefixes:
             if self._split.before_all:
                 return []
         raise LimitReached(
-            f"topic {self._split.topic}: chunk {metadata.chunk_id} at {entry.ledger_id}:{entry.entry_id} continues a message whose "
-            f"first chunk is not among the {seen_bytes} bytes before the split; set option 'splitBytes' higher"
+            f"topic {self._split.topic}: chunk {metadata.chunk_id} at "
+            f"{entry.ledger_id}:{entry.entry_id} continues a message whose first chunk is not "
+            f"among the {seen_bytes} bytes before the split; set option 'splitBytes' higher"
         )
 
     def _backwards(self) -> Iterator[Piece]:

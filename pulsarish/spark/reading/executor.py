@@ -70,7 +70,12 @@ def broker_client(service_url: str) -> AsyncClient:
     async def make() -> AsyncClient:
         world = there.world
         return AsyncClient(
-            service_url, clock=world.clock, random=world.random, tasks=world.tasks, connections=world.connections, handoff=there
+            service_url,
+            clock=world.clock,
+            random=world.random,
+            tasks=world.tasks,
+            connections=world.connections,
+            handoff=there,
         )
 
     return there.run(make())

@@ -38,7 +38,15 @@ _log = get_logger("spark.reading")
 class Fetcher:
     """Reads pieces of one topic. ``bookies``: addresses by instance id."""
 
-    def __init__(self, service_url: str, topic: str, direct: DirectReads, bookies: Mapping[str, str], *, fail_on_loss: bool) -> None:
+    def __init__(
+        self,
+        service_url: str,
+        topic: str,
+        direct: DirectReads,
+        bookies: Mapping[str, str],
+        *,
+        fail_on_loss: bool,
+    ) -> None:
         self._service_url = service_url
         self._topic = topic
         self._direct = direct
@@ -77,7 +85,9 @@ class Fetcher:
         prefer = members[(piece.first // max(1, piece.entries) + piece.ledger_id) % len(members)]
 
         def ask(first: int) -> Future[list[Record]]:
-            return loop.begin(reads.read(metadata, first, piece.last, max_bytes=PAGE_BYTES, prefer=prefer))
+            return loop.begin(
+                reads.read(metadata, first, piece.last, max_bytes=PAGE_BYTES, prefer=prefer)
+            )
 
         pending: Future[list[Record]] | None = ask(piece.first)
         at = piece.first
@@ -86,18 +96,25 @@ class Fetcher:
                 records = pending.result()
             except (EntryUnknown, NoSuchEntry) as error:
                 if self._direct is DirectReads.ALWAYS:
-                    raise type(error)(f"topic {self._topic}, option 'directReads' = 'always': {error}") from None
+                    raise type(error)(
+                        f"topic {self._topic}, option 'directReads' = 'always': {error}"
+                    ) from None
                 self._fall_back(error)
                 yield from self._through_broker([piece.part(at, piece.last)])
                 return
             at = records[-1].entry_id + 1
             pending = ask(at) if at <= piece.last else None
-            yield [Entry(record.ledger_id, record.entry_id, 0, record.payload) for record in records]
+            yield [
+                Entry(record.ledger_id, record.entry_id, 0, record.payload) for record in records
+            ]
 
     def _fall_back(self, error: PulsarishError) -> None:
         if not executor.bookies_avoided():
             executor.avoid_bookies()
-            text = f"reading topic {self._topic} through its broker, since bookies cannot be read from here: {error}"
+            text = (
+                f"reading topic {self._topic} through its broker, since bookies cannot be "
+                f"read from here: {error}"
+            )
             _log.warning(text)
 
     # -- the broker
@@ -107,14 +124,21 @@ class Fetcher:
         client = executor.broker_client(self._service_url)
         first = pieces[0]
         reader: EntryReader = loop.run(
-            client.read_entries(TopicName.parse(self._topic), Position(first.ledger_id, first.first), window_bytes=_WINDOW_BYTES)
+            client.read_entries(
+                TopicName.parse(self._topic),
+                Position(first.ledger_id, first.first),
+                window_bytes=_WINDOW_BYTES,
+            )
         )
         try:
             wanted = _Wanted(self._topic, pieces, fail_on_loss=self._fail_on_loss)
             while not wanted.is_done:
                 entries = loop.run(reader.take(_BROKER_SECONDS_MAX))
                 if not entries:
-                    raise Timeout(f"the broker delivered nothing of topic {self._topic} from {wanted.next} on in {_BROKER_SECONDS_MAX} s")
+                    raise Timeout(
+                        f"the broker delivered nothing of topic {self._topic} from {wanted.next} "
+                        f"on in {_BROKER_SECONDS_MAX} s"
+                    )
                 taken = wanted.take(entries)
                 if taken:
                     yield taken
@@ -162,7 +186,10 @@ class _Wanted:
 
     def _miss(self, here: Position) -> None:
         """Handle a missing entry: a later one has arrived."""
-        text = f"topic {self._topic} has no entry {self.next} any more, what comes next is {here}: it was deleted while it was read"
+        text = (
+            f"topic {self._topic} has no entry {self.next} any more, what comes next is "
+            f"{here}: it was deleted while it was read"
+        )
         if self._fail_on_loss:
             raise DataLoss(f"{text}; set option 'failOnDataLoss' to 'false' to read what is there")
         _log.warning(text)

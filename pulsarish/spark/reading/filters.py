@@ -30,8 +30,13 @@ _COMPARED: Final = {
     "In": "is_in",
     "IsNotNull": "is_valid",
 }
-_COLUMNS: Final = frozenset({"publish_time", "event_time", "key", "topic", "partition", "producer_name"})
-_EXACT: Final[dict[str, Callable[[Any, Any], bool]]] = {"equal": operator.eq, "is_in": lambda found, values: found in values}
+_COLUMNS: Final = frozenset(
+    {"publish_time", "event_time", "key", "topic", "partition", "producer_name"}
+)
+_EXACT: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "equal": operator.eq,
+    "is_in": lambda found, values: found in values,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,9 @@ def condition_of(given: Any) -> Condition | None:
 
 def _aware(value: Any) -> Any:
     """Return an aware time: Spark's timestamps are instants."""
-    return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
+    return (
+        value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
+    )
 
 
 def selects_topic(conditions: Iterable[Condition], topic: str) -> bool:
@@ -89,10 +96,16 @@ def _may_be(condition: Condition, fact: Any) -> bool:
     """
     test = _EXACT.get(condition.test)
     values = condition.value if condition.test == "is_in" else (condition.value,)
-    return test is None or not all(type(value) is type(fact) for value in values) or test(fact, condition.value)
+    return (
+        test is None
+        or not all(type(value) is type(fact) for value in values)
+        or test(fact, condition.value)
+    )
 
 
-def without_old(log: TopicLog, pieces: Sequence[Piece], conditions: Iterable[Condition], slack_ms: int) -> list[Piece]:
+def without_old(
+    log: TopicLog, pieces: Sequence[Piece], conditions: Iterable[Condition], slack_ms: int
+) -> list[Piece]:
     """Return the pieces without those of ledgers that were closed before, or created after, every
     requested publish time.
     """

@@ -33,14 +33,18 @@ def json_decoder(kinds: Mapping[str, Any], *, is_record: bool) -> Decode:
     The function raises ``InvalidArgument`` for bytes that do not hold such a value.
     """
     # A float has too few digits for a decimal.
-    parse = json.JSONDecoder(parse_float=Decimal if any("decimal" in str(kind) for kind in kinds.values()) else None).decode
+    parse = json.JSONDecoder(
+        parse_float=Decimal if any("decimal" in str(kind) for kind in kinds.values()) else None
+    ).decode
     fits = {name: fit for name, kind in kinds.items() if (fit := _fit_of(kind)) is not None}
 
     def decode(data: bytes) -> Any:
         try:
             found = parse(data.decode())
         except ValueError as error:
-            raise InvalidArgument(f"the message is not JSON ({error}): read it with data()") from None
+            raise InvalidArgument(
+                f"the message is not JSON ({error}): read it with data()"
+            ) from None
         if not is_record:
             return _fitted("value", next(iter(fits.values())), found) if fits else found
         if not isinstance(found, dict):
@@ -76,7 +80,10 @@ def _fit_of(kind: Any) -> _Fit | None:
 
 
 def _of_struct(fits: Mapping[str, _Fit]) -> _Fit:
-    return lambda value: {**value, **{name: _fitted(name, fits[name], value[name]) for name in fits if name in value}}
+    return lambda value: {
+        **value,
+        **{name: _fitted(name, fits[name], value[name]) for name in fits if name in value},
+    }
 
 
 def _of_list(fit: _Fit) -> _Fit:
@@ -84,7 +91,9 @@ def _of_list(fit: _Fit) -> _Fit:
 
 
 def _of_map(fit: _Fit) -> _Fit:
-    return lambda pairs: {key: None if value is None else fit(value) for key, value in pairs.items()}
+    return lambda pairs: {
+        key: None if value is None else fit(value) for key, value in pairs.items()
+    }
 
 
 def _decimal(value: Any) -> Decimal:

@@ -63,7 +63,9 @@ class TopicLog:
 
     @property
     def last(self) -> Place:
-        """The last entry that is confirmed and kept; the position before the first when there is none."""
+        """The last entry that is confirmed and kept; the position before the first when there is
+        none.
+        """
         for ledger in reversed(self.ledgers):
             if ledger.entries:
                 return Place(ledger.ledger_id, ledger.entries - 1)
@@ -95,8 +97,12 @@ class ClusterView:
                 count = retry_while_retryable(lambda: self.admin.topics.partitions(topic))  # noqa: B023 - asked before the loop goes on
             except NotFound:
                 option = "topic" if len(options.topics) == 1 else "topics"
-                raise TopicNotFound(f"option {option!r} names {topic}, which does not exist at {options.admin_url}") from None
-            found.update(name.with_partition(index).full for index in range(count)) if count else found.add(name.full)
+                raise TopicNotFound(
+                    f"option {option!r} names {topic}, which does not exist at {options.admin_url}"
+                ) from None
+            found.update(
+                name.with_partition(index).full for index in range(count)
+            ) if count else found.add(name.full)
         return sorted(found)
 
     def _matching(self, pattern: str) -> list[str]:
@@ -104,7 +110,12 @@ class ClusterView:
         namespace, _, local = text.rpartition("/")
         wanted = re.compile(local)
         try:
-            names = [TopicName.parse(each) for each in retry_while_retryable(lambda: self.admin.topics.list(namespace or "public/default"))]
+            names = [
+                TopicName.parse(each)
+                for each in retry_while_retryable(
+                    lambda: self.admin.topics.list(namespace or "public/default")
+                )
+            ]
         except NotFound as error:
             raise OptionError("topicsPattern", pattern, str(error)) from None
         return sorted(name.full for name in names if wanted.fullmatch(name.partitioned.local))
@@ -112,7 +123,9 @@ class ClusterView:
     def log(self, topic: str) -> TopicLog | None:
         """Return the log of one topic from its owner; ``None`` when the topic does not exist."""
         try:
-            found = retry_while_retryable(lambda: self.admin.topics.internal_stats(topic, metadata=True))
+            found = retry_while_retryable(
+                lambda: self.admin.topics.internal_stats(topic, metadata=True)
+            )
         except NotFound:
             return None
         end = _position(found["lastConfirmedEntry"])
@@ -120,7 +133,9 @@ class ClusterView:
             topic,
             int(found["creationDate"]),
             tuple(_ledger(each, end) for each in found["ledgers"]),
-            tuple((each["ledgerId"], each["firstEntry"], each["lastEntry"]) for each in found["lost"]),
+            tuple(
+                (each["ledgerId"], each["firstEntry"], each["lastEntry"]) for each in found["lost"]
+            ),
             _position(found["trimmedPosition"]),
         )
 
@@ -135,22 +150,33 @@ class ClusterView:
         """Return the first entry published at this time or later, as the broker finds it; ``None``
         when there is none.
         """
-        found = retry_while_retryable(lambda: self.admin.topics.message_id_by_timestamp(topic, time_ms))
+        found = retry_while_retryable(
+            lambda: self.admin.topics.message_id_by_timestamp(topic, time_ms)
+        )
         place = Place(int(found["ledgerId"]), int(found["entryId"]))
         if place.entry < 0:
             return None
         try:
             # When there is none, the broker returns the last entry.
-            headers = retry_while_retryable(lambda: self.admin.topics.get_message(topic, place.ledger, place.entry)).headers
+            headers = retry_while_retryable(
+                lambda: self.admin.topics.get_message(topic, place.ledger, place.entry)
+            ).headers
         except NotFound:
             return None
         published = datetime.fromisoformat(headers["x-pulsar-publish-time"])
         return place if published.timestamp() * 1_000 >= time_ms else None
 
-    def messages_in(self, topic: str, ledger_id: int, entry_id: int, *, seconds: float | None = None) -> int:
-        """Return the number of messages in an entry; 1 when it is gone. ``seconds`` and errors: see ``retry_while_retryable``."""
+    def messages_in(
+        self, topic: str, ledger_id: int, entry_id: int, *, seconds: float | None = None
+    ) -> int:
+        """Return the number of messages in an entry; 1 when it is gone.
+
+        ``seconds`` and errors: see ``retry_while_retryable``.
+        """
         try:
-            headers = retry_while_retryable(lambda: self.admin.topics.get_message(topic, ledger_id, entry_id), seconds).headers
+            headers = retry_while_retryable(
+                lambda: self.admin.topics.get_message(topic, ledger_id, entry_id), seconds
+            ).headers
         except PulsarishError as error:
             if error.retryable:
                 raise
@@ -159,7 +185,10 @@ class ClusterView:
 
     def bookies(self) -> dict[str, str]:
         """Return addresses by instance id."""
-        return {each["instance_id"]: each["address"] for each in retry_while_retryable(self.admin.bookies.list)}
+        return {
+            each["instance_id"]: each["address"]
+            for each in retry_while_retryable(self.admin.bookies.list)
+        }
 
 
 def _position(text: str) -> Place:
@@ -174,4 +203,11 @@ def _ledger(found: dict[str, Any], end: Place) -> Ledger:
     if not closed_ms:
         entries = end.entry + 1 if end.ledger == found["ledgerId"] else 0
     is_closed = closed_ms > 0 and '"state":"closed"' in record
-    return Ledger(found["ledgerId"], entries, int(found["size"]), int(created[1]) if created else 0, closed_ms, record if is_closed else "")
+    return Ledger(
+        found["ledgerId"],
+        entries,
+        int(found["size"]),
+        int(created[1]) if created else 0,
+        closed_ms,
+        record if is_closed else "",
+    )

@@ -18,7 +18,16 @@ from pulsarish.spark.positions import Place
 from pulsarish.spark.reading.log import TopicLog
 from pulsarish.spark.reading.planning import Piece, Split, cut, inside, split_of, total_bytes
 
-__all__ = ["Offset", "TopicOffset", "begin_of", "capped", "divided", "end_of", "splits_between", "without_cuts"]
+__all__ = [
+    "Offset",
+    "TopicOffset",
+    "begin_of",
+    "capped",
+    "divided",
+    "end_of",
+    "splits_between",
+    "without_cuts",
+]
 
 _VERSION: Final = 1
 _ROUNDING: Final = 1e-6
@@ -44,12 +53,16 @@ class Offset:
         """Decode an offset. Raises ``CorruptData`` when it does not have this format."""
         if found.get("version") != _VERSION or not isinstance(found.get("topics"), dict):
             raise CorruptData(
-                f"the checkpoint's offset {str(found)[:200]} is none of format 'pulsarish' in version {_VERSION}: another source wrote it"
+                f"the checkpoint's offset {str(found)[:200]} is none of format 'pulsarish' in "
+                f"version {_VERSION}: another source wrote it"
             )
         return cls(
             {
                 topic: TopicOffset(
-                    _place(each["place"]), _place(each["begun"]), int(each["created"]), tuple(_place(one) for one in each.get("cuts", ()))
+                    _place(each["place"]),
+                    _place(each["begun"]),
+                    int(each["created"]),
+                    tuple(_place(one) for one in each.get("cuts", ())),
                 )
                 for topic, each in found["topics"].items()
             }
@@ -90,7 +103,12 @@ def end_of(log: TopicLog, place: Place) -> Place:
     consumed: an older ledger may be deleted.
     """
     for ledger in log.ledgers:
-        if ledger.ledger_id == place.ledger and ledger.closed_ms and place.batch_index < 0 and place.entry >= ledger.entries - 1:
+        if (
+            ledger.ledger_id == place.ledger
+            and ledger.closed_ms
+            and place.batch_index < 0
+            and place.entry >= ledger.entries - 1
+        ):
             later = [each for each in log.ledgers if each.ledger_id > place.ledger]
             return end_of(log, Place(later[0].ledger_id, -1)) if later else place
     return place
@@ -118,7 +136,9 @@ def capped(
     share = min(1.0, bytes_max / total) if total else 1.0
     chosen: dict[str, list[Piece]] = {}
     ledgers_left = ledgers_max
-    for topic, pieces in sorted(available.items(), key=lambda each: (-total_bytes(each[1]), each[0])):
+    for topic, pieces in sorted(
+        available.items(), key=lambda each: (-total_bytes(each[1]), each[0])
+    ):
         entries = sum(piece.entries for piece in pieces)
         due = min(entries * share, entries_max.get(topic, float("inf"))) + owed.get(topic, 0.0)
         room = int(due + _ROUNDING)
@@ -147,7 +167,9 @@ def divided(log: TopicLog, pieces: Sequence[Piece], split_bytes: int) -> tuple[P
     return tuple(Place(split.pieces[-1].ledger_id, split.pieces[-1].last) for split in splits[:-1])
 
 
-def splits_between(log: TopicLog, pieces: Sequence[Piece], start: Place, end: TopicOffset) -> list[Split]:
+def splits_between(
+    log: TopicLog, pieces: Sequence[Piece], start: Place, end: TopicOffset
+) -> list[Split]:
     """Return the splits of a batch, from the cuts in its end only.
 
     A split of which nothing is left stays in the list: the numbers of splits matter.

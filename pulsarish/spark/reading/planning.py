@@ -68,7 +68,12 @@ class Piece:
         return self.last - self.first + 1
 
     def part(self, first: int, last: int) -> Piece:
-        return replace(self, first=first, last=last, size_bytes=self.size_bytes * (last - first + 1) // self.entries)
+        return replace(
+            self,
+            first=first,
+            last=last,
+            size_bytes=self.size_bytes * (last - first + 1) // self.entries,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,13 @@ class Split:
 
 
 def pieces_of(
-    log: TopicLog, start: Place | None, end: Place | None, *, fail_on_loss: bool, option: str, end_option: str = ""
+    log: TopicLog,
+    start: Place | None,
+    end: Place | None,
+    *,
+    fail_on_loss: bool,
+    option: str,
+    end_option: str = "",
 ) -> tuple[list[Piece], list[str]]:
     """Return the entries after ``start`` up to ``end``, ledger by ledger, and the losses among
     them, as sentences.
@@ -126,7 +137,9 @@ def pieces_of(
     return pieces, lost
 
 
-def _without_lost(ledger: Ledger, first: int, last: int, lost: Sequence[tuple[int, int, int]]) -> Iterator[Piece]:
+def _without_lost(
+    ledger: Ledger, first: int, last: int, lost: Sequence[tuple[int, int, int]]
+) -> Iterator[Piece]:
     """Yield the range without the entries that an operator gave up."""
     for ledger_id, lost_first, lost_last in lost:
         if ledger_id == ledger.ledger_id and first <= lost_last and lost_first <= last:
@@ -138,7 +151,9 @@ def _without_lost(ledger: Ledger, first: int, last: int, lost: Sequence[tuple[in
 
 
 def _piece(ledger: Ledger, first: int, last: int) -> Piece:
-    return Piece(ledger.ledger_id, first, last, int((last - first + 1) * ledger.entry_bytes), ledger.record)
+    return Piece(
+        ledger.ledger_id, first, last, int((last - first + 1) * ledger.entry_bytes), ledger.record
+    )
 
 
 def check_places(log: TopicLog, *places: tuple[Place, str]) -> None:
@@ -150,9 +165,9 @@ def check_places(log: TopicLog, *places: tuple[Place, str]) -> None:
         if place.entry < 0 or place.ledger in known or place.key <= log.trimmed.key:
             continue
         raise NoSuchPlace(
-            f"{source} names {place} in topic {log.topic}, which has no ledger {place.ledger} and never had (its ledgers are "
-            f"{', '.join(str(each) for each in known) or 'none'}): it is a place of another topic, or of one of the same name "
-            "that was deleted"
+            f"{source} names {place} in topic {log.topic}, which has no ledger {place.ledger} and "
+            f"never had (its ledgers are {', '.join(str(each) for each in known) or 'none'}): it "
+            "is a place of another topic, or of one of the same name that was deleted"
         )
 
 
@@ -161,13 +176,17 @@ def _losses(log: TopicLog, start: Place | None, end: Place | None, option: str) 
     if start is not None and start.key < log.trimmed.key:
         kept = log.before_first.ledger
         found.append(
-            f"{option} names {start} in topic {log.topic} as where reading begins, and retention has deleted what follows it up to "
-            f"{log.trimmed}: what is kept begins with ledger {kept}"
+            f"{option} names {start} in topic {log.topic} as where reading begins, and retention "
+            f"has deleted what follows it up to {log.trimmed}: what is kept begins with ledger "
+            f"{kept}"
         )
     for ledger_id, first, last in log.lost:
         lies_behind = start is None or (ledger_id, last) > (start.ledger, start.entry)
         if lies_behind and (end is None or (ledger_id, first) <= (end.ledger, end.entry)):
-            found.append(f"entries {first} to {last} of ledger {ledger_id} of topic {log.topic} were given up by an operator")
+            found.append(
+                f"entries {first} to {last} of ledger {ledger_id} of topic {log.topic} were given "
+                "up by an operator"
+            )
     return found
 
 
@@ -193,7 +212,9 @@ def split_bytes_for(size_bytes: int, asked: int | None, parallelism: int) -> int
     return min(SPLIT_BYTES, max(SPLIT_BYTES_MIN, -(-size_bytes // max(1, parallelism))))
 
 
-def cut(log: TopicLog, pieces: Sequence[Piece], split_bytes: int, *, after: int = -1, upto: int = -1) -> list[Split]:
+def cut(
+    log: TopicLog, pieces: Sequence[Piece], split_bytes: int, *, after: int = -1, upto: int = -1
+) -> list[Split]:
     """Return splits of about ``split_bytes`` each, in the order of the log."""
     groups: list[list[Piece]] = []
     room = 0
@@ -205,13 +226,20 @@ def cut(log: TopicLog, pieces: Sequence[Piece], split_bytes: int, *, after: int 
                 room = split_bytes
             per_entry = max(1.0, piece.size_bytes / piece.entries)
             # A rest of less than half a split does not get its own task.
-            fits = piece.entries if piece.size_bytes <= room * 1.5 else max(1, int(room / per_entry))
+            fits = (
+                piece.entries if piece.size_bytes <= room * 1.5 else max(1, int(room / per_entry))
+            )
             taken = piece.part(piece.first, piece.first + fits - 1)
             groups[-1].append(taken)
             room -= taken.size_bytes
             piece = piece.part(taken.last + 1, piece.last) if fits < piece.entries else None
     return [
-        split_of(log, tuple(group), after=after if index == 0 else -1, upto=upto if index == len(groups) - 1 else -1)
+        split_of(
+            log,
+            tuple(group),
+            after=after if index == 0 else -1,
+            upto=upto if index == len(groups) - 1 else -1,
+        )
         for index, group in enumerate(groups)
     ]
 
@@ -220,15 +248,25 @@ def inside(pieces: Sequence[Piece], start: Place, end: Place) -> tuple[int, int]
     """Return ``after`` and ``upto`` of a range: where it begins and ends in the middle of an
     existing entry.
     """
-    after = start.batch_index if pieces and (pieces[0].ledger_id, pieces[0].first) == (start.ledger, start.entry) else -1
-    upto = end.batch_index if pieces and (pieces[-1].ledger_id, pieces[-1].last) == (end.ledger, end.entry) else -1
+    after = (
+        start.batch_index
+        if pieces and (pieces[0].ledger_id, pieces[0].first) == (start.ledger, start.entry)
+        else -1
+    )
+    upto = (
+        end.batch_index
+        if pieces and (pieces[-1].ledger_id, pieces[-1].last) == (end.ledger, end.entry)
+        else -1
+    )
     return after, upto
 
 
 def split_of(log: TopicLog, pieces: tuple[Piece, ...], *, after: int, upto: int) -> Split:
     """Return a split of these pieces, which may be empty."""
     before, before_all = _before(log, pieces[0]) if pieces else ((), True)
-    return Split(log.topic, TopicName.parse(log.topic).partition, pieces, before, before_all, after, upto)
+    return Split(
+        log.topic, TopicName.parse(log.topic).partition, pieces, before, before_all, after, upto
+    )
 
 
 def _before(log: TopicLog, first: Piece) -> tuple[tuple[Piece, ...], bool]:
@@ -236,7 +274,9 @@ def _before(log: TopicLog, first: Piece) -> tuple[tuple[Piece, ...], bool]:
     all there are.
     """
     found: list[Piece] = []
-    earlier = [ledger for ledger in log.ledgers if ledger.ledger_id < first.ledger_id and ledger.entries]
+    earlier = [
+        ledger for ledger in log.ledgers if ledger.ledger_id < first.ledger_id and ledger.entries
+    ]
     here = [ledger for ledger in log.ledgers if ledger.ledger_id == first.ledger_id]
     for ledger in earlier[-_BEFORE_LEDGERS:]:
         found += _without_lost(ledger, 0, ledger.entries - 1, log.lost)

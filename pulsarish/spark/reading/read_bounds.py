@@ -14,7 +14,11 @@ __all__ = ["ending_place", "starting_place", "starts_by", "warn_of"]
 
 def starts_by(options: ReadOptions) -> str:
     """Return the option that decides where reading begins."""
-    return "option 'startingTime'" if options.starting_time_ms is not None else "option 'startingOffsets'"
+    return (
+        "option 'startingTime'"
+        if options.starting_time_ms is not None
+        else "option 'startingOffsets'"
+    )
 
 
 def starting_place(view: ClusterView, options: ReadOptions, log: TopicLog, default: str) -> Place:
@@ -46,4 +50,6 @@ def _before_time(view: ClusterView, log: TopicLog, time_ms: int) -> Place:
 def warn_of(lost: Sequence[str]) -> None:
     """Warn about lost entries that do not end the query."""
     for text in lost:
-        warnings.warn(f"{text}; option 'failOnDataLoss' is 'false', so what is there is read", stacklevel=2)
+        warnings.warn(
+            f"{text}; option 'failOnDataLoss' is 'false', so what is there is read", stacklevel=2
+        )

@@ -46,9 +46,13 @@ class Sample:
 
         Entries that were not read count like the others.
         """
-        for (entries, counted), (entries_next, counted_next) in zip(self._seen, self._seen[1:], strict=False):
+        for (entries, counted), (entries_next, counted_next) in zip(
+            self._seen, self._seen[1:], strict=False
+        ):
             if counted_next > messages:
-                return entries + (messages - counted) * (entries_next - entries) / (counted_next - counted)
+                return entries + (messages - counted) * (entries_next - entries) / (
+                    counted_next - counted
+                )
         return self.entries + (messages - self.messages) / self.per_entry
 
 
@@ -57,7 +61,9 @@ def looks_at_one(topics: int) -> int:
     return max(_LOOKS_LEAST, _LOOKS // topics)
 
 
-def sample(entries: int, messages_max: float, looks: int, before: float, messages_in: Callable[[int], int]) -> Sample:
+def sample(
+    entries: int, messages_max: float, looks: int, before: float, messages_in: Callable[[int], int]
+) -> Sample:
     """Read some of the first of ``entries`` until they hold ``messages_max``.
 
     Args:

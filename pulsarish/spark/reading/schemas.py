@@ -22,7 +22,9 @@ from pulsarish.spark.retry import retry_while_retryable
 __all__ = ["CORRUPT", "TopicSchema", "check_columns", "schema_ddl", "topic_schema", "value_schema"]
 
 CORRUPT: Final = "_corrupt"
-"""The column with the bytes of a value that its schema does not decode, where the read keeps them."""
+"""The column with the bytes of a value that its schema does not decode, where the read keeps
+them.
+"""
 
 _PRIMITIVE: Final = {
     "null": "void",
@@ -43,7 +45,10 @@ _LOGICAL: Final = {
     "local-timestamp-millis": "timestamp_ntz",
     "local-timestamp-micros": "timestamp_ntz",
 }
-"""Conversions of Avro only. JSON does not define how a program writes its times, so they stay unchanged."""
+"""Conversions of Avro only.
+
+JSON does not define how a program writes its times, so they stay unchanged.
+"""
 _VALUES: Final = {
     "STRING": "string",
     "BYTES": "binary",
@@ -88,13 +93,23 @@ def topic_schema(view: ClusterView, options: ReadOptions, topics: Sequence[str])
     (first_topic, first), *others = found.items()
     for topic, each in others:
         if each.types != first.types or each.versions != first.versions:
-            raise OptionError("valueSchema", "topic", f"the schemas of {first_topic} and {topic} differ; read them one by one")
+            raise OptionError(
+                "valueSchema",
+                "topic",
+                f"the schemas of {first_topic} and {topic} differ; read them one by one",
+            )
     return first
 
 
-def value_schema(view: ClusterView, options: ReadOptions, topics: Sequence[str]) -> TopicSchema | None:
+def value_schema(
+    view: ClusterView, options: ReadOptions, topics: Sequence[str]
+) -> TopicSchema | None:
     """Return the schema; ``None`` where values are read as bytes, or there is nothing to read."""
-    return topic_schema(view, options, topics) if options.value_schema is ValueSchema.TOPIC and topics else None
+    return (
+        topic_schema(view, options, topics)
+        if options.value_schema is ValueSchema.TOPIC and topics
+        else None
+    )
 
 
 def _schema_of(view: ClusterView, topic: str, on_error: OnDecodeError) -> TopicSchema:
@@ -103,8 +118,15 @@ def _schema_of(view: ClusterView, topic: str, on_error: OnDecodeError) -> TopicS
     except NotFound:
         rows = []
     if not rows:
-        raise OptionError("valueSchema", "topic", f"topic {topic} has no schema; leave the option out to read bytes")
-    versions = {int(row["version"]): (str(row["type"]), str(row["data"]), dict(row.get("properties") or {})) for row in rows}
+        raise OptionError(
+            "valueSchema",
+            "topic",
+            f"topic {topic} has no schema; leave the option out to read bytes",
+        )
+    versions = {
+        int(row["version"]): (str(row["type"]), str(row["data"]), dict(row.get("properties") or {}))
+        for row in rows
+    }
     newest = max(versions)
     kind, definition, _ = versions[newest]
     fields, types = _columns(topic, kind, definition)
@@ -115,7 +137,11 @@ def _columns(topic: str, kind: str, definition: str) -> tuple[dict[str, str], di
     if kind in _VALUES:
         return {}, {VALUE: _VALUES[kind]}
     if kind not in ("AVRO", "JSON"):
-        raise OptionError("valueSchema", "topic", f"values of topic {topic} are of type {kind}, which cannot become columns")
+        raise OptionError(
+            "valueSchema",
+            "topic",
+            f"values of topic {topic} are of type {kind}, which cannot become columns",
+        )
     record = json.loads(definition)
     if not isinstance(record, dict) or record.get("type") != "record":
         return {}, {VALUE: _type_of(record, {}, topic, is_avro=kind == "AVRO")}
@@ -127,7 +153,9 @@ def _columns(topic: str, kind: str, definition: str) -> tuple[dict[str, str], di
     for name, each in zip(names, record["fields"], strict=True):
         column = _column(name, names, fields)
         fields[column] = name
-        types[column] = _type_of(each["type"], named, f"{topic}, field {name!r}", is_avro=kind == "AVRO")
+        types[column] = _type_of(
+            each["type"], named, f"{topic}, field {name!r}", is_avro=kind == "AVRO"
+        )
     return fields, types
 
 
@@ -150,7 +178,9 @@ def _remember(kind: dict[str, Any], named: dict[str, Any]) -> dict[str, Any]:
 
 def _type_of(kind: Any, named: dict[str, Any], where: str, *, is_avro: bool, depth: int = 0) -> str:
     if depth > 50:
-        raise OptionError("valueSchema", "topic", f"{where}: a type that holds itself cannot become a column")
+        raise OptionError(
+            "valueSchema", "topic", f"{where}: a type that holds itself cannot become a column"
+        )
     if isinstance(kind, str) and kind in named:
         kind = named[kind]
     if isinstance(kind, str):
@@ -160,7 +190,11 @@ def _type_of(kind: Any, named: dict[str, Any], where: str, *, is_avro: bool, dep
     if isinstance(kind, list):
         others = [each for each in kind if each != "null"]
         if len(others) != 1:
-            raise OptionError("valueSchema", "topic", f"{where}: a union of {len(others)} types cannot become a column")
+            raise OptionError(
+                "valueSchema",
+                "topic",
+                f"{where}: a union of {len(others)} types cannot become a column",
+            )
         return _type_of(others[0], named, where, is_avro=is_avro, depth=depth + 1)
     logical = kind.get("logicalType")
     if is_avro and logical in _LOGICAL:
@@ -170,12 +204,21 @@ def _type_of(kind: Any, named: dict[str, Any], where: str, *, is_avro: bool, dep
     match kind.get("type"):
         case "record":
             record = _remember(kind, named)
-            inner = [(each["name"], _type_of(each["type"], named, where, is_avro=is_avro, depth=depth + 1)) for each in record["fields"]]
+            inner = [
+                (
+                    each["name"],
+                    _type_of(each["type"], named, where, is_avro=is_avro, depth=depth + 1),
+                )
+                for each in record["fields"]
+            ]
             return "struct<" + ",".join(f"`{name}`:{each}" for name, each in inner) + ">"
         case "array":
-            return f"array<{_type_of(kind['items'], named, where, is_avro=is_avro, depth=depth + 1)}>"
+            return (
+                f"array<{_type_of(kind['items'], named, where, is_avro=is_avro, depth=depth + 1)}>"
+            )
         case "map":
-            return f"map<string,{_type_of(kind['values'], named, where, is_avro=is_avro, depth=depth + 1)}>"
+            inner_type = _type_of(kind["values"], named, where, is_avro=is_avro, depth=depth + 1)
+            return f"map<string,{inner_type}>"
         case "enum" | "fixed" as simple:
             _ = _remember(kind, named)
             return _PRIMITIVE[simple]
@@ -188,17 +231,23 @@ def schema_ddl(schema: TopicSchema) -> str:
     columns = [f"`{name}` {kind}" for name, kind in schema.types.items()]
     if schema.on_error is OnDecodeError.KEEP:
         columns.append(f"{CORRUPT} binary")
-    return ", ".join([*columns, *(f"{name} {kind}" for name, kind in COLUMNS.items() if name != VALUE)])
+    return ", ".join(
+        [*columns, *(f"{name} {kind}" for name, kind in COLUMNS.items() if name != VALUE)]
+    )
 
 
 def check_columns(names: Sequence[str], values: TopicSchema | None) -> None:
     """Raise ``InvalidArgument`` for a column that the read does not have: the user wrote it, or an
     older schema had it.
     """
-    known = [*COLUMNS] if values is None else list(dict.fromkeys((*values.types, CORRUPT, *COLUMNS)))
+    known = (
+        [*COLUMNS] if values is None else list(dict.fromkeys((*values.types, CORRUPT, *COLUMNS)))
+    )
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name.lower(), known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "."
             option = "" if values is not None else ", unless option 'valueSchema' is 'topic'"
-            raise InvalidArgument(f"there is no column {name!r}{hint} The columns are {', '.join(known)}{option}")
+            raise InvalidArgument(
+                f"there is no column {name!r}{hint} The columns are {', '.join(known)}{option}"
+            )

@@ -25,8 +25,24 @@ from pulsarish.spark.options import DirectReads, OptionError, ReadOptions
 from pulsarish.spark.positions import LATEST, Place
 from pulsarish.spark.reading.checkpoint_subscription import CheckpointSubscription
 from pulsarish.spark.reading.log import ClusterView, TopicLog
-from pulsarish.spark.reading.offsets import Offset, TopicOffset, begin_of, capped, divided, end_of, splits_between, without_cuts
-from pulsarish.spark.reading.planning import DataLoss, Piece, nth_entry, pieces_of, split_bytes_for, total_bytes
+from pulsarish.spark.reading.offsets import (
+    Offset,
+    TopicOffset,
+    begin_of,
+    capped,
+    divided,
+    end_of,
+    splits_between,
+    without_cuts,
+)
+from pulsarish.spark.reading.planning import (
+    DataLoss,
+    Piece,
+    nth_entry,
+    pieces_of,
+    split_bytes_for,
+    total_bytes,
+)
 from pulsarish.spark.reading.read_bounds import starting_place, starts_by, warn_of
 from pulsarish.spark.reading.sampling import Sample, looks_at_one, sample
 from pulsarish.spark.reading.schemas import check_columns, value_schema
@@ -66,7 +82,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         topics: dict[str, TopicOffset] = {}
         for topic, log in self._look(fresh=True).items():
             place = starting_place(self._view, options, log, LATEST)
-            _, lost = pieces_of(log, place, None, fail_on_loss=options.fail_on_data_loss, option=starts_by(options))
+            _, lost = pieces_of(
+                log, place, None, fail_on_loss=options.fail_on_data_loss, option=starts_by(options)
+            )
             warn_of(lost)
             topics[topic] = TopicOffset(place, place, log.created_ms)
         self._follower.begin({topic: each.place for topic, each in topics.items()}, self._logs)
@@ -100,10 +118,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 # New since the last batch: all of it.
                 topics[topic] = TopicOffset(log.before_first, log.before_first, log.created_ms)
                 self._follower.begin({topic: log.before_first}, logs)
-        available = {topic: pieces for topic, each in topics.items() if (pieces := self._available(logs[topic], each.place))}
+        available = {
+            topic: pieces
+            for topic, each in topics.items()
+            if (pieces := self._available(logs[topic], each.place))
+        }
         if available and not isinstance(limit, ReadAllAvailable):
             available = self._limited(available)
-        split_bytes = split_bytes_for(sum(map(total_bytes, available.values())), self._options.split_bytes, self._parallelism)
+        split_bytes = split_bytes_for(
+            sum(map(total_bytes, available.values())), self._options.split_bytes, self._parallelism
+        )
         ends: dict[str, TopicOffset] = {}
         for topic, each in topics.items():
             pieces = available.get(topic, [])
@@ -111,18 +135,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ends[topic] = without_cuts(each, end_of(logs[topic], each.place))
                 continue
             cuts = divided(logs[topic], pieces, split_bytes)
-            ends[topic] = TopicOffset(Place(pieces[-1].ledger_id, pieces[-1].last), each.begun, each.created_ms, cuts)
+            ends[topic] = TopicOffset(
+                Place(pieces[-1].ledger_id, pieces[-1].last), each.begun, each.created_ms, cuts
+            )
         end = Offset(ends)
         self._planned = end
         places = {topic: each.place for topic, each in begin.topics.items()}
-        return start if {topic: each.place for topic, each in ends.items()} == places else end.to_json()
+        return (
+            start
+            if {topic: each.place for topic, each in ends.items()} == places
+            else end.to_json()
+        )
 
     def _available(self, log: TopicLog, place: Place) -> list[Piece]:
         end = self._target.get(log.topic) if self._target is not None else None
         if end is not None and end.key <= place.key:
             return []
         try:
-            pieces, lost = pieces_of(log, place, end, fail_on_loss=self._options.fail_on_data_loss, option=_CHECKPOINT)
+            pieces, lost = pieces_of(
+                log, place, end, fail_on_loss=self._options.fail_on_data_loss, option=_CHECKPOINT
+            )
         except DataLoss as error:
             raise DataLoss(f"{error}; {self._follower.advice()}") from None
         warn_of(lost)
@@ -133,10 +165,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         entries_max: dict[str, float] = {}
         if options.max_messages_per_trigger is not None:
             most = options.max_messages_per_trigger
-            samples = {topic: self._sampled(topic, pieces, most / len(available), len(available)) for topic, pieces in available.items()}
-            messages = {topic: samples[topic].per_entry * _entries(pieces) for topic, pieces in available.items()}
+            samples = {
+                topic: self._sampled(topic, pieces, most / len(available), len(available))
+                for topic, pieces in available.items()
+            }
+            messages = {
+                topic: samples[topic].per_entry * _entries(pieces)
+                for topic, pieces in available.items()
+            }
             share = min(1.0, most / sum(messages.values()))
-            entries_max = {topic: each.entries_with(share * messages[topic]) for topic, each in samples.items()}
+            entries_max = {
+                topic: each.entries_with(share * messages[topic]) for topic, each in samples.items()
+            }
         return capped(
             available,
             bytes_max=options.max_bytes_per_trigger or float("inf"),
@@ -176,11 +216,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         now = time.monotonic()  # noqa: TID251 - the driver of a query is no node: it has no world
         if fresh or now - self._topics_at >= _TOPICS_SECONDS:
             self._topics, self._topics_at = self._view.topics(self._options), now
-        self._logs = {topic: log for topic, log in self._view.logs(self._topics).items() if log is not None}
+        self._logs = {
+            topic: log for topic, log in self._view.logs(self._topics).items() if log is not None
+        }
         return self._logs
 
     def _check(self, begin: Offset, logs: Mapping[str, TopicLog]) -> None:
-        """Check that the checkpoint is of these topics, and that they were not created again since."""
+        """Check that the checkpoint is of these topics, and that they were not created again
+        since.
+        """
         fails = self._options.fail_on_data_loss
         for topic, each in begin.topics.items():
             log = logs.get(topic)
@@ -188,19 +232,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             if log is None:
                 self._check_selected(topic)
-                text = f"topic {topic}, which {_CHECKPOINT} has at {each.place}, does not exist any more"
+                text = (
+                    f"topic {topic}, which {_CHECKPOINT} has at {each.place}, does not exist "
+                    "any more"
+                )
             else:
                 text = (
-                    f"topic {topic} was deleted and made again since {_CHECKPOINT} was written at {each.place}: its ledgers are others now,"
+                    f"topic {topic} was deleted and made again since {_CHECKPOINT} was written "
+                    f"at {each.place}: its ledgers are others now,"
                     f" {', '.join(str(ledger.ledger_id) for ledger in log.ledgers)}"
                 )
             if fails or log is not None:
-                raise DataLoss(f"{text}; begin with a new checkpoint{'' if log else ', or set option failOnDataLoss to false'}")
+                raise DataLoss(
+                    f"{text}; begin with a new "
+                    f"checkpoint{'' if log else ', or set option failOnDataLoss to false'}"
+                )
             warn_of([text])
 
     def _check_selected(self, topic: str) -> None:
         options = self._options
-        selected = {name.rpartition("-partition-")[0] or name for name in (*self._topics, *options.topics)} | {
+        selected = {
+            name.rpartition("-partition-")[0] or name for name in (*self._topics, *options.topics)
+        } | {
             *self._topics,
             *options.topics,
         }
@@ -208,7 +261,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.pattern is None and base not in selected and topic not in selected:
             name = "topic" if len(options.topics) == 1 else "topics"
             raise OptionError(
-                name, ", ".join(options.topics), f"{_CHECKPOINT} is of topic {topic}; use a checkpoint of its own for each query"
+                name,
+                ", ".join(options.topics),
+                f"{_CHECKPOINT} is of topic {topic}; use a checkpoint of its own for each query",
             )
 
     # -- batches
@@ -216,10 +271,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the splits of one batch, from its offsets only."""
         begin, finish = Offset.of_json(start), Offset.of_json(end)
-        moved = {topic: each for topic, each in finish.topics.items() if each.place != begin_of(begin, topic, each)}
+        moved = {
+            topic: each
+            for topic, each in finish.topics.items()
+            if each.place != begin_of(begin, topic, each)
+        }
         if not moved:
             return []
-        bookies = self._view.bookies() if self._options.direct_reads is not DirectReads.NEVER else {}
+        bookies = (
+            self._view.bookies() if self._options.direct_reads is not DirectReads.NEVER else {}
+        )
         values = value_schema(self._view, self._options, sorted(moved))
         check_columns(self._schema.fieldNames(), values)
         logs = self._view.logs(sorted(moved))
@@ -231,9 +292,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if log is None:
                 continue  # its rows are lost, which was reported
             from_place = begin_of(begin, topic, each)
-            pieces, lost = pieces_of(log, from_place, each.place, fail_on_loss=self._options.fail_on_data_loss, option=_CHECKPOINT)
+            pieces, lost = pieces_of(
+                log,
+                from_place,
+                each.place,
+                fail_on_loss=self._options.fail_on_data_loss,
+                option=_CHECKPOINT,
+            )
             warn_of(lost)
-            partitions += [InputPartition((split, bookies, values)) for split in splits_between(log, pieces, from_place, each)]
+            partitions += [
+                InputPartition((split, bookies, values))
+                for split in splits_between(log, pieces, from_place, each)
+            ]
         return partitions
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -242,14 +312,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         split, bookies, values = partition.value
         options = self._options
-        spec = ReadSpec(options.service_url, options.direct_reads, bookies, options.fail_on_data_loss, values=values)
+        spec = ReadSpec(
+            options.service_url,
+            options.direct_reads,
+            bookies,
+            options.fail_on_data_loss,
+            values=values,
+        )
         return read_split(spec, split, self._schema)
 
     # -- Spark's notifications and queries
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark has finished everything up to here: the subscription may release it."""
-        self._follower.follow({topic: each.place for topic, each in Offset.of_json(end).topics.items()}, self._logs)
+        self._follower.follow(
+            {topic: each.place for topic, each in Offset.of_json(end).topics.items()}, self._logs
+        )
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """Return what the topics held when the last batch was planned, and how much of it was left
@@ -270,9 +348,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "place": list(log.last),
                 "lag_bytes": total_bytes(pieces),
                 "lag_entries": entries,
-                "lag_messages": round(entries * self._messages_each(topic, pieces)) if entries else 0,
+                "lag_messages": round(entries * self._messages_each(topic, pieces))
+                if entries
+                else 0,
             }
-        lag = {name: sum(each[name] for each in topics.values()) for name in ("lag_bytes", "lag_entries", "lag_messages")}
+        lag = {
+            name: sum(each[name] for each in topics.values())
+            for name in ("lag_bytes", "lag_entries", "lag_messages")
+        }
         return {**lag, "topics": topics}
 
 

@@ -46,17 +46,31 @@ def read_split(spec: ReadSpec, split: Split, schema: Any) -> Iterator[Any]:
         return
     names = schema.fieldNames()
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
-    decoder = ValueDecoder(split.topic, spec.values, arrow_schema) if spec.values is not None else None
+    decoder = (
+        ValueDecoder(split.topic, spec.values, arrow_schema) if spec.values is not None else None
+    )
     arrow = ArrowRows(split.topic, arrow_schema, spec.conditions, decoder)
-    fetcher = Fetcher(spec.service_url, split.topic, spec.direct, spec.bookies, fail_on_loss=spec.fail_on_loss)
+    fetcher = Fetcher(
+        spec.service_url, split.topic, spec.direct, spec.bookies, fail_on_loss=spec.fail_on_loss
+    )
     beginnings = ChunkPrefixes(split, fetcher)
-    unpacker = Unpacker(with_values=VALUE in names or decoder is not None, with_numbers="sequence_id" in names, beginning=beginnings.find)
+    unpacker = Unpacker(
+        with_values=VALUE in names or decoder is not None,
+        with_numbers="sequence_id" in names,
+        beginning=beginnings.find,
+    )
     first = (split.pieces[0].ledger_id, split.pieces[0].first)
     last = (split.pieces[-1].ledger_id, split.pieces[-1].last)
     for page in fetcher.pages(split.pieces):
         for entry in page:
             here = (entry.ledger_id, entry.entry_id)
-            _add(unpacker, entry, split.topic, after=split.after if here == first else -1, upto=split.upto if here == last else -1)
+            _add(
+                unpacker,
+                entry,
+                split.topic,
+                after=split.after if here == first else -1,
+                upto=split.upto if here == last else -1,
+            )
             if unpacker.rows.size_bytes >= BATCH_BYTES or unpacker.rows.count >= BATCH_ROWS:
                 yield arrow.batch(unpacker.take_rows())
     if unpacker.rows.count:
@@ -67,4 +81,6 @@ def _add(unpacker: Unpacker, entry: Entry, topic: str, *, after: int, upto: int)
     try:
         unpacker.add(entry, after=after, upto=upto)
     except ChecksumError as error:
-        raise ChecksumError(f"entry {entry.ledger_id}:{entry.entry_id} of topic {topic} cannot be read: {error}") from None
+        raise ChecksumError(
+            f"entry {entry.ledger_id}:{entry.entry_id} of topic {topic} cannot be read: {error}"
+        ) from None

@@ -54,12 +54,17 @@ class Own:
         if metadata.event_time:
             self.events[row] = metadata.event_time
         if metadata.properties:
-            self.properties[row] = {as_text(pair.key): as_text(pair.value) for pair in metadata.properties}
+            self.properties[row] = {
+                as_text(pair.key): as_text(pair.value) for pair in metadata.properties
+            }
         if metadata.null_value:
             self.nulls.append(row)
 
     def take(self, other: Own, place: Callable[[int], int | None]) -> None:
-        """Add the values of another object, at the rows that ``place`` returns. ``None`` skips a row."""
+        """Add the values of another object, at the rows that ``place`` returns.
+
+        ``None`` skips a row.
+        """
         pairs: tuple[tuple[dict[int, Any], dict[int, Any]], ...] = (
             (self.keys, other.keys),
             (self.events, other.events),
@@ -74,7 +79,10 @@ class Own:
 
 @dataclass(slots=True)
 class Rows:
-    """Messages as columns. Some columns have one value for each entry, with ``counts`` of messages."""
+    """Messages as columns.
+
+    Some columns have one value for each entry, with ``counts`` of messages.
+    """
 
     counts: list[int] = field(default_factory=list)
     ledgers: list[int] = field(default_factory=list)
@@ -90,7 +98,9 @@ class Rows:
     lengths: list[Any] = field(default_factory=list)
     """An array of the values' lengths for each entry."""
     values: list[Any] = field(default_factory=list)
-    """The bytes of the values, in any number of parts: bytes, or tables (arrays of bytes) with a value in each row."""
+    """The bytes of the values, in any number of parts: bytes, or tables (arrays of bytes) with a
+    value in each row.
+    """
     own: Own = field(default_factory=Own)
     count: int = 0
     size_bytes: int = 0
@@ -104,13 +114,21 @@ class Unpacker:
     ``beginning`` returns the earlier chunks of a message whose first chunks were not in the split.
     """
 
-    def __init__(self, *, with_values: bool, with_numbers: bool, beginning: Callable[[Entry, MessageMetadata], list[Entry]]) -> None:
+    def __init__(
+        self,
+        *,
+        with_values: bool,
+        with_numbers: bool,
+        beginning: Callable[[Entry, MessageMetadata], list[Entry]],
+    ) -> None:
         self.rows = Rows()
         self._with_values = with_values
         self._with_numbers = with_numbers
         self._beginning = beginning
         self._begun: set[str] = set()  # messages whose beginning has arrived, or was requested
-        self._chunks = ChunkAssembler(pending_max=0, expire_seconds=0.0, acknowledge_oldest=False, stamp=lambda: (0.0, 0))
+        self._chunks = ChunkAssembler(
+            pending_max=0, expire_seconds=0.0, acknowledge_oldest=False, stamp=lambda: (0.0, 0)
+        )
 
     def take_rows(self) -> Rows:
         """Return the rows so far."""
@@ -141,14 +159,21 @@ class Unpacker:
             return
         payload: bytes | memoryview = packed
         if metadata.compression:
-            payload = decompress(metadata.compression, bytes(packed), metadata.uncompressed_size, bytes_max=UNPACKED_BYTES_MAX)
+            payload = decompress(
+                metadata.compression,
+                bytes(packed),
+                metadata.uncompressed_size,
+                bytes_max=UNPACKED_BYTES_MAX,
+            )
         if not metadata.HasField("num_messages_in_batch"):
             self._single(entry, metadata, payload)
             return
         try:
             self._batch(entry, metadata, payload, after, upto)
         except (IndexError, struct.error, DecodeError) as error:
-            raise ChecksumError(f"the batch at {entry.ledger_id}:{entry.entry_id} is cut or damaged: {error}") from None
+            raise ChecksumError(
+                f"the batch at {entry.ledger_id}:{entry.entry_id} is cut or damaged: {error}"
+            ) from None
 
     def _chunk(self, entry: Entry, metadata: MessageMetadata) -> Entry | None:
         """Return the whole message after its last chunk."""
@@ -189,7 +214,14 @@ class Unpacker:
 
     # -- a batch
 
-    def _batch(self, entry: Entry, metadata: MessageMetadata, payload: bytes | memoryview, after: int, upto: int) -> None:
+    def _batch(
+        self,
+        entry: Entry,
+        metadata: MessageMetadata,
+        payload: bytes | memoryview,
+        after: int,
+        upto: int,
+    ) -> None:
         cut = _Cut(payload, metadata.num_messages_in_batch, self._with_numbers)
         cut.run()
         rows = self.rows
@@ -208,7 +240,11 @@ class Unpacker:
         self._entry(entry, metadata, count)
         rows.indexes.append(indexes)
         # A message without its own number gets it from its index in the batch.
-        rows.numbers.append(np.where(numbers >= 0, numbers, metadata.sequence_id + indexes) if self._with_numbers else numbers)
+        rows.numbers.append(
+            np.where(numbers >= 0, numbers, metadata.sequence_id + indexes)
+            if self._with_numbers
+            else numbers
+        )
         lengths = ends - starts
         rows.lengths.append(lengths)
         if self._with_values:
@@ -228,9 +264,16 @@ def _gather(payload: bytes | memoryview, starts: Any, lengths: Any) -> Any:
     if (lengths == length).all() and (np.diff(starts) == stride).all():
         whole = np.frombuffer(payload, np.uint8)
         # Strided views are checked by hand: the last value ends at most at the end of the payload.
-        return np.lib.stride_tricks.as_strided(whole[int(starts[0]) :], (count, length), (stride, 1), writeable=False)
+        return np.lib.stride_tricks.as_strided(
+            whole[int(starts[0]) :], (count, length), (stride, 1), writeable=False
+        )
     view = memoryview(payload)
-    return b"".join([view[start:end] for start, end in zip(starts.tolist(), (starts + lengths).tolist(), strict=True)])
+    return b"".join(
+        [
+            view[start:end]
+            for start, end in zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
+        ]
+    )
 
 
 class _Cut:
@@ -270,7 +313,9 @@ class _Cut:
             index += span
             patience -= span
         if at != len(self._payload):
-            raise IndexError(f"{len(self._payload)} bytes hold {self._count} messages of {at} bytes")
+            raise IndexError(
+                f"{len(self._payload)} bytes hold {self._count} messages of {at} bytes"
+            )
         self.starts = np.concatenate(self._starts) if self._starts else np.empty(0, np.int64)
         self.ends = np.concatenate(self._ends) if self._ends else np.empty(0, np.int64)
         self.indexes = np.concatenate(self._indexes) if self._indexes else np.empty(0, np.int64)
@@ -330,7 +375,12 @@ class _Cut:
         ends: list[int] = []
         indexes: list[int] = []
         numbers: list[int] = []
-        size_at, keys, events, texts = _SIZE.unpack_from, self.own.keys, self.own.events, self._texts
+        size_at, keys, events, texts = (
+            _SIZE.unpack_from,
+            self.own.keys,
+            self.own.events,
+            self._texts,
+        )
         row = self._row
         for each in range(index, index + span):
             head = place = at + 4

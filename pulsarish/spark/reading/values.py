@@ -23,7 +23,15 @@ from pulsarish.spark.reading.unpack import Rows
 
 __all__ = ["DecodedValues", "ValueDecoder"]
 
-_UNFIT: Final = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, ValueError, OverflowError, AttributeError)
+_UNFIT: Final = (
+    pa.ArrowInvalid,
+    pa.ArrowTypeError,
+    pa.ArrowNotImplementedError,
+    TypeError,
+    ValueError,
+    OverflowError,
+    AttributeError,
+)
 
 
 _UNHELD: Final = ("uuid", "time-millis", "time-micros")
@@ -72,16 +80,24 @@ class ValueDecoder:
         return self._judged(rows, columns, data, bad, versions)
 
     def _judged(
-        self, rows: Rows, columns: dict[str, Any], data: Sequence[Any], bad: dict[int, str], entries: Sequence[int]
+        self,
+        rows: Rows,
+        columns: dict[str, Any],
+        data: Sequence[Any],
+        bad: dict[int, str],
+        entries: Sequence[int],
     ) -> DecodedValues:
         if bad and self._spec.on_error is OnDecodeError.FAIL:
             row, why = min(bad.items())
             place = f"{rows.ledgers[entries[row]]}:{rows.entries[entries[row]]}"
             raise InvalidArgument(
-                f"a message of topic {self._topic} at {place} does not decode by the topic's schema: {why}; option 'onDecodeError' can be"
+                f"a message of topic {self._topic} at {place} does not decode by the topic's "
+                f"schema: {why}; option 'onDecodeError' can be"
                 f" 'keep' (its bytes in column {CORRUPT}) or 'drop'"
             )
-        columns[CORRUPT] = pa.array([data[row] if row in bad else None for row in range(rows.count)], pa.binary())
+        columns[CORRUPT] = pa.array(
+            [data[row] if row in bad else None for row in range(rows.count)], pa.binary()
+        )
         keep = None
         if bad and self._spec.on_error is OnDecodeError.DROP:
             mask = np.ones(rows.count, bool)
@@ -92,12 +108,18 @@ class ValueDecoder:
     def _column(self, field: Any, found: Sequence[Any], bad: dict[int, str]) -> Any:
         name = self._spec.fields.get(field.name)
         try:
-            values = found if name is None else [None if each is None else each.get(name) for each in found]
+            values = (
+                found
+                if name is None
+                else [None if each is None else each.get(name) for each in found]
+            )
             return pa.array(values, field.type)
         except _UNFIT:
             return self._one_by_one(field, name, found, bad)
 
-    def _one_by_one(self, field: Any, name: str | None, found: Sequence[Any], bad: dict[int, str]) -> Any:
+    def _one_by_one(
+        self, field: Any, name: str | None, found: Sequence[Any], bad: dict[int, str]
+    ) -> Any:
         """Find the values that do not fit."""
         values: list[Any] = []
         for row, each in enumerate(found):
@@ -122,14 +144,20 @@ class ValueDecoder:
         number = version_number(version) if version else self._spec.newest
         if number not in self._spec.versions:
             return _refuse(
-                f"it was written with version {number} of the schema, which the topic has no more or did not have when this was planned"
+                f"it was written with version {number} of the schema, which the topic has no more "
+                "or did not have when this was planned"
             )
         schema = self._schema(number)
         try:
             if schema.type is SchemaType.AVRO:
-                return AvroSchema(schema_definition=_definition(self._schema(self._spec.newest))).reader_for(_plain(schema))
+                return AvroSchema(
+                    schema_definition=_definition(self._schema(self._spec.newest))
+                ).reader_for(_plain(schema))
             if schema.type is SchemaType.JSON:
-                kinds = {self._spec.fields.get(field.name, field.name): field.type for field in self._wanted}
+                kinds = {
+                    self._spec.fields.get(field.name, field.name): field.type
+                    for field in self._wanted
+                }
                 return json_decoder(kinds, is_record=bool(self._spec.fields))
             return AutoConsumeSchema().reader_for(schema)
         except InvalidArgument as error:
@@ -147,7 +175,9 @@ def _definition(schema: Schema) -> dict[str, Any]:
 
 
 def _plain(schema: Schema) -> Schema:
-    return Schema(schema.type, json.dumps(_definition(schema)).encode(), schema.name, schema.properties)
+    return Schema(
+        schema.type, json.dumps(_definition(schema)).encode(), schema.name, schema.properties
+    )
 
 
 def _without_unheld(definition: Any) -> Any:
@@ -158,7 +188,11 @@ def _without_unheld(definition: Any) -> Any:
         return [_without_unheld(each) for each in definition]
     if not isinstance(definition, dict):
         return definition
-    return {key: _without_unheld(value) for key, value in definition.items() if key != "logicalType" or value not in _UNHELD}
+    return {
+        key: _without_unheld(value)
+        for key, value in definition.items()
+        if key != "logicalType" or value not in _UNHELD
+    }
 
 
 def _refuse(why: str) -> Decode:

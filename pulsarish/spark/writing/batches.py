@@ -1,4 +1,7 @@
-"""Rows into batches. Which rows of a task share an entry depends on the rows only, never on the time."""
+"""Rows into batches.
+
+Which rows of a task share an entry depends on the rows only, never on the time.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,9 @@ class Filling:
             size_bytes += extras.size_bytes_max()
         made = None
         count = len(self._payloads)
-        if count and (count >= BATCH_MESSAGES_MAX or self._size_bytes + size_bytes > BATCH_BYTES_MAX):
+        if count and (
+            count >= BATCH_MESSAGES_MAX or self._size_bytes + size_bytes > BATCH_BYTES_MAX
+        ):
             made, count = self.take(), 0
         if extras is not None:
             self._extras[count] = extras

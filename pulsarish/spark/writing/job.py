@@ -22,7 +22,9 @@ class Job:
     admin_url: str
     plan: Plan
     schema: Schema | None
-    """The schema that encodes records and is registered with the broker; ``None`` for a value of bytes."""
+    """The schema that encodes records and is registered with the broker; ``None`` for a value of
+    bytes.
+    """
     target: Target | None
     """The one topic; ``None``: the column ``topic`` names it."""
     name: str

@@ -80,7 +80,9 @@ def check_mark(mark: int, attempt: Attempt, topic: str) -> None:
     """
     if mark >> _ROW_BITS > attempt.version:
         raise InvalidArgument(
-            f"topic {topic} has rows of {attempt.producer_name!r} up to version {mark >> _ROW_BITS}, and this is version"
-            f" {attempt.version}: what it writes would be dropped as repeated. The checkpoint was deleted, set back, or is older than the"
+            f"topic {topic} has rows of {attempt.producer_name!r} up to version "
+            f"{mark >> _ROW_BITS}, and this is version"
+            f" {attempt.version}: what it writes would be dropped as repeated. The checkpoint "
+            "was deleted, set back, or is older than the"
             " topic; start with another exactlyOnceName"
         )

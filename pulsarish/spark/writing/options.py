@@ -84,7 +84,13 @@ class WriteOptions:
 def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     """Return the options. Raises ``OptionError``."""
     check_names(
-        {name: value for name, value in given.items() if name.lower() not in {each.lower() for each in _OF_SPARK}}, WRITE_NAMES, "writing"
+        {
+            name: value
+            for name, value in given.items()
+            if name.lower() not in {each.lower() for each in _OF_SPARK}
+        },
+        WRITE_NAMES,
+        "writing",
     )
     taken = Taken(given)
     service_url, admin_url = cluster_urls(taken)
@@ -92,19 +98,31 @@ def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     version = taken.parsed("exactlyOnceVersion", _version, None)
     name = taken.parsed("exactlyOnceName", _name, None)
     if version is not None and streaming:
-        raise OptionError("exactlyOnceVersion", version, "a streaming query counts its batches by itself; leave it out")
+        raise OptionError(
+            "exactlyOnceVersion",
+            version,
+            "a streaming query counts its batches by itself; leave it out",
+        )
     if version is not None and name is None:
-        raise OptionError("exactlyOnceVersion", version, "it counts the runs of a write that has an exactlyOnceName; give that, too")
+        raise OptionError(
+            "exactlyOnceVersion",
+            version,
+            "it counts the runs of a write that has an exactlyOnceName; give that, too",
+        )
     if deduplication is Deduplication.AUTO and (streaming or name is not None):
         deduplication = Deduplication.REQUIRE
     if deduplication is Deduplication.NONE and name is not None:
-        raise OptionError("deduplication", "none", "exactlyOnceName needs it; leave one of the two out")
+        raise OptionError(
+            "deduplication", "none", "exactlyOnceName needs it; leave one of the two out"
+        )
     return WriteOptions(
         service_url=service_url,
         admin_url=admin_url,
         topic=taken.parsed("topic", lambda text: TopicName.parse(text).full, None),
         create_topic=taken.parsed("createTopic", _partitions, None),
-        value_schema=taken.choice("valueSchema", ValueFormat, ValueFormat.RAW) if taken.text("valueSchema") is not None else None,
+        value_schema=taken.choice("valueSchema", ValueFormat, ValueFormat.RAW)
+        if taken.text("valueSchema") is not None
+        else None,
         deduplication=deduplication,
         exactly_once_name=name,
         exactly_once_version=version,
@@ -124,7 +142,9 @@ def _partitions(text: str) -> int:
     try:
         return _whole(text, _PARTITIONS_MAX)
     except ValueError:
-        raise ValueError("it must be the number of partitions that a topic is made with, 0 for a topic without") from None
+        raise ValueError(
+            "it must be the number of partitions that a topic is made with, 0 for a topic without"
+        ) from None
 
 
 def _version(text: str) -> int:

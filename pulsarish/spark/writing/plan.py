@@ -1,4 +1,7 @@
-"""The roles of a DataFrame's columns in a write. Decided on the driver, before anything is written."""
+"""The roles of a DataFrame's columns in a write.
+
+Decided on the driver, before anything is written.
+"""
 
 from __future__ import annotations
 
@@ -43,12 +46,17 @@ class Plan:
 
 
 def plan_columns(schema: Any) -> Plan:
-    """Return the plan. Raises ``InvalidArgument`` naming the column, its type and what is allowed."""
+    """Return the plan.
+
+    Raises ``InvalidArgument`` naming the column, its type and what is allowed.
+    """
     at: dict[str, int] = {}
     others: list[int] = []
     for index, field in enumerate(schema.fields):
         if field.name in at:
-            raise InvalidArgument(f"there are two columns {field.name!r}: give one of them another name")
+            raise InvalidArgument(
+                f"there are two columns {field.name!r}: give one of them another name"
+            )
         if field.name == VALUE or field.name in _WANTED:
             at[field.name] = index
             _check_type(field)
@@ -59,7 +67,8 @@ def plan_columns(schema: Any) -> Plan:
         if others:
             names = ", ".join(repr(schema.fields[index].name) for index in others)
             raise InvalidArgument(
-                f"columns {names} stand beside 'value', and a message has no place for them: it has value, {', '.join(_WANTED)}; drop them,"
+                f"columns {names} stand beside 'value', and a message has no place for them: "
+                f"it has value, {', '.join(_WANTED)}; drop them,"
                 " or put them into a struct 'value'"
             )
         if isinstance(schema.fields[at[VALUE]].dataType, types.StructType):
@@ -67,20 +76,33 @@ def plan_columns(schema: Any) -> Plan:
     elif others:
         record = types.StructType([schema.fields[index] for index in others])
     else:
-        raise InvalidArgument("there is no column 'value' (binary, string or a struct), nor columns to make a record of")
+        raise InvalidArgument(
+            "there is no column 'value' (binary, string or a struct), nor columns to make a "
+            "record of"
+        )
     return Plan(
-        value=at.get(VALUE, -1), fields=() if VALUE in at else tuple(others), record=record, **{name: at.get(name, -1) for name in _WANTED}
+        value=at.get(VALUE, -1),
+        fields=() if VALUE in at else tuple(others),
+        record=record,
+        **{name: at.get(name, -1) for name in _WANTED},
     )
 
 
 def _check_type(field: Any) -> None:
     kind = field.dataType
     if field.name == VALUE:
-        allowed, kinds = "binary, string or a struct", (types.BinaryType, types.StringType, types.StructType)
+        allowed, kinds = (
+            "binary, string or a struct",
+            (types.BinaryType, types.StringType, types.StructType),
+        )
     else:
         allowed, kinds = _WANTED[field.name]
     fits = isinstance(kind, kinds)
     if field.name == "properties" and fits:
-        fits = isinstance(kind.keyType, types.StringType) and isinstance(kind.valueType, types.StringType)
+        fits = isinstance(kind.keyType, types.StringType) and isinstance(
+            kind.valueType, types.StringType
+        )
     if not fits:
-        raise InvalidArgument(f"column {field.name!r} is {kind.simpleString()}: it must be {allowed}; cast it")
+        raise InvalidArgument(
+            f"column {field.name!r} is {kind.simpleString()}: it must be {allowed}; cast it"
+        )

@@ -54,7 +54,9 @@ def definition_of(record: Any, name: str = "Record") -> dict[str, Any]:
     for field in record.fields:
         kind = _type_of(field.dataType, f"{name}_{field.name}", field.name)
         fields.append(
-            {"name": field.name, "type": ["null", kind], "default": None} if field.nullable else {"name": field.name, "type": kind}
+            {"name": field.name, "type": ["null", kind], "default": None}
+            if field.nullable
+            else {"name": field.name, "type": kind}
         )
     return {"type": "record", "name": name, "fields": fields}
 
@@ -64,7 +66,12 @@ def _type_of(kind: Any, name: str, path: str) -> Any:
         if type(kind) is known:
             return avro
     if isinstance(kind, types.DecimalType):
-        return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+        return {
+            "type": "bytes",
+            "logicalType": "decimal",
+            "precision": kind.precision,
+            "scale": kind.scale,
+        }
     if isinstance(kind, types.StructType):
         return definition_of(kind, name)
     if isinstance(kind, types.ArrayType):
@@ -73,7 +80,10 @@ def _type_of(kind: Any, name: str, path: str) -> Any:
     if isinstance(kind, types.MapType) and isinstance(kind.keyType, types.StringType):
         inner = _type_of(kind.valueType, name, path)
         return {"type": "map", "values": ["null", inner] if kind.valueContainsNull else inner}
-    raise InvalidArgument(f"column {path!r} is {kind.simpleString()}, for which a record has no type: cast it, for example to string")
+    raise InvalidArgument(
+        f"column {path!r} is {kind.simpleString()}, for which a record has no type: cast it, for "
+        "example to string"
+    )
 
 
 def schema_of(record: Any, kind: SchemaType) -> Schema:
@@ -88,15 +98,25 @@ def check_fields(record: Any, schema: Schema, topic: str) -> None:
     """
     definition = json.loads(schema.data)
     if not isinstance(definition, dict) or definition.get("type") != "record":
-        raise InvalidArgument(f"the schema of topic {topic} is none of records: make 'value' binary or string")
+        raise InvalidArgument(
+            f"the schema of topic {topic} is none of records: make 'value' binary or string"
+        )
     fields = {str(field["name"]): field for field in definition["fields"]}
     for name in record.names:
         if name not in fields:
-            raise InvalidArgument(f"column {name!r} is no field of the schema of topic {topic}, which has {', '.join(fields)}; drop it")
+            raise InvalidArgument(
+                f"column {name!r} is no field of the schema of topic {topic}, which has "
+                f"{', '.join(fields)}; drop it"
+            )
     for name, field in fields.items():
-        may_lack = "default" in field or (isinstance(field["type"], list) and "null" in field["type"])
+        may_lack = "default" in field or (
+            isinstance(field["type"], list) and "null" in field["type"]
+        )
         if name not in record.names and not may_lack:
-            raise InvalidArgument(f"field {name!r} of the schema of topic {topic} has no default, and there is no column of that name")
+            raise InvalidArgument(
+                f"field {name!r} of the schema of topic {topic} has no default, and there is no "
+                "column of that name"
+            )
 
 
 class RecordSchema:
@@ -123,7 +143,11 @@ def encoder(record: Any, schema: Schema) -> Encode:
 
     The function raises ``InvalidArgument`` for a record that does not fit the schema.
     """
-    return _avro_encoder(record, schema) if schema.type is SchemaType.AVRO else _json_encoder(record, schema)
+    return (
+        _avro_encoder(record, schema)
+        if schema.type is SchemaType.AVRO
+        else _json_encoder(record, schema)
+    )
 
 
 def _json_encoder(record: Any, schema: Schema) -> Encode:
@@ -147,7 +171,12 @@ def _avro_encoder(record: Any, schema: Schema) -> Encode:
     def to_avro(value: dict[str, Any]) -> bytes:
         out = io.BytesIO()
         try:
-            fastavro.schemaless_writer(out, parsed, convert(value) if convert is not None else value, strict_allow_default=True)
+            fastavro.schemaless_writer(
+                out,
+                parsed,
+                convert(value) if convert is not None else value,
+                strict_allow_default=True,
+            )
         except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
             raise InvalidArgument(f"a record does not fit the Avro schema: {error}") from None
         return out.getvalue()
@@ -165,13 +194,26 @@ def _converter(kind: Any, *, is_json: bool, avro: Any = None) -> _Convert | None
     said = avro if isinstance(avro, dict) else {}
     if isinstance(kind, types.StructType):
         inner = {field["name"]: field["type"] for field in said.get("fields", ())}
-        return _of_fields({each.name: _converter(each.dataType, is_json=is_json, avro=inner.get(each.name)) for each in kind.fields})
+        return _of_fields(
+            {
+                each.name: _converter(each.dataType, is_json=is_json, avro=inner.get(each.name))
+                for each in kind.fields
+            }
+        )
     if isinstance(kind, types.ArrayType):
         of_each = _converter(kind.elementType, is_json=is_json, avro=said.get("items"))
-        return None if of_each is None else lambda values: [None if value is None else of_each(value) for value in values]
+        return (
+            None
+            if of_each is None
+            else lambda values: [None if value is None else of_each(value) for value in values]
+        )
     if isinstance(kind, types.MapType):
-        of_value = _converter(kind.valueType, is_json=is_json, avro=said.get("values")) or (lambda value: value)
-        return lambda pairs: {key: None if value is None else of_value(value) for key, value in pairs}
+        of_value = _converter(kind.valueType, is_json=is_json, avro=said.get("values")) or (
+            lambda value: value
+        )
+        return lambda pairs: {
+            key: None if value is None else of_value(value) for key, value in pairs
+        }
     if not is_json:
         return None
     unit = 1_000 if str(said.get("logicalType", "")).endswith("-millis") else 1

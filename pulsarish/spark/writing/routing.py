@@ -16,11 +16,16 @@ from pulsarish.model.errors import InvalidArgument
 __all__ = ["KEYLESS_RUN", "Routing"]
 
 KEYLESS_RUN: Final = 1_000
-"""Rows without keys that go to one partition before the next one's turn, so that batches are full."""
+"""Rows without keys that go to one partition before the next one's turn, so that batches are
+full.
+"""
 
 
 class Routing:
-    """Routing of one task to one topic. ``partitions``: the number of partitions; 0 for a topic without."""
+    """Routing of one task to one topic.
+
+    ``partitions``: the number of partitions; 0 for a topic without.
+    """
 
     def __init__(self, topic: str, partitions: int, spark_partition: int) -> None:
         self.topic = topic
@@ -29,7 +34,9 @@ class Routing:
         # As every producer routes keys, so that a key is always in one partition. Only rows without
         # a key need randomness.
         mode, scheme = PartitionsRoutingMode.RoundRobinDistribution, HashingScheme.JavaStringHash
-        self._route = make_router(mode, scheme, partitions, random.Random(0)).route if partitions else None
+        self._route = (
+            make_router(mode, scheme, partitions, random.Random(0)).route if partitions else None
+        )
 
     def choose(self, key: str | None, row: int, wanted: int | None) -> int:
         """Return the partition; -1 for a topic without.
@@ -40,8 +47,12 @@ class Routing:
         """
         if wanted is not None and wanted >= 0:
             if wanted >= self.partitions:
-                has = f"has {self.partitions} partitions" if self.partitions else "has no partitions"
-                raise InvalidArgument(f"column 'partition' is {wanted}, and topic {self.topic} {has}")
+                has = (
+                    f"has {self.partitions} partitions" if self.partitions else "has no partitions"
+                )
+                raise InvalidArgument(
+                    f"column 'partition' is {wanted}, and topic {self.topic} {has}"
+                )
             return wanted
         if self._route is None:
             return -1

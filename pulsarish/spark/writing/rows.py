@@ -38,7 +38,9 @@ def rows_of(batch: Any, plan: Plan, encode: Encode | None) -> Iterator[Row]:
         times = _times_ms(batch.column(plan.event_time)) if plan.event_time >= 0 else [0] * count
         properties = _properties(batch.column(plan.properties)) if plan.properties >= 0 else nothing
         extras = [
-            Extras(beside, key, None, time, 0, value is None) if beside or key is not None or time or value is None else None
+            Extras(beside, key, None, time, 0, value is None)
+            if beside or key is not None or time or value is None
+            else None
             for beside, key, time, value in zip(properties, keys, times, values, strict=True)
         ]
     # A message without content has an empty payload and the field for null.
@@ -71,7 +73,16 @@ def in_content_order(rows: list[Row]) -> list[Row]:
         beside = sorted((extras.properties or {}).items()) if extras is not None else []
         time = extras.event_timestamp_ms if extras is not None else 0
         is_null = extras is not None and extras.is_null
-        return (is_null, topic or "", -1 if partition is None else partition, key is not None, key or "", time, payload, beside)
+        return (
+            is_null,
+            topic or "",
+            -1 if partition is None else partition,
+            key is not None,
+            key or "",
+            time,
+            payload,
+            beside,
+        )
 
     return sorted(rows, key=content)
 
@@ -96,10 +107,16 @@ def _bytes(column: Any) -> list[bytes | None]:
         return []
     is_large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
     _, offsets, data = column.cast(pa.large_binary() if is_large else pa.binary()).buffers()
-    ends = memoryview(offsets).cast("q" if is_large else "i")[column.offset : column.offset + len(column) + 1].tolist()
+    ends = (
+        memoryview(offsets)
+        .cast("q" if is_large else "i")[column.offset : column.offset + len(column) + 1]
+        .tolist()
+    )
     raw = data.slice(ends[0], ends[-1] - ends[0]).to_pybytes() if data is not None else b""
     start = ends[0]
-    values: list[bytes | None] = [raw[first - start : last - start] for first, last in pairwise(ends)]
+    values: list[bytes | None] = [
+        raw[first - start : last - start] for first, last in pairwise(ends)
+    ]
     if column.null_count:
         for index, is_null in enumerate(column.is_null().to_pylist()):
             if is_null:
@@ -110,17 +127,25 @@ def _bytes(column: Any) -> list[bytes | None]:
 def _keys(column: Any) -> list[str | None]:
     raw = _bytes(column)
     try:
-        texts: dict[bytes | None, str | None] = {key: None if key is None else key.decode() for key in set(raw)}
+        texts: dict[bytes | None, str | None] = {
+            key: None if key is None else key.decode() for key in set(raw)
+        }
         return [texts[key] for key in raw]
     except UnicodeDecodeError as error:
-        raise InvalidArgument(f"column 'key' has bytes that are no UTF-8 text ({error}): encode them, for example by base64(key)") from None
+        raise InvalidArgument(
+            f"column 'key' has bytes that are no UTF-8 text ({error}): encode them, for example "
+            "by base64(key)"
+        ) from None
 
 
 def _times_ms(column: Any) -> list[int]:
     micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
     times = [0 if value is None else value // 1_000 for value in micros]
     if times and min(times) < 0:
-        raise InvalidArgument("column 'event_time' has a time before 1970-01-01T00:00:00Z, which a message cannot carry")
+        raise InvalidArgument(
+            "column 'event_time' has a time before 1970-01-01T00:00:00Z, which a message cannot "
+            "carry"
+        )
     return times
 
 
@@ -130,6 +155,9 @@ def _properties(column: Any) -> list[dict[str, str] | None]:
         properties = None if pairs is None else dict(pairs)
         if properties and None in properties.values():
             name = next(name for name, value in properties.items() if value is None)
-            raise InvalidArgument(f"column 'properties' has no value for {name!r}: a property is a text, which may be empty")
+            raise InvalidArgument(
+                f"column 'properties' has no value for {name!r}: a property is a text, which may "
+                "be empty"
+            )
         found.append(properties)
     return found

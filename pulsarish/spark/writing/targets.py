@@ -45,7 +45,9 @@ class Pin:
         return cls(int(record["partitions"]), int(record["since"]), int(record["before"]))
 
     def text(self) -> str:
-        return json.dumps({"partitions": self.partitions, "since": self.since, "before": self.before})
+        return json.dumps(
+            {"partitions": self.partitions, "since": self.since, "before": self.before}
+        )
 
     def routed(self, version: int) -> int:
         return self.partitions if version >= self.since else self.before
@@ -72,7 +74,8 @@ class Target:
         routed = self.pin.routed(version)
         if routed > self.partitions:
             raise InvalidArgument(
-                f"topic {self.topic} has {self.partitions} partitions and is written to {routed}: it was made again; start with another"
+                f"topic {self.topic} has {self.partitions} partitions and is written to "
+                f"{routed}: it was made again; start with another"
                 " exactlyOnceName"
             )
         return routed
@@ -83,27 +86,40 @@ class Target:
         return [name.with_partition(index).full for index in range(self.partitions)] or [name.full]
 
 
-def find_target(admin: Admin, topic: str, *, create: int | None = None, needs_deduplication: bool, enables_deduplication: bool) -> Target:
+def find_target(
+    admin: Admin,
+    topic: str,
+    *,
+    create: int | None = None,
+    needs_deduplication: bool,
+    enables_deduplication: bool,
+) -> Target:
     """Return a topic that can be written to.
 
     Raises ``TopicNotFound``, ``InvalidArgument`` naming the option that helps.
     """
     if not TopicName.parse(topic).persistent:
         raise InvalidArgument(
-            f"topic {topic} keeps nothing of what is published, and so no task knows what it wrote; name a persistent one"
+            f"topic {topic} keeps nothing of what is published, and so no task knows what it "
+            "wrote; name a persistent one"
         )
     try:
         target = Target(topic, admin.topics.partitions(topic))
     except TopicNotFound:
         if create is None:
-            raise TopicNotFound(f"topic {topic} is not there: create it, or set option 'createTopic' to its number of partitions") from None
+            raise TopicNotFound(
+                f"topic {topic} is not there: create it, or set option 'createTopic' to its "
+                "number of partitions"
+            ) from None
         target = _create(admin, topic, create)
     if enables_deduplication:
         _enable(admin, target)
     elif needs_deduplication and not _drops_duplicates(admin, target):
         raise InvalidArgument(
-            f"topic {topic} does not drop duplicates, and without that a repeated task writes twice: switch it on (pulsarish topics"
-            f" set-deduplication {topic} on, option 'deduplication' = 'enable'), or accept it with 'deduplication' = 'none'"
+            f"topic {topic} does not drop duplicates, and without that a repeated task writes "
+            "twice: switch it on (pulsarish topics"
+            f" set-deduplication {topic} on, option 'deduplication' = 'enable'), or accept it "
+            "with 'deduplication' = 'none'"
         )
     return target
 
@@ -117,7 +133,10 @@ def _create(admin: Admin, topic: str, partitions: int) -> Target:
 
 
 def _drops_duplicates(admin: Admin, target: Target) -> bool:
-    """Whether the topic drops duplicates. Raises ``ServiceNotReady`` while a log is being opened."""
+    """Whether the topic drops duplicates.
+
+    Raises ``ServiceNotReady`` while a log is being opened.
+    """
     if target.topic in _dropping:
         return True
     states = [admin.topics.stats(log).get("deduplicationStatus") for log in target.logs()]
@@ -134,7 +153,9 @@ def _enable(admin: Admin, target: Target) -> None:
     if not _drops_duplicates(admin, target):
         admin.topics.set_policy(target.topic, "deduplication", True)
         if not _drops_duplicates(admin, target):
-            raise ServiceNotReady(f"deduplication of topic {target.topic} was asked for and is not on yet; try again")
+            raise ServiceNotReady(
+                f"deduplication of topic {target.topic} was asked for and is not on yet; try again"
+            )
 
 
 def pinned(admin: Admin, target: Target, name: str) -> Target:
@@ -149,10 +170,17 @@ def pinned(admin: Admin, target: Target, name: str) -> Target:
     try:
         return replace(target, pin=Pin.parse(text))
     except (ValueError, KeyError, TypeError):
-        raise InvalidArgument(f"topic {target.topic} has a property {PROPERTY + name!r} = {text!r} that is not ours: remove it") from None
+        raise InvalidArgument(
+            f"topic {target.topic} has a property {PROPERTY + name!r} = {text!r} that is not "
+            "ours: remove it"
+        ) from None
 
 
 def follow_growth(admin: Admin, target: Target, name: str, version: int) -> None:
-    """Record that ``version`` is complete: the next one goes to all partitions that the topic now has."""
+    """Record that ``version`` is complete: the next one goes to all partitions that the topic now
+    has.
+    """
     if target.pin is not None and target.partitions > target.pin.partitions:
-        admin.topics.update_properties(target.topic, {PROPERTY + name: target.pin.grown(target.partitions, version).text()})
+        admin.topics.update_properties(
+            target.topic, {PROPERTY + name: target.pin.grown(target.partitions, version).text()}
+        )

@@ -49,7 +49,8 @@ def publish_rows(job: Job, batches: Iterator[Any]) -> Written:
         return task.finish()
     except PulsarishError as error:
         error.add_note(
-            f"in Spark partition {attempt.spark_partition} (attempt {context.attemptNumber()}) of write {attempt.name!r}, version"
+            f"in Spark partition {attempt.spark_partition} (attempt {context.attemptNumber()}) "
+            f"of write {attempt.name!r}, version"
             f" {attempt.version}"
         )
         raise
@@ -63,12 +64,15 @@ def _attempt(job: Job, context: Any) -> Attempt:
         batch, query = context.getLocalProperty(_BATCH_ID), context.getLocalProperty(_QUERY_ID)
         if batch is None or not query:
             raise InvalidArgument(
-                "which run of the write this is, is not known: set option 'exactlyOnceVersion', a number that grows from run to run"
+                "which run of the write this is, is not known: set option 'exactlyOnceVersion', a "
+                "number that grows from run to run"
             )
         # Each checkpoint counts from 0: without its id, deduplication would take a new one's rows
         # for the old one's.
         name, version = f"{name}-{query}", int(batch)
-    return Attempt(name, version, context.partitionId(), attempt_epoch(job.planned_ms, context.taskAttemptId()))
+    return Attempt(
+        name, version, context.partitionId(), attempt_epoch(job.planned_ms, context.taskAttemptId())
+    )
 
 
 def _client(service_url: str) -> Client:
@@ -151,7 +155,9 @@ class Task:
 
     def _named_sink(self, topic: str | None, row: int) -> _Sink:
         if not topic:
-            raise InvalidArgument(f"column 'topic' is null or empty in row {row}, and there is no option 'topic'")
+            raise InvalidArgument(
+                f"column 'topic' is null or empty in row {row}, and there is no option 'topic'"
+            )
         name = TopicName.parse(topic).full
         sink = self._sinks.get(name)
         if sink is None:
@@ -159,7 +165,9 @@ class Task:
             # they open.
             enables = self._job.enables_deduplication
             admin = Admin(self._job.admin_url)
-            find = partial(find_target, admin, name, needs_deduplication=False, enables_deduplication=enables)
+            find = partial(
+                find_target, admin, name, needs_deduplication=False, enables_deduplication=enables
+            )
             target = retry_while_retryable(find, self._job.send_timeout_ms / 1_000)
             sink = self._sink(name, target)
         self._sinks[topic] = sink
@@ -168,9 +176,12 @@ class Task:
     def _sink(self, topic: str, target: Target) -> _Sink:
         if self._job.is_repeatable and target.partitions:
             target = retry_while_retryable(
-                partial(pinned, Admin(self._job.admin_url), target, self._attempt.name), self._job.send_timeout_ms / 1_000
+                partial(pinned, Admin(self._job.admin_url), target, self._attempt.name),
+                self._job.send_timeout_ms / 1_000,
             )
-        routing = Routing(topic, target.routed(self._attempt.version), self._attempt.spark_partition)
+        routing = Routing(
+            topic, target.routed(self._attempt.version), self._attempt.spark_partition
+        )
         sink = self._sinks[topic] = _Sink(target, routing)
         return sink
 
@@ -197,7 +208,8 @@ class Task:
         if job.needs_deduplication and not publisher.deduplication:
             publisher.abandon()
             raise InvalidArgument(
-                f"topic {topic} does not drop duplicates: switch it on (option 'deduplication' = 'enable'), or accept that a repeated task"
+                f"topic {topic} does not drop duplicates: switch it on (option 'deduplication' "
+                "= 'enable'), or accept that a repeated task"
                 " writes twice ('deduplication' = 'none')"
             )
         try:
@@ -222,4 +234,8 @@ class Task:
             log.publisher.abandon()
 
     def _logs(self) -> list[_Log]:
-        return [log for sink in {id(sink): sink for sink in self._sinks.values()}.values() for log in sink.logs.values()]
+        return [
+            log
+            for sink in {id(sink): sink for sink in self._sinks.values()}.values()
+            for log in sink.logs.values()
+        ]

@@ -22,7 +22,13 @@ from pulsarish.runtime.clock import SystemClock
 from pulsarish.spark.options import OptionError
 from pulsarish.spark.retry import retry_while_retryable
 from pulsarish.spark.writing.job import Job, Written
-from pulsarish.spark.writing.options import Deduplication, RowOrder, ValueFormat, WriteOptions, write_options
+from pulsarish.spark.writing.options import (
+    Deduplication,
+    RowOrder,
+    ValueFormat,
+    WriteOptions,
+    write_options,
+)
 from pulsarish.spark.writing.plan import Plan, plan_columns
 from pulsarish.spark.writing.targets import Target, find_target, follow_growth
 
@@ -38,18 +44,28 @@ def make_job(given: Mapping[str, str], schema: Any, *, streaming: bool, overwrit
     """
     if overwrite:
         raise InvalidArgument(
-            "outputMode 'complete' would replace what is in the topic, which is a log: use 'append' or 'update'"
+            (
+                "outputMode 'complete' would replace what is in the topic, which is a log: use "
+                "'append' or 'update'"
+            )
             if streaming
-            else "mode 'overwrite' would replace what is in the topic, which is a log: use mode 'append'"
+            else (
+                "mode 'overwrite' would replace what is in the topic, which is a log: use "
+                "mode 'append'"
+            )
         )
     options = write_options(given, streaming=streaming)
     plan = plan_columns(schema)
     if options.topic is None and plan.topic < 0:
-        raise OptionError("topic", None, "there is no such option and no column 'topic'; give one of the two")
+        raise OptionError(
+            "topic", None, "there is no such option and no column 'topic'; give one of the two"
+        )
     admin = Admin(options.admin_url)
     needs_deduplication = options.deduplication in (Deduplication.REQUIRE, Deduplication.ENABLE)
     seconds = options.send_timeout_ms / 1_000
-    target = retry_while_retryable(lambda: _target(admin, options, needs_deduplication=needs_deduplication), seconds)
+    target = retry_while_retryable(
+        lambda: _target(admin, options, needs_deduplication=needs_deduplication), seconds
+    )
     is_named = streaming or options.exactly_once_name is not None
     return Job(
         service_url=options.service_url,
@@ -58,7 +74,8 @@ def make_job(given: Mapping[str, str], schema: Any, *, streaming: bool, overwrit
         schema=retry_while_retryable(lambda: _schema(admin, options, plan), seconds),
         target=target,
         # A batch without a name gets its own, so that retried tasks do not write twice.
-        name=options.exactly_once_name or ("spark" if streaming else f"spark-{os.urandom(_NAME_BYTES).hex()}"),
+        name=options.exactly_once_name
+        or ("spark" if streaming else f"spark-{os.urandom(_NAME_BYTES).hex()}"),
         version=options.exactly_once_version if is_named else 0,
         planned_ms=SystemClock().wall_ms(),
         needs_deduplication=needs_deduplication,
@@ -73,7 +90,11 @@ def make_job(given: Mapping[str, str], schema: Any, *, streaming: bool, overwrit
 def _target(admin: Admin, options: WriteOptions, *, needs_deduplication: bool) -> Target | None:
     if options.topic is None:
         if options.create_topic is not None:
-            raise OptionError("createTopic", options.create_topic, "it needs option 'topic': topics of a column must be there")
+            raise OptionError(
+                "createTopic",
+                options.create_topic,
+                "it needs option 'topic': topics of a column must be there",
+            )
         return None
     return find_target(
         admin,
@@ -89,10 +110,18 @@ def _schema(admin: Admin, options: WriteOptions, plan: Plan) -> Schema | None:
     wanted = options.value_schema
     if plan.record is None:
         if wanted not in (None, ValueFormat.RAW):
-            raise OptionError("valueSchema", wanted.value, "column 'value' is bytes or text and goes as it is; leave the option out")
+            raise OptionError(
+                "valueSchema",
+                wanted.value,
+                "column 'value' is bytes or text and goes as it is; leave the option out",
+            )
         return None
     if wanted is ValueFormat.RAW:
-        raise OptionError("valueSchema", "raw", "the columns are a record: allowed are json, avro and topic, or give a column 'value'")
+        raise OptionError(
+            "valueSchema",
+            "raw",
+            "the columns are a record: allowed are json, avro and topic, or give a column 'value'",
+        )
     # Imported here, since a write of bytes does not need it.
     from pulsarish.spark.writing.records import check_fields, schema_of
 
@@ -100,12 +129,15 @@ def _schema(admin: Admin, options: WriteOptions, plan: Plan) -> Schema | None:
         found = _of_topic(admin, options)
         check_fields(plan.record, found, str(options.topic))
         return found
-    schema = schema_of(plan.record, SchemaType.AVRO if wanted is ValueFormat.AVRO else SchemaType.JSON)
+    schema = schema_of(
+        plan.record, SchemaType.AVRO if wanted is ValueFormat.AVRO else SchemaType.JSON
+    )
     if options.topic is not None:
         answer = admin.schemas.compatibility(options.topic, schema.type.name, schema.data.decode())
         if not answer.is_compatible:
             raise IncompatibleSchema(
-                f"topic {options.topic} does not take the columns' schema by its strategy {answer.strategy}: {answer.reason};"
+                f"topic {options.topic} does not take the columns' schema by its strategy "
+                f"{answer.strategy}: {answer.reason};"
                 " 'valueSchema' = 'topic' writes by the one that it has"
             )
     return schema
@@ -113,14 +145,23 @@ def _schema(admin: Admin, options: WriteOptions, plan: Plan) -> Schema | None:
 
 def _of_topic(admin: Admin, options: WriteOptions) -> Schema:
     if options.topic is None:
-        raise OptionError("valueSchema", "topic", "it needs option 'topic': with a column 'topic' give json or avro")
+        raise OptionError(
+            "valueSchema",
+            "topic",
+            "it needs option 'topic': with a column 'topic' give json or avro",
+        )
     try:
         found = admin.schemas.get(options.topic)
     except NotFound:
-        raise OptionError("valueSchema", "topic", f"topic {options.topic} has no schema; give json or avro") from None
+        raise OptionError(
+            "valueSchema", "topic", f"topic {options.topic} has no schema; give json or avro"
+        ) from None
     if found["type"] not in (SchemaType.JSON.name, SchemaType.AVRO.name):
         raise OptionError(
-            "valueSchema", "topic", f"topic {options.topic} has a schema of type {found['type']}: make 'value' binary or string"
+            "valueSchema",
+            "topic",
+            f"topic {options.topic} has a schema of type {found['type']}: make 'value' binary or "
+            "string",
         )
     definition = found["data"] if isinstance(found["data"], str) else json.dumps(found["data"])
     return Schema(SchemaType[found["type"]], definition.encode(), found["type"])
@@ -168,4 +209,7 @@ def _follow(job: Job, messages: Sequence[Any]) -> None:
             grown[topic] = (target, written)
     admin = Admin(job.admin_url)
     for target, written in grown.values():
-        retry_while_retryable(partial(follow_growth, admin, target, written.name, written.version), job.send_timeout_ms / 1_000)
+        retry_while_retryable(
+            partial(follow_growth, admin, target, written.name, written.version),
+            job.send_timeout_ms / 1_000,
+        )

@@ -1,4 +1,6 @@
-"""What the admin client sends and what it makes of answers: redirects, the next broker, and errors of the one tree."""
+"""What the admin client sends and what it makes of answers: redirects, the next broker, and errors
+of the one tree.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,17 @@ def server() -> Iterator[AdminServer]:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "ftp://h:1", "http://", "http://h:1/path", "http://u@h:1", "http://h:port", "https://h:1", "http://a:1,,b:2"]
+    "url",
+    [
+        "",
+        "ftp://h:1",
+        "http://",
+        "http://h:1/path",
+        "http://u@h:1",
+        "http://h:port",
+        "https://h:1",
+        "http://a:1,,b:2",
+    ],
 )
 def test_urls_that_are_none(url: str) -> None:
     with pytest.raises(InvalidConfiguration, match=r"http://host:8080"):
@@ -75,9 +87,13 @@ def test_a_record_that_is_none(server: AdminServer) -> None:
 def test_redirects_lead_to_the_owner_with_method_and_body(server: AdminServer) -> None:
     with admin_server() as owner:
         path = "/admin/v2/persistent/public/default/t/subscription/s"
-        server.answer(f"PUT {path}", 307, None, {"Location": f"{owner.url}{path}?authoritative=true"})
+        server.answer(
+            f"PUT {path}", 307, None, {"Location": f"{owner.url}{path}?authoritative=true"}
+        )
         Admin(server.url).subscriptions.create("t", "s", position="3:4")
-        assert owner.requests == [("PUT", f"{path}?authoritative=true", {"ledgerId": 3, "entryId": 4})]
+        assert owner.requests == [
+            ("PUT", f"{path}?authoritative=true", {"ledgerId": 3, "entryId": 4})
+        ]
 
 
 def test_redirects_without_end_are_given_up(server: AdminServer) -> None:
@@ -92,7 +108,9 @@ def test_redirects_without_end_are_given_up(server: AdminServer) -> None:
     assert len(server.requests) == 6
 
 
-def test_the_next_broker_is_asked_when_one_cannot_be_reached_and_first_after_that(server: AdminServer) -> None:
+def test_the_next_broker_is_asked_when_one_cannot_be_reached_and_first_after_that(
+    server: AdminServer,
+) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         nobody = f"127.0.0.1:{closed.getsockname()[1]}"
@@ -114,7 +132,9 @@ def test_who_accepts_and_does_not_answer_in_time() -> None:
 
 def test_names_are_encoded(server: AdminServer) -> None:
     Admin(server.url).subscriptions.delete("persistent://a/b/c/d e", "s/1?", force=True)
-    assert server.requests == [("DELETE", "/admin/v2/persistent/a/b/c%2Fd%20e/subscription/s%2F1%3F?force=true", None)]
+    assert server.requests == [
+        ("DELETE", "/admin/v2/persistent/a/b/c%2Fd%20e/subscription/s%2F1%3F?force=true", None)
+    ]
 
 
 @pytest.mark.parametrize("namespace", ["", "a", "a/", "/b", "a/b/c"])

@@ -6,7 +6,9 @@ from pulsarish.autorecovery.auditor_core import AuditorCore
 
 
 def core() -> AuditorCore:
-    return AuditorCore(delay_seconds=10, bookie_check_seconds=100, entry_check_seconds=1_000, now=0.0)
+    return AuditorCore(
+        delay_seconds=10, bookie_check_seconds=100, entry_check_seconds=1_000, now=0.0
+    )
 
 
 def test_first_after_the_grace_time_then_for_each_new_loss_and_now_and_then() -> None:

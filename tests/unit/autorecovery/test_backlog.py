@@ -62,7 +62,12 @@ def test_a_reason_is_news_once_and_again_after_another() -> None:
     work = backlog()
     work.published([7], 0.0)
     assert work.take(0.0) == 7
-    assert [work.is_news(7, reason) for reason in ("open", "open", "no bookie", "open")] == [True, False, True, True]
+    assert [work.is_news(7, reason) for reason in ("open", "open", "no bookie", "open")] == [
+        True,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_hurry_brings_everything_forward() -> None:
@@ -77,7 +82,12 @@ def test_hurry_brings_everything_forward() -> None:
     assert sorted([work.take(0.5) or 0, work.take(0.5) or 0]) == [7, 8]
 
 
-@given(st.lists(st.tuples(st.sampled_from(["publish", "take", "done", "fail", "hurry"]), st.integers(0, 5)), max_size=60))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["publish", "take", "done", "fail", "hurry"]), st.integers(0, 5)),
+        max_size=60,
+    )
+)
 def test_nothing_published_is_ever_forgotten(script: list[tuple[str, int]]) -> None:
     work = backlog()
     listed: set[int] = set()

@@ -17,11 +17,21 @@ from pulsarish.runtime.seams import Files
 from pulsarish.wire.bookie import AddResult
 from pulsarish.wire.record import encode_record_head
 
-FENCED, EXISTS, READ_ONLY, BAD = LedgerFenced.code, AlreadyExists.code, BookieReadOnly.code, InvalidArgument.code
+FENCED, EXISTS, READ_ONLY, BAD = (
+    LedgerFenced.code,
+    AlreadyExists.code,
+    BookieReadOnly.code,
+    InvalidArgument.code,
+)
 
 
-def record(ledger: int, entry: int, *, lac: int = -1, payload: bytes = b"p", length: int | None = None) -> memoryview:
-    return memoryview(encode_record_head(ledger, entry, lac, entry + 1 if length is None else length, payload) + payload)
+def record(
+    ledger: int, entry: int, *, lac: int = -1, payload: bytes = b"p", length: int | None = None
+) -> memoryview:
+    return memoryview(
+        encode_record_head(ledger, entry, lac, entry + 1 if length is None else length, payload)
+        + payload
+    )
 
 
 class Shelf:
@@ -30,7 +40,9 @@ class Shelf:
     def __init__(self, **states: LedgerRow | None) -> None:
         self.cache = WriteCache(1 << 20)
         # Neither is asked: every ledger is loaded here.
-        self.states = LocalLedgerStates(cast("LedgerIndex", None), self.cache, Limbo(cast("Files", None), ""), 100)
+        self.states = LocalLedgerStates(
+            cast("LedgerIndex", None), self.cache, Limbo(cast("Files", None), ""), 100
+        )
         for name, row in states.items():
             ledger_id = int(name[1:])
             self.states.loaded[ledger_id] = LocalLedgerState(ledger_id, row, limbo=False)
@@ -57,9 +69,19 @@ class Shelf:
 
 def test_a_batch_is_answered_in_ranges_a_ledger_and_changes_its_state() -> None:
     shelf = Shelf()
-    given = [*(record(1, entry, lac=entry - 1) for entry in range(4)), record(2, 0), record(1, 4, lac=1), record(1, 6)]
+    given = [
+        *(record(1, entry, lac=entry - 1) for entry in range(4)),
+        record(2, 0),
+        record(1, 4, lac=1),
+        record(1, 6),
+    ]
     admission = shelf.admit(*given)
-    assert admission.results == [AddResult(1, 0, 3, 0), AddResult(2, 0, 0, 0), AddResult(1, 4, 4, 0), AddResult(1, 6, 6, 0)]
+    assert admission.results == [
+        AddResult(1, 0, 3, 0),
+        AddResult(2, 0, 0, 0),
+        AddResult(1, 4, 4, 0),
+        AddResult(1, 6, 6, 0),
+    ]
     assert (admission.taken, admission.taken_count, admission.unresolved) == (None, 7, [])
     state = shelf.states.loaded[1]
     assert (state.last_entry, state.lac, state.exists, state.dirty) == (6, 2, True, True)
@@ -79,7 +101,9 @@ def test_a_batch_is_answered_in_ranges_a_ledger_and_changes_its_state() -> None:
         (LedgerRow(True, False, -1, -1, -1), False, True, FENCED),
     ],
 )
-def test_what_a_ledger_takes(row: LedgerRow | None, recovery: bool, read_only: bool, code: int) -> None:
+def test_what_a_ledger_takes(
+    row: LedgerRow | None, recovery: bool, read_only: bool, code: int
+) -> None:
     shelf = Shelf(L1=row)
     admission = shelf.admit(record(1, 0), record(1, 1), recovery=recovery, read_only=read_only)
     assert admission.results == [AddResult(1, 0, 1, code)]
@@ -91,7 +115,11 @@ def test_what_a_ledger_takes(row: LedgerRow | None, recovery: bool, read_only: b
 def test_a_refusal_leaves_the_rest_of_the_batch_alone() -> None:
     shelf = Shelf(L2=LedgerRow(True, False, 3, -1, 4))
     admission = shelf.admit(record(1, 0), record(2, 5), record(2, 6), record(3, 0))
-    assert admission.results == [AddResult(1, 0, 0, 0), AddResult(2, 5, 6, FENCED), AddResult(3, 0, 0, 0)]
+    assert admission.results == [
+        AddResult(1, 0, 0, 0),
+        AddResult(2, 5, 6, FENCED),
+        AddResult(3, 0, 0, 0),
+    ]
     assert admission.taken == [0, 3]
     assert shelf.states.loaded[2].last_entry == 4
 
@@ -123,7 +151,11 @@ def test_an_entry_that_may_be_there_is_looked_up_first() -> None:
     shelf = Shelf(L1=LedgerRow(False, False, -1, -1, 3))
     batch = [record(1, 2), record(1, 4)]
     admission = shelf.admit(*batch)
-    assert (admission.unresolved, admission.taken, admission.results) == ([0], [1], [AddResult(1, 4, 4, 0)])
+    assert (admission.unresolved, admission.taken, admission.results) == (
+        [0],
+        [1],
+        [AddResult(1, 4, 4, 0)],
+    )
     admission = shelf.admit(batch[0], stored={(1, 2): None})
     assert (admission.unresolved, admission.results) == ([], [AddResult(1, 2, 2, 0)])
     assert shelf.states.loaded[1].last_entry == 4
@@ -138,7 +170,9 @@ def test_damaged_and_short_records_are_found() -> None:
     good = record(1, 0)
     flipped = bytearray(record(1, 1))
     flipped[-1] ^= 1
-    heads, bad = check_records([good, memoryview(bytes(flipped)), memoryview(b"short"), record(1, 2)])
+    heads, bad = check_records(
+        [good, memoryview(bytes(flipped)), memoryview(b"short"), record(1, 2)]
+    )
     assert bad == [1, 2]
     assert [head[2] for head in heads] == [0, 1, -1, 2]
 
@@ -147,7 +181,9 @@ def test_damaged_and_short_records_are_found() -> None:
 @pytest.mark.parametrize("recovery", [False, True])
 def test_ids_that_have_no_successor_are_refused(ledger: int, entry: int, recovery: bool) -> None:
     shelf = Shelf()
-    assert shelf.admit(record(ledger, entry, length=1), record(1, 0), recovery=recovery).results == [
+    assert shelf.admit(
+        record(ledger, entry, length=1), record(1, 0), recovery=recovery
+    ).results == [
         AddResult(ledger, entry, entry, BAD),
         AddResult(1, 0, 0, 0),
     ]

@@ -22,11 +22,17 @@ def room_of(bench: BookieBench) -> AnswerRoom:
 
 
 def point_reads(client: BookieClient, count: int) -> list[bytes]:
-    return [encode_read(client.instance_id, [ReadItem(number, 1, [(0, 0)], 0) for number in range(count)])]
+    return [
+        encode_read(
+            client.instance_id, [ReadItem(number, 1, [(0, 0)], 0) for number in range(count)]
+        )
+    ]
 
 
 def test_reads_of_great_entries_are_answered_one_after_another() -> None:
-    """A small request for many of them never has more in memory than an answer's size, or one entry."""
+    """A small request for many of them never has more in memory than an answer's size, or one
+    entry.
+    """
     bench = BookieBench(read_answer_size_bytes=ENTRY_BYTES, read_answers_size_bytes=1 << 20)
 
     async def work(client: BookieClient) -> None:
@@ -62,7 +68,9 @@ def test_a_client_that_does_not_read_ends_its_stream_when_others_wait() -> None:
 
     async def work(client: BookieClient) -> None:
         assert await client.add([make_record(1, 0, bytes(ENTRY_BYTES))]) == {(1, 0): 0}
-        silent = [await client.world.connections.open(client.address, "bookie.read") for _ in range(10)]
+        silent = [
+            await client.world.connections.open(client.address, "bookie.read") for _ in range(10)
+        ]
         for stream in silent:
             await stream.send(point_reads(client, 20))
         _, found = await client.read(1, 0, 0)
@@ -115,7 +123,9 @@ def test_a_malformed_call_is_refused_by_name(call: str, answer: type, request_by
     bench = BookieBench()
 
     async def work(client: BookieClient) -> None:
-        data = await client.world.connections.call(client.address, f"bookie.{call}", request_bytes, timeout_seconds=5)
+        data = await client.world.connections.call(
+            client.address, f"bookie.{call}", request_bytes, timeout_seconds=5
+        )
         found = answer.FromString(data)
         assert found.code == InvalidArgument.code
         assert found.message.startswith(f"no valid request for bookie.{call}: ")

@@ -18,13 +18,21 @@ from pulsarish.sim.workloads.safeguard import replaced
 from pulsarish.sim.world.disk import CAPACITY_BYTES, DiskFault
 from pulsarish.sim.world.files import SimFile
 from tests.support.bookies import BookieBench
-from tests.unit.bookie.test_housekeeping import collect, delete_metadata, fill, make_ledgers, present
+from tests.unit.bookie.test_housekeeping import (
+    collect,
+    delete_metadata,
+    fill,
+    make_ledgers,
+    present,
+)
 
 RESERVED_BYTES = 1 << 19
 
 
 async def half_dead(bench: BookieBench) -> list[int]:
-    """Entries of three ledgers in every log, of which two are deleted; returns the logs that are full."""
+    """Entries of three ledgers in every log, of which two are deleted; returns the logs that are
+    full.
+    """
     await bench.client()
     await make_ledgers(bench, 1, 2, 3)
     await fill(bench, 1, 2, 3, entries=90)
@@ -47,7 +55,12 @@ def with_full_disk(bench: BookieBench, was: Any) -> Callable[..., Awaitable[Any]
 
 async def scanned_bytes(bench: BookieBench, log_id: int) -> int:
     async def scan(bookie: Any) -> int:
-        return sum([sum(size for _, _, size in chunk.locations) async for chunk in bookie.store.logs.scan(log_id)])
+        return sum(
+            [
+                sum(size for _, _, size in chunk.locations)
+                async for chunk in bookie.store.logs.scan(log_id)
+            ]
+        )
 
     return await bench.in_bookie(scan)
 
@@ -66,9 +79,12 @@ def test_a_disk_that_is_full_is_not_damage_of_the_log_that_is_read() -> None:
         bench.node.disk.capacity_bytes = CAPACITY_BYTES
         await collect(bench)
         assert garbage.logs_postponed == 0
-        assert garbage.logs_deleted == len(full), "once there is space they are rewritten, without a restart"
+        assert garbage.logs_deleted == len(full), (
+            "once there is space they are rewritten, without a restart"
+        )
         assert await present(bench, 3, 90)
-        # Every log can be scanned to its end, that of the failed writes too, and is deleted when its last ledger is.
+        # Every log can be scanned to its end, that of the failed writes too, and is deleted when
+        # its last ledger is.
         for log_id in await bench.in_bookie(lambda bookie: bookie.store.logs.ids()):
             assert await scanned_bytes(bench, log_id) > 0
         await delete_metadata(bench, paths.ledger(3))
@@ -89,7 +105,8 @@ def test_dead_logs_are_deleted_while_the_disk_is_full() -> None:
         await fill(bench, 1, 2, entries=90)
         before = await bench.in_bookie(lambda bookie: bookie.store.logs.ids())
         await fill(bench, 3, entries=90)
-        await bench.in_bookie(lambda bookie: bookie.store.checkpoint())  # nothing but the collector has anything to write then
+        # nothing but the collector has anything to write then
+        await bench.in_bookie(lambda bookie: bookie.store.checkpoint())
         await delete_metadata(bench, paths.ledger(1))
         await bench.in_bookie(lambda bookie: bookie.store.checkpoint())
         with replaced(EntryLogs, "write", lambda was: with_full_disk(bench, was)):
@@ -111,7 +128,9 @@ def test_a_sync_of_the_copies_that_fails_ends_the_process() -> None:
         await half_dead(bench)
         bench.node.disk.fail_next_sync("/ledgers/")
         assert bench.node.world is not None
-        bench.node.world.tasks.spawn(bench.bookie.garbage.collect(), name="garbage", critical=Critical.GARBAGE)
+        bench.node.world.tasks.spawn(
+            bench.bookie.garbage.collect(), name="garbage", critical=Critical.GARBAGE
+        )
         await bench.client_node.run(lambda world: world.clock.sleep(2.0))
         assert not bench.node.alive
         assert isinstance(bench.node.ends[-1], OSError)
@@ -122,12 +141,16 @@ def test_a_sync_of_the_copies_that_fails_ends_the_process() -> None:
 
 
 def test_a_sync_that_fails_on_a_full_disk_ends_the_process_too() -> None:
-    """As of a file system that finds the space for written data late: what is durable is not known, and no later sync would say so."""
+    """As of a file system that finds the space for written data late: what is durable is not known,
+    and no later sync would say so.
+    """
     bench = BookieBench(7)
     bench.node.expect(OSError)
 
     def no_space(was: Any) -> Callable[..., Awaitable[None]]:
-        async def write(file: SimFile, offset_bytes: int, parts: Sequence[Any], *, sync: bool) -> None:
+        async def write(
+            file: SimFile, offset_bytes: int, parts: Sequence[Any], *, sync: bool
+        ) -> None:
             if sync and "/ledgers/" in file.path:
                 raise DiskFault(errno.ENOSPC, "no space left", file.path)
             await was(file, offset_bytes, parts, sync=sync)
@@ -136,10 +159,13 @@ def test_a_sync_that_fails_on_a_full_disk_ends_the_process_too() -> None:
 
     async def scenario() -> None:
         await half_dead(bench)
-        bench.bookie.store.logs._size_bytes = 0  # the copies begin a log, and so the one before is synced
+        # the copies begin a log, and so the one before is synced
+        bench.bookie.store.logs._size_bytes = 0
         assert bench.node.world is not None
         with replaced(SimFile, "write", no_space):
-            bench.node.world.tasks.spawn(bench.bookie.garbage.collect(), name="garbage", critical=Critical.GARBAGE)
+            bench.node.world.tasks.spawn(
+                bench.bookie.garbage.collect(), name="garbage", critical=Critical.GARBAGE
+            )
             await bench.client_node.run(lambda world: world.clock.sleep(2.0))
         assert not bench.node.alive
         bench.start()
@@ -150,7 +176,9 @@ def test_a_sync_that_fails_on_a_full_disk_ends_the_process_too() -> None:
 
 @pytest.mark.parametrize(("spare_bytes", "rewritten"), [(0, False), (100_000, True)])
 def test_compaction_leaves_the_reserve_alone(spare_bytes: int, rewritten: bool) -> None:
-    """The space that is kept for checkpoints and deletion is not there for copies, however much they would free."""
+    """The space that is kept for checkpoints and deletion is not there for copies, however much
+    they would free.
+    """
     bench = BookieBench(8)
 
     async def scenario() -> None:
@@ -177,7 +205,8 @@ def test_a_log_whose_header_could_not_be_written_gets_no_entries() -> None:
 
         async def fail_once(_bookie: Any) -> int:
             await logs.finish()
-            disk.capacity_bytes = disk.used_bytes() + 1  # for the row that says that the log was begun
+            # for the row that says that the log was begun
+            disk.capacity_bytes = disk.used_bytes() + 1
             with pytest.raises(OSError, match="no space"):
                 await logs.write([(1, [b"x" * 50])])
             disk.capacity_bytes = CAPACITY_BYTES
@@ -194,7 +223,9 @@ def test_a_log_whose_header_could_not_be_written_gets_no_entries() -> None:
 
 
 def test_a_damaged_count_of_records_asks_for_no_more_than_the_log_holds() -> None:
-    """On a real machine a buffer is made of the size that is asked for: one bit would cost 8 GiB, or the bookie's life."""
+    """On a real machine a buffer is made of the size that is asked for: one bit would cost 8 GiB,
+    or the bookie's life.
+    """
     bench = BookieBench(10)
     asked: list[int] = []
 
@@ -209,7 +240,8 @@ def test_a_damaged_count_of_records_asks_for_no_more_than_the_log_holds() -> Non
     async def scenario() -> None:
         first, *others = await half_dead(bench)
         path = bench.bookie.store.logs.path(first)
-        bench.node.disk.flip_bit(path, HEADER_SIZE + 16, 7)  # the highest bit of the first chunk's count
+        # the highest bit of the first chunk's count
+        bench.node.disk.flip_bit(path, HEADER_SIZE + 16, 7)
         with replaced(SimFile, "read", measured):
             await collect(bench)
         assert max(asked) < 1 << 20
@@ -220,7 +252,9 @@ def test_a_damaged_count_of_records_asks_for_no_more_than_the_log_holds() -> Non
 
 
 def test_a_crash_between_the_deletion_of_a_log_and_of_its_rows_damages_nothing() -> None:
-    """The log was rewritten and its file is gone; what the index counts for it says nothing of the entries, which are elsewhere."""
+    """The log was rewritten and its file is gone; what the index counts for it says nothing of the
+    entries, which are elsewhere.
+    """
     bench = BookieBench(11)
 
     async def scenario() -> None:
@@ -232,7 +266,9 @@ def test_a_crash_between_the_deletion_of_a_log_and_of_its_rows_damages_nothing()
 
         assert bench.node.world is not None
         with replaced(LedgerIndex, "forget_log", lambda _was: cut):
-            bench.node.world.tasks.spawn(bench.bookie.garbage.collect(), name="garbage", critical=Critical.GARBAGE)
+            bench.node.world.tasks.spawn(
+                bench.bookie.garbage.collect(), name="garbage", critical=Critical.GARBAGE
+            )
             await bench.client_node.run(lambda world: world.clock.sleep(2.0))
         assert not bench.node.alive
         bench.start()
@@ -241,7 +277,9 @@ def test_a_crash_between_the_deletion_of_a_log_and_of_its_rows_damages_nothing()
         await collect(bench)
         garbage = bench.bookie.garbage
         assert garbage.unreadable_logs == {}
-        assert not set(full) & set(await bench.in_bookie(lambda bookie: bookie.store.index.logs_begun()))
+        assert not set(full) & set(
+            await bench.in_bookie(lambda bookie: bookie.store.index.logs_begun())
+        )
         assert await present(bench, 3, 90)
 
     bench.sim.run(scenario)

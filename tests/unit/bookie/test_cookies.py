@@ -45,7 +45,9 @@ DIRECTORIES = ["J", "L", "I"]
         ([MINE, MINE, MINE], OTHER_CLUSTER, True, "in the metadata is of cluster c2"),
     ],
 )
-def test_the_table(local: list[Cookie | None], stored: Cookie | None, has_data: bool, expected: Cookie | str | None) -> None:
+def test_the_table(
+    local: list[Cookie | None], stored: Cookie | None, has_data: bool, expected: Cookie | str | None
+) -> None:
     if isinstance(expected, str):
         with pytest.raises(ConfigError, match=expected):
             decide_cookie(WANTED, DIRECTORIES, local, stored, has_data=has_data)

@@ -1,4 +1,6 @@
-"""An index or a disk that cannot be read: every request is answered, as unknown and never as a negative, and costs nobody else anything."""
+"""An index or a disk that cannot be read: every request is answered, as unknown and never as a
+negative, and costs nobody else anything.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def test_adds_are_refused_while_the_index_cannot_be_read_and_taken_afterwards() 
     async def work(client: BookieClient) -> None:
         await _unread(bench, client)
         for ledger_id in range(2, 40):  # far more bytes than the budget of all connections
-            assert await client.add([make_record(ledger_id, 0, bytes(1000))]) == {(ledger_id, 0): IO_ERROR}
+            assert await client.add([make_record(ledger_id, 0, bytes(1000))]) == {
+                (ledger_id, 0): IO_ERROR
+            }
         assert bench.bookie.service.unanswered_bytes == 0
         bench.node.disk.heal()
         assert await client.add([make_record(2, 0, b"x")]) == {(2, 0): 0}
@@ -107,7 +111,10 @@ def test_a_store_that_raises_costs_its_connection_and_gives_the_bytes_back() -> 
     bench.node.expect(ValueError)
 
     async def work(client: BookieClient) -> None:
-        with replaced(EntryStore, "add", _raising(ValueError("a defect"))), pytest.raises(StreamBroken):
+        with (
+            replaced(EntryStore, "add", _raising(ValueError("a defect"))),
+            pytest.raises(StreamBroken),
+        ):
             await client.add([make_record(1, 0, b"x")])
         assert bench.bookie.service.unanswered_bytes == 0
         other = await bench.client()
@@ -166,11 +173,18 @@ def test_a_bookie_that_takes_no_adds_is_not_ready() -> None:
 
 
 def test_a_bookie_that_is_writable_again_is_ready_at_once() -> None:
-    bench = BookieBench(add_probe_interval_seconds=60.0, add_probe_timeout_seconds=90.0, disk_check_interval_seconds=0.5)
+    bench = BookieBench(
+        add_probe_interval_seconds=60.0,
+        add_probe_timeout_seconds=90.0,
+        disk_check_interval_seconds=0.5,
+    )
 
     async def work(client: BookieClient) -> None:
         disk, clock = bench.node.disk, client.world.clock
-        capacity_bytes, disk.capacity_bytes = disk.capacity_bytes, disk.used_bytes() + bench.config.read_only_free_bytes * 3 // 4
+        capacity_bytes, disk.capacity_bytes = (
+            disk.capacity_bytes,
+            disk.used_bytes() + bench.config.read_only_free_bytes * 3 // 4,
+        )
         await clock.sleep(200.0)
         assert bench.bookie.store.space is SpaceMode.READ_ONLY
         assert bench.bookie.add_age_seconds > bench.config.add_probe_timeout_seconds

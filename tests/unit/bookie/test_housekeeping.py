@@ -1,4 +1,6 @@
-"""Deletion only on sure knowledge (rule 12), identity (rule 7), limbo, and life without metadata (rule 19), in simulation."""
+"""Deletion only on sure knowledge (rule 12), identity (rule 7), limbo, and life without metadata
+(rule 19), in simulation.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,21 @@ import pytest
 
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import BookieRegistration, ClusterRecord, Cookie, LedgerIds, RestoredTree
-from pulsarish.model.errors import ConfigError, CorruptData, EntryUnknown, LedgerFenced, MetadataUnavailable, NoSuchLedger
+from pulsarish.metadata.records import (
+    BookieRegistration,
+    ClusterRecord,
+    Cookie,
+    LedgerIds,
+    RestoredTree,
+)
+from pulsarish.model.errors import (
+    ConfigError,
+    CorruptData,
+    EntryUnknown,
+    LedgerFenced,
+    MetadataUnavailable,
+    NoSuchLedger,
+)
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, PurposeKind, Segment
 from pulsarish.model.position import ID_MAX
 from pulsarish.runtime.seams import World
@@ -51,7 +66,11 @@ async def fill(bench: BookieBench, *ledger_ids: int, entries: int = 30) -> None:
 
     async def work(client: BookieClient) -> None:
         for first in range(0, entries, 5):
-            batch = [make_record(ledger, entry, b"x" * 100) for ledger in ledger_ids for entry in range(first, first + 5)]
+            batch = [
+                make_record(ledger, entry, b"x" * 100)
+                for ledger in ledger_ids
+                for entry in range(first, first + 5)
+            ]
             assert set((await client.add(batch)).values()) == {OK}
             await client.world.clock.sleep(0.6)
 
@@ -103,7 +122,9 @@ def test_ledgers_without_metadata_go_and_their_space_comes_back() -> None:
 
 
 def test_a_deleted_ledger_stays_fenced_for_its_deaf_writer() -> None:
-    """A writer that slept through recovery, deletion and collection gets no add confirmed into a ledger that nobody will ever read."""
+    """A writer that slept through recovery, deletion and collection gets no add confirmed into a
+    ledger that nobody will ever read.
+    """
     bench = BookieBench(5, deleted_ledger_fence_seconds=30.0)
 
     async def scenario() -> None:
@@ -172,7 +193,9 @@ def test_nothing_is_deleted_when_the_metadata_is_empty_or_strange() -> None:
         assert await present(bench, 1, 5)
 
         async def other_cluster(world: World) -> None:
-            await records(world).compare_and_set(paths.CLUSTER, ClusterRecord("somebody else's", 0), None)
+            await records(world).compare_and_set(
+                paths.CLUSTER, ClusterRecord("somebody else's", 0), None
+            )
 
         await bench.client_node.run(other_cluster)
         await collect(bench)
@@ -190,7 +213,9 @@ def test_a_ledger_that_is_made_during_the_round_stays() -> None:
         await bench.client()
         await make_ledgers(bench, 1)
         await fill(bench, 1, entries=5)
-        round_of_collection = bench.node.world.tasks.spawn(bench.bookie.garbage.collect(), name="collect")  # type: ignore[union-attr]
+        round_of_collection = bench.node.world.tasks.spawn(
+            bench.bookie.garbage.collect(), name="collect"
+        )  # type: ignore[union-attr]
         await make_ledgers(bench, 2)
         await fill(bench, 2, entries=5)
         await round_of_collection
@@ -246,7 +271,9 @@ def test_cookies_are_made_once_and_a_lost_directory_refuses_the_start() -> None:
 
     async def scenario() -> None:
         client = await bench.client()
-        found = await bench.client_node.run(lambda world: records(world).get(paths.cookie("b1"), Cookie))
+        found = await bench.client_node.run(
+            lambda world: records(world).get(paths.cookie("b1"), Cookie)
+        )
         assert found is not None
         assert found[0].instance_id == client.instance_id
         bench.node.crash()
@@ -266,15 +293,21 @@ def test_cookies_are_made_once_and_a_lost_directory_refuses_the_start() -> None:
 
 @pytest.mark.parametrize("promised", [True, False])
 def test_directories_that_were_emptied_but_for_their_cookies(promised: bool) -> None:
-    """Such a bookie would answer "not there" for all it once acknowledged; one that no ledger names lost nothing."""
+    """Such a bookie would answer "not there" for all it once acknowledged; one that no ledger names
+    lost nothing.
+    """
     bench = BookieBench(7)
     bench.node.expect(ConfigError)
 
     async def scenario() -> None:
         client = await bench.client()
         member = client.instance_id if promised else "b2~00000000"
-        ledger = LedgerMetadata(1, 1, 1, 1, LedgerPurpose(PurposeKind.TOPIC, "t"), (Segment(0, (member,)),))
-        await bench.client_node.run(lambda world: records(world).compare_and_set(paths.ledger(1), ledger, None))
+        ledger = LedgerMetadata(
+            1, 1, 1, 1, LedgerPurpose(PurposeKind.TOPIC, "t"), (Segment(0, (member,)),)
+        )
+        await bench.client_node.run(
+            lambda world: records(world).compare_and_set(paths.ledger(1), ledger, None)
+        )
         bench.node.crash()
         disk = bench.node.disk
         for path in [path for path in disk.names if not path.endswith("/cookie")]:
@@ -311,7 +344,8 @@ def test_a_given_up_journal_means_limbo_for_every_ledger_that_existed() -> None:
         bench.start()
         await bench.client_node.run(lambda world: world.clock.sleep(2.0))
         assert not bench.node.alive
-        for choice, later in (("limbo", 200), ("refuse", 201)):  # the decision is needed once; limbo stays
+        # the decision is needed once; limbo stays
+        for choice, later in (("limbo", 200), ("refuse", 201)):
             bench.config = msgspec.structs.replace(bench.config, journal_corruption=choice)
             bench.start()
 
@@ -337,12 +371,16 @@ def test_a_given_up_journal_means_limbo_for_every_ledger_that_existed() -> None:
 
 
 def test_an_older_tree_does_not_say_how_far_limbo_reaches() -> None:
-    """It does not know the ledgers that its lost transactions made: the bookie would answer that their lost entries were never there."""
+    """It does not know the ledgers that its lost transactions made: the bookie would answer that
+    their lost entries were never there.
+    """
     bench = BookieBench(8, checkpoint_interval_seconds=1000.0, metadata_check_interval_seconds=0.5)
 
     async def scenario() -> None:
         async def give_out_ids(world: World) -> None:
-            _ = await records(world).update(paths.LEDGER_IDS, LedgerIds, lambda _found: LedgerIds(100))
+            _ = await records(world).update(
+                paths.LEDGER_IDS, LedgerIds, lambda _found: LedgerIds(100)
+            )
 
         async def work(client: BookieClient) -> None:
             for entry in range(6):
@@ -387,14 +425,19 @@ def test_a_lost_session_changes_nothing_but_the_registration() -> None:
         await bench.client_node.run(lambda world: world.clock.sleep(0.5))
         found = await bench.client_node.run(registration)
         assert found is not None
-        assert (found.instance_id, found.address, found.read_only) == (bench.bookie.instance_id, "b1:3181", False)
+        assert (found.instance_id, found.address, found.read_only) == (
+            bench.bookie.instance_id,
+            "b1:3181",
+            False,
+        )
         assert bench.node.world is not None
         bench.sim.metadata.expire(bench.node.world.metadata.session_id)
         await fill(bench, 1, entries=5)
         await bench.client_node.run(lambda world: world.clock.sleep(30.0))
         assert await bench.client_node.run(registration) == found
         assert bench.bookie.registered
-        # A restart takes over at once: the lock on the directories proves that the old life is over.
+        # A restart takes over at once: the lock on the directories proves that the old life is
+        # over.
         bench.node.crash()
         bench.start()
         await bench.client()
@@ -414,7 +457,9 @@ def test_a_lost_session_changes_nothing_but_the_registration() -> None:
         ("outside:9", ("outside:9", "outside:8000", "outside")),
     ],
 )
-def test_others_are_told_the_advertised_address(advertised: str, told: tuple[str, str, str]) -> None:
+def test_others_are_told_the_advertised_address(
+    advertised: str, told: tuple[str, str, str]
+) -> None:
     bench = BookieBench(10, advertised_address=advertised, http_address="b1:8000")
 
     async def look(world: World) -> None:
@@ -456,7 +501,9 @@ def test_nothing_is_deleted_on_the_word_of_restored_metadata_until_they_are_conf
 
 
 def test_a_bookie_raises_the_ids_above_what_it_holds_before_it_registers() -> None:
-    """After a restore from an old backup the allocator is behind: an id given out again would mix two ledgers' entries."""
+    """After a restore from an old backup the allocator is behind: an id given out again would mix
+    two ledgers' entries.
+    """
     bench = BookieBench(1)
 
     async def next_id(world: World) -> int:
@@ -481,11 +528,15 @@ def test_a_bookie_raises_the_ids_above_what_it_holds_before_it_registers() -> No
         bench.node.crash()
         bench.start()
         await bench.client()
-        assert await bench.client_node.run(next_id) == 71, "a deleted ledger is remembered, and its id too"
+        assert await bench.client_node.run(next_id) == 71, (
+            "a deleted ledger is remembered, and its id too"
+        )
         _ = await bench.bookie.store.fence(ID_MAX)
         bench.node.crash()
         bench.start()
         await bench.client()
-        assert await bench.client_node.run(next_id) == 71, "a peer may fence any id, but the metadata never gave it out"
+        assert await bench.client_node.run(next_id) == 71, (
+            "a peer may fence any id, but the metadata never gave it out"
+        )
 
     bench.sim.run(scenario)

@@ -1,4 +1,6 @@
-"""A disk that comes back older as a whole agrees with itself: the metadata know how far the bookie's journal was durable."""
+"""A disk that comes back older as a whole agrees with itself: the metadata know how far the
+bookie's journal was durable.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ OK = 0
 
 async def add(bench: BookieBench, first: int, count: int) -> None:
     async def work(client: BookieClient) -> None:
-        codes = await client.add([make_record(1, entry, b"x") for entry in range(first, first + count)])
+        codes = await client.add(
+            [make_record(1, entry, b"x") for entry in range(first, first + count)]
+        )
         assert set(codes.values()) == {OK}
 
     await bench.with_client(work)
@@ -78,7 +82,8 @@ def test_an_older_disk_whose_loss_is_given_up_is_in_limbo_and_accepted_from_then
 
             await bench.with_client(look)
             await wait(bench, 2.0)
-            # Whoever repaired after the first limbo must see that this is another one, although the disk has forgotten that one.
+            # Whoever repaired after the first limbo must see that this is another one, although the
+            # disk has forgotten that one.
             assert bench.bookie.store.limbo.times == stored(bench)[0].limbo_times == times
         bench.config = msgspec.structs.replace(bench.config, journal_corruption="refuse")
         bench.node.crash()
@@ -124,7 +129,9 @@ def test_a_bookie_that_stops_stores_the_last_position() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_power_cut_after_any_add_loses_nothing_that_was_stored(seed: int) -> None:
-    bench = BookieBench(seed, journal_position_interval_seconds=0.01, checkpoint_interval_seconds=0.05)
+    bench = BookieBench(
+        seed, journal_position_interval_seconds=0.01, checkpoint_interval_seconds=0.05
+    )
 
     async def scenario() -> None:
         for number in range(20):
@@ -157,7 +164,9 @@ def test_a_bookie_that_was_decommissioned_makes_no_cookie_anew() -> None:
 
     async def scenario() -> None:
         await add(bench, 0, 3)
-        await bench.client_node.run(lambda world: world.metadata.commit([Op("delete", paths.cookie("b1"), version=-1)]))
+        await bench.client_node.run(
+            lambda world: world.metadata.commit([Op("delete", paths.cookie("b1"), version=-1)])
+        )
         await add(bench, 3, 3)
         await wait(bench, 2.0)
         assert bench.sim.metadata.tree.get(paths.cookie("b1")) is None

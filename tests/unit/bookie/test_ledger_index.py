@@ -1,4 +1,6 @@
-"""What a bookie's index cannot read is never taken for absent, and costs whoever asked and nobody else."""
+"""What a bookie's index cannot read is never taken for absent, and costs whoever asked and nobody
+else.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ class UnreadableRows:
     async def get_many(self, _keys: object) -> list[bytes | None]:
         raise OSError("a block does not match its checksum")
 
-    async def scan(self, _start: bytes, _end: bytes, *, limit: int, reverse: bool = False) -> list[tuple[bytes, bytes]]:
+    async def scan(
+        self, _start: bytes, _end: bytes, *, limit: int, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
         raise OSError("a block does not match its checksum")
 
 

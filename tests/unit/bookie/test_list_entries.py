@@ -19,9 +19,15 @@ OK = 0
 LAST = 59
 
 
-async def ask(client: BookieClient, ledger_id: int, first: int = 0, last: int = LAST, instance_id: str = "") -> pb.ListEntriesResponse:
-    request = pb.ListEntriesRequest(instance_id=instance_id or client.instance_id, ledger=ledger_id, first=first, last=last)
-    return pb.ListEntriesResponse.FromString(await client._call("bookie.list_entries", request.SerializeToString()))
+async def ask(
+    client: BookieClient, ledger_id: int, first: int = 0, last: int = LAST, instance_id: str = ""
+) -> pb.ListEntriesResponse:
+    request = pb.ListEntriesRequest(
+        instance_id=instance_id or client.instance_id, ledger=ledger_id, first=first, last=last
+    )
+    return pb.ListEntriesResponse.FromString(
+        await client._call("bookie.list_entries", request.SerializeToString())
+    )
 
 
 async def entries_of(client: BookieClient, ledger_id: int) -> list[int]:
@@ -37,7 +43,9 @@ async def entries_of(client: BookieClient, ledger_id: int) -> list[int]:
 
 
 async def add(client: BookieClient, ledger_id: int, *entry_ids: int) -> None:
-    codes = await client.add([make_record(ledger_id, entry_id, b"x" * 50) for entry_id in entry_ids])
+    codes = await client.add(
+        [make_record(ledger_id, entry_id, b"x" * 50) for entry_id in entry_ids]
+    )
     assert set(codes.values()) == {OK}
 
 

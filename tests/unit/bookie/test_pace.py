@@ -1,4 +1,6 @@
-"""What spreads a bookie's work on its disk: the pace of a checkpoint, and the preparation of the next journal file."""
+"""What spreads a bookie's work on its disk: the pace of a checkpoint, and the preparation of the
+next journal file.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,21 @@ from pulsarish.sim.world.world import Simulation
         (100, 1.0, 0.5, 0.0),
     ],
 )
-def test_a_pace_waits_for_its_time_unless_the_cache_fills(done: int, elapsed: float, filled: float, expected: float) -> None:
+def test_a_pace_waits_for_its_time_unless_the_cache_fills(
+    done: int, elapsed: float, filled: float, expected: float
+) -> None:
     pace = Pace(100, 10.0)
     pace.did(done)
     assert pace.pause_seconds(elapsed, filled) == expected
 
 
 @pytest.mark.parametrize("fill_seconds", [0.2, 3.0, 1000.0])
-def test_a_paced_checkpoint_ends_in_its_time_and_before_half_of_the_room_is_taken(fill_seconds: float) -> None:
-    """Steps of 10 ms, while the room would be full after ``fill_seconds``; at the latest it ends when it never pauses any more."""
+def test_a_paced_checkpoint_ends_in_its_time_and_before_half_of_the_room_is_taken(
+    fill_seconds: float,
+) -> None:
+    """Steps of 10 ms, while the room would be full after ``fill_seconds``; at the latest it ends
+    when it never pauses any more.
+    """
     pace, elapsed, paused = Pace(200, 10.0), 0.0, 0.0
     for _ in range(20):
         elapsed += 0.01
@@ -52,7 +60,9 @@ def test_work_is_not_done_twice() -> None:
 
 
 def _prepared_sizes(reached: list[int], *, hurry: bool = False) -> list[int]:
-    """The size of a file of 10,000 bytes, in slices of 1,000, after each word of how far the current one is; at last whether it is done."""
+    """The size of a file of 10,000 bytes, in slices of 1,000, after each word of how far the
+    current one is; at last whether it is done.
+    """
     sizes: list[int] = []
 
     async def work(world: World) -> None:
@@ -88,5 +98,7 @@ def _prepared_sizes(reached: list[int], *, hurry: bool = False) -> list[int]:
         ([9_000_000], True, [10_000, 10_000]),
     ],
 )
-def test_the_next_file_keeps_ahead_of_the_current_one(reached: list[int], hurry: bool, sizes: list[int]) -> None:
+def test_the_next_file_keeps_ahead_of_the_current_one(
+    reached: list[int], hurry: bool, sizes: list[int]
+) -> None:
     assert _prepared_sizes(reached, hurry=hurry) == sizes

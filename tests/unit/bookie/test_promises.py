@@ -1,4 +1,6 @@
-"""What a whole bookie promises over crashes, in simulation: acknowledged means there, fenced means fenced, unknown is never "not there"."""
+"""What a whole bookie promises over crashes, in simulation: acknowledged means there, fenced means
+fenced, unknown is never "not there".
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,10 @@ async def disturb(  # noqa: C901  # one script of random steps
     client: BookieClient, oracle: Oracle, rng: random.Random, ledgers: range, rounds: int
 ) -> None:
     """Random work on ledgers that nobody else touches, until the bookie dies."""
-    next_entry = {ledger_id: max([key[1] for key in oracle.tried if key[0] == ledger_id], default=-1) + 1 for ledger_id in ledgers}
+    next_entry = {
+        ledger_id: max([key[1] for key in oracle.tried if key[0] == ledger_id], default=-1) + 1
+        for ledger_id in ledgers
+    }
     try:
         for _ in range(rounds):
             action = rng.random()
@@ -61,7 +66,9 @@ async def disturb(  # noqa: C901  # one script of random steps
                     if old[0] in ledgers:
                         batch[old] = oracle.promised[old]
                 oracle.tried.update(batch)
-                codes = await client.add([make_record(*key, payload) for key, payload in batch.items()])
+                codes = await client.add(
+                    [make_record(*key, payload) for key, payload in batch.items()]
+                )
                 assert codes.keys() == batch.keys()
                 for key, code in codes.items():
                     if key[0] in oracle.maybe_fenced:
@@ -79,7 +86,9 @@ async def disturb(  # noqa: C901  # one script of random steps
                 lac = rng.randint(0, 50)
                 code = await client.write_lac(ledger_id, lac)
                 if code == OK:
-                    oracle.explicit_lac[ledger_id] = max(lac, oracle.explicit_lac.get(ledger_id, -1))
+                    oracle.explicit_lac[ledger_id] = max(
+                        lac, oracle.explicit_lac.get(ledger_id, -1)
+                    )
             else:
                 keys = [key for key in oracle.promised if key[0] == ledger_id]
                 if keys:
@@ -104,7 +113,9 @@ async def check(client: BookieClient, oracle: Oracle) -> None:
                 assert code in (NoSuchEntry.code, NoSuchLedger.code)
                 entry_id += 1
     for ledger_id in oracle.fenced:
-        assert await client.add([make_record(ledger_id, 1_000_000, b"late")]) == {(ledger_id, 1_000_000): LedgerFenced.code}
+        assert await client.add([make_record(ledger_id, 1_000_000, b"late")]) == {
+            (ledger_id, 1_000_000): LedgerFenced.code
+        }
     for ledger_id, lac in oracle.explicit_lac.items():
         code, known = await client.read_lac(ledger_id)
         assert code == OK
@@ -123,7 +134,9 @@ def test_promises_hold_over_crashes(seed: int) -> None:
             tasks = []
             for number, (client, oracle) in enumerate(zip(clients, oracles, strict=True)):
                 ledgers = range(10 * number, 10 * number + 4)
-                work = partial(disturb, client, oracle, random.Random(f"{seed}/{rng.random()}"), ledgers, 40)
+                work = partial(
+                    disturb, client, oracle, random.Random(f"{seed}/{rng.random()}"), ledgers, 40
+                )
                 tasks.append(bench.client_node.world.tasks.spawn(work(), name=f"client {number}"))  # type: ignore[union-attr]
             bench.sim.at(rng.random() * 2.0, partial(bench.crash_life, bench.node.incarnation))
             for task in tasks:
@@ -137,9 +150,15 @@ def test_promises_hold_over_crashes(seed: int) -> None:
     bench.sim.run(scenario)
 
 
-@pytest.mark.parametrize("settings", [{}, {"checkpoint_slice_entries": 7, "checkpoint_sync_bytes": 1024}], ids=["whole", "sliced"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"checkpoint_slice_entries": 7, "checkpoint_sync_bytes": 1024}],
+    ids=["whole", "sliced"],
+)
 @pytest.mark.parametrize("millisecond", range(0, 160, 8))
-def test_a_crash_at_any_moment_of_a_checkpoint_loses_nothing(millisecond: int, settings: dict[str, int]) -> None:
+def test_a_crash_at_any_moment_of_a_checkpoint_loses_nothing(
+    millisecond: int, settings: dict[str, int]
+) -> None:
     bench = BookieBench(3, checkpoint_interval_seconds=1000.0, checkpoint_spread=0.0, **settings)
     keys = [(ledger, entry) for ledger in range(3) for entry in range(40)]
 
@@ -155,7 +174,9 @@ def test_a_crash_at_any_moment_of_a_checkpoint_loses_nothing(millisecond: int, s
         bench.bookie.store.wants_checkpoint.set()
         await bench.client_node.run(lambda world: world.clock.sleep(0.2))
         if millisecond > 140:
-            assert bench.bookie.store.checkpointer.count > 0, "the crash comes too early to mean anything"
+            assert bench.bookie.store.checkpointer.count > 0, (
+                "the crash comes too early to mean anything"
+            )
         for _ in range(2):
             bench.node.crash()
             bench.start()
@@ -188,7 +209,10 @@ def test_nothing_is_answered_before_the_sync() -> None:
                 client.recovery_read(3, 0, 0),
                 client.write_lac(4, 3),
             ):
-                before, synced = world.clock.monotonic(), bench.bookie.store.journal.queue.synced_sequence
+                before, synced = (
+                    world.clock.monotonic(),
+                    bench.bookie.store.journal.queue.synced_sequence,
+                )
                 await ask
                 assert world.clock.monotonic() - before > 0.5
                 assert bench.bookie.store.journal.queue.synced_sequence > synced
@@ -207,7 +231,10 @@ def test_fencing() -> None:
             await client.add(records[:3])
             assert await client.fence(1) == (OK, 1)
             assert await client.fence(1) == (OK, 1)
-            assert await client.add(records[3:]) == {(1, 3): LedgerFenced.code, (1, 4): LedgerFenced.code}
+            assert await client.add(records[3:]) == {
+                (1, 3): LedgerFenced.code,
+                (1, 4): LedgerFenced.code,
+            }
             assert await client.add([records[3]], recovery=True) == {(1, 3): OK}
             assert await client.recovery_read(1, 2, 9) == (NoSuchEntry.code, [b"e2", b"e3"])
             # A bookie that never saw the ledger creates it fenced, by either call.
@@ -215,7 +242,9 @@ def test_fencing() -> None:
             assert await client.fence(2) == (OK, -1)
             assert await client.recovery_read(3, 0, 5) == (NoSuchEntry.code, [])
             for ledger_id in (2, 3):
-                assert await client.add([make_record(ledger_id, 0, b"x")]) == {(ledger_id, 0): LedgerFenced.code}
+                assert await client.add([make_record(ledger_id, 0, b"x")]) == {
+                    (ledger_id, 0): LedgerFenced.code
+                }
             assert await client.write_lac(2, 3) == LedgerFenced.code
             assert await client.ledgers() == [1, 2, 3]
 
@@ -230,9 +259,13 @@ def test_reads() -> None:
     async def scenario() -> None:
         async def work(client: BookieClient) -> None:
             await client.add([make_record(1, entry, bytes([entry]) * 100) for entry in range(20)])
-            await client.add([make_record(1, entry, bytes([entry]) * 100) for entry in range(25, 30)])
+            await client.add(
+                [make_record(1, entry, bytes([entry]) * 100) for entry in range(25, 30)]
+            )
             await client.world.clock.sleep(1.0)  # a checkpoint: now half is in the logs
-            await client.add([make_record(1, entry, bytes([entry]) * 100) for entry in range(20, 23)])
+            await client.add(
+                [make_record(1, entry, bytes([entry]) * 100) for entry in range(20, 23)]
+            )
             code, found = await client.read(1, 15, 40)
             assert (code, list(found)) == (OK, [15, 16, 17, 18, 19, 20, 21])  # 1024 bytes end it
             assert (await client.read(1, 21, 40))[0] == NoSuchEntry.code
@@ -249,7 +282,9 @@ def test_reads() -> None:
                     ReadItem(8, 1, [], 1 << 20),
                 ]
             )
-            assert [(answer.request_id, answer.code, len(answer.records)) for answer in answers] == [
+            assert [
+                (answer.request_id, answer.code, len(answer.records)) for answer in answers
+            ] == [
                 (5, OK, 5),
                 (6, NoSuchLedger.code, 0),
                 (7, NoSuchEntry.code, 1),
@@ -334,7 +369,10 @@ def test_wrong_bookie_and_damaged_records() -> None:
                 await client.add([make_record(1, 0, b"x"), bytes(damaged), make_record(1, 2, b"y")])
             again = BookieClient(client.world, client.address, client.instance_id)
             assert (await again.read(1, 0, 0))[0] != OK, "nothing of the batch was taken"
-            assert await again.add([make_record(1, 0, b"x"), make_record(1, 2, b"y")]) == {(1, 0): OK, (1, 2): OK}
+            assert await again.add([make_record(1, 0, b"x"), make_record(1, 2, b"y")]) == {
+                (1, 0): OK,
+                (1, 2): OK,
+            }
 
         await bench.with_client(work)
         bench.node.crash()
@@ -356,7 +394,13 @@ def test_an_index_that_points_to_damage_is_an_error_and_never_a_negative() -> No
         async def work(client: BookieClient) -> None:
             await client.add([make_record(1, entry, b"x" * 100) for entry in range(10)])
             await client.world.clock.sleep(1.5)
-            location = (await bench.in_bookie(lambda bookie: bookie.store.index.locations([b"E" + (1).to_bytes(8) + (4).to_bytes(8)])))[0]
+            location = (
+                await bench.in_bookie(
+                    lambda bookie: bookie.store.index.locations(
+                        [b"E" + (1).to_bytes(8) + (4).to_bytes(8)]
+                    )
+                )
+            )[0]
             assert location is not None
             path = bench.bookie.store.logs.path(location[0])
             bench.node.disk.flip_bit(path, location[1] + 50)
@@ -432,7 +476,9 @@ def test_full_disk() -> None:
             assert bench.bookie._registration.read_only
             disk.capacity_bytes = disk.used_bytes() + (1 << 19) - 10_000
             await client.world.clock.sleep(1.0)
-            assert await client.add([make_record(1, 2, b"x")], recovery=True) == {(1, 2): BookieReadOnly.code}
+            assert await client.add([make_record(1, 2, b"x")], recovery=True) == {
+                (1, 2): BookieReadOnly.code
+            }
             assert (await client.fence(3))[0] == OK
             disk.capacity_bytes = 1 << 40
             await client.world.clock.sleep(1.0)
@@ -468,7 +514,10 @@ def test_a_graceful_stop_leaves_nothing_to_replay() -> None:
 
         await bench.with_client(work)
         await bench.in_bookie(lambda bookie: bookie.stop())
-        assert bench.bookie.store.checkpointer.mark.sequence == bench.bookie.store.journal.queue.next_sequence
+        assert (
+            bench.bookie.store.checkpointer.mark.sequence
+            == bench.bookie.store.journal.queue.next_sequence
+        )
         bench.node.crash()
         bench.start()
 
@@ -485,7 +534,9 @@ def test_a_block_of_the_index_that_cannot_be_read_is_unknown_and_never_an_absenc
 
     async def fill(client: BookieClient) -> None:
         for first in range(0, 60, 20):
-            codes = await client.add([make_record(7, entry, b"x" * 50) for entry in range(first, first + 20)])
+            codes = await client.add(
+                [make_record(7, entry, b"x" * 50) for entry in range(first, first + 20)]
+            )
             assert set(codes.values()) == {OK}
             await client.world.clock.sleep(1.0)
 
@@ -494,7 +545,9 @@ def test_a_block_of_the_index_that_cannot_be_read_is_unknown_and_never_an_absenc
         assert codes.count(BookieIOError.code) > 0
         assert set(codes) <= {OK, BookieIOError.code}
         assert (await client.read(7, 0, 59))[0] == BookieIOError.code
-        assert set((await client.add([make_record(8, 0, b"y")])).values()) == {OK}, "it goes on with what is not concerned"
+        assert set((await client.add([make_record(8, 0, b"y")])).values()) == {OK}, (
+            "it goes on with what is not concerned"
+        )
 
     async def scenario() -> None:
         await bench.with_client(fill)
@@ -515,7 +568,9 @@ def test_the_scrubber_finds_what_the_logs_have_and_the_index_lacks() -> None:
 
     async def fill(client: BookieClient) -> None:
         for first in range(0, 60, 20):
-            codes = await client.add([make_record(7, entry, b"x" * 50) for entry in range(first, first + 20)])
+            codes = await client.add(
+                [make_record(7, entry, b"x" * 50) for entry in range(first, first + 20)]
+            )
             assert set(codes.values()) == {OK}
             await client.world.clock.sleep(1.0)
 
@@ -538,13 +593,15 @@ def test_the_scrubber_finds_what_the_logs_have_and_the_index_lacks() -> None:
     bench.sim.run(scenario, 120)
 
 
-def test_the_scrubber_does_not_believe_the_ids_of_a_record_that_does_not_match_its_checksum() -> None:
+def test_the_scrubber_does_not_believe_the_ids_of_a_damaged_record() -> None:
     bench = BookieBench(6, local_scrub_interval_seconds=0.0)
 
     async def fill(client: BookieClient) -> None:
         # A place of a striped ledger: the odd entries are elsewhere.
         for first in range(0, 60, 20):
-            codes = await client.add([make_record(7, entry, b"x" * 50) for entry in range(first, first + 20, 2)])
+            codes = await client.add(
+                [make_record(7, entry, b"x" * 50) for entry in range(first, first + 20, 2)]
+            )
             assert set(codes.values()) == {OK}
             await client.world.clock.sleep(1.0)
 

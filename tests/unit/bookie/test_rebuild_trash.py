@@ -1,4 +1,6 @@
-"""What was in the trash when an index was rebuilt from the entry logs, which know nothing of the trash."""
+"""What was in the trash when an index was rebuilt from the entry logs, which know nothing of the
+trash.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from pulsarish.metadata.records import LedgerIds
 from pulsarish.model.errors import EntryUnknown, LedgerFenced
 from pulsarish.runtime.seams import World
 from tests.support.bookies import BookieBench, BookieClient, make_record
-from tests.unit.bookie.test_housekeeping import collect, delete_metadata, fill, make_ledgers, present
+from tests.unit.bookie.test_housekeeping import (
+    collect,
+    delete_metadata,
+    fill,
+    make_ledgers,
+    present,
+)
 from tests.unit.bookie.test_trash import held, in_trash
 
 OK = 0
@@ -59,7 +67,9 @@ async def trash_two_of_three(bench: BookieBench) -> None:
         (found,) = await index.trashed_rows([HALF_EMPTIED])
         assert found is not None
         await index.begin_emptying(HALF_EMPTIED, found.row)
-        await index.rows.write([], [entry_key(HALF_EMPTIED, entry_id) for entry_id in range(10)], sync=True)
+        await index.rows.write(
+            [], [entry_key(HALF_EMPTIED, entry_id) for entry_id in range(10)], sync=True
+        )
 
     await bench.client_node.run(give_out)
     await bench.client()
@@ -87,7 +97,9 @@ def test_it_goes_through_the_trash_once_more_and_its_space_comes_back() -> None:
         assert (await held(bench), await in_trash(bench)) == ([LIVING], [])
         await collect(bench)
         left = await bench.in_bookie(lambda bookie: bookie.store.logs.ids())
-        assert not [log_id for log_id in logs if log_id in left], "the logs were rewritten without what was deleted"
+        assert not [log_id for log_id in logs if log_id in left], (
+            "the logs were rewritten without what was deleted"
+        )
         assert bench.bookie.garbage.unreadable_logs == {}
         assert await present(bench, LIVING)
 

@@ -26,7 +26,18 @@ W, R, F = SpaceMode.WRITABLE, SpaceMode.READ_ONLY, SpaceMode.RESERVED
 
 @pytest.mark.parametrize(
     ("mode", "free", "expected"),
-    [(W, 100, W), (W, 99, R), (W, 39, F), (R, 100, R), (R, 124, R), (R, 125, W), (R, 39, F), (F, 40, F), (F, 50, R), (F, 125, W)],
+    [
+        (W, 100, W),
+        (W, 99, R),
+        (W, 39, F),
+        (R, 100, R),
+        (R, 124, R),
+        (R, 125, W),
+        (R, 39, F),
+        (F, 40, F),
+        (F, 50, R),
+        (F, 125, W),
+    ],
 )
 def test_space_modes_do_not_flap(mode: SpaceMode, free: int, expected: SpaceMode) -> None:
     assert next_mode(mode, free, read_only_free_bytes=100, reserved_bytes=40) is expected
@@ -41,7 +52,12 @@ def test_the_write_cache_shows_both_generations_and_counts_whole_messages() -> N
     cache.active.entries(1)[1] = memoryview(b"new")
     cache.added(700, 1)
     assert (cache.wants_flush, cache.is_full) == (True, True)
-    assert (cache.get(1, 0), cache.get(1, 1), cache.get(1, 2), cache.get(2, 0)) == (b"old", b"new", None, None)
+    assert (cache.get(1, 0), cache.get(1, 1), cache.get(1, 2), cache.get(2, 0)) == (
+        b"old",
+        b"new",
+        None,
+        None,
+    )
     cache.active.entries(1)[0] = memoryview(b"newer")
     assert cache.get(1, 0) == b"newer"
     assert flushing.ledgers[1][0] == b"old"
@@ -61,7 +77,12 @@ def test_chunk_heads_survive_and_every_flip_is_seen() -> None:
         broken[byte] ^= 4
         found = decode_chunk_head(bytes(broken[:CHUNK_HEAD_SIZE]), 3)
         if found is not None:
-            assert decode_chunk_sizes(bytes(broken[CHUNK_HEAD_SIZE : CHUNK_HEAD_SIZE + found.sizes_size]), 3, found) is None, byte
+            assert (
+                decode_chunk_sizes(
+                    bytes(broken[CHUNK_HEAD_SIZE : CHUNK_HEAD_SIZE + found.sizes_size]), 3, found
+                )
+                is None
+            ), byte
     assert decode_chunk_head(encoded, 4) is None
 
 
@@ -70,7 +91,9 @@ def test_an_entry_log_header_is_of_its_log() -> None:
     assert len(header) == HEADER_SIZE
     check_header(header, 9, "x")
     for broken in (encode_header(8), header[:-1], bytes(HEADER_SIZE)):
-        with pytest.raises(CorruptData, match="entry log x has no valid header of log 9 at offset 0"):
+        with pytest.raises(
+            CorruptData, match="entry log x has no valid header of log 9 at offset 0"
+        ):
             check_header(broken, 9, "x")
 
 
@@ -90,8 +113,14 @@ def test_impossible_configurations_are_refused(overrides: list[str], refusal: st
 
 
 def test_every_option_is_described_and_the_defaults_fit() -> None:
-    config = load(BookieConfig, environ={}, prefix="P_", overrides=["bookie_id=b", "data_directory=/x"])
-    assert (config.journal_path, config.ledger_path, config.index_path) == ("/x/journal", "/x/ledgers", "/x/index")
+    config = load(
+        BookieConfig, environ={}, prefix="P_", overrides=["bookie_id=b", "data_directory=/x"]
+    )
+    assert (config.journal_path, config.ledger_path, config.index_path) == (
+        "/x/journal",
+        "/x/ledgers",
+        "/x/index",
+    )
     text = print_config(BookieConfig)
     for field in msgspec.structs.fields(BookieConfig):
         assert f"{field.name} =" in text or f"[{field.name}]" in text
@@ -104,7 +133,18 @@ def test_every_option_is_described_and_the_defaults_fit() -> None:
         (100, 1000, [([(1, [0, 1]), (2, [5]), (3, [0, 1, 2])], 6)]),
         (2, 1000, [([(1, [0, 1])], 2), ([(2, [5]), (3, [0])], 2), ([(3, [1, 2])], 2)]),
         (100, 25, [([(1, [0, 1]), (2, [5])], 3), ([(3, [0, 1, 2])], 3)]),
-        (1, 1, [([(1, [0])], 1), ([(1, [1])], 1), ([(2, [5])], 1), ([(3, [0])], 1), ([(3, [1])], 1), ([(3, [2])], 1)]),
+        (
+            1,
+            1,
+            [
+                ([(1, [0])], 1),
+                ([(1, [1])], 1),
+                ([(2, [5])], 1),
+                ([(3, [0])], 1),
+                ([(3, [1])], 1),
+                ([(3, [2])], 1),
+            ],
+        ),
     ],
 )
 def test_a_checkpoint_takes_many_small_ledgers_at_once(
@@ -115,5 +155,8 @@ def test_a_checkpoint_takes_many_small_ledgers_at_once(
         for entry_id in entry_ids:
             generation.entries(ledger_id)[entry_id] = memoryview(b"x" * 10)
         generation.entries(ledger_id)
-    found = [([(run.ledger_id, run.entry_ids) for run in runs], count) for runs, count in slices(generation, entries_max, bytes_max)]
+    found = [
+        ([(run.ledger_id, run.entry_ids) for run in runs], count)
+        for runs, count in slices(generation, entries_max, bytes_max)
+    ]
     assert found == expected

@@ -1,4 +1,6 @@
-"""What a bookie says of a disk that is nearly full: the disk, the free space, the limit, and what helps."""
+"""What a bookie says of a disk that is nearly full: the disk, the free space, the limit, and what
+helps.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,18 @@ LIMITS = {"read_only_free_bytes": 1024 * _MIB, "reserved_bytes": 512 * _MIB}
         (SpaceMode.WRITABLE, ""),
         (
             SpaceMode.READ_ONLY,
-            "the disk of /d has 700 MiB free, and the bookie is read_only below read_only_free_bytes = 1.0 GiB: free space",
+            (
+                "the disk of /d has 700 MiB free, and the bookie is read_only below "
+                "read_only_free_bytes = 1.0 GiB: free space"
+            ),
         ),
-        (SpaceMode.RESERVED, "the disk of /d has 700 MiB free, and the bookie is reserved below reserved_bytes = 512 MiB: free space"),
+        (
+            SpaceMode.RESERVED,
+            (
+                "the disk of /d has 700 MiB free, and the bookie is reserved below reserved_bytes "
+                "= 512 MiB: free space"
+            ),
+        ),
     ],
 )
 def test_the_reason_names_disk_space_limit_and_remedy(mode: SpaceMode, words: str) -> None:
@@ -29,5 +40,11 @@ def test_the_reason_names_disk_space_limit_and_remedy(mode: SpaceMode, words: st
 
 def test_a_disk_without_room_for_the_journal_is_refused_at_the_start() -> None:
     check_room_to_start("/j", 64 * _MIB, 64 * _MIB)
-    with pytest.raises(OSError, match=r"disk of /j has 40.0 MiB free, and the journal needs 64.0 MiB \(journal_file_size_bytes\) to start"):
+    with pytest.raises(
+        OSError,
+        match=(
+            r"disk of /j has 40.0 MiB free, and the journal needs 64.0 MiB "
+            r"\(journal_file_size_bytes\) to start"
+        ),
+    ):
         check_room_to_start("/j", 40 * _MIB, 64 * _MIB)

@@ -34,7 +34,9 @@ class SlowIndex:
 def test_all_that_were_asked_for_are_there_afterwards() -> None:
     async def scenario() -> None:
         index = SlowIndex()
-        states = LocalLedgerStates(cast("LedgerIndex", index), WriteCache(1_024), Limbo(cast("Files", None), ""), 1)
+        states = LocalLedgerStates(
+            cast("LedgerIndex", index), WriteCache(1_024), Limbo(cast("Files", None), ""), 1
+        )
         await states.load([1])
         both = asyncio.create_task(states.load([1, 2]))
         await index.asked.wait()

@@ -1,4 +1,6 @@
-"""Deleted ledgers: two looks at the metadata, then the trash, then their space (rule 12), in simulation."""
+"""Deleted ledgers: two looks at the metadata, then the trash, then their space (rule 12), in
+simulation.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,13 @@ from pulsarish.runtime.seams import World
 from pulsarish.sim.workloads.safeguard import replaced
 from pulsarish.sim.world.metadata_service import copy_of
 from tests.support.bookies import BookieBench, BookieClient, make_record
-from tests.unit.bookie.test_housekeeping import collect, delete_metadata, fill, make_ledgers, present
+from tests.unit.bookie.test_housekeeping import (
+    collect,
+    delete_metadata,
+    fill,
+    make_ledgers,
+    present,
+)
 
 OK = 0
 
@@ -86,7 +94,9 @@ def test_a_deleted_ledger_is_kept_for_its_grace_and_its_bytes_with_it() -> None:
         assert size.size_bytes > 30 * 100
         # To writers it is deleted.
         late = make_record(1, 30, b"late")
-        assert await bench.with_client(lambda client: client.add([late])) == {(1, 30): LedgerFenced.code}
+        assert await bench.with_client(lambda client: client.add([late])) == {
+            (1, 30): LedgerFenced.code
+        }
         await asyncio.sleep(60.0)
         await collect(bench)
         assert await in_trash(bench) == [1]
@@ -186,7 +196,9 @@ def test_a_fence_that_came_while_a_ledger_was_in_the_trash_stays() -> None:
         assert await bench.in_bookie(lambda bookie: bookie.garbage.trash.restore(1))
         for _ in range(2):
             assert await bench.with_client(lambda client: client.fence(1)) == (OK, 28)
-            assert await bench.with_client(lambda client: client.add([make_record(1, 30, b"x")])) == {(1, 30): LedgerFenced.code}
+            assert await bench.with_client(
+                lambda client: client.add([make_record(1, 30, b"x")])
+            ) == {(1, 30): LedgerFenced.code}
             bench.node.crash()
             bench.start()
 
@@ -237,7 +249,9 @@ def test_on_a_full_disk_the_grace_is_over_at_once() -> None:
 
     async def scenario() -> None:
         await delete_ledgers(bench, 1)
-        bench.node.disk.capacity_bytes = bench.node.disk.used_bytes() + bench.config.read_only_free_bytes * 3 // 4
+        bench.node.disk.capacity_bytes = (
+            bench.node.disk.used_bytes() + bench.config.read_only_free_bytes * 3 // 4
+        )
         await asyncio.sleep(1.0)
         await collect(bench)
         assert await in_trash(bench) == []
@@ -252,7 +266,9 @@ def test_an_operator_empties_the_trash_only_of_what_the_metadata_do_not_name() -
         await delete_ledgers(bench, 1, 2)
         # As when the newer tree is put back, and no round has come since.
         await make_ledgers(bench, 1)
-        assert await bench.with_client(lambda client: client.change_trash([1, 2], restore=False)) == (OK, "", [2])
+        assert await bench.with_client(
+            lambda client: client.change_trash([1, 2], restore=False)
+        ) == (OK, "", [2])
         await collect(bench)
         assert (await in_trash(bench), await held(bench)) == ([], [1])
         assert await present(bench, 1)
@@ -268,10 +284,14 @@ def test_an_operator_empties_no_trash_on_metadata_that_are_not_confirmed() -> No
 
         async def mark(world: World) -> None:
             records = Records(world.metadata, world.clock, world.random)
-            _ = await records.update(paths.RESTORED, RestoredTree, lambda _found: RestoredTree("", 0, 1))
+            _ = await records.update(
+                paths.RESTORED, RestoredTree, lambda _found: RestoredTree("", 0, 1)
+            )
 
         await bench.client_node.run(mark)
-        code, reason, emptied = await bench.with_client(lambda client: client.change_trash([1], restore=False))
+        code, reason, emptied = await bench.with_client(
+            lambda client: client.change_trash([1], restore=False)
+        )
         assert (code, emptied) == (NotAllowed.code, [])
         assert "metadata confirm" in reason
         assert await in_trash(bench) == [1]
@@ -279,8 +299,10 @@ def test_an_operator_empties_no_trash_on_metadata_that_are_not_confirmed() -> No
     bench.sim.run(scenario)
 
 
-def test_nothing_is_deleted_nor_emptied_on_an_older_tree_and_the_bookie_remembers_beyond_its_end() -> None:
-    """The bookie and the service are down at once: only the bookie's file knows that the tree was newer."""
+def test_nothing_is_deleted_on_an_older_tree_also_after_a_restart() -> None:
+    """The bookie and the service are down at once: only the bookie's file knows that the tree was
+    newer.
+    """
     bench = BookieBench(1, metadata_check_interval_seconds=0.5)
 
     async def scenario() -> None:
@@ -304,7 +326,9 @@ def test_nothing_is_deleted_nor_emptied_on_an_older_tree_and_the_bookie_remember
         assert bench.bookie.age.is_older
 
         async def mark(world: World) -> RestoredTree:
-            found = await Records(world.metadata, world.clock, world.random).get(paths.RESTORED, RestoredTree)
+            found = await Records(world.metadata, world.clock, world.random).get(
+                paths.RESTORED, RestoredTree
+            )
             assert found is not None
             return found[0]
 
@@ -343,7 +367,10 @@ def test_a_ledger_whose_emptying_was_cut_short_does_not_come_back_in_part() -> N
     async def empty(bookie: Bookie) -> None:
         await bookie.store.checkpoint()
         assert await bookie.garbage.trash.put(1)
-        with replaced(LedgerIndex, "forget_trashed", lambda _was: cut_short), pytest.raises(InterruptedError):
+        with (
+            replaced(LedgerIndex, "forget_trashed", lambda _was: cut_short),
+            pytest.raises(InterruptedError),
+        ):
             _ = await bookie.garbage.trash.empty(1)
         await bookie.store.index.rows.write([], sync=True)
         await asyncio.sleep(1.0)  # a write of the index that failed ends the bookie
@@ -363,14 +390,18 @@ def test_a_ledger_whose_emptying_was_cut_short_does_not_come_back_in_part() -> N
 
 
 def test_a_ledger_with_the_greatest_id_is_collected_as_any_other() -> None:
-    """Bookies took every id once, and garbage collection failed at the one that has no successor, after each start again."""
+    """Bookies took every id once, and garbage collection failed at the one that has no successor,
+    after each start again.
+    """
     bench = BookieBench(1, trash_grace_seconds=0.0)
     greatest = 2**63 - 1
 
     async def store(bookie: Bookie) -> None:
         _, row = (await bookie.store.index.ledgers(-1, 1))[0]
         entries = [(entry_key(greatest, entry), b"\0" * 16) for entry in (0, greatest)]
-        await bookie.store.index.rows.write([(ledger_key(greatest), row.encode()), *entries], sync=True)
+        await bookie.store.index.rows.write(
+            [(ledger_key(greatest), row.encode()), *entries], sync=True
+        )
 
     async def scenario() -> None:
         await make_ledgers(bench, 1, 2)
@@ -382,7 +413,12 @@ def test_a_ledger_with_the_greatest_id_is_collected_as_any_other() -> None:
         for _ in range(3):
             await collect(bench)
         assert (await held(bench), await in_trash(bench)) == ([1], [])
-        assert await bench.in_bookie(lambda bookie: bookie.store.index.entry_ids(greatest, 0, greatest)) == []
+        assert (
+            await bench.in_bookie(
+                lambda bookie: bookie.store.index.entry_ids(greatest, 0, greatest)
+            )
+            == []
+        )
         assert await present(bench, 1)
 
     bench.sim.run(scenario)
@@ -393,7 +429,9 @@ def test_a_bookie_refuses_to_fence_an_id_that_has_no_successor() -> None:
 
     async def scenario() -> None:
         for ledger_id in (2**63 - 1, -1):
-            assert (await bench.with_client(lambda client, ledger_id=ledger_id: client.fence(ledger_id)))[0] == InvalidArgument.code
+            assert (
+                await bench.with_client(lambda client, ledger_id=ledger_id: client.fence(ledger_id))
+            )[0] == InvalidArgument.code
         assert await held(bench) == []
 
     bench.sim.run(scenario)

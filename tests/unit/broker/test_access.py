@@ -1,4 +1,6 @@
-"""Access modes: which producers may connect together, whose turn is next, and which producer is fenced."""
+"""Access modes: which producers may connect together, whose turn is next, and which producer is
+fenced.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ from pulsarish.broker.clients.access_modes import Access, Admission
 from pulsarish.broker.clients.commands import NO_EPOCH, AccessMode, OpenProducer
 from pulsarish.broker.clients.outbox import Outbox
 from pulsarish.broker.clients.producer import Flight, Producer
-from pulsarish.model.errors import AlreadyClosed, ProducerBusy, ProducerFenced, PulsarishError, TopicTerminated
+from pulsarish.model.errors import (
+    AlreadyClosed,
+    ProducerBusy,
+    ProducerFenced,
+    PulsarishError,
+    TopicTerminated,
+)
 
 SHARED, EXCLUSIVE = AccessMode.SHARED, AccessMode.EXCLUSIVE
 WAITING, FENCING = AccessMode.WAIT_FOR_EXCLUSIVE, AccessMode.EXCLUSIVE_WITH_FENCING
@@ -18,7 +26,9 @@ NOW, CLOSING, TURN = Admission.NOW, Admission.AFTER_CLOSING_ALL, Admission.IN_TU
 
 
 def connected(mode: AccessMode) -> Producer:
-    return Producer(1, "there", 0, mode, Outbox(delivery_bytes_max=1, changed=lambda: None), Flight())
+    return Producer(
+        1, "there", 0, mode, Outbox(delivery_bytes_max=1, changed=lambda: None), Flight()
+    )
 
 
 def shown(others: list[Producer]) -> tuple[Producer | None, int]:
@@ -51,7 +61,12 @@ def asked(mode: AccessMode, epoch: int = NO_EPOCH) -> OpenProducer:
         (FENCING, [FENCING], 0, CLOSING),
     ],
 )
-def test_who_may_connect(mode: AccessMode, others: list[AccessMode], queue: int, expected: Admission | type[PulsarishError]) -> None:
+def test_who_may_connect(
+    mode: AccessMode,
+    others: list[AccessMode],
+    queue: int,
+    expected: Admission | type[PulsarishError],
+) -> None:
     access = Access("t")
     for number in range(queue):
         access.enqueue(f"waiting{number}")
@@ -69,7 +84,9 @@ def test_who_comes_back_is_fenced_when_another_was_there(mode: AccessMode) -> No
     with pytest.raises(ProducerFenced, match="epoch 4, this producer at 3"):
         access.judge(asked(mode, 3), None, 0, 4, comes_back=False)
     assert access.judge(asked(mode, 4), None, 0, 4, comes_back=False) in (NOW, CLOSING)
-    assert access.judge(asked(mode), None, 0, 4, comes_back=False) in (NOW, CLOSING), "one that is new has no epoch yet"
+    assert access.judge(asked(mode), None, 0, 4, comes_back=False) in (NOW, CLOSING), (
+        "one that is new has no epoch yet"
+    )
     assert access.judge(asked(SHARED, 3), None, 0, 4, comes_back=False) is NOW
 
 

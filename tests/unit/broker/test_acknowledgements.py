@@ -39,7 +39,9 @@ async def size_of(position: Position) -> int:
         (Acknowledge(1, [GONE], cumulative=True, batch_indexes=[7]), [], {}),
     ],
 )
-def test_what_a_command_names(command: Acknowledge, whole: list[Position], parts: dict[Position, list[int]]) -> None:
+def test_what_a_command_names(
+    command: Acknowledge, whole: list[Position], parts: dict[Position, list[int]]
+) -> None:
     check_acknowledgement(command, SubscriptionType.EXCLUSIVE, "s")
     assert names_parts(command) is bool(len(whole) < len(command.positions))
     named = asyncio.run(named_by(command, size_of))
@@ -55,14 +57,46 @@ def test_an_index_beyond_its_batch_is_refused() -> None:
 @pytest.mark.parametrize(
     ("command", "kind", "error", "said"),
     [
-        (Acknowledge(1, [A, B], batch_indexes=[1]), SubscriptionType.SHARED, InvalidArgument, "1 batch indexes or sets for 2 positions"),
-        (Acknowledge(1, [A], left_unacknowledged=[1, 2]), SubscriptionType.SHARED, InvalidArgument, "2 batch indexes or sets for 1"),
-        (Acknowledge(1, [A], cumulative=True), SubscriptionType.SHARED, NotAllowed, "shared subscription 's'"),
-        (Acknowledge(1, [A], cumulative=True), SubscriptionType.KEY_SHARED, NotAllowed, "one by one"),
-        (Acknowledge(1, [A, B], cumulative=True), SubscriptionType.FAILOVER, InvalidArgument, "one position, not 2"),
-        (Acknowledge(1, [], cumulative=True), SubscriptionType.EXCLUSIVE, InvalidArgument, "one position, not 0"),
+        (
+            Acknowledge(1, [A, B], batch_indexes=[1]),
+            SubscriptionType.SHARED,
+            InvalidArgument,
+            "1 batch indexes or sets for 2 positions",
+        ),
+        (
+            Acknowledge(1, [A], left_unacknowledged=[1, 2]),
+            SubscriptionType.SHARED,
+            InvalidArgument,
+            "2 batch indexes or sets for 1",
+        ),
+        (
+            Acknowledge(1, [A], cumulative=True),
+            SubscriptionType.SHARED,
+            NotAllowed,
+            "shared subscription 's'",
+        ),
+        (
+            Acknowledge(1, [A], cumulative=True),
+            SubscriptionType.KEY_SHARED,
+            NotAllowed,
+            "one by one",
+        ),
+        (
+            Acknowledge(1, [A, B], cumulative=True),
+            SubscriptionType.FAILOVER,
+            InvalidArgument,
+            "one position, not 2",
+        ),
+        (
+            Acknowledge(1, [], cumulative=True),
+            SubscriptionType.EXCLUSIVE,
+            InvalidArgument,
+            "one position, not 0",
+        ),
     ],
 )
-def test_what_contradicts_itself_is_refused(command: Acknowledge, kind: SubscriptionType, error: type[Exception], said: str) -> None:
+def test_what_contradicts_itself_is_refused(
+    command: Acknowledge, kind: SubscriptionType, error: type[Exception], said: str
+) -> None:
     with pytest.raises(error, match=said):
         check_acknowledgement(command, kind, "s")

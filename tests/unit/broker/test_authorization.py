@@ -1,4 +1,6 @@
-"""Every method and command has a row in the table of permissions, and the table has no other rows; routes name theirs."""
+"""Every method and command has a row in the table of permissions, and the table has no other rows;
+routes name theirs.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,9 @@ def test_the_policy_hears_permission_principal_and_resource() -> None:
     ],
 )
 def test_status_codes_without_a_cluster(method: str, path: str, status: int) -> None:
-    """A broker that has not started answers what needs no metadata, and every refusal has a reason."""
+    """A broker that has not started answers what needs no metadata, and every refusal has a
+    reason.
+    """
     sim = Simulation(1)
     found: list[tuple[int, bytes]] = []
 

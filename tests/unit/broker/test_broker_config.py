@@ -12,13 +12,34 @@ from pulsarish.model.errors import ConfigError
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"broker_silence_before_eviction_ms": 2_999}, ["broker_silence_before_eviction_ms", "3 times", "broker_ping_interval_ms"]),
-        ({"broker_ping_interval_ms": 1_001}, ["broker_silence_before_eviction_ms", "3 times", "broker_ping_interval_ms"]),
-        ({"broker_ping_timeout_ms": 1_001}, ["broker_silence_before_eviction_ms", "3 times", "broker_ping_timeout_ms"]),
-        ({"keep_alive_interval_seconds": 1.0, "keep_alive_timeout_seconds": 1.9}, ["keep_alive_timeout_seconds", "twice"]),
-        ({"max_message_size_bytes": 64 << 20}, ["ledger.bookie_queue_bytes", "max_message_size_bytes = 67108864"]),
-        ({"dispatcher_read_failure_backoff_initial_time_ms": 70_000}, ["dispatcher_read_failure_backoff_max_time_ms"]),
-        ({"default_retention_time_minutes": 5}, ["default_retention_time_minutes", "default_retention_size_mb"]),
+        (
+            {"broker_silence_before_eviction_ms": 2_999},
+            ["broker_silence_before_eviction_ms", "3 times", "broker_ping_interval_ms"],
+        ),
+        (
+            {"broker_ping_interval_ms": 1_001},
+            ["broker_silence_before_eviction_ms", "3 times", "broker_ping_interval_ms"],
+        ),
+        (
+            {"broker_ping_timeout_ms": 1_001},
+            ["broker_silence_before_eviction_ms", "3 times", "broker_ping_timeout_ms"],
+        ),
+        (
+            {"keep_alive_interval_seconds": 1.0, "keep_alive_timeout_seconds": 1.9},
+            ["keep_alive_timeout_seconds", "twice"],
+        ),
+        (
+            {"max_message_size_bytes": 64 << 20},
+            ["ledger.bookie_queue_bytes", "max_message_size_bytes = 67108864"],
+        ),
+        (
+            {"dispatcher_read_failure_backoff_initial_time_ms": 70_000},
+            ["dispatcher_read_failure_backoff_max_time_ms"],
+        ),
+        (
+            {"default_retention_time_minutes": 5},
+            ["default_retention_time_minutes", "default_retention_size_mb"],
+        ),
     ],
 )
 def test_each_refusal_names_the_options(options: dict[str, object], said: list[str]) -> None:

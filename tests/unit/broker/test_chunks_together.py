@@ -1,4 +1,6 @@
-"""Chunks of one message on a shared subscription: a client gets all chunks of a message, in order."""
+"""Chunks of one message on a shared subscription: a client gets all chunks of a message, in
+order.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,33 @@ from tests.support.dispatching import LIMITS, Log, Outlet, ack, at, consumer, dr
 
 
 def shared(log: Log, **changes: int) -> SharedDispatcher:
-    settings = {"consumers_max": 10, "turn_messages": 1, "unacked_max_consumer": 0, "unacked_max_subscription": 0, **changes}
-    return SharedDispatcher(read_from=log.read_from, acknowledged=log.acknowledged, limits=LIMITS, sharing=SharingLimits(**settings))
+    settings = {
+        "consumers_max": 10,
+        "turn_messages": 1,
+        "unacked_max_consumer": 0,
+        "unacked_max_subscription": 0,
+        **changes,
+    }
+    return SharedDispatcher(
+        read_from=log.read_from,
+        acknowledged=log.acknowledged,
+        limits=LIMITS,
+        sharing=SharingLimits(**settings),
+    )
 
 
 def log_of(*messages: str) -> Log:
-    """Return a log with an entry for each letter: a capital letter is a chunk of its message, other letters are messages."""
+    """Return a log with an entry for each letter: a capital letter is a chunk of its message, other
+    letters are messages.
+    """
     text = "".join(messages)
     last = {letter: text.rindex(letter) for letter in text if letter.isupper()}
-    return Log(len(text), chunk=lambda entry: Chunk(("p", text[entry]), entry == last[text[entry]]) if text[entry].isupper() else None)
+    return Log(
+        len(text),
+        chunk=lambda entry: (
+            Chunk(("p", text[entry]), entry == last[text[entry]]) if text[entry].isupper() else None
+        ),
+    )
 
 
 def joined(dispatcher: SharedDispatcher, order: int, permits: int) -> tuple[Consumer, Outlet]:
@@ -61,14 +81,23 @@ def test_while_its_consumer_has_no_permits_a_chunk_waits_and_the_others_go_on() 
 def test_a_consumer_that_leaves_gives_all_its_chunks_to_one_other() -> None:
     log = log_of("AAxAA")
     dispatcher = shared(log)
-    (first, one), (_, two), (_, three) = joined(dispatcher, 0, 2), joined(dispatcher, 1, 100), joined(dispatcher, 2, 100)
+    (first, one), (_, two), (_, three) = (
+        joined(dispatcher, 0, 2),
+        joined(dispatcher, 1, 100),
+        joined(dispatcher, 2, 100),
+    )
     drive(dispatcher, log)
     assert one.entries == [0, 1]
     dispatcher.remove(first)
     drive(dispatcher, log)
     chunks = [[entry for entry in outlet.entries if entry != 2] for outlet in (two, three)]
     assert sorted(chunks) == [[], [0, 1, 3, 4]]
-    assert [delivery.redelivery_count for outlet in (two, three) for delivery in outlet.got if delivery.position in (at(0), at(3))] == [
+    assert [
+        delivery.redelivery_count
+        for outlet in (two, three)
+        for delivery in outlet.got
+        if delivery.position in (at(0), at(3))
+    ] == [
         1,
         0,
     ]
@@ -84,7 +113,9 @@ def test_messages_that_are_never_finished_are_forgotten_at_a_limit() -> None:
 
 
 def test_what_waits_for_a_forgotten_message_is_delivered_to_somebody() -> None:
-    log = Log(3_002, chunk=lambda entry: Chunk(("p", "A" if entry < 2 else str(entry)), is_last=False))
+    log = Log(
+        3_002, chunk=lambda entry: Chunk(("p", "A" if entry < 2 else str(entry)), is_last=False)
+    )
     dispatcher = shared(log)
     (_, one), (_, two) = joined(dispatcher, 0, 1), joined(dispatcher, 1, 10_000)
     drive(dispatcher, log)
@@ -113,13 +144,21 @@ class Client:
 
 @pytest.mark.parametrize("seed", range(150))
 def test_no_client_gets_a_chunk_that_does_not_follow(seed: int) -> None:
-    """Random joins, leaves, permits, acknowledgements of whole messages and redeliveries, until everything is acknowledged."""
+    """Random joins, leaves, permits, acknowledgements of whole messages and redeliveries, until
+    everything is acknowledged.
+    """
     rng = random.Random(seed)
-    letters = [letter for letter in "ABCDEF" for _ in range(rng.randint(2, 6))] + ["x"] * rng.randint(0, 20)
+    letters = [letter for letter in "ABCDEF" for _ in range(rng.randint(2, 6))] + [
+        "x"
+    ] * rng.randint(0, 20)
     rng.shuffle(letters)
     log = log_of("".join(letters))
-    messages = {name: [entry for entry, letter in enumerate(letters) if letter == name] for name in "ABCDEF"}
-    dispatcher = shared(log, turn_messages=rng.choice([1, 3]), unacked_max_consumer=rng.choice([0, 12]))
+    messages = {
+        name: [entry for entry, letter in enumerate(letters) if letter == name] for name in "ABCDEF"
+    }
+    dispatcher = shared(
+        log, turn_messages=rng.choice([1, 3]), unacked_max_consumer=rng.choice([0, 12])
+    )
     here: list[Client] = []
     order = 0
 

@@ -19,11 +19,16 @@ SHARING = SharingLimits(10, 20, 0, 0)
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 50), st.integers(0, 1 << 40), st.integers(0, 1 << 30)), unique_by=lambda each: each[1:]),
+    st.lists(
+        st.tuples(st.integers(1, 50), st.integers(0, 1 << 40), st.integers(0, 1 << 30)),
+        unique_by=lambda each: each[1:],
+    ),
     st.integers(1, 7),
     st.lists(st.tuples(st.integers(0, 60), st.integers(0, 5))),
 )
-def test_what_is_due_is_taken_in_order_and_never_early(added: list[tuple[int, int, int]], tick: int, steps: list[tuple[int, int]]) -> None:
+def test_what_is_due_is_taken_in_order_and_never_early(
+    added: list[tuple[int, int, int]], tick: int, steps: list[tuple[int, int]]
+) -> None:
     delayed = DelayedEntries(1_000)
     delayed.tick_ms = tick
     dull: list[tuple[int, Position]] = []
@@ -49,10 +54,20 @@ def test_what_was_skipped_is_not_waited_for() -> None:
     assert delayed.take_due(DELAYS_OVER, 10) == [Position(5, 2)]
 
 
-def dispatcher(log: Log, *, by_key: bool, delayed_max: int = 100) -> SharedDispatcher | KeySharedDispatcher:
-    limits = ReadLimits(entries_max=10, bytes_max=1 << 20, backoff_min_seconds=0.1, backoff_max_seconds=1.0, delayed_max=delayed_max)
+def dispatcher(
+    log: Log, *, by_key: bool, delayed_max: int = 100
+) -> SharedDispatcher | KeySharedDispatcher:
+    limits = ReadLimits(
+        entries_max=10,
+        bytes_max=1 << 20,
+        backoff_min_seconds=0.1,
+        backoff_max_seconds=1.0,
+        delayed_max=delayed_max,
+    )
     if not by_key:
-        return SharedDispatcher(read_from=log.read_from, acknowledged=log.acknowledged, limits=limits, sharing=SHARING)
+        return SharedDispatcher(
+            read_from=log.read_from, acknowledged=log.acknowledged, limits=limits, sharing=SHARING
+        )
     return KeySharedDispatcher(
         read_from=log.read_from,
         acknowledged=log.acknowledged,
@@ -66,7 +81,9 @@ def dispatcher(log: Log, *, by_key: bool, delayed_max: int = 100) -> SharedDispa
 
 @pytest.mark.parametrize("by_key", [False, True])
 def test_others_pass_and_what_comes_due_is_read_and_delivered(by_key: bool) -> None:
-    log = Log(10, due_ms=lambda entry: 100 * entry if entry % 2 else 0, key_hash=lambda entry: 1 + entry)
+    log = Log(
+        10, due_ms=lambda entry: 100 * entry if entry % 2 else 0, key_hash=lambda entry: 1 + entry
+    )
     shared = dispatcher(log, by_key=by_key)
     one, outlet = consumer(1, permits=100)
     shared.add(one)
@@ -84,7 +101,9 @@ def test_others_pass_and_what_comes_due_is_read_and_delivered(by_key: bool) -> N
     two, again = consumer(2, permits=100)
     shared.add(two)
     drive(shared, log)
-    assert (again.entries, len(shared.reads.delayed)) == ([], 2), "who comes after a while finds the others still waiting"
+    assert (again.entries, len(shared.reads.delayed)) == ([], 2), (
+        "who comes after a while finds the others still waiting"
+    )
     log.now_ms = 1_000
     shared.reads.release(log.now_ms)
     drive(shared, log)
@@ -126,7 +145,9 @@ def test_what_is_due_and_cannot_be_delivered_waits_where_it_takes_less_room() ->
 
 
 @pytest.mark.parametrize("by_key", [False, True])
-def test_what_was_delivered_or_came_due_waits_no_more_though_the_calendar_is_set_back(by_key: bool) -> None:
+def test_what_was_delivered_or_came_due_waits_no_more_though_the_calendar_is_set_back(
+    by_key: bool,
+) -> None:
     log = Log(2, due_ms=lambda entry: 100, key_hash=lambda entry: 1 + entry)
     shared = dispatcher(log, by_key=by_key)
     one, outlet = consumer(1, permits=1)

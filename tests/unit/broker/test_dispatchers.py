@@ -1,4 +1,6 @@
-"""The cores of dispatchers: permits, turns, redelivery, failover order, disconnects, limits, failing reads."""
+"""The cores of dispatchers: permits, turns, redelivery, failover order, disconnects, limits,
+failing reads.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,24 @@ from tests.support.dispatching import LIMITS, Log, ack, at, consumer, drive
 
 
 def shared(log: Log, **changes: int) -> SharedDispatcher:
-    settings = {"consumers_max": 10, "turn_messages": 20, "unacked_max_consumer": 0, "unacked_max_subscription": 0, **changes}
-    return SharedDispatcher(read_from=log.read_from, acknowledged=log.acknowledged, limits=LIMITS, sharing=SharingLimits(**settings))
+    settings = {
+        "consumers_max": 10,
+        "turn_messages": 20,
+        "unacked_max_consumer": 0,
+        "unacked_max_subscription": 0,
+        **changes,
+    }
+    return SharedDispatcher(
+        read_from=log.read_from,
+        acknowledged=log.acknowledged,
+        limits=LIMITS,
+        sharing=SharingLimits(**settings),
+    )
 
 
-def single(log: Log, *, failover: bool = False, partition: int = -1, slowly: bool = False) -> SingleActiveDispatcher:
+def single(
+    log: Log, *, failover: bool = False, partition: int = -1, slowly: bool = False
+) -> SingleActiveDispatcher:
     return SingleActiveDispatcher(
         failover=failover,
         partition=partition,
@@ -118,12 +133,20 @@ class TestSingleActive:
             drive(dispatcher, log)
             dispatcher.check()
         assert dispatcher.active is new
-        assert (old_outlet.active(), middle_outlet.active(), new_outlet.active()) == ([True, False], [], [])
+        assert (old_outlet.active(), middle_outlet.active(), new_outlet.active()) == (
+            [True, False],
+            [],
+            [],
+        )
         assert old_outlet.entries == [0, 1, 2, 3]
         ack(dispatcher, log, old, 0, 1, 2)
         dispatcher.hand_over()
         drive(dispatcher, log)
-        assert (middle_outlet.entries, new_outlet.entries, new_outlet.active()) == ([], [3, 4, 5], [True])
+        assert (middle_outlet.entries, new_outlet.entries, new_outlet.active()) == (
+            [],
+            [3, 4, 5],
+            [True],
+        )
         dispatcher.remove(new)
         drive(dispatcher, log)
         assert middle_outlet.entries == [3, 4, 5], "from one that is gone nothing more comes"
@@ -139,7 +162,11 @@ class TestSingleActive:
         for positions in ([], [at(1)], [at(1)], [], [at(1)], []):
             dispatcher.redeliver(one, positions)
             drive(dispatcher, log)
-            counts.append(next(each.redelivery_count for each in reversed(outlet.got) if each.position == at(1)))
+            counts.append(
+                next(
+                    each.redelivery_count for each in reversed(outlet.got) if each.position == at(1)
+                )
+            )
         assert counts == sorted(counts)
         assert counts[-1] == 5
 
@@ -193,7 +220,11 @@ class TestShared:
     def test_turns_go_round_by_permits(self) -> None:
         log = Log(50)
         dispatcher = shared(log, turn_messages=5)
-        (one, a), (two, b), (three, c) = consumer(1, permits=100), consumer(2, permits=7), consumer(3)
+        (one, a), (two, b), (three, c) = (
+            consumer(1, permits=100),
+            consumer(2, permits=7),
+            consumer(3),
+        )
         for each in (one, two, three):
             dispatcher.add(each)
         drive(dispatcher, log)
@@ -303,7 +334,9 @@ class TestShared:
         """
         rng = random.Random(seed)
         log = Log(rng.randint(1, 60), messages=rng.choice([1, 3]))
-        dispatcher = shared(log, turn_messages=rng.choice([1, 4, 20]), unacked_max_consumer=rng.choice([0, 7]))
+        dispatcher = shared(
+            log, turn_messages=rng.choice([1, 4, 20]), unacked_max_consumer=rng.choice([0, 7])
+        )
         here: list[Consumer] = []
         joined = 0
         for _ in range(300):

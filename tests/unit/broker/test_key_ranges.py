@@ -1,4 +1,6 @@
-"""Which consumer has which hashes: the ring compared with the simplest rule, and declared ranges."""
+"""Which consumer has which hashes: the ring compared with the simplest rule, and declared
+ranges.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,19 @@ POINTS = 5
 
 
 def made(name: str, order: int = 0, *ranges: HashRange) -> Consumer:
-    return Consumer(order, name, Outbox(delivery_bytes_max=1, changed=lambda: None), order=order, hash_ranges=ranges)
+    return Consumer(
+        order,
+        name,
+        Outbox(delivery_bytes_max=1, changed=lambda: None),
+        order=order,
+        hash_ranges=ranges,
+    )
 
 
 def dull_owner(members: list[tuple[str, int, Consumer]], wanted: int) -> Consumer | None:
-    """Return the owner by the simplest rule: all points in one list; the first at or above, else the first of all."""
+    """Return the owner by the simplest rule: all points in one list; the first at or above, else
+    the first of all.
+    """
     points = sorted(
         (murmur3_32_hash(f"{name}/{number}/{index}".encode()) % KEY_HASHES, name, number)
         for name, number, _ in members
@@ -39,7 +49,10 @@ def dull_owner(members: list[tuple[str, int, Consumer]], wanted: int) -> Consume
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=12), st.lists(st.integers(0, KEY_HASHES - 1), min_size=1))
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=12),
+    st.lists(st.integers(0, KEY_HASHES - 1), min_size=1),
+)
 def test_a_ring_is_its_points_in_order(steps: list[tuple[str, bool]], hashes: list[int]) -> None:
     ring = HashRing(POINTS)
     members: list[tuple[str, int, Consumer]] = []
@@ -94,7 +107,9 @@ def test_who_joins_takes_a_share_and_nothing_else_moves() -> None:
         ([(0, 65_535)], r"\[0, 65535\] overlaps \[100, 199\]"),
     ],
 )
-def test_ranges_that_cannot_be_ones_own_are_refused_by_name(ranges: list[HashRange], words: str) -> None:
+def test_ranges_that_cannot_be_ones_own_are_refused_by_name(
+    ranges: list[HashRange], words: str
+) -> None:
     sticky = StickyRanges()
     sticky.add(made("first", 0, (100, 199), (300, 399)))
     with pytest.raises(ConsumerAssign, match=words):
@@ -106,7 +121,10 @@ def test_what_nobody_declared_is_nobodys() -> None:
     one, two = made("one", 0, (100, 199), (300, 399)), made("two", 1, (200, 200))
     sticky.add(one)
     sticky.add(two)
-    found = {each: getattr(sticky.owner(each), "name", None) for each in (0, 99, 100, 199, 200, 201, 299, 300, 399, 400, 65_535)}
+    found = {
+        each: getattr(sticky.owner(each), "name", None)
+        for each in (0, 99, 100, 199, 200, 201, 299, 300, 399, 400, 65_535)
+    }
     assert [name for name in found.values() if name] == ["one", "one", "two", "one", "one"]
     assert {each for each, name in found.items() if name is None} == {0, 99, 201, 299, 400, 65_535}
     sticky.remove(one)
@@ -119,7 +137,13 @@ def test_what_nobody_declared_is_nobodys() -> None:
     [
         ({"partition_key": "k"}, b"k"),
         ({"partition_key": "k", "ordering_key": b"o"}, b"o"),
-        ({"partition_key": base64.b64encode(b"\x00\xff").decode(), "partition_key_b64_encoded": True}, b"\x00\xff"),
+        (
+            {
+                "partition_key": base64.b64encode(b"\x00\xff").decode(),
+                "partition_key_b64_encoded": True,
+            },
+            b"\x00\xff",
+        ),
         ({"partition_key": "no base 64!", "partition_key_b64_encoded": True}, b"no base 64!"),
         ({"partition_key": ""}, b""),
         ({}, b"p-7"),

@@ -1,4 +1,6 @@
-"""The core of key-shared dispatching: a key is at one consumer at a time; order, draining, limits of reading ahead."""
+"""The core of key-shared dispatching: a key is at one consumer at a time; order, draining, limits
+of reading ahead.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,24 @@ from pulsarish.broker.dispatchers.multi_consumer import SharingLimits
 from pulsarish.model.errors import ConsumerAssign, ConsumerBusy
 from tests.support.dispatching import LIMITS, Log, Outlet, ack, at, consumer, drive
 
-PER_CONSUMER = LookAhead(entries_max_consumer=100, entries_max_subscription=1_000, payload_bytes_max=1 << 20)
+PER_CONSUMER = LookAhead(
+    entries_max_consumer=100, entries_max_subscription=1_000, payload_bytes_max=1 << 20
+)
 
 
 def key_shared(
-    log: Log, policy: KeySharedPolicy | None = None, look_ahead: LookAhead = PER_CONSUMER, **changes: int
+    log: Log,
+    policy: KeySharedPolicy | None = None,
+    look_ahead: LookAhead = PER_CONSUMER,
+    **changes: int,
 ) -> KeySharedDispatcher:
-    settings = {"consumers_max": 10, "turn_messages": 20, "unacked_max_consumer": 0, "unacked_max_subscription": 0, **changes}
+    settings = {
+        "consumers_max": 10,
+        "turn_messages": 20,
+        "unacked_max_consumer": 0,
+        "unacked_max_subscription": 0,
+        **changes,
+    }
     return KeySharedDispatcher(
         read_from=log.read_from,
         acknowledged=log.acknowledged,
@@ -47,7 +60,9 @@ def by_parity(entry: int) -> int:
 AUTO = KeySharedPolicy(KeySharedMode.AUTO_SPLIT)
 
 
-def joined(dispatcher: KeySharedDispatcher, count: int, permits: int = 1_000) -> list[tuple[Consumer, Outlet]]:
+def joined(
+    dispatcher: KeySharedDispatcher, count: int, permits: int = 1_000
+) -> list[tuple[Consumer, Outlet]]:
     made = [consumer(order, permits=permits) for order in range(count)]
     for each, _ in made:
         dispatcher.add(each)
@@ -155,8 +170,13 @@ def test_a_refused_consumer_changes_nothing() -> None:
     assert [each.order for each in dispatcher.consumers] == [1, 3]
 
 
-def moved(log: Log, policy: KeySharedPolicy) -> tuple[KeySharedDispatcher, Consumer, Outlet, Consumer, Outlet, int]:
-    """Give the whole log to a first consumer, then add a second one. Return them with a hash that moved to the second."""
+def moved(
+    log: Log, policy: KeySharedPolicy
+) -> tuple[KeySharedDispatcher, Consumer, Outlet, Consumer, Outlet, int]:
+    """Give the whole log to a first consumer, then add a second one.
+
+    Return them with a hash that moved to the second.
+    """
     dispatcher = key_shared(log, policy)
     ((one, a),) = joined(dispatcher, 1)
     drive(dispatcher, log)
@@ -164,7 +184,11 @@ def moved(log: Log, policy: KeySharedPolicy) -> tuple[KeySharedDispatcher, Consu
     two, b = consumer(2, permits=1_000)
     dispatcher.add(two)
     hashes = [log.key_hash(entry) for entry in range(log.count)]
-    taken = [hashed for hashed in hashes if any(first <= hashed <= last for first, last in dispatcher.ranges(two))]
+    taken = [
+        hashed
+        for hashed in hashes
+        if any(first <= hashed <= last for first, last in dispatcher.ranges(two))
+    ]
     assert taken, "the second has none of the hashes in use"
     log.count *= 2
     drive(dispatcher, log)
@@ -211,13 +235,18 @@ def test_out_of_order_nothing_drains() -> None:
     log = Log(40, key_hash=wide)
     policy = KeySharedPolicy(KeySharedMode.AUTO_SPLIT, allow_out_of_order_delivery=True)
     dispatcher, _, a, _, b, key_hash = moved(log, policy)
-    assert [entry for entry in range(40, 80) if wide(entry) == key_hash] == [entry for entry in b.entries if wide(entry) == key_hash]
+    assert [entry for entry in range(40, 80) if wide(entry) == key_hash] == [
+        entry for entry in b.entries if wide(entry) == key_hash
+    ]
     assert sorted(a.entries + b.entries) == list(range(80))
     assert all(not held for held in dispatcher.draining().values())
 
 
 def skipped(log: Log) -> tuple[KeySharedDispatcher, Consumer, Consumer, Outlet, list[int]]:
-    """Move a key, and skip what its first consumer holds of it. Return the entries of that key too."""
+    """Move a key, and skip what its first consumer holds of it.
+
+    Return the entries of that key too.
+    """
     dispatcher, one, _, two, b, key_hash = moved(log, AUTO)
     first, second, *later = (entry for entry in range(log.count) if wide(entry) == key_hash)
     log.acked.update(range(second + 1))
@@ -229,7 +258,9 @@ def skipped(log: Log) -> tuple[KeySharedDispatcher, Consumer, Consumer, Outlet, 
 def test_what_is_skipped_in_a_consumers_hands_still_bars_its_key() -> None:
     log = Log(40, key_hash=wide)
     dispatcher, one, _, b, (first, second, *later) = skipped(log)
-    assert not set(b.entries) & set(later), "the first consumer may still be at work on what was skipped"
+    assert not set(b.entries) & set(later), (
+        "the first consumer may still be at work on what was skipped"
+    )
     assert Draining(log.key_hash(first), 1, 2) in dispatcher.draining()[one.order]
     assert at(second) not in one.pending, "it does not count as unacknowledged any more"
     ack(dispatcher, log, one, second)
@@ -264,7 +295,11 @@ def test_a_restart_with_nothing_left_but_what_was_skipped_keeps_that() -> None:
     ack(dispatcher, log, one, *range(20))
     drive(dispatcher, log)
     dispatcher.check()
-    moved_to_it = [entry for entry in range(20, 40) if any(low <= wide(entry) <= high for low, high in dispatcher.ranges(two))]
+    moved_to_it = [
+        entry
+        for entry in range(20, 40)
+        if any(low <= wide(entry) <= high for low, high in dispatcher.ranges(two))
+    ]
     assert b.entries == moved_to_it != []
 
 
@@ -345,7 +380,8 @@ class Watched:
     def __init__(self, log: Log) -> None:
         self.log = log
         self.held: dict[int, int] = {}  # entry -> consumer
-        self.skipped: dict[int, int] = {}  # the same for entries that were skipped while they were held
+        # the same for entries that were skipped while they were held
+        self.skipped: dict[int, int] = {}
         self.in_order = True
 
     def heard(self, consumer_id: int, delivery: Delivery) -> None:
@@ -355,21 +391,33 @@ class Watched:
         assert entry not in self.log.acked, f"{entry} is delivered and acknowledged"
         if self.in_order:
             for other, who in self.skipped.items():
-                assert self.log.key_hash(other) != key_hash or who == consumer_id, f"{who} may be at work on {other} of the key of {entry}"
+                assert self.log.key_hash(other) != key_hash or who == consumer_id, (
+                    f"{who} may be at work on {other} of the key of {entry}"
+                )
             for other in range(self.log.count):
                 if self.log.key_hash(other) == key_hash and other not in self.log.acked:
-                    assert self.held.get(other, consumer_id) == consumer_id, f"the key of {entry} is held by {self.held[other]}, too"
-                    assert other >= entry or other in self.held, f"{entry} was delivered before {other} of the same key"
+                    assert self.held.get(other, consumer_id) == consumer_id, (
+                        f"the key of {entry} is held by {self.held[other]}, too"
+                    )
+                    assert other >= entry or other in self.held, (
+                        f"{entry} was delivered before {other} of the same key"
+                    )
         self.held[entry] = consumer_id
 
     def skip_through(self, entry: int) -> None:
-        self.skipped.update((other, self.held.pop(other)) for other in list(self.held) if other <= entry)
+        self.skipped.update(
+            (other, self.held.pop(other)) for other in list(self.held) if other <= entry
+        )
         self.log.acked.update(range(entry + 1))
 
     def done(self, entry: int) -> None:
         """Note that the consumer is done with an entry, and so with earlier entries of its key."""
         self.held.pop(entry, None)
-        for other in [other for other in self.skipped if other <= entry and self.log.key_hash(other) == self.log.key_hash(entry)]:
+        for other in [
+            other
+            for other in self.skipped
+            if other <= entry and self.log.key_hash(other) == self.log.key_hash(entry)
+        ]:
             del self.skipped[other]
 
     def left(self, consumer_id: int) -> None:
@@ -377,14 +425,20 @@ class Watched:
         self.skipped = {entry: who for entry, who in self.skipped.items() if who != consumer_id}
 
 
-def say(dispatcher: KeySharedDispatcher, log: Log, watched: Watched, rng: random.Random, who: Consumer) -> None:
+def say(
+    dispatcher: KeySharedDispatcher, log: Log, watched: Watched, rng: random.Random, who: Consumer
+) -> None:
     """Let a consumer ask for more, acknowledge, or refuse some of what it holds."""
     some = [position.entry_id for position in who.pending if rng.random() < 0.5]
     match rng.choice(["flow", "flow", "acknowledge", "acknowledge", "refuse"]):
         case "flow":
             who.permits += rng.randint(1, 10)
         case "acknowledge":
-            some += [entry for entry, holder in watched.skipped.items() if holder == who.consumer_id and rng.random() < 0.5]
+            some += [
+                entry
+                for entry, holder in watched.skipped.items()
+                if holder == who.consumer_id and rng.random() < 0.5
+            ]
             ack(dispatcher, log, who, *some)
             for entry in some:
                 watched.done(entry)
@@ -395,7 +449,13 @@ def say(dispatcher: KeySharedDispatcher, log: Log, watched: Watched, rng: random
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.integers(0, 1 << 32), st.booleans(), st.sampled_from([1, 3]), st.sampled_from([0, 3, 1 << 20]), st.sampled_from([1, 4, 100]))
+@given(
+    st.integers(0, 1 << 32),
+    st.booleans(),
+    st.sampled_from([1, 3]),
+    st.sampled_from([0, 3, 1 << 20]),
+    st.sampled_from([1, 4, 100]),
+)
 def test_a_key_is_at_one_consumer_in_order_and_nothing_is_lost(
     seed: int, in_order: bool, messages: int, payload_bytes: int, ahead: int
 ) -> None:
@@ -405,7 +465,13 @@ def test_a_key_is_at_one_consumer_in_order_and_nothing_is_lost(
     log = Log(len(chosen), messages=messages, key_hash=lambda entry: chosen[entry])
     policy = KeySharedPolicy(KeySharedMode.AUTO_SPLIT, allow_out_of_order_delivery=not in_order)
     turn, most = rng.choice([1, 4, 20]), rng.choice([0, 7])
-    dispatcher = key_shared(log, policy, LookAhead(ahead, 100, payload_bytes), turn_messages=turn, unacked_max_consumer=most)
+    dispatcher = key_shared(
+        log,
+        policy,
+        LookAhead(ahead, 100, payload_bytes),
+        turn_messages=turn,
+        unacked_max_consumer=most,
+    )
     watched = Watched(log)
     watched.in_order = in_order
     here: list[Consumer] = []

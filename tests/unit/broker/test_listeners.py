@@ -1,4 +1,6 @@
-"""Which listeners a configuration describes, what is refused with which text, and which address a client gets."""
+"""Which listeners a configuration describes, what is refused with which text, and which address a
+client gets.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,14 @@ from typing import Any
 import pytest
 
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.listeners import ListenerPlan, Listeners, advertised_at, http_at, plan_listeners, pulsar_at
+from pulsarish.broker.listeners import (
+    ListenerPlan,
+    Listeners,
+    advertised_at,
+    http_at,
+    plan_listeners,
+    pulsar_at,
+)
 from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses
 from pulsarish.model.errors import ConfigError, InvalidArgument, ServiceNotReady
 from pulsarish.runtime.config import load
@@ -20,7 +29,12 @@ BIND_HTTP = "external:http://0.0.0.0:18080"
 
 
 def plan(
-    advertised: list[str], bind: list[str] | None = None, *, internal: str = "", advertised_address: str = "", http: str = "0.0.0.0:8080"
+    advertised: list[str],
+    bind: list[str] | None = None,
+    *,
+    internal: str = "",
+    advertised_address: str = "",
+    http: str = "0.0.0.0:8080",
 ) -> tuple[ListenerPlan, ...]:
     return plan_listeners(
         advertised_listeners=advertised,
@@ -41,9 +55,14 @@ def test_without_names_there_is_one_listener() -> None:
 
 def test_the_internal_listener_comes_first_and_is_bound_by_the_usual_options() -> None:
     internal = ListenerPlan("internal", "0.0.0.0:6660", "0.0.0.0:8080", "broker-1:6660", "broker-1")
-    external = ListenerPlan("external", "0.0.0.0:16660", "0.0.0.0:18080", "localhost:16660", "localhost:18080")
+    external = ListenerPlan(
+        "external", "0.0.0.0:16660", "0.0.0.0:18080", "localhost:16660", "localhost:18080"
+    )
     assert plan([INTERNAL, EXTERNAL, EXTERNAL_HTTP], [BIND, BIND_HTTP]) == (internal, external)
-    assert plan([EXTERNAL, EXTERNAL_HTTP, INTERNAL], [BIND, BIND_HTTP], internal="internal") == (internal, external)
+    assert plan([EXTERNAL, EXTERNAL_HTTP, INTERNAL], [BIND, BIND_HTTP], internal="internal") == (
+        internal,
+        external,
+    )
 
 
 def test_the_binary_protocol_has_addresses_of_its_own() -> None:
@@ -56,8 +75,14 @@ def test_the_binary_protocol_has_addresses_of_its_own() -> None:
         advertised_address="",
         pulsar_address="0.0.0.0:6650",
     )
-    assert (internal.bind_pulsar_address, internal.advertised_pulsar) == ("0.0.0.0:6650", "broker-1")
-    assert (external.bind_pulsar_address, external.advertised_pulsar) == ("0.0.0.0:16650", "localhost:16650")
+    assert (internal.bind_pulsar_address, internal.advertised_pulsar) == (
+        "0.0.0.0:6650",
+        "broker-1",
+    )
+    assert (external.bind_pulsar_address, external.advertised_pulsar) == (
+        "0.0.0.0:16650",
+        "localhost:16650",
+    )
 
 
 def test_a_listener_may_have_no_port_of_its_own() -> None:
@@ -71,25 +96,80 @@ def test_a_listener_may_have_no_port_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("advertised", "bind", "more", "said"),
     [
-        (["external"], [], {}, ["advertised_listeners", "'external'", "name:pulsarish://host:port"]),
-        (["external:pulsarish://localhost"], [], {}, ["advertised_listeners", "name:pulsarish://host:port"]),
+        (
+            ["external"],
+            [],
+            {},
+            ["advertised_listeners", "'external'", "name:pulsarish://host:port"],
+        ),
+        (
+            ["external:pulsarish://localhost"],
+            [],
+            {},
+            ["advertised_listeners", "name:pulsarish://host:port"],
+        ),
         (["external:pulsarish://localhost:65536"], [], {}, ["advertised_listeners", "0 to 65535"]),
         (["ex ternal:pulsarish://localhost:1"], [], {}, ["advertised_listeners", "'ex ternal"]),
-        (["external:amqp://localhost:6650"], [], {}, ["advertised_listeners", "scheme 'amqp'", "pulsarish"]),
-        ([INTERNAL, EXTERNAL], ["external:pulsar://0.0.0.0:1"], {}, ["bind_addresses", "external:pulsar", "not advertised"]),
+        (
+            ["external:amqp://localhost:6650"],
+            [],
+            {},
+            ["advertised_listeners", "scheme 'amqp'", "pulsarish"],
+        ),
+        (
+            [INTERNAL, EXTERNAL],
+            ["external:pulsar://0.0.0.0:1"],
+            {},
+            ["bind_addresses", "external:pulsar", "not advertised"],
+        ),
         ([INTERNAL], ["internal:pulsar://0.0.0.0:7000"], {}, ["bind_addresses", "pulsar_address"]),
-        ([INTERNAL, INTERNAL], [], {}, ["advertised_listeners", "two entries for internal:pulsarish"]),
-        ([INTERNAL, "external:pulsarish://broker-1:6660"], [], {}, ["advertised_listeners", "share broker-1:6660"]),
-        ([INTERNAL, EXTERNAL_HTTP], [], {}, ["external", "no gRPC address", "external:pulsarish://host:port"]),
+        (
+            [INTERNAL, INTERNAL],
+            [],
+            {},
+            ["advertised_listeners", "two entries for internal:pulsarish"],
+        ),
+        (
+            [INTERNAL, "external:pulsarish://broker-1:6660"],
+            [],
+            {},
+            ["advertised_listeners", "share broker-1:6660"],
+        ),
+        (
+            [INTERNAL, EXTERNAL_HTTP],
+            [],
+            {},
+            ["external", "no gRPC address", "external:pulsarish://host:port"],
+        ),
         ([INTERNAL], [BIND], {}, ["bind_addresses", "external:pulsarish", "not advertised"]),
-        ([INTERNAL, EXTERNAL], [BIND, BIND_HTTP], {}, ["bind_addresses", "external:http", "not advertised"]),
-        ([INTERNAL], ["internal:pulsarish://0.0.0.0:7000"], {}, ["bind_addresses", "listen_address"]),
+        (
+            [INTERNAL, EXTERNAL],
+            [BIND, BIND_HTTP],
+            {},
+            ["bind_addresses", "external:http", "not advertised"],
+        ),
+        (
+            [INTERNAL],
+            ["internal:pulsarish://0.0.0.0:7000"],
+            {},
+            ["bind_addresses", "listen_address"],
+        ),
         ([INTERNAL], ["internal:http://0.0.0.0:7000"], {}, ["bind_addresses", "http_address"]),
         ([INTERNAL, EXTERNAL], ["external:pulsarish://:1"], {}, ["bind_addresses", "host:port"]),
-        ([INTERNAL, "external:pulsarish://localhost:0"], [], {}, ["advertised_listeners", "port 0", "bind_addresses"]),
+        (
+            [INTERNAL, "external:pulsarish://localhost:0"],
+            [],
+            {},
+            ["advertised_listeners", "port 0", "bind_addresses"],
+        ),
         ([], [BIND], {}, ["bind_addresses", "'external'", "advertised_listeners"]),
         ([INTERNAL], [], {"internal": "lan"}, ["internal_listener_name", "'lan'", "internal"]),
-        ([INTERNAL], [], {"advertised_address": "host1"}, ["advertised_address", "'host1'", "advertised_listeners", "leave"]),
+        (
+            [INTERNAL],
+            [],
+            {"advertised_address": "host1"},
+            ["advertised_address", "'host1'", "advertised_listeners", "leave"],
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_with_the_option_and_what_to_do(
@@ -109,7 +189,12 @@ def test_the_configuration_takes_lists_and_refuses_at_start() -> None:
     config = load(BrokerConfig, environ=environ, prefix="PULSARISH_BROKER__")
     assert [each.name for each in config.listener_plans()] == ["internal", "external"]
     with pytest.raises(ConfigError, match="internal_listener_name = 'lan'"):
-        load(BrokerConfig, environ=environ, prefix="PULSARISH_BROKER__", overrides=["internal_listener_name=lan"])
+        load(
+            BrokerConfig,
+            environ=environ,
+            prefix="PULSARISH_BROKER__",
+            overrides=["internal_listener_name=lan"],
+        )
 
 
 def test_a_client_gets_the_listener_it_names_or_came_in_on() -> None:
@@ -121,13 +206,20 @@ def test_a_client_gets_the_listener_it_names_or_came_in_on() -> None:
 
 
 def test_a_broker_without_the_listener_is_a_reason_to_try_again_not_an_address() -> None:
-    told = {"internal": ListenerAddresses("broker-1:6660", "broker-1:8080"), "external": ListenerAddresses("localhost:16660")}
-    broker = BrokerRegistration("broker-1", "broker-1~1", "broker-1:6660", "broker-1:8080", listeners=told)
+    told = {
+        "internal": ListenerAddresses("broker-1:6660", "broker-1:8080"),
+        "external": ListenerAddresses("localhost:16660"),
+    }
+    broker = BrokerRegistration(
+        "broker-1", "broker-1~1", "broker-1:6660", "broker-1:8080", listeners=told
+    )
     assert advertised_at(broker, "external").address == "localhost:16660"
     assert http_at(broker, "internal") == "broker-1:8080"
     with pytest.raises(ServiceNotReady, match="broker-1 has no listener 'lan'"):
         advertised_at(broker, "lan")
     with pytest.raises(ServiceNotReady, match="no HTTP address on listener 'external'"):
         http_at(broker, "external")
-    with pytest.raises(ServiceNotReady, match="no address of the binary protocol on listener 'external'"):
+    with pytest.raises(
+        ServiceNotReady, match="no address of the binary protocol on listener 'external'"
+    ):
         pulsar_at(broker, "external")

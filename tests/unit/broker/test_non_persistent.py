@@ -1,4 +1,6 @@
-"""A subscription of a non-persistent topic: connected consumers with permits get messages by its type; dropped messages are counted."""
+"""A subscription of a non-persistent topic: connected consumers with permits get messages by its
+type; dropped messages are counted.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsarish.broker.clients.commands import Acknowledge, KeySharedPolicy, Outcome, SubscriptionType
+from pulsarish.broker.clients.commands import (
+    Acknowledge,
+    KeySharedPolicy,
+    Outcome,
+    SubscriptionType,
+)
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.clients.meters import Meter
 from pulsarish.broker.config import BrokerConfig
@@ -31,10 +38,18 @@ class Tried:
     def __init__(self, kind: SubscriptionType, **settings: object) -> None:
         clock = SystemClock()
         config = BrokerConfig(**settings)  # type: ignore[arg-type]
-        topic_limits = TopicLimits(NAME, config, clock, Effective(broker_defaults(config)), Meter(0.0))
+        topic_limits = TopicLimits(
+            NAME, config, clock, Effective(broker_defaults(config)), Meter(0.0)
+        )
         self.kind = kind
         self.subscription = NonPersistentSubscription(
-            "s", NAME, durable=True, next_position=Position(0, 0), config=config, clock=clock, topic_limits=topic_limits
+            "s",
+            NAME,
+            durable=True,
+            next_position=Position(0, 0),
+            config=config,
+            clock=clock,
+            topic_limits=topic_limits,
         )
         self._came = 0
 
@@ -44,7 +59,10 @@ class Tried:
         return made, outlet
 
     def push(self, count: int, *, messages: int = 1, hashes: int = 50) -> None:
-        entries = [Ready(Position(0, self._came + each), b"x", messages, None, each * 997 % hashes) for each in range(count)]
+        entries = [
+            Ready(Position(0, self._came + each), b"x", messages, None, each * 997 % hashes)
+            for each in range(count)
+        ]
         self._came += count
         self.subscription.push(entries)
         self.subscription.check()
@@ -55,7 +73,9 @@ class Tried:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_one_consumer_gets_as_much_as_it_has_permits_for_and_the_rest_is_dropped(kind: SubscriptionType) -> None:
+def test_one_consumer_gets_as_much_as_it_has_permits_for_and_the_rest_is_dropped(
+    kind: SubscriptionType,
+) -> None:
     tried = Tried(kind)
     tried.push(3)
     assert tried.dropped == 3, "nobody was there"
@@ -86,7 +106,11 @@ def test_a_consumer_whose_connection_is_full_gets_nothing(kind: SubscriptionType
 
 
 def test_many_more_messages_than_may_be_unacknowledged_are_delivered() -> None:
-    tried = Tried(SubscriptionType.SHARED, max_unacked_messages_per_consumer=5, max_unacked_messages_per_subscription=5)
+    tried = Tried(
+        SubscriptionType.SHARED,
+        max_unacked_messages_per_consumer=5,
+        max_unacked_messages_per_subscription=5,
+    )
     made, outlet = tried.join(0, permits=100)
     for _ in range(10):
         tried.push(10)
@@ -98,7 +122,9 @@ def test_what_is_left_of_an_unfinished_message_that_is_forgotten_is_dropped_too(
     (_, first), (_, second) = tried.join(0, permits=1), tried.join(1, permits=10_000)
     names = ["begun", "begun", *(str(number) for number in range(1_500))]
     chunks = [Chunk(("p", name), is_last=False) for name in names]
-    tried.subscription.push([Ready(Position(0, each), b"x", 1, None, chunk=chunk) for each, chunk in enumerate(chunks)])
+    tried.subscription.push(
+        [Ready(Position(0, each), b"x", 1, None, chunk=chunk) for each, chunk in enumerate(chunks)]
+    )
     tried.subscription.check()
     assert (first.entries, len(second.entries), tried.dropped) == ([0], 1_500, 1)
 
@@ -115,7 +141,12 @@ def test_failover_hands_over_at_once_and_says_so() -> None:
     tried = Tried(SubscriptionType.FAILOVER, active_consumer_failover_delay_time_millis=1_000)
     (_, second), (active, first) = tried.join(1, permits=10), tried.join(0, permits=10)
     tried.push(2)
-    assert (first.entries, second.entries, first.active(), second.active()) == ([0, 1], [], [True], [True, False])
+    assert (first.entries, second.entries, first.active(), second.active()) == (
+        [0, 1],
+        [],
+        [True],
+        [True, False],
+    )
     tried.subscription.remove(active)
     tried.push(2)
     assert (second.entries, second.active(), tried.dropped) == ([2, 3], [True, False, True], 0)
@@ -127,7 +158,10 @@ def test_a_key_goes_to_one_consumer_as_long_as_both_are_there() -> None:
     tried.push(200, hashes=65_536)
     once = set(first.entries), set(second.entries)
     tried.push(200, hashes=65_536)
-    again = {each - 200 for each in first.entries if each >= 200}, {each - 200 for each in second.entries if each >= 200}
+    again = (
+        {each - 200 for each in first.entries if each >= 200},
+        {each - 200 for each in second.entries if each >= 200},
+    )
     assert once == again
     assert all(once)
 
@@ -146,7 +180,9 @@ def test_an_acknowledgement_is_answered_and_an_epoch_carried_on() -> None:
     tried = Tried(SubscriptionType.EXCLUSIVE)
     made, outlet = tried.join(0, permits=10)
     tried.push(1)
-    tried.subscription.acknowledge(made, Acknowledge(0, [Position(0, 0)], request_id=7, cumulative=True))
+    tried.subscription.acknowledge(
+        made, Acknowledge(0, [Position(0, 0)], request_id=7, cumulative=True)
+    )
     assert outlet.answers == [Outcome(7)]
     tried.subscription.redeliver(made, (), epoch=3)
     tried.push(1)
@@ -155,8 +191,19 @@ def test_an_acknowledgement_is_answered_and_an_epoch_carried_on() -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-@given(steps=st.lists(st.tuples(st.sampled_from(["push", "flow", "leave", "join"]), st.integers(0, 2), st.integers(1, 30)), max_size=40))
-def test_each_message_is_delivered_once_or_dropped_once(kind: SubscriptionType, steps: list[tuple[str, int, int]]) -> None:
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["push", "flow", "leave", "join"]),
+            st.integers(0, 2),
+            st.integers(1, 30),
+        ),
+        max_size=40,
+    )
+)
+def test_each_message_is_delivered_once_or_dropped_once(
+    kind: SubscriptionType, steps: list[tuple[str, int, int]]
+) -> None:
     tried = Tried(kind)
     there: dict[int, tuple[Consumer, Outlet]] = {}
     outlets: list[Outlet] = []
@@ -165,7 +212,11 @@ def test_each_message_is_delivered_once_or_dropped_once(kind: SubscriptionType, 
         if step == "push":
             tried.push(count)
             came += count
-        elif step == "join" and who not in there and (kind is not SubscriptionType.EXCLUSIVE or not there):
+        elif (
+            step == "join"
+            and who not in there
+            and (kind is not SubscriptionType.EXCLUSIVE or not there)
+        ):
             there[who] = tried.join(who, permits=count)
             outlets.append(there[who][1])
         elif step == "leave" and who in there:

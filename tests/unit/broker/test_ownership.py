@@ -21,14 +21,18 @@ B = BrokerRegistration("b", "b~2", "b:1")
         (None, (), Unowned(None)),
         ((BundleOwner("", ""), 4), (), Unowned(4)),
         ((BundleOwner("me", "me~1"), 7), (), Mine(7)),
-        ((BundleOwner("me", "me~0"), 7), (), Unknown("me~0", 7)),  # an earlier instance of this broker is another owner
+        # an earlier instance of this broker is another owner
+        ((BundleOwner("me", "me~0"), 7), (), Unknown("me~0", 7)),
         ((BundleOwner("me", "me~0"), 7), ("me~0",), Unowned(7)),
         ((BundleOwner("b", "b~2"), 3), (), Theirs(B)),
-        ((BundleOwner("b", "b~1"), 3), (), Unknown("b~1", 3)),  # the same broker, but another instance
+        # the same broker, but another instance
+        ((BundleOwner("b", "b~1"), 3), (), Unknown("b~1", 3)),
         ((BundleOwner("b", "b~1"), 3), ("b~1",), Unowned(3)),
     ],
 )
-def test_judging_a_record(record: tuple[BundleOwner, int] | None, gone: tuple[str, ...], expected: object) -> None:
+def test_judging_a_record(
+    record: tuple[BundleOwner, int] | None, gone: tuple[str, ...], expected: object
+) -> None:
     assert judge(record, "me~1", {"b~2": B}, gone) == expected
 
 
@@ -46,16 +50,23 @@ def test_owned_bundles_know_their_epochs() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 64, 1024])
 def test_bundles_cover_all_hashes_without_overlap(count: int) -> None:
-    ranges = [tuple(int(edge, 16) for edge in bundle.range.split("_")) for bundle in bundles_of("t", "n", count)]
+    ranges = [
+        tuple(int(edge, 16) for edge in bundle.range.split("_"))
+        for bundle in bundles_of("t", "n", count)
+    ]
     assert ranges[0][0] == 0
     assert ranges[-1][1] == 0xFFFFFFFF
     assert all(before[1] == after[0] for before, after in pairwise(ranges))
-    names = dict.fromkeys(bundle_of(TopicName("t", "n", f"topic-{number}"), count) for number in range(300))
+    names = dict.fromkeys(
+        bundle_of(TopicName("t", "n", f"topic-{number}"), count) for number in range(300)
+    )
     assert all(bundle in bundles_of("t", "n", count) for bundle in names)
     assert len(names) >= min(count, 100) * 0.9
 
 
-LIMITS = SuspicionLimits(silence_seconds=3.0, eviction_interval_seconds=10.0, loop_lag_max_seconds=0.2)
+LIMITS = SuspicionLimits(
+    silence_seconds=3.0, eviction_interval_seconds=10.0, loop_lag_max_seconds=0.2
+)
 WELL = Judge(loop_lag_seconds=0.01, session_connected=True)
 
 
@@ -105,7 +116,11 @@ def test_one_that_was_replaced_at_its_address_goes_at_once_each_time() -> None:
 
 
 @pytest.mark.parametrize(
-    "judge_state", [Judge(loop_lag_seconds=0.2, session_connected=True), Judge(loop_lag_seconds=0.0, session_connected=False)]
+    "judge_state",
+    [
+        Judge(loop_lag_seconds=0.2, session_connected=True),
+        Judge(loop_lag_seconds=0.0, session_connected=False),
+    ],
 )
 def test_a_judge_that_is_not_well_suspects_nobody(judge_state: Judge) -> None:
     group = peers("x")
@@ -130,7 +145,9 @@ def test_whoever_is_cut_off_suspects_nobody_although_its_answers_ended_one_after
     # No broker answers any more. At some moment only the first of them has been silent for long
     # enough.
     for ms in range(9_000, 60_000):
-        assert not any(group.may_evict(name, ms / 1000, WELL) for name in ("x", "y")), f"after {ms} ms"
+        assert not any(group.may_evict(name, ms / 1000, WELL) for name in ("x", "y")), (
+            f"after {ms} ms"
+        )
 
 
 def test_who_has_just_registered_and_was_not_heard_yet_is_no_witness() -> None:
@@ -168,4 +185,6 @@ def test_silent_ones_go_one_at_a_time() -> None:
     group.refused("w", 20.0)
     group.evicted("w", 20.0)
     group.answered("z", 20.1, 0)
-    assert group.may_evict("y", 20.1, WELL), "the eviction of one that is surely gone does not count"
+    assert group.may_evict("y", 20.1, WELL), (
+        "the eviction of one that is surely gone does not count"
+    )

@@ -1,4 +1,6 @@
-"""The table of policies: each row has a default, agrees with the admin client's table, and decodes what metadata holds."""
+"""The table of policies: each row has a default, agrees with the admin client's table, and decodes
+what metadata holds.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def test_the_admin_client_knows_the_same_paths() -> None:
 
 
 def test_the_admin_client_knows_the_same_strategies() -> None:
-    (field,) = next(each.fields for each in client.POLICIES if each.name == "schema-compatibility-strategy")
+    (field,) = next(
+        each.fields for each in client.POLICIES if each.name == "schema-compatibility-strategy"
+    )
     assert field.choices == get_args(Strategy)
 
 
@@ -55,14 +59,23 @@ def test_what_a_newer_version_stored_is_passed_over_and_what_is_wrong_is_not_gue
 def test_changes_of_topics_are_known_by_name_until_there_were_too_many() -> None:
     before = NamespacePolicies(topic_changes_count=3, topic_changes=("a", "b", "c"))
     assert topics_changed(before, before) == frozenset()
-    assert topics_changed(before, NamespacePolicies(topic_changes_count=5, topic_changes=("c", "d", "a"))) == {"d", "a"}
-    assert topics_changed(before, NamespacePolicies(topic_changes_count=9, topic_changes=("x", "y", "z"))) is None
+    assert topics_changed(
+        before, NamespacePolicies(topic_changes_count=5, topic_changes=("c", "d", "a"))
+    ) == {"d", "a"}
+    assert (
+        topics_changed(
+            before, NamespacePolicies(topic_changes_count=9, topic_changes=("x", "y", "z"))
+        )
+        is None
+    )
     assert topics_changed(before, NamespacePolicies()) is None, "the namespace was made anew"
 
 
 @pytest.mark.parametrize("size", range(0, 1_300, 50))
 def test_what_is_cut_off_leaves_at_most_so_many_bytes(size: int) -> None:
-    chain = Chain([TopicLedger(1, 4, 400, 1), TopicLedger(5, 2, 600, 1), TopicLedger(9, 10, 200, 1)])
+    chain = Chain(
+        [TopicLedger(1, 4, 400, 1), TopicLedger(5, 2, 600, 1), TopicLedger(9, 10, 200, 1)]
+    )
     position = chain.last_before_bytes(size)
     if position is None:
         assert chain.size_bytes <= size
@@ -73,7 +86,10 @@ def test_what_is_cut_off_leaves_at_most_so_many_bytes(size: int) -> None:
 
 
 def record(**fields: object) -> TopicRecord:
-    ledgers = (TopicLedger(1, 10, 1_000, NOW - 5 * HOUR_MS), TopicLedger(2, 10, 1_000, NOW - HOUR_MS))
+    ledgers = (
+        TopicLedger(1, 10, 1_000, NOW - 5 * HOUR_MS),
+        TopicLedger(2, 10, 1_000, NOW - HOUR_MS),
+    )
     return msgspec.structs.replace(TopicRecord(ledgers=ledgers), **fields)
 
 
@@ -94,12 +110,30 @@ NEW, OLD, BOTH = CursorRecord(2, 9), CursorRecord(1, 3), {"s": CursorRecord(1, 9
         (record(), {"s": OLD}, {}, True, ""),
         (record(), BOTH, {model.RETENTION: model.RetentionPolicies(200, -1)}, True, "retention"),
         (record(), BOTH, {model.RETENTION: model.RetentionPolicies(400, -1)}, True, ""),
-        (record(), {"s": CursorRecord(1, 3, cursor_ledger=8)}, {model.RETENTION: model.RetentionPolicies(200, -1)}, True, "retention"),
+        (
+            record(),
+            {"s": CursorRecord(1, 3, cursor_ledger=8)},
+            {model.RETENTION: model.RetentionPolicies(200, -1)},
+            True,
+            "retention",
+        ),
         (record(), {"s": OLD}, {**KEPT, model.MESSAGE_TTL: 3 * 3_600}, True, "TTL"),
         (record(), {"s": CursorRecord(1, 9)}, {**KEPT, model.MESSAGE_TTL: 3 * 3_600}, True, ""),
         (record(), {"pulsar.dedup": OLD}, {**KEPT, model.MESSAGE_TTL: 3 * 3_600}, True, ""),
-        (record(), {"s": OLD}, {**KEPT, model.SUBSCRIPTION_EXPIRATION_TIME: 60}, True, "not known since when"),
-        (record(), {"s": CursorRecord(1, 3, last_active_ms=NOW - HOUR_MS)}, {**KEPT, model.SUBSCRIPTION_EXPIRATION_TIME: 60}, True, ""),
+        (
+            record(),
+            {"s": OLD},
+            {**KEPT, model.SUBSCRIPTION_EXPIRATION_TIME: 60},
+            True,
+            "not known since when",
+        ),
+        (
+            record(),
+            {"s": CursorRecord(1, 3, last_active_ms=NOW - HOUR_MS)},
+            {**KEPT, model.SUBSCRIPTION_EXPIRATION_TIME: 60},
+            True,
+            "",
+        ),
         (
             record(),
             {"s": CursorRecord(1, 3, last_active_ms=NOW - 2 * HOUR_MS)},
@@ -107,8 +141,20 @@ NEW, OLD, BOTH = CursorRecord(2, 9), CursorRecord(1, 3), {"s": CursorRecord(1, 9
             True,
             "expired",
         ),
-        (record(), {}, {**KEPT, model.INACTIVE_TOPIC: model.InactiveTopicPolicies(True)}, True, "not known since when it is unused"),
-        (record(inactive_since_ms=1), {}, {**KEPT, model.INACTIVE_TOPIC: model.InactiveTopicPolicies(True)}, True, ""),
+        (
+            record(),
+            {},
+            {**KEPT, model.INACTIVE_TOPIC: model.InactiveTopicPolicies(True)},
+            True,
+            "not known since when it is unused",
+        ),
+        (
+            record(inactive_since_ms=1),
+            {},
+            {**KEPT, model.INACTIVE_TOPIC: model.InactiveTopicPolicies(True)},
+            True,
+            "",
+        ),
         (
             record(ledgers=(), inactive_since_ms=1),
             {},
@@ -116,13 +162,25 @@ NEW, OLD, BOTH = CursorRecord(2, 9), CursorRecord(1, 3), {"s": CursorRecord(1, 9
             True,
             "no client has used it",
         ),
-        (record(), {"s": NEW}, {**KEPT, model.INACTIVE_TOPIC: model.InactiveTopicPolicies(True)}, True, ""),
+        (
+            record(),
+            {"s": NEW},
+            {**KEPT, model.INACTIVE_TOPIC: model.InactiveTopicPolicies(True)},
+            True,
+            "",
+        ),
     ],
 )
 def test_what_is_due_in_a_topic_by_its_metadata(
-    topic: TopicRecord, cursors: dict[str, CursorRecord], values: dict[model.Policy[object], object], owned: bool, words: str
+    topic: TopicRecord,
+    cursors: dict[str, CursorRecord],
+    values: dict[model.Policy[object], object],
+    owned: bool,
+    words: str,
 ) -> None:
-    reason = due(topic, cursors, Effective(DEFAULTS, values), NOW, owned=owned, interval_seconds=60.0)
+    reason = due(
+        topic, cursors, Effective(DEFAULTS, values), NOW, owned=owned, interval_seconds=60.0
+    )
     assert words in reason
     assert bool(words) == bool(reason), reason
 
@@ -138,7 +196,9 @@ def test_what_is_due_in_a_topic_by_its_metadata(
         ((60, -1), model.BacklogQuota("producer_exception", limit_time_seconds=3_599), False),
     ],
 )
-def test_limited_retention_must_exceed_the_backlog_quota(retention: tuple[int, int], quota: model.BacklogQuota, contradict: bool) -> None:
+def test_limited_retention_must_exceed_the_backlog_quota(
+    retention: tuple[int, int], quota: model.BacklogQuota, contradict: bool
+) -> None:
     kept = model.RetentionPolicies(*retention)
     if contradict:
         with pytest.raises(InvalidArgument, match="must exceed the backlog quota"):

@@ -1,4 +1,6 @@
-"""Why a subscription does not move: each reason from a snapshot that causes it, and snapshots without a reason."""
+"""Why a subscription does not move: each reason from a snapshot that causes it, and snapshots
+without a reason.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ from typing import Any
 import click
 import pytest
 
-from pulsarish.broker.clients.wait_reasons import REASONS, Waiting, duration, help_command, waiting_row
+from pulsarish.broker.clients.wait_reasons import (
+    REASONS,
+    Waiting,
+    duration,
+    help_command,
+    waiting_row,
+)
 from pulsarish.broker.dispatchers.dispatcher import DispatcherKind, DrainingKey, KeysState
 from pulsarish.broker.progress.explain import READ_MS_MAX, can_move, explain, must_move
 from pulsarish.broker.progress.report import metadata_away_report, subscription_report, topic_report
@@ -24,11 +32,24 @@ from pulsarish.model.errors import SubscriptionNotFound
 
 TOPIC = "persistent://public/default/orders"
 NOW_MS = 1_000_000_000
-SINGLE, SHARED, KEY_SHARED = DispatcherKind.SINGLE_ACTIVE, DispatcherKind.SHARED, DispatcherKind.KEY_SHARED
+SINGLE, SHARED, KEY_SHARED = (
+    DispatcherKind.SINGLE_ACTIVE,
+    DispatcherKind.SHARED,
+    DispatcherKind.KEY_SHARED,
+)
 
 READY = ConsumerState("c1", permits=10, flow_ms=NOW_MS - 5_000, connected_ms=NOW_MS - 9_000)
-SPENT = ConsumerState("c1", permits=0, unacked=4, flow_ms=NOW_MS - 90_000, delivered_ms=NOW_MS - 80_000, connected_ms=NOW_MS - 99_000)
-MOVING = SubscriptionSnapshot(now_ms=NOW_MS, backlog=7, consumers=(READY,), has_unread=True, read_position="3:5", ledger_id=3)
+SPENT = ConsumerState(
+    "c1",
+    permits=0,
+    unacked=4,
+    flow_ms=NOW_MS - 90_000,
+    delivered_ms=NOW_MS - 80_000,
+    connected_ms=NOW_MS - 99_000,
+)
+MOVING = SubscriptionSnapshot(
+    now_ms=NOW_MS, backlog=7, consumers=(READY,), has_unread=True, read_position="3:5", ledger_id=3
+)
 """A subscription with a backlog, permits, something to read, and no reason to wait."""
 
 KEYS = replace(MOVING, kind=KEY_SHARED, has_unread=False)
@@ -42,12 +63,23 @@ def shown(snapshot: SubscriptionSnapshot) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("snapshot", "reason", "sentence"),
     [
-        (replace(MOVING, consumers=()), "no_consumers", "No consumer is connected to take the backlog of 7 entries."),
-        (replace(MOVING, seeking_since_ms=NOW_MS - 2_000), "seeking", "A seek has been under way for 2 s"),
+        (
+            replace(MOVING, consumers=()),
+            "no_consumers",
+            "No consumer is connected to take the backlog of 7 entries.",
+        ),
+        (
+            replace(MOVING, seeking_since_ms=NOW_MS - 2_000),
+            "seeking",
+            "A seek has been under way for 2 s",
+        ),
         (
             replace(MOVING, consumers=(SPENT,)),
             "no_permits",
-            "consumer c1 has asked for nothing more for 1 min 20 s. Consumer c1 holds 4 unacknowledged, the last delivered 1 min 20 s ago.",
+            (
+                "consumer c1 has asked for nothing more for 1 min 20 s. Consumer c1 holds 4 "
+                "unacknowledged, the last delivered 1 min 20 s ago."
+            ),
         ),
         (
             replace(MOVING, consumers=(replace(READY, has_room=False),)),
@@ -55,12 +87,27 @@ def shown(snapshot: SubscriptionSnapshot) -> tuple[str, str]:
             "What was sent to consumer c1 is not read from the connection by its client",
         ),
         (
-            replace(MOVING, kind=SHARED, consumers=(replace(READY, unacked=5),), is_blocked=True, unacked=5, unacked_max=5),
+            replace(
+                MOVING,
+                kind=SHARED,
+                consumers=(replace(READY, unacked=5),),
+                is_blocked=True,
+                unacked=5,
+                unacked_max=5,
+            ),
             "blocked_on_unacked_messages",
-            "5 messages are delivered and not acknowledged; the limit is 5 for all consumers together",
+            (
+                "5 messages are delivered and not acknowledged; the limit is 5 for all consumers "
+                "together"
+            ),
         ),
         (
-            replace(MOVING, kind=SHARED, consumers=(replace(READY, unacked=3, is_blocked=True),), unacked_max_consumer=3),
+            replace(
+                MOVING,
+                kind=SHARED,
+                consumers=(replace(READY, unacked=3, is_blocked=True),),
+                unacked_max_consumer=3,
+            ),
             "blocked_on_unacked_messages",
             "Consumer c1 holds 3 unacknowledged; the limit of each consumer is 3",
         ),
@@ -71,18 +118,33 @@ def shown(snapshot: SubscriptionSnapshot) -> tuple[str, str]:
         ),
         (
             replace(
-                MOVING, failure="EntryUnknown: no answer", retry_at_ms=NOW_MS + 500, bookies=(BookieState("bookie-1", is_registered=False),)
+                MOVING,
+                failure="EntryUnknown: no answer",
+                retry_at_ms=NOW_MS + 500,
+                bookies=(BookieState("bookie-1", is_registered=False),),
             ),
             "read_failed",
-            "Reading from 3:5 on failed: EntryUnknown: no answer. They are in ledger 3 on bookie-1 (not registered). The broker tries",
+            (
+                "Reading from 3:5 on failed: EntryUnknown: no answer. They are in ledger 3 on "
+                "bookie-1 (not registered). The broker tries"
+            ),
         ),
         (
-            replace(MOVING, reading_since_ms=NOW_MS - 3_000, bookies=(BookieState("bookie-1", is_registered=True),)),
+            replace(
+                MOVING,
+                reading_since_ms=NOW_MS - 3_000,
+                bookies=(BookieState("bookie-1", is_registered=True),),
+            ),
             "reading",
             "Entries from 3:5 on have been read for 3 s. They are in ledger 3 on bookie-1.",
         ),
         (
-            replace(MOVING, rate_since_ms=NOW_MS - 10, rate_until_ms=NOW_MS + 500, rate="5 messages in 1 s"),
+            replace(
+                MOVING,
+                rate_since_ms=NOW_MS - 10,
+                rate_until_ms=NOW_MS + 500,
+                rate="5 messages in 1 s",
+            ),
             "rate_limited",
             "Deliveries have reached the policy dispatch-rate (5 messages in 1 s).",
         ),
@@ -99,22 +161,48 @@ def shown(snapshot: SubscriptionSnapshot) -> tuple[str, str]:
         (
             replace(MOVING, kind=SHARED, delayed=4, delayed_max=4, next_due_ms=NOW_MS + 60_000),
             "too_many_delayed",
-            "4 entries are to be delivered later, the limit delayed_delivery_max_entries_per_subscription",
+            (
+                "4 entries are to be delivered later, the limit "
+                "delayed_delivery_max_entries_per_subscription"
+            ),
         ),
         (
-            replace(MOVING, has_unread=False, consumers=(replace(READY, unacked=7),), first_unacked="3:0"),
+            replace(
+                MOVING,
+                has_unread=False,
+                consumers=(replace(READY, unacked=7),),
+                first_unacked="3:0",
+            ),
             "unacknowledged",
-            "The whole backlog of 7 entries is delivered and not acknowledged; the oldest entry is 3:0. Consumer c1 holds 7",
+            (
+                "The whole backlog of 7 entries is delivered and not acknowledged; the oldest "
+                "entry is 3:0. Consumer c1 holds 7"
+            ),
         ),
         (
-            replace(KEYS, keys=KeysState((DrainingKey(77, "c2", held=3, waiting=2),), kept=2, look_ahead_max=10)),
+            replace(
+                KEYS,
+                keys=KeysState(
+                    (DrainingKey(77, "c2", held=3, waiting=2),), kept=2, look_ahead_max=10
+                ),
+            ),
             "keys_draining",
-            "2 entries wait until other consumers acknowledge what they hold of key hash 77 (3 held by consumer c2).",
+            (
+                "2 entries wait until other consumers acknowledge what they hold of key hash 77 "
+                "(3 held by consumer c2)."
+            ),
         ),
         (
-            replace(KEYS, consumers=(READY, replace(SPENT, name="c2", lined_up=9)), keys=KeysState(kept=9, look_ahead_max=9)),
+            replace(
+                KEYS,
+                consumers=(READY, replace(SPENT, name="c2", lined_up=9)),
+                keys=KeysState(kept=9, look_ahead_max=9),
+            ),
             "keys_held",
-            "The entries that were read have keys of consumers that cannot take them: 9 for consumer c2 (no permits). No more",
+            (
+                "The entries that were read have keys of consumers that cannot take them: 9 for "
+                "consumer c2 (no permits). No more"
+            ),
         ),
         (
             replace(KEYS, keys=KeysState(unassigned=1, kept=1, look_ahead_max=9)),
@@ -133,7 +221,9 @@ def shown(snapshot: SubscriptionSnapshot) -> tuple[str, str]:
         ),
     ],
 )
-def test_each_reason_is_a_word_and_a_sentence_with_the_numbers(snapshot: SubscriptionSnapshot, reason: str, sentence: str) -> None:
+def test_each_reason_is_a_word_and_a_sentence_with_the_numbers(
+    snapshot: SubscriptionSnapshot, reason: str, sentence: str
+) -> None:
     found, text = shown(snapshot)
     assert found == reason
     assert sentence in text, text
@@ -156,8 +246,17 @@ def test_nothing_to_deliver_is_idle() -> None:
         replace(MOVING, kind=SHARED, has_unread=False, delayed=1, next_due_ms=NOW_MS - 5_000),
         replace(MOVING, kind=SHARED, is_blocked=True, unacked=1, unacked_max=5),
         replace(MOVING, kind=SHARED, has_unread=False, lost_sight=True),
-        replace(MOVING, kind=SHARED, has_unread=False, chunks_held=1, chunks_ready=1, chunk_holders=("c1",)),
-        replace(KEYS, consumers=(replace(READY, lined_up=1),), keys=KeysState(kept=1, look_ahead_max=1)),
+        replace(
+            MOVING,
+            kind=SHARED,
+            has_unread=False,
+            chunks_held=1,
+            chunks_ready=1,
+            chunk_holders=("c1",),
+        ),
+        replace(
+            KEYS, consumers=(replace(READY, lined_up=1),), keys=KeysState(kept=1, look_ahead_max=1)
+        ),
         replace(MOVING, kind=KEY_SHARED, keys=KeysState(look_ahead_max=1)),
         replace(MOVING, is_beyond_holes=True, ready=1),
     ],
@@ -192,9 +291,11 @@ def test_one_consumer_with_permits_is_enough() -> None:
     assert must_move(replace(MOVING, kind=SHARED, consumers=(SPENT, replace(READY, name="c2"))))
 
 
-def test_a_key_shared_consumer_does_not_wait_for_the_keys_of_another_while_there_is_room_to_read_ahead() -> None:
+def test_a_key_shared_consumer_does_not_wait_for_the_keys_of_another() -> None:
     busy = (READY, replace(SPENT, name="c2", lined_up=5))
-    assert must_move(replace(MOVING, kind=KEY_SHARED, consumers=busy, keys=KeysState(kept=5, look_ahead_max=9)))
+    assert must_move(
+        replace(MOVING, kind=KEY_SHARED, consumers=busy, keys=KeysState(kept=5, look_ahead_max=9))
+    )
 
 
 def _commands(text: str) -> click.Command:
@@ -210,8 +311,14 @@ def _commands(text: str) -> click.Command:
 
 @pytest.mark.parametrize("reason", REASONS)
 def test_each_reason_has_a_command_that_there_is(reason: str) -> None:
-    data = {"ledgerId": 3, "limitCommand": "get-max-unacked-messages-per-consumer", "rateCommand": "get-dispatch-rate"}
-    text = help_command(Waiting("waiting", reason, data=data), f"{TOPIC}-partition-1", "a subscription")
+    data = {
+        "ledgerId": 3,
+        "limitCommand": "get-max-unacked-messages-per-consumer",
+        "rateCommand": "get-dispatch-rate",
+    }
+    text = help_command(
+        Waiting("waiting", reason, data=data), f"{TOPIC}-partition-1", "a subscription"
+    )
     command = _commands(text)
     assert command.params, text
     with command.make_context(text, shlex.split(text)[3:], resilient_parsing=False):
@@ -220,7 +327,10 @@ def test_each_reason_has_a_command_that_there_is(reason: str) -> None:
 
 def test_policies_are_those_of_the_whole_topic_and_names_are_quoted() -> None:
     limited = Waiting("waiting", "rate_limited", data={"rateCommand": "get-publish-rate"})
-    assert help_command(limited, f"{TOPIC}-partition-1") == f"pulsarish topics get-publish-rate {TOPIC} --applied"
+    assert (
+        help_command(limited, f"{TOPIC}-partition-1")
+        == f"pulsarish topics get-publish-rate {TOPIC} --applied"
+    )
     assert help_command(Waiting("waiting", "no_permits"), TOPIC, "a b").endswith(f" {TOPIC} 'a b'")
 
 
@@ -243,19 +353,32 @@ def test_reports_say_something_where_nothing_waits() -> None:
     assert report["explanation"] == "Publishing does not wait for anything."
     assert report["publishers"][0]["explanation"] == "Everything that it sent is confirmed."
     assert subscription_report(TOPIC, "s", stats)["explanation"].startswith("There is no backlog")
-    assert subscription_report(TOPIC, "m", stats)["explanation"].startswith("It moves: 2 entries are left")
+    assert subscription_report(TOPIC, "m", stats)["explanation"].startswith(
+        "It moves: 2 entries are left"
+    )
     with pytest.raises(SubscriptionNotFound, match="it has: s, m"):
         subscription_report(TOPIC, "x", stats)
 
 
 def test_a_subscription_of_a_topic_that_cannot_be_opened_has_the_reason_of_the_topic() -> None:
-    failed = waiting_row(Waiting("waiting", "load_failed", "The topic could not be opened: no."), TOPIC)
-    report = subscription_report(TOPIC, "s", {"waiting": failed, "publishers": [], "subscriptions": {}})
+    failed = waiting_row(
+        Waiting("waiting", "load_failed", "The topic could not be opened: no."), TOPIC
+    )
+    report = subscription_report(
+        TOPIC, "s", {"waiting": failed, "publishers": [], "subscriptions": {}}
+    )
     assert (report["reason"], report["subscription"]) == ("load_failed", "s")
 
 
 @pytest.mark.parametrize(
-    ("milliseconds", "text"), [(-5, "0 ms"), (850, "850 ms"), (12_000, "12 s"), (200_000, "3 min 20 s"), (349_200_000, "4 d 1 h")]
+    ("milliseconds", "text"),
+    [
+        (-5, "0 ms"),
+        (850, "850 ms"),
+        (12_000, "12 s"),
+        (200_000, "3 min 20 s"),
+        (349_200_000, "4 d 1 h"),
+    ],
 )
 def test_durations_have_two_units_at_most(milliseconds: int, text: str) -> None:
     assert duration(milliseconds) == text
@@ -263,14 +386,24 @@ def test_durations_have_two_units_at_most(milliseconds: int, text: str) -> None:
 
 @pytest.mark.parametrize("subscription", ["", "s"])
 def test_without_metadata_a_broker_that_does_not_serve_the_topic_says_so(subscription: str) -> None:
-    report = metadata_away_report(TOPIC, "there is no session with the metadata store", subscription)
-    assert (report["topic"], report["state"], report["reason"]) == (TOPIC, "waiting", "metadata_away")
-    assert report["explanation"].endswith("which one does: there is no session with the metadata store.")
+    report = metadata_away_report(
+        TOPIC, "there is no session with the metadata store", subscription
+    )
+    assert (report["topic"], report["state"], report["reason"]) == (
+        TOPIC,
+        "waiting",
+        "metadata_away",
+    )
+    assert report["explanation"].endswith(
+        "which one does: there is no session with the metadata store."
+    )
     assert report["help"] == "pulsarish brokers health"
     assert report.get("subscription", "") == subscription
 
 
 def test_each_reason_is_shown_on_a_real_cluster() -> None:
     directory = Path(__file__).resolve().parents[2] / "integration"
-    text = "".join((directory / name).read_text() for name in ("test_explain.py", "test_explain_faults.py"))
+    text = "".join(
+        (directory / name).read_text() for name in ("test_explain.py", "test_explain_faults.py")
+    )
     assert [reason for reason in REASONS if f'"{reason}"' not in text] == []

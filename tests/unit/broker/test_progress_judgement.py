@@ -28,19 +28,31 @@ _UNACKED_MAX = 20
 
 def exclusive(log: Log) -> Dispatcher:
     return SingleActiveDispatcher(
-        failover=False, partition=-1, read_from=log.read_from, acknowledged=log.acknowledged, limits=LIMITS, consumers_max=10
+        failover=False,
+        partition=-1,
+        read_from=log.read_from,
+        acknowledged=log.acknowledged,
+        limits=LIMITS,
+        consumers_max=10,
     )
 
 
 def failover(log: Log) -> Dispatcher:
     return SingleActiveDispatcher(
-        failover=True, partition=-1, read_from=log.read_from, acknowledged=log.acknowledged, limits=LIMITS, consumers_max=10
+        failover=True,
+        partition=-1,
+        read_from=log.read_from,
+        acknowledged=log.acknowledged,
+        limits=LIMITS,
+        consumers_max=10,
     )
 
 
 def shared(log: Log) -> Dispatcher:
     sharing = SharingLimits(10, 3, _UNACKED_MAX_CONSUMER, _UNACKED_MAX)
-    return SharedDispatcher(read_from=log.read_from, acknowledged=log.acknowledged, limits=LIMITS, sharing=sharing)
+    return SharedDispatcher(
+        read_from=log.read_from, acknowledged=log.acknowledged, limits=LIMITS, sharing=sharing
+    )
 
 
 def key_shared(log: Log) -> Dispatcher:
@@ -67,11 +79,15 @@ class Script:
         self.log = Log(
             5,
             key_hash=lambda entry: entry * 7919 % 6,
-            due_ms=lambda entry: entry * 40 if make in (shared, key_shared) and not chunked and entry % 5 == 4 else 0,
+            due_ms=lambda entry: (
+                entry * 40 if make in (shared, key_shared) and not chunked and entry % 5 == 4 else 0
+            ),
             chunk=lambda entry: Chunk(("p", str(entry // 4)), entry % 4 == 3) if chunked else None,
         )
         self.dispatcher = make(self.log)
-        self.subscription = DispatchedLog(self.dispatcher, self.log, _UNACKED_MAX_CONSUMER, _UNACKED_MAX)
+        self.subscription = DispatchedLog(
+            self.dispatcher, self.log, _UNACKED_MAX_CONSUMER, _UNACKED_MAX
+        )
         self.joined = 0
         self.is_exclusive = make is exclusive
         self.outlets: dict[int, Outlet] = {}
@@ -95,7 +111,11 @@ class Script:
             case 6 if who is not None:
                 self.acknowledge(who, rng.randrange(1, 9))
             case 7 if who is not None:
-                given = [each.position for each in self.outlets[who.order].got if not self.log.acknowledged(each.position)]
+                given = [
+                    each.position
+                    for each in self.outlets[who.order].got
+                    if not self.log.acknowledged(each.position)
+                ]
                 self.dispatcher.redeliver(who, given[: rng.randrange(4)])
             case 8:
                 self.log.now_ms += rng.randrange(2_000)
@@ -128,12 +148,17 @@ class Script:
                 self.acknowledge(each, 1_000)
             if len(self.log.acked) == self.log.count:
                 return
-        raise AssertionError(f"{self.log.count - len(self.log.acked)} entries are not delivered: {self.subscription.snapshot()}")
+        raise AssertionError(
+            f"{self.log.count - len(self.log.acked)} entries are not delivered: "
+            f"{self.subscription.snapshot()}"
+        )
 
 
 @pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
 @pytest.mark.parametrize("restarts", [False, True], ids=["alone", "restarted"])
-def test_what_can_move_is_what_the_dispatcher_moves(make: Callable[[Log], Dispatcher], *, restarts: bool) -> None:
+def test_what_can_move_is_what_the_dispatcher_moves(
+    make: Callable[[Log], Dispatcher], *, restarts: bool
+) -> None:
     moves = waits = 0
     for seed in range(60):
         script = Script(make, seed)
@@ -152,7 +177,9 @@ def test_what_can_move_is_what_the_dispatcher_moves(make: Callable[[Log], Dispat
             after = subscription.snapshot()
             # Chunks may be put aside for their consumer: then nothing is delivered, and nothing
             # more can be.
-            assert moved or after != snapshot or not could, f"it should move and does not: {snapshot}"
+            assert moved or after != snapshot or not could, (
+                f"it should move and does not: {snapshot}"
+            )
             assert not can_move(after), f"it could go on and does not: {after}"
             if after.backlog and after.consumers:
                 found = explain(after)
@@ -164,7 +191,9 @@ def test_what_can_move_is_what_the_dispatcher_moves(make: Callable[[Log], Dispat
 
 
 @pytest.mark.parametrize("make", [exclusive, failover], ids=lambda make: make.__name__)
-def test_a_restart_delivers_nothing_again_and_keeps_the_order(make: Callable[[Log], Dispatcher]) -> None:
+def test_a_restart_delivers_nothing_again_and_keeps_the_order(
+    make: Callable[[Log], Dispatcher],
+) -> None:
     log = Log(60)
     dispatcher = make(log)
     one, outlet = consumer(1, permits=7)
@@ -209,7 +238,9 @@ def test_a_restart_keeps_each_key_with_its_consumer_and_in_order() -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda dispatcher: setattr(dispatcher.reads, "_out", dispatcher.plan(at(99), blocked=False)),
+        lambda dispatcher: setattr(
+            dispatcher.reads, "_out", dispatcher.plan(at(99), blocked=False)
+        ),
         lambda dispatcher: setattr(dispatcher.reads, "_empty_at", at(19)),
         lambda dispatcher: setattr(dispatcher, "blocked", True),
         lambda dispatcher: [setattr(each, "blocked", True) for each in dispatcher.consumers],
@@ -224,7 +255,9 @@ def test_a_restart_keeps_each_key_with_its_consumer_and_in_order() -> None:
     ],
 )
 @pytest.mark.parametrize("make", [shared, key_shared], ids=lambda make: make.__name__)
-def test_a_restart_mends_what_stopped_the_dispatcher(make: Callable[[Log], Dispatcher], damage: Callable[[Dispatcher], object]) -> None:
+def test_a_restart_mends_what_stopped_the_dispatcher(
+    make: Callable[[Log], Dispatcher], damage: Callable[[Dispatcher], object]
+) -> None:
     log = Log(20)
     dispatcher = make(log)
     subscription = DispatchedLog(dispatcher, log, _UNACKED_MAX_CONSUMER, _UNACKED_MAX)

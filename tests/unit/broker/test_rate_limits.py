@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from pulsarish.broker.clients.rate_limits import RateLimit, TokenBucket
 
 
-@given(st.integers(1, 1_000), st.lists(st.tuples(st.integers(1, 50), st.floats(0, 2)), min_size=1, max_size=60))
+@given(
+    st.integers(1, 1_000),
+    st.lists(st.tuples(st.integers(1, 50), st.floats(0, 2)), min_size=1, max_size=60),
+)
 def test_whoever_waits_as_told_keeps_the_rate(rate: int, takes: list[tuple[int, float]]) -> None:
     bucket, now = TokenBucket(), 100.0
     bucket.limit(rate, rate, now)

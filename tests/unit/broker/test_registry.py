@@ -1,4 +1,5 @@
-"""A broker's registration ends once, whatever the broker was doing when its session was lost (found by a seed).
+"""A broker's registration ends once, whatever the broker was doing when its session was lost (found
+by a seed).
 
 Unreadable registrations do not end the registration of any broker.
 """
@@ -46,7 +47,10 @@ def test_a_session_lost_while_the_registry_looks_for_its_own_node() -> None:
         await world.metadata.commit([Op("create", paths.BROKERS)])
         store = HeldSync(world.metadata)
         registry = BrokerRegistry(
-            world, Records(cast("MetadataStore", store), world.clock, world.random), lost=lost.append, registered=lambda _: None
+            world,
+            Records(cast("MetadataStore", store), world.clock, world.random),
+            lost=lost.append,
+            registered=lambda _: None,
         )
         await registry.start(BrokerRegistration("b", "", "broker:6660"))
         first = registry.instance_id
@@ -74,7 +78,12 @@ def test_a_registration_that_cannot_be_read_is_there_and_ends_nobody() -> None:
     async def work(world: World) -> None:
         await world.metadata.commit([Op("create", paths.BROKERS)])
         await world.metadata.commit([Op("create", paths.broker("odd~1"), b"{")])
-        registry = BrokerRegistry(world, Records(world.metadata, world.clock, world.random), lost=lambda _: None, registered=lambda _: None)
+        registry = BrokerRegistry(
+            world,
+            Records(world.metadata, world.clock, world.random),
+            lost=lambda _: None,
+            registered=lambda _: None,
+        )
         await registry.start(BrokerRegistration("b", "", "broker:6660"))
         assert await registry.is_registered("odd~1")
         assert registry.others() == []

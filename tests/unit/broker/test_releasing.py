@@ -53,7 +53,9 @@ def test_a_lookup_during_a_release_does_not_bring_the_bundle_back() -> None:
         records = Records(held.metadata, world.clock, world.random)
         for path in ROOTS:
             await records.ensure(path)
-        config = BrokerConfig(broker_id="b", listen_address="broker:6660", http_address="", metadata_url="memory:")
+        config = BrokerConfig(
+            broker_id="b", listen_address="broker:6660", http_address="", metadata_url="memory:"
+        )
         ownership = Ownership(held, config, records, lost=lambda _: None, take_lag_max=lambda: 0.0)
         await ownership.start(BrokerRegistration("b", "", "broker:6660"))
         taken = await ownership.acquire(BUNDLE, None)
@@ -65,7 +67,9 @@ def test_a_lookup_during_a_release_does_not_bring_the_bundle_back() -> None:
             await ownership.owner(BUNDLE)
         store.go_on.set()
         await release
-        assert BUNDLE not in ownership.owned, "another broker may own it now, and this one would never ask again"
+        assert BUNDLE not in ownership.owned, (
+            "another broker may own it now, and this one would never ask again"
+        )
         assert await ownership.owner(BUNDLE) == Unowned(taken.epoch + 1)
 
     async def scenario() -> None:

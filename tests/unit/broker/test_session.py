@@ -1,4 +1,6 @@
-"""A client that continues while one of its requests runs: it uses an id again, or sends commands to a consumer that seeks."""
+"""A client that continues while one of its requests runs: it uses an id again, or sends commands to
+a consumer that seeks.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,16 @@ from types import SimpleNamespace
 from typing import Any
 
 from pulsarish.broker.clients.authorization import ANYBODY, Gate
-from pulsarish.broker.clients.commands import Acknowledge, CloseConsumer, ConsumerClosed, Outcome, Seek, Subscribe, Subscribed, Unsubscribe
+from pulsarish.broker.clients.commands import (
+    Acknowledge,
+    CloseConsumer,
+    ConsumerClosed,
+    Outcome,
+    Seek,
+    Subscribe,
+    Subscribed,
+    Unsubscribe,
+)
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.clients.outbox import Outbox
 from pulsarish.broker.config import BrokerConfig
@@ -24,10 +35,14 @@ class SlowTopic:
         self.acknowledged: list[Consumer] = []
         self.may_delete = asyncio.Event()
 
-    async def subscribe(self, command: Subscribe, outlet: Outbox, _address: str) -> tuple[Any, Consumer]:
+    async def subscribe(
+        self, command: Subscribe, outlet: Outbox, _address: str
+    ) -> tuple[Any, Consumer]:
         consumer = Consumer(command.consumer_id, "c", outlet)
         self.connected.append(consumer)
-        return SimpleNamespace(name=command.subscription, seek=self._seek, acknowledge=self._acknowledge), consumer
+        return SimpleNamespace(
+            name=command.subscription, seek=self._seek, acknowledge=self._acknowledge
+        ), consumer
 
     async def _seek(self, _position: object, _publish_time_ms: int, *, by: Consumer) -> None:
         assert by in self.connected
@@ -38,7 +53,9 @@ class SlowTopic:
     async def unsubscribe(self, _name: str, *, force: bool, by: Consumer) -> None:
         await self.may_delete.wait()
 
-    def remove_consumer(self, _subscription: object, consumer: Consumer, *, comes_back: bool = False) -> None:
+    def remove_consumer(
+        self, _subscription: object, consumer: Consumer, *, comes_back: bool = False
+    ) -> None:
         self.connected.remove(consumer)
 
 
@@ -58,7 +75,9 @@ class Tasks:
     def __init__(self) -> None:
         self.contained_failures = dict.fromkeys(ScopeKind, 0)
 
-    def spawn(self, work: Any, *, name: str, critical: Critical | None = None, scope: Scope | None = None) -> asyncio.Task[None]:
+    def spawn(
+        self, work: Any, *, name: str, critical: Critical | None = None, scope: Scope | None = None
+    ) -> asyncio.Task[None]:
         return asyncio.get_running_loop().create_task(work, name=name)
 
     def contain(self, task: str, error: BaseException, scope: Scope) -> None:
@@ -75,7 +94,15 @@ def test_a_consumer_that_came_while_its_id_was_unsubscribed_ends_with_the_sessio
         topic = SlowTopic()
         topics: Any = Topics(topic)
         outbox = Outbox(delivery_bytes_max=1_000, changed=lambda: None)
-        session = Session(topics=topics, gate=Gate(), principal=ANYBODY, peer="x", tasks=Tasks(), config=BrokerConfig(), outbox=outbox)
+        session = Session(
+            topics=topics,
+            gate=Gate(),
+            principal=ANYBODY,
+            peer="x",
+            tasks=Tasks(),
+            config=BrokerConfig(),
+            outbox=outbox,
+        )
         session.handle(Subscribe(1, 7, "t", "s"))
         await turns()
         session.handle(Unsubscribe(2, 7))

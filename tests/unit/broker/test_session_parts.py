@@ -1,4 +1,6 @@
-"""The small cores between a session and its topics: the outbox, a producer's order of outcomes, the codec's order of answers."""
+"""The small cores between a session and its topics: the outbox, a producer's order of outcomes, the
+codec's order of answers.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,24 @@ from collections import deque
 
 import pytest
 
-from pulsarish.broker.clients.commands import Answer, Outcome, ProducerClosed, ProducerOpened, Receipts, SendFailed
+from pulsarish.broker.clients.commands import (
+    Answer,
+    Outcome,
+    ProducerClosed,
+    ProducerOpened,
+    Receipts,
+    SendFailed,
+)
 from pulsarish.broker.clients.consumer import Delivery
 from pulsarish.broker.clients.meters import Meter
 from pulsarish.broker.clients.outbox import Outbox
 from pulsarish.broker.clients.producer import Flight, Producer, PublishRequest
-from pulsarish.broker.sessions.grpc_codec import consume_commands, encode_consume, encode_publish, publish_commands
+from pulsarish.broker.sessions.grpc_codec import (
+    consume_commands,
+    encode_consume,
+    encode_publish,
+    publish_commands,
+)
 from pulsarish.model.errors import InvalidArgument, TopicFenced
 from pulsarish.model.position import Position
 from pulsarish.wire._pb import broker_pb2 as pb
@@ -102,7 +116,11 @@ def test_outcomes_leave_in_send_order(seed: int) -> None:
     seen: list[int] = []
     for answer in box.answers:
         if isinstance(answer, Receipts):
-            seen.extend([-1] * answer.count if answer.ledger_id < 0 else range(answer.first_entry, answer.first_entry + answer.count))
+            seen.extend(
+                [-1] * answer.count
+                if answer.ledger_id < 0
+                else range(answer.first_entry, answer.first_entry + answer.count)
+            )
         else:
             seen.append(-1)
     assert seen == expected
@@ -110,7 +128,9 @@ def test_outcomes_leave_in_send_order(seed: int) -> None:
 
 def test_a_request_is_done_when_all_its_entries_are() -> None:
     done: list[tuple[int, int]] = []
-    request = PublishRequest(3, 30, lambda r, size: done.append((r.left_entries, size)), received=0.0)
+    request = PublishRequest(
+        3, 30, lambda r, size: done.append((r.left_entries, size)), received=0.0
+    )
     request.resolve(2, 20)
     request.resolve(1, 10)
     assert done == [(1, 20), (0, 10)]
@@ -143,11 +163,19 @@ def test_in_one_message_a_producers_answers_keep_their_order() -> None:
 
 
 def test_deliveries_survive_the_wire_with_their_ack_sets() -> None:
-    sent = [(4, delivery(0)), (5, Delivery(Position(2, 3), b"abc", 9, 2, b"\xf6\x01")), (4, delivery(1, size=0))]
+    sent = [
+        (4, delivery(0)),
+        (5, Delivery(Position(2, 3), b"abc", 9, 2, b"\xf6\x01")),
+        (4, delivery(1, size=0)),
+    ]
     data = b"".join(encode_consume(deque([Outcome(3)]), sent, heartbeat=False))
     head, records = split_records(data)
     message = pb.ConsumeResponse.FromString(head)
-    assert [bytes(each) for each in slice_records(records, message.sizes)] == [b"x" * 10, b"abc", b""]
+    assert [bytes(each) for each in slice_records(records, message.sizes)] == [
+        b"x" * 10,
+        b"abc",
+        b"",
+    ]
     assert list(message.consumer_ids) == [4, 5, 4]
     assert (list(message.ack_set_rows), list(message.ack_sets)) == ([1], [b"\xf6\x01"])
     assert list(message.redelivery_counts) == [0, 2, 0]

@@ -24,7 +24,9 @@ PROGRAM = textwrap.dedent("""
         seconds = int(_line)
         print(
             *(before - 0.001 <= each - seconds <= after + 0.001 for each in (now, now_ns / 1e9)),
-            before + 9.999 <= deadline <= after + 10.001, time.monotonic() - started < 600, flush=True,
+            before + 9.999 <= deadline <= after + 10.001,
+            time.monotonic() - started < 600,
+            flush=True,
         )
 """)
 
@@ -33,7 +35,9 @@ def test_the_wall_clock_follows_the_file_and_nothing_else_does(tmp_path: Path) -
     offset = tmp_path / "offset"
     write_offset(offset, 0)
     command = [sys.executable, "-c", PROGRAM, str(offset)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         for seconds in (0, 86_400, -86_400, 0):

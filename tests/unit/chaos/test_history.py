@@ -45,9 +45,15 @@ def read(history: History, *values: int, partition: int = 0, key: str = "") -> C
         ((0, 1, 2, 3, 4, 99), 0, 1, 0),  # a payload that was never sent
     ],
 )
-def test_lost_doubled_and_displaced_messages_are_counted(values: tuple[int, ...], missing: int, out_of_order: int, duplicates: int) -> None:
+def test_lost_doubled_and_displaced_messages_are_counted(
+    values: tuple[int, ...], missing: int, out_of_order: int, duplicates: int
+) -> None:
     counters = read(sent(5), *values)
-    assert (counters.acked_missing, counters.out_of_order, counters.duplicates) == (missing, out_of_order, duplicates)
+    assert (counters.acked_missing, counters.out_of_order, counters.duplicates) == (
+        missing,
+        out_of_order,
+        duplicates,
+    )
     assert counters.received == len(values)
     assert counters.redelivered == 0
 
@@ -89,8 +95,22 @@ def test_misplaced_messages_are_named_with_both_places() -> None:
     history = sent(3)
     read(history, 1, 0, 1, 2)
     assert [anomaly.row() for anomaly in history.anomalies] == [
-        {"kind": "out_of_order", "value": 0, "message_id": "0:7:1:-1", "other_value": 1, "other_id": "0:7:0:-1", "key": ""},
-        {"kind": "duplicate", "value": 1, "message_id": "0:7:2:-1", "other_value": 1, "other_id": "0:7:0:-1", "key": ""},
+        {
+            "kind": "out_of_order",
+            "value": 0,
+            "message_id": "0:7:1:-1",
+            "other_value": 1,
+            "other_id": "0:7:0:-1",
+            "key": "",
+        },
+        {
+            "kind": "duplicate",
+            "value": 1,
+            "message_id": "0:7:2:-1",
+            "other_value": 1,
+            "other_id": "0:7:0:-1",
+            "key": "",
+        },
     ]
     assert history.missing() == []
 
@@ -126,11 +146,22 @@ def test_counters_agree_with_a_plain_count(values: list[int]) -> None:
     first_copies = list(dict.fromkeys(values))
     assert counters.duplicates == len(values) - len(first_copies)
     assert counters.acked_missing == 10 - len(first_copies)
-    assert counters.out_of_order == sum(any(earlier > value for earlier in first_copies[:at]) for at, value in enumerate(first_copies))
+    assert counters.out_of_order == sum(
+        any(earlier > value for earlier in first_copies[:at])
+        for at, value in enumerate(first_copies)
+    )
 
 
 def counted(**given: int) -> Counters:
-    names = ("sent", "acked_positive", "acked_negative", "received", "acked_missing", "non_acked_received", "out_of_order")
+    names = (
+        "sent",
+        "acked_positive",
+        "acked_negative",
+        "received",
+        "acked_missing",
+        "non_acked_received",
+        "out_of_order",
+    )
     return Counters(**dict.fromkeys((*names, "duplicates", "redelivered"), 0) | given)
 
 
@@ -150,5 +181,10 @@ def counted(**given: int) -> Counters:
         ("kill-broker", counted(non_acked_received=5, redelivered=5), True, True, False),
     ],
 )
-def test_the_verdict(scenario: str, counters: Counters, dedup: bool, owner_changed: bool, is_wrong: bool) -> None:
-    assert bool(judge(SCENARIOS[scenario], counters, dedup=dedup, owner_changed=owner_changed)) is is_wrong
+def test_the_verdict(
+    scenario: str, counters: Counters, dedup: bool, owner_changed: bool, is_wrong: bool
+) -> None:
+    assert (
+        bool(judge(SCENARIOS[scenario], counters, dedup=dedup, owner_changed=owner_changed))
+        is is_wrong
+    )

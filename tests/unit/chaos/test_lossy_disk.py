@@ -1,4 +1,6 @@
-"""The disk that forgets: what was synced survives a power cut, what was not does not, and of a torn write any sectors may."""
+"""The disk that forgets: what was synced survives a power cut, what was not does not, and of a torn
+write any sectors may.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,21 @@ class Files:
         self.disk = Disk()
 
     def create(self, name: bytes) -> int:
-        return self._number(self.disk.answer(CREATE, ROOT, struct.pack("<4I", 0, stat.S_IFREG | 0o644, 0, 0) + name + b"\0"))
+        return self._number(
+            self.disk.answer(
+                CREATE, ROOT, struct.pack("<4I", 0, stat.S_IFREG | 0o644, 0, 0) + name + b"\0"
+            )
+        )
 
     def write(self, file: int, offset: int, data: bytes) -> None:
-        self.disk.answer(WRITE, file, struct.pack("<QQIIQII", 0, offset, len(data), 0, 0, 0, 0) + data)
+        self.disk.answer(
+            WRITE, file, struct.pack("<QQIIQII", 0, offset, len(data), 0, 0, 0, 0) + data
+        )
 
     def read(self, name: bytes) -> bytes:
-        answer = self.disk.answer(READ, self.lookup(name), struct.pack("<QQIIQII", 0, 0, 1 << 20, 0, 0, 0, 0))
+        answer = self.disk.answer(
+            READ, self.lookup(name), struct.pack("<QQIIQII", 0, 0, 1 << 20, 0, 0, 0, 0)
+        )
         assert answer is not None
         return answer
 
@@ -93,7 +103,9 @@ def test_torn_writes_keep_any_sectors_and_nothing_else() -> None:
         assert len(content) == 2048
         assert content[:512] + content[1536:] == b"0" * 1024
         kept.add((content[512:1024], content[1024:1536]))
-    assert kept == {(first * 512, second * 512) for first in (b"0", b"1") for second in (b"0", b"1")}
+    assert kept == {
+        (first * 512, second * 512) for first in (b"0", b"1") for second in (b"0", b"1")
+    }
 
 
 def test_a_lying_disk_goes_back_to_where_it_began_to_lie() -> None:
@@ -111,14 +123,19 @@ def test_a_lying_disk_goes_back_to_where_it_began_to_lie() -> None:
 
 
 def test_against_a_plain_model() -> None:
-    """Random writes, growth and truncation: the live bytes are those of a plain byte string, the durable ones those of the last sync."""
+    """Random writes, growth and truncation: the live bytes are those of a plain byte string, the
+    durable ones those of the last sync.
+    """
     chance = random.Random(7)
     for _ in range(200):
         node, plain, synced = Node(2, stat.S_IFREG), b"", b""
         for _ in range(chance.randrange(30)):
             match chance.randrange(4):
                 case 0 | 1:
-                    offset, data = chance.randrange(2000), chance.randbytes(chance.randrange(1, 700))
+                    offset, data = (
+                        chance.randrange(2000),
+                        chance.randbytes(chance.randrange(1, 700)),
+                    )
                     node.write(offset, data)
                     plain = plain.ljust(offset, b"\0")[:offset] + data + plain[offset + len(data) :]
                 case 2:

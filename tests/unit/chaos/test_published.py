@@ -24,11 +24,17 @@ OPTIONS = Options(
 )
 
 
-def test_a_killed_bookie_is_not_said_to_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_bookie_is_not_said_to_be_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said: list[str] = []
-    monkeypatch.setattr(Stage, "members", lambda _stage: ("bookie-1", "bookie-2", "bookie-3"))  # none can take its place
+    # none can take its place
+    monkeypatch.setattr(Stage, "members", lambda _stage: ("bookie-1", "bookie-2", "bookie-3"))
     monkeypatch.setattr(Stage, "kill", lambda *_: None)
     monkeypatch.setattr(Stage, "wait", lambda *_: None)
     monkeypatch.setattr(Stage, "mark", lambda _stage, what, text: said.append(f"{what}: {text}"))
     SCENARIOS["kill-bookie"].fault(Stage(OPTIONS, tmp_path))
-    assert said == ["fault: bookie-1 of the ensemble is killed", "bite: the ledger goes on with bookie-2, bookie-3"]
+    assert said == [
+        "fault: bookie-1 of the ensemble is killed",
+        "bite: the ledger goes on with bookie-2, bookie-3",
+    ]

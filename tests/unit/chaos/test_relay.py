@@ -1,4 +1,6 @@
-"""The relay of the chaos tests: bytes pass, are held one way or both, and go on when healed; connections break when severed."""
+"""The relay of the chaos tests: bytes pass, are held one way or both, and go on when healed;
+connections break when severed.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ def test_bytes_pass_and_the_source_is_the_process_that_connected() -> None:
     async def main() -> None:
         async with relayed() as (relays, _echo, streams):
             await exchange(streams, b"hello")
-            assert [(link.source, len(link.connections)) for link in relays.links.values()] == [("here", 1)]
+            assert [(link.source, len(link.connections)) for link in relays.links.values()] == [
+                ("here", 1)
+            ]
 
     asyncio.run(main())
 
@@ -86,7 +90,9 @@ def test_bytes_pass_and_the_source_is_the_process_that_connected() -> None:
     (True, [["here"], ["echo"]], False),
     (True, [["echo"], ["here"]], True),
 ])  # fmt: skip
-def test_isolated_groups_hear_nothing_until_they_are_healed(one_way: bool, groups: list[list[str]], request_arrives: bool) -> None:
+def test_isolated_groups_hear_nothing_until_they_are_healed(
+    one_way: bool, groups: list[list[str]], request_arrives: bool
+) -> None:
     async def main() -> None:
         async with relayed() as (relays, echo, streams):
             await exchange(streams, b"before")

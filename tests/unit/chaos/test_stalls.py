@@ -10,9 +10,13 @@ from tests.support.admin_server import admin_server
 
 
 def test_what_a_broker_wrote_counts_although_it_was_killed(tmp_path: Path) -> None:
-    (tmp_path / "log").write_text(f"1 INFO serving\n2 ERROR broker.progress {STALLED} topic=t subscription=s\n")
+    (tmp_path / "log").write_text(
+        f"1 INFO serving\n2 ERROR broker.progress {STALLED} topic=t subscription=s\n"
+    )
     logs = [("broker-1", tmp_path / "log"), ("broker-2", tmp_path / "never started")]
-    assert found_in_logs(logs) == [f"broker-1: 2 ERROR broker.progress {STALLED} topic=t subscription=s"]
+    assert found_in_logs(logs) == [
+        f"broker-1: 2 ERROR broker.progress {STALLED} topic=t subscription=s"
+    ]
 
 
 def test_only_what_a_counter_has_grown_by_counts() -> None:
@@ -27,7 +31,10 @@ def test_only_what_a_counter_has_grown_by_counts() -> None:
 
 def test_counters_are_read_where_a_broker_answers() -> None:
     with admin_server() as server:
-        text = b'pulsarish_topics_loaded_total{cluster="c"} 7\npulsarish_dispatch_stalls_total{cluster="c"} 2\n'
+        text = (
+            b'pulsarish_topics_loaded_total{cluster="c"} '
+            b'7\npulsarish_dispatch_stalls_total{cluster="c"} 2\n'
+        )
         server.answer("GET /metrics", 200, text)
         address = server.url.removeprefix("http://")
         assert counted([address, "127.0.0.1:1"]) == {address: 2.0}

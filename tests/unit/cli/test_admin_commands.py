@@ -1,4 +1,6 @@
-"""Commands of the administration against a broker that keeps what it was asked: what goes out, what is printed, what errors teach."""
+"""Commands of the administration against a broker that keeps what it was asked: what goes out, what
+is printed, what errors teach.
+"""
 
 from __future__ import annotations
 
@@ -49,9 +51,21 @@ def run(server: AdminServer, *arguments: str) -> Result:
 @pytest.mark.parametrize(
     ("arguments", "request_path", "body"),
     [
-        ("set-retention {} --time 7d --size 10GB", "retention", {"retentionTimeInMinutes": 10_080, "retentionSizeInMB": 10_240}),
-        ("set-retention {} --time forever --size -1", "retention", {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}),
-        ("set-retention {} --time 0 --size 0", "retention", {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}),
+        (
+            "set-retention {} --time 7d --size 10GB",
+            "retention",
+            {"retentionTimeInMinutes": 10_080, "retentionSizeInMB": 10_240},
+        ),
+        (
+            "set-retention {} --time forever --size -1",
+            "retention",
+            {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1},
+        ),
+        (
+            "set-retention {} --time 0 --size 0",
+            "retention",
+            {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0},
+        ),
         (
             "set-backlog-quota {} --limit 10GB --policy producer_exception",
             "backlogQuota",
@@ -63,7 +77,10 @@ def run(server: AdminServer, *arguments: str) -> Result:
             {"limitTime": 86_400, "policy": "consumer_backlog_eviction"},
         ),
         (
-            "set-persistence {} --ensemble 5 --write-quorum 3 --ack-quorum 2 --mark-delete-rate 0.5",
+            (
+                "set-persistence {} --ensemble 5 --write-quorum 3 --ack-quorum 2 "
+                "--mark-delete-rate 0.5"
+            ),
             "persistence",
             {
                 "bookkeeperEnsemble": 5,
@@ -82,13 +99,26 @@ def run(server: AdminServer, *arguments: str) -> Result:
             "dispatchRate",
             {"dispatchThrottlingRateInByte": 1 << 20, "ratePeriodInSecond": 10},
         ),
-        ("set-auto-subscription-creation {} --allow off", "autoSubscriptionCreation", {"allowAutoSubscriptionCreation": False}),
-        ("set-subscription-types-enabled {} shared Key_Shared", "subscriptionTypesEnabled", ["Shared", "Key_Shared"]),
+        (
+            "set-auto-subscription-creation {} --allow off",
+            "autoSubscriptionCreation",
+            {"allowAutoSubscriptionCreation": False},
+        ),
+        (
+            "set-subscription-types-enabled {} shared Key_Shared",
+            "subscriptionTypesEnabled",
+            ["Shared", "Key_Shared"],
+        ),
         ("set-max-subscriptions-per-topic {} 0", "maxSubscriptionsPerTopic", 0),
     ],
 )
-def test_policies_are_sent_as_pulsar_has_them(server: AdminServer, arguments: str, request_path: str, body: Any) -> None:
-    for level, resource, path in (("namespaces", "acme/orders", SPACE), ("topics", "acme/orders/new", NEW)):
+def test_policies_are_sent_as_pulsar_has_them(
+    server: AdminServer, arguments: str, request_path: str, body: Any
+) -> None:
+    for level, resource, path in (
+        ("namespaces", "acme/orders", SPACE),
+        ("topics", "acme/orders/new", NEW),
+    ):
         assert run(server, level, *arguments.format(resource).split()).exit_code == 0
         assert server.requests.pop() == ("POST", f"{path}/{request_path}", body)
 
@@ -96,13 +126,31 @@ def test_policies_are_sent_as_pulsar_has_them(server: AdminServer, arguments: st
 def test_policies_that_topics_have_elsewhere(server: AdminServer) -> None:
     for words, expected in [
         (("namespaces", "set-ttl", "acme/orders", "3d"), ("POST", f"{SPACE}/messageTTL", 259_200)),
-        (("topics", "set-ttl", "acme/orders/new", "3d"), ("POST", f"{NEW}/messageTTL?messageTTL=259200", None)),
-        (("namespaces", "set-deduplication", "acme/orders", "on"), ("POST", f"{SPACE}/deduplication", True)),
-        (("topics", "set-deduplication", "acme/orders/new", "off"), ("POST", f"{NEW}/deduplicationEnabled", False)),
-        (("topics", "set-max-message-size", "acme/orders/new", "1MB"), ("POST", f"{NEW}/maxMessageSize", 1 << 20)),
-        (("topics", "set-max-producers-per-topic", "acme/orders/new", "3"), ("POST", f"{NEW}/maxProducers", 3)),
+        (
+            ("topics", "set-ttl", "acme/orders/new", "3d"),
+            ("POST", f"{NEW}/messageTTL?messageTTL=259200", None),
+        ),
+        (
+            ("namespaces", "set-deduplication", "acme/orders", "on"),
+            ("POST", f"{SPACE}/deduplication", True),
+        ),
+        (
+            ("topics", "set-deduplication", "acme/orders/new", "off"),
+            ("POST", f"{NEW}/deduplicationEnabled", False),
+        ),
+        (
+            ("topics", "set-max-message-size", "acme/orders/new", "1MB"),
+            ("POST", f"{NEW}/maxMessageSize", 1 << 20),
+        ),
+        (
+            ("topics", "set-max-producers-per-topic", "acme/orders/new", "3"),
+            ("POST", f"{NEW}/maxProducers", 3),
+        ),
         (("topics", "remove-retention", "acme/orders/new"), ("DELETE", f"{NEW}/retention", None)),
-        (("namespaces", "remove-backlog-quota", "acme/orders"), ("DELETE", f"{SPACE}/backlogQuota", None)),
+        (
+            ("namespaces", "remove-backlog-quota", "acme/orders"),
+            ("DELETE", f"{SPACE}/backlogQuota", None),
+        ),
         (
             ("namespaces", "remove-backlog-quota", "acme/orders", "--type", "message_age"),
             ("DELETE", f"{SPACE}/backlogQuota?backlogQuotaType=message_age", None),
@@ -113,23 +161,42 @@ def test_policies_that_topics_have_elsewhere(server: AdminServer) -> None:
 
 
 def test_policies_are_read_in_peoples_units_and_in_pulsars(server: AdminServer) -> None:
-    server.answer(f"GET {SPACE}/retention", 200, {"retentionTimeInMinutes": 10_080, "retentionSizeInMB": -1})
-    assert run(server, "namespaces", "get-retention", "acme/orders").stdout.split() == ["time", "7d", "size", "unlimited"]
+    server.answer(
+        f"GET {SPACE}/retention", 200, {"retentionTimeInMinutes": 10_080, "retentionSizeInMB": -1}
+    )
+    assert run(server, "namespaces", "get-retention", "acme/orders").stdout.split() == [
+        "time",
+        "7d",
+        "size",
+        "unlimited",
+    ]
     plain = run(server, "namespaces", "get-retention", "acme/orders", "-o", "json").stdout
     assert json.loads(plain) == {"retentionTimeInMinutes": 10_080, "retentionSizeInMB": -1}
     server.answer(f"GET {NEW}/messageTTL", 200, 259_200)
     assert run(server, "topics", "get-ttl", "acme/orders/new", "--applied").stdout == "3d\n"
     assert server.requests[-1][1] == f"{NEW}/messageTTL?applied=true"
     server.answer(
-        f"GET {SPACE}/backlogQuotaMap", 200, {"message_age": {"limitSize": -1, "limitTime": 3600, "policy": "producer_exception"}}
+        f"GET {SPACE}/backlogQuotaMap",
+        200,
+        {"message_age": {"limitSize": -1, "limitTime": 3600, "policy": "producer_exception"}},
     )
     shown = run(server, "namespaces", "get-backlog-quota", "acme/orders").stdout.split()
-    assert shown == ["message_age:", "limit", "unlimited", "time", "1h", "policy", "producer_exception"]
+    assert shown == [
+        "message_age:",
+        "limit",
+        "unlimited",
+        "time",
+        "1h",
+        "policy",
+        "producer_exception",
+    ]
     unset = run(server, "topics", "get-retention", "acme/orders/new")
     assert (unset.stdout, unset.exit_code) == ("", 0)
     assert "not set" in unset.stderr
     assert "--applied" in unset.stderr
-    assert run(server, "topics", "get-retention", "acme/orders/new", "-o", "json").stdout == "null\n"
+    assert (
+        run(server, "topics", "get-retention", "acme/orders/new", "-o", "json").stdout == "null\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,13 +209,31 @@ def test_policies_are_read_in_peoples_units_and_in_pulsars(server: AdminServer) 
         ("namespaces set-retention a/b --time 7d --size big", "512MB"),
         ("namespaces set-max-topics-per-namespace a/b many", "must be a number"),
         ("namespaces set-deduplication a/b yes", "on"),
-        ("namespaces set-persistence a/b --ensemble 3 --write-quorum 3 --ack-quorum -2", "0 or more"),
+        (
+            "namespaces set-persistence a/b --ensemble 3 --write-quorum 3 --ack-quorum -2",
+            "0 or more",
+        ),
         ("topics set-publish-rate t", "--messages, --bytes"),
         ("topics set-backlog-quota t --policy nothing", "producer_request_hold"),
-        ("topics set-backlog-quota t --policy producer_exception", "give --limit, the limit of --type destination_storage"),
-        ("topics set-backlog-quota t --policy producer_exception --type message_age", "give --time, the limit of --type message_age"),
-        ("topics set-backlog-quota t --policy producer_exception --time 1h", "add --type message_age"),
-        ("namespaces set-backlog-quota a/b --policy producer_exception --limit 1GB --type message_age", "add --type destination_storage"),
+        (
+            "topics set-backlog-quota t --policy producer_exception",
+            "give --limit, the limit of --type destination_storage",
+        ),
+        (
+            "topics set-backlog-quota t --policy producer_exception --type message_age",
+            "give --time, the limit of --type message_age",
+        ),
+        (
+            "topics set-backlog-quota t --policy producer_exception --time 1h",
+            "add --type message_age",
+        ),
+        (
+            (
+                "namespaces set-backlog-quota a/b --policy producer_exception --limit 1GB --type "
+                "message_age"
+            ),
+            "add --type destination_storage",
+        ),
         ("topics list --partitioned --bundle 0x0_0x1", "--partitioned or --bundle"),
         ("topics create t --property x", "name=value"),
         ("subscriptions expire t --older-than 1h", "--all"),
@@ -160,14 +245,18 @@ def test_policies_are_read_in_peoples_units_and_in_pulsars(server: AdminServer) 
         ("topics list --admin-url ftp://h", "http://host:8080"),
     ],
 )
-def test_what_cannot_be_meant_is_bad_usage_and_is_not_sent(server: AdminServer, arguments: str, text: str) -> None:
+def test_what_cannot_be_meant_is_bad_usage_and_is_not_sent(
+    server: AdminServer, arguments: str, text: str
+) -> None:
     done = run(server, *arguments.split())
     assert (done.exit_code, server.requests) == (2, [])
     assert text in " ".join(done.stderr.split())
 
 
 def test_the_table_is_the_brokers_own() -> None:
-    """Each policy of the broker has commands, with its paths and its fields, and there are none for others."""
+    """Each policy of the broker has commands, with its paths and its fields, and there are none for
+    others.
+    """
     ours = {(policy.namespace, policy.topic): policy for policy in POLICIES}
     theirs = {(policy.namespace, policy.topic): policy for policy in model.POLICIES}
     assert set(ours) == set(theirs)
@@ -185,30 +274,68 @@ def fields_of(kind: Any) -> set[str]:
     info = msgspec.inspect.type_info(kind)
     if isinstance(info, msgspec.inspect.DictType):
         info = info.value_type
-    return {field.encode_name for field in info.fields} if isinstance(info, msgspec.inspect.StructType) else set()
+    return (
+        {field.encode_name for field in info.fields}
+        if isinstance(info, msgspec.inspect.StructType)
+        else set()
+    )
 
 
 # What errors teach
 
 
 def test_names_that_are_near(server: AdminServer) -> None:
-    server.answer("GET /admin/v2/persistent/acme/orders/nwe/partitions", 404, {"reason": "no such topic"}, {"X-Pulsarish-Error-Code": "21"})
-    server.answer("GET /admin/v2/persistent/acme/orders", 200, ["persistent://acme/orders/new", "persistent://acme/orders/other"])
+    server.answer(
+        "GET /admin/v2/persistent/acme/orders/nwe/partitions",
+        404,
+        {"reason": "no such topic"},
+        {"X-Pulsarish-Error-Code": "21"},
+    )
+    server.answer(
+        "GET /admin/v2/persistent/acme/orders",
+        200,
+        ["persistent://acme/orders/new", "persistent://acme/orders/other"],
+    )
     done = run(server, "topics", "stats", "acme/orders/nwe")
     assert done.exit_code == 1
     assert "did you mean persistent://acme/orders/new?" in done.stderr
     assert "pulsarish topics create acme/orders/nwe" in done.stderr
-    server.answer(f"PUT {NEW}-partition-7", 404, {"reason": "no such partition"}, {"X-Pulsarish-Error-Code": "21"})
-    assert "topics create" not in run(server, "topics", "create", "acme/orders/new-partition-7").stderr
-    server.answer("GET /admin/v2/tenants/acne", 404, {"reason": "no such tenant"}, {"X-Pulsarish-Error-Code": "20"})
+    server.answer(
+        f"PUT {NEW}-partition-7",
+        404,
+        {"reason": "no such partition"},
+        {"X-Pulsarish-Error-Code": "21"},
+    )
+    assert (
+        "topics create" not in run(server, "topics", "create", "acme/orders/new-partition-7").stderr
+    )
+    server.answer(
+        "GET /admin/v2/tenants/acne",
+        404,
+        {"reason": "no such tenant"},
+        {"X-Pulsarish-Error-Code": "20"},
+    )
     server.answer("GET /admin/v2/tenants", 200, ["acme", "public"])
     assert "did you mean acme?" in run(server, "tenants", "get", "acne").stderr
-    server.answer(f"DELETE {NEW}/subscription/bill", 404, {"reason": "none"}, {"X-Pulsarish-Error-Code": "22"})
+    server.answer(
+        f"DELETE {NEW}/subscription/bill", 404, {"reason": "none"}, {"X-Pulsarish-Error-Code": "22"}
+    )
     server.answer(f"GET {NEW}/subscriptions", 200, ["billing"])
-    assert "did you mean billing?" in run(server, "subscriptions", "delete", "acme/orders/new", "bill").stderr
-    server.answer("GET /admin/v2/namespaces/acme/order", 404, {"reason": "none"}, {"X-Pulsarish-Error-Code": "20"})
+    assert (
+        "did you mean billing?"
+        in run(server, "subscriptions", "delete", "acme/orders/new", "bill").stderr
+    )
+    server.answer(
+        "GET /admin/v2/namespaces/acme/order",
+        404,
+        {"reason": "none"},
+        {"X-Pulsarish-Error-Code": "20"},
+    )
     server.answer("GET /admin/v2/namespaces/acme", 200, ["acme/orders"])
-    assert "did you mean acme/orders?" in run(server, "namespaces", "get-policies", "acme/order").stderr
+    assert (
+        "did you mean acme/orders?"
+        in run(server, "namespaces", "get-policies", "acme/order").stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -219,10 +346,14 @@ def test_names_that_are_near(server: AdminServer) -> None:
         ("namespaces update acme/orders --remove-property p", f"DELETE {SPACE}/property/p", 20),
     ],
 )
-def test_what_is_there_is_not_offered_in_its_own_place(server: AdminServer, arguments: str, request_line: str, code: int) -> None:
+def test_what_is_there_is_not_offered_in_its_own_place(
+    server: AdminServer, arguments: str, request_line: str, code: int
+) -> None:
     server.answer("GET /admin/v2/persistent/acme/orders", 200, ["persistent://acme/orders/new"])
     server.answer("GET /admin/v2/namespaces/acme", 200, ["acme/orders"])
-    server.answer(request_line, 404, {"reason": "no such part of it"}, {"X-Pulsarish-Error-Code": str(code)})
+    server.answer(
+        request_line, 404, {"reason": "no such part of it"}, {"X-Pulsarish-Error-Code": str(code)}
+    )
     done = run(server, *arguments.split())
     assert done.exit_code == 1
     assert "no such part of it" in done.stderr
@@ -233,25 +364,36 @@ def test_what_is_there_is_not_offered_in_its_own_place(server: AdminServer, argu
     ("arguments", "text"),
     [
         (("tenants", "create", ""), "the name after 'tenants' is empty"),
-        (("subscriptions", "create", "acme/orders/new", ""), "the name after 'persistent/acme/orders/new/subscription' is empty"),
+        (
+            ("subscriptions", "create", "acme/orders/new", ""),
+            "the name after 'persistent/acme/orders/new/subscription' is empty",
+        ),
         (("bookies", "decommission", ""), "is empty"),
     ],
 )
-def test_an_empty_name_is_not_sent_as_the_path_of_something_else(server: AdminServer, arguments: tuple[str, ...], text: str) -> None:
+def test_an_empty_name_is_not_sent_as_the_path_of_something_else(
+    server: AdminServer, arguments: tuple[str, ...], text: str
+) -> None:
     done = run(server, *arguments)
     assert (done.exit_code, server.requests) == (1, [])
     assert text in done.stderr
 
 
 def test_a_removed_quota_is_named_with_its_type(server: AdminServer) -> None:
-    assert "backlog-quota (destination_storage) of topic" in run(server, "topics", "remove-backlog-quota", "acme/orders/new").stderr
+    assert (
+        "backlog-quota (destination_storage) of topic"
+        in run(server, "topics", "remove-backlog-quota", "acme/orders/new").stderr
+    )
     done = run(server, "topics", "remove-backlog-quota", "acme/orders/new", "--type", "message_age")
     assert "backlog-quota (message_age) of topic" in done.stderr
 
 
 def test_a_bookie_whose_decommissioning_has_no_end_in_time(server: AdminServer) -> None:
     going_on = {"instanceId": "b~1", "givenUp": True, "underReplicatedLedgers": 3}
-    for request in ("PUT /admin/v2/bookies/decommission/b", "GET /admin/v2/bookies/decommission/b~1"):
+    for request in (
+        "PUT /admin/v2/bookies/decommission/b",
+        "GET /admin/v2/bookies/decommission/b~1",
+    ):
         server.answer(request, 200, going_on)
     assert run(server, "bookies", "decommission", "b", "--wait-seconds", "0").exit_code == 0
     done = run(server, "bookies", "decommission", "b", "--wait-seconds", "0.01", "-o", "json")
@@ -261,8 +403,14 @@ def test_a_bookie_whose_decommissioning_has_no_end_in_time(server: AdminServer) 
 
 def test_options_that_no_broker_has_are_said_to_be_none(server: AdminServer) -> None:
     server.answer("GET /admin/v2/brokers/configuration/runtime", 200, {"cluster_name": "c"})
-    assert "no option's name contains 'zzz'" in run(server, "brokers", "config", "--name", "zzz").stderr
-    assert run(server, "brokers", "config", "--name", "name").stdout.split() == ["cluster_name", "c"]
+    assert (
+        "no option's name contains 'zzz'"
+        in run(server, "brokers", "config", "--name", "zzz").stderr
+    )
+    assert run(server, "brokers", "config", "--name", "name").stdout.split() == [
+        "cluster_name",
+        "c",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -272,12 +420,19 @@ def test_options_that_no_broker_has_are_said_to_be_none(server: AdminServer) -> 
             "set-persistence {} --ensemble 2 --write-quorum 3 --ack-quorum 2",
             "persistence",
             "bookkeeperEnsemble 2 >= bookkeeperWriteQuorum 3 >= bookkeeperAckQuorum 2 must hold",
-            ["bookkeeperEnsemble is --ensemble", "bookkeeperWriteQuorum is --write-quorum", "bookkeeperAckQuorum is --ack-quorum"],
+            [
+                "bookkeeperEnsemble is --ensemble",
+                "bookkeeperWriteQuorum is --write-quorum",
+                "bookkeeperAckQuorum is --ack-quorum",
+            ],
         ),
         (
             "set-retention {} --time 1h --size 1MB",
             "retention",
-            "retention of retentionSizeInMB 1 must exceed the backlog quota destination_storage of limitSize 1048576 bytes",
+            (
+                "retention of retentionSizeInMB 1 must exceed the backlog quota "
+                "destination_storage of limitSize 1048576 bytes"
+            ),
             ["retentionSizeInMB is --size", "limitSize is --limit of set-backlog-quota"],
         ),
         ("set-retention {} --time 1h --size 1MB", "retention", "the namespace is locked", []),
@@ -286,15 +441,28 @@ def test_options_that_no_broker_has_are_said_to_be_none(server: AdminServer) -> 
 def test_a_refused_policy_is_told_in_the_commands_own_words(
     server: AdminServer, command: str, word: str, reason: str, notes: list[str]
 ) -> None:
-    server.answer(f"POST {SPACE}/{word}", 412, {"reason": reason}, {"X-Pulsarish-Error-Code": str(InvalidArgument.code)})
+    server.answer(
+        f"POST {SPACE}/{word}",
+        412,
+        {"reason": reason},
+        {"X-Pulsarish-Error-Code": str(InvalidArgument.code)},
+    )
     done = run(server, "namespaces", *command.format("acme/orders").split())
-    assert (done.exit_code, done.stderr.splitlines()) == (1, [f"error: InvalidArgument: {reason}", *(f"  {note}" for note in notes)])
+    assert (done.exit_code, done.stderr.splitlines()) == (
+        1,
+        [f"error: InvalidArgument: {reason}", *(f"  {note}" for note in notes)],
+    )
 
 
 @pytest.mark.parametrize(("ack_quorum", "warned"), [(2, False), (1, True)])
-def test_quorums_that_put_entries_at_risk_are_said_where_they_are_set(server: AdminServer, ack_quorum: int, warned: bool) -> None:
+def test_quorums_that_put_entries_at_risk_are_said_where_they_are_set(
+    server: AdminServer, ack_quorum: int, warned: bool
+) -> None:
     server.answer(f"POST {SPACE}/persistence", 204)
-    words = f"namespaces set-persistence acme/orders --ensemble 2 --write-quorum 2 --ack-quorum {ack_quorum}"
+    words = (
+        "namespaces set-persistence acme/orders --ensemble 2 --write-quorum 2 --ack-quorum "
+        f"{ack_quorum}"
+    )
     done = run(server, *words.split())
     assert (done.exit_code, "one dead bookie stops writes" in done.stderr) == (0, warned)
 
@@ -317,18 +485,29 @@ def batch(*messages: tuple[bytes, str, dict[str, str]]) -> bytes:
 
 
 ENTRY = "/admin/v2/persistent/acme/orders/new/ledger/3/entry/7"
-BATCH_HEADERS = {"X-Pulsar-Message-ID": "3:7", "X-Pulsar-num-batch-message": "2", "X-Pulsar-publish-time": "2026-01-01T00:00:00.000+00:00"}
+BATCH_HEADERS = {
+    "X-Pulsar-Message-ID": "3:7",
+    "X-Pulsar-num-batch-message": "2",
+    "X-Pulsar-publish-time": "2026-01-01T00:00:00.000+00:00",
+}
 
 
 def test_a_batch_is_shown_message_by_message(server: AdminServer) -> None:
-    server.answer(f"GET {ENTRY}", 200, batch((b"one", "k", {"a": "1"}), (b"\xfftwo", "", {})), BATCH_HEADERS)
+    server.answer(
+        f"GET {ENTRY}", 200, batch((b"one", "k", {"a": "1"}), (b"\xfftwo", "", {})), BATCH_HEADERS
+    )
     shown = run(server, "topics", "message", "acme/orders/new", "3:7")
     assert shown.stdout_bytes == b"one\n\xfftwo\n"
     first, second = shown.stderr.splitlines()
     assert first == "3:7:0  key=k  published=2026-01-01T00:00:00.000+00:00  a=1"
     assert second == "3:7:1  key=-  published=2026-01-01T00:00:00.000+00:00"
-    assert run(server, "topics", "message", "acme/orders/new", "3:7", "--format", "hex").stdout == "6f 6e 65\nff 74 77 6f\n"
-    rows = json.loads(run(server, "topics", "message", "acme/orders/new", "3:7", "-o", "json").stdout)
+    assert (
+        run(server, "topics", "message", "acme/orders/new", "3:7", "--format", "hex").stdout
+        == "6f 6e 65\nff 74 77 6f\n"
+    )
+    rows = json.loads(
+        run(server, "topics", "message", "acme/orders/new", "3:7", "-o", "json").stdout
+    )
     assert [(row["id"], row["key"], row["properties"], row["value"]) for row in rows] == [
         ("3:7:0", "k", {"a": "1"}, "one"),
         ("3:7:1", None, {}, "\ufffdtwo"),
@@ -336,16 +515,24 @@ def test_a_batch_is_shown_message_by_message(server: AdminServer) -> None:
 
 
 def test_what_cannot_be_taken_apart_is_said_to_be_so(server: AdminServer) -> None:
-    server.answer(f"GET {ENTRY}", 200, b"secret", {**BATCH_HEADERS, "X-Pulsar-Is-Encrypted": "true"})
+    server.answer(
+        f"GET {ENTRY}", 200, b"secret", {**BATCH_HEADERS, "X-Pulsar-Is-Encrypted": "true"}
+    )
     shown = run(server, "topics", "message", "acme/orders/new", "3:7")
     assert shown.stdout == "secret\n"
     assert "encrypted: shown as stored" in shown.stderr
     server.answer(f"GET {ENTRY}", 200, b"\0\0\0\x09short", BATCH_HEADERS)
     cut = run(server, "topics", "message", "acme/orders/new", "3:7")
-    assert (cut.exit_code, "a batch is cut or damaged" in cut.stderr, "Traceback" in cut.stderr) == (1, True, False)
+    assert (
+        cut.exit_code,
+        "a batch is cut or damaged" in cut.stderr,
+        "Traceback" in cut.stderr,
+    ) == (1, True, False)
 
 
-def test_times_and_durations_of_a_record_are_said_to_people_and_counted_for_scripts(server: AdminServer) -> None:
+def test_times_and_durations_of_a_record_are_said_to_people_and_counted_for_scripts(
+    server: AdminServer,
+) -> None:
     ago = int(time.time() * 1000) - 3_700_000
     subscription = {
         "type": "Shared",
@@ -357,28 +544,57 @@ def test_times_and_durations_of_a_record_are_said_to_people_and_counted_for_scri
         "waiting": {"state": "idle", "sinceMs": 1_767_225_600_000},
     }
     server.answer("GET /admin/v2/persistent/acme/orders/new/partitions", 200, {"partitions": 0})
-    server.answer("GET /admin/v2/persistent/acme/orders/new/stats", 200, {"subscriptions": {"s": subscription}})
+    server.answer(
+        "GET /admin/v2/persistent/acme/orders/new/stats",
+        200,
+        {"subscriptions": {"s": subscription}},
+    )
     shown = dict(
-        line.split(None, 1) for line in run(server, "subscriptions", "get", "acme/orders/new", "s").stdout.splitlines() if " " in line
+        line.split(None, 1)
+        for line in run(server, "subscriptions", "get", "acme/orders/new", "s").stdout.splitlines()
+        if " " in line
     )
     assert shown["lastAckedTimestamp"].endswith("(1h1m ago)")
-    assert (shown["lastExpireTimestamp"], shown["oldestUnackedAgeMs"], shown["msgBacklog"]) == ("-", "1d1h", "5")
+    assert (shown["lastExpireTimestamp"], shown["oldestUnackedAgeMs"], shown["msgBacklog"]) == (
+        "-",
+        "1d1h",
+        "5",
+    )
     assert shown["sinceMs"].startswith("2026-01-01T00:00:00.000+00:00 (")
     assert shown["timestamp"] == "7"  # a property is its user's own
-    server.answer("GET /admin/v2/ledgers/5", 200, {"ledger_id": 5, "created_ms": 1_767_225_600_000, "length_bytes": 0})
-    assert "created_ms    2026-01-01T00:00:00.000+00:00 (" in run(server, "ledgers", "get", "5").stdout
-    assert json.loads(run(server, "subscriptions", "get", "acme/orders/new", "s", "-o", "json").stdout) == subscription
+    server.answer(
+        "GET /admin/v2/ledgers/5",
+        200,
+        {"ledger_id": 5, "created_ms": 1_767_225_600_000, "length_bytes": 0},
+    )
+    assert (
+        "created_ms    2026-01-01T00:00:00.000+00:00 (" in run(server, "ledgers", "get", "5").stdout
+    )
+    assert (
+        json.loads(run(server, "subscriptions", "get", "acme/orders/new", "s", "-o", "json").stdout)
+        == subscription
+    )
 
 
 def test_peeked_messages_have_ids_that_read_takes(server: AdminServer) -> None:
     for number, message_id in enumerate(["3:0:1", "3:1:-1"], start=1):
-        server.answer(f"GET {NEW}/subscription/s/position/{number}", 200, b"payload", {"X-Pulsar-Message-ID": message_id})
+        server.answer(
+            f"GET {NEW}/subscription/s/position/{number}",
+            200,
+            b"payload",
+            {"X-Pulsar-Message-ID": message_id},
+        )
     done = run(server, "subscriptions", "peek", "acme/orders/new", "s", "-n", "2", "-o", "json")
     assert [row["id"] for row in json.loads(done.stdout)] == ["3:0:1", "3:1"]
 
 
 def test_an_error_whose_hints_cannot_be_had_is_told_all_the_same(server: AdminServer) -> None:
-    server.answer("GET /admin/v2/tenants/acne", 404, {"reason": "no such tenant"}, {"X-Pulsarish-Error-Code": "20"})
+    server.answer(
+        "GET /admin/v2/tenants/acne",
+        404,
+        {"reason": "no such tenant"},
+        {"X-Pulsarish-Error-Code": "20"},
+    )
     server.answer("GET /admin/v2/tenants", 503, {"reason": "the metadata store does not answer"})
     done = run(server, "tenants", "get", "acne")
     assert (done.exit_code, done.stderr) == (1, "error: NotFound: no such tenant\n")
@@ -388,10 +604,17 @@ def test_an_error_whose_hints_cannot_be_had_is_told_all_the_same(server: AdminSe
     ("arguments", "request_line", "code", "text"),
     [
         ("namespaces delete acme/orders", f"DELETE {SPACE}", 38, "--force also deletes"),
-        ("subscriptions delete acme/orders/new s", f"DELETE {NEW}/subscription/s", 31, "--force disconnects"),
+        (
+            "subscriptions delete acme/orders/new s",
+            f"DELETE {NEW}/subscription/s",
+            31,
+            "--force disconnects",
+        ),
     ],
 )
-def test_force_is_offered_where_it_helps(server: AdminServer, arguments: str, request_line: str, code: int, text: str) -> None:
+def test_force_is_offered_where_it_helps(
+    server: AdminServer, arguments: str, request_line: str, code: int, text: str
+) -> None:
     server.answer(request_line, 409, {"reason": "in use"}, {"X-Pulsarish-Error-Code": str(code)})
     assert text in run(server, *arguments.split()).stderr
     assert text not in run(server, *arguments.split(), "--force").stderr
@@ -434,7 +657,10 @@ def test_very_many_partitions_are_made_in_steps(server: AdminServer) -> None:
     server.answer(f"GET {path}", 200, {"partitions": 1200})
     assert run(server, "topics", "partitions", "grow", "acme/orders/new", "1300").exit_code == 0
     assert server.requests[1:] == [("POST", path, 1300)]
-    assert "has 1200 partitions already" in run(server, "topics", "partitions", "grow", "acme/orders/new", "1200").stderr
+    assert (
+        "has 1200 partitions already"
+        in run(server, "topics", "partitions", "grow", "acme/orders/new", "1200").stderr
+    )
 
 
 def test_progress_says_how_far_it_has_come() -> None:
@@ -448,7 +674,9 @@ def test_progress_of_work_that_cannot_say_how_far_it_has_come(server: AdminServe
     path = f"{NEW}/partitions"
     server.answer(f"GET {path}", 200, {"partitions": 600})
     left = [f"persistent://acme/orders/new-partition-{number}" for number in range(300)]
-    server.answer("GET /admin/v2/persistent/acme/orders", 200, [*left, "persistent://acme/orders/newer"])
+    server.answer(
+        "GET /admin/v2/persistent/acme/orders", 200, [*left, "persistent://acme/orders/newer"]
+    )
     gone = gone_partitions(Admin(server.url), TopicName.parse("acme/orders/new"), 600)
     assert gone() == 300
     server.answer("GET /admin/v2/persistent/acme/orders", 503, {"reason": "not now"})
@@ -465,7 +693,9 @@ STATS: dict[str, Any] = {
     "storageSize": 1 << 30,
     "backlogSize": 0,
     "owner": {"broker": "broker-1", "httpAddress": "h:8080"},
-    "publishers": [{"producerName": "p", "msgRateIn": 1234.5, "waiting": {"state": "idle", "explanation": ""}}],
+    "publishers": [
+        {"producerName": "p", "msgRateIn": 1234.5, "waiting": {"state": "idle", "explanation": ""}}
+    ],
     "subscriptions": {
         "s": {
             "type": "Shared",
@@ -482,12 +712,43 @@ STATS: dict[str, Any] = {
 def test_statistics_for_a_person_begin_with_what_stands_still(server: AdminServer) -> None:
     server.answer(f"GET {NEW}/partitions", 200, {"partitions": 0})
     server.answer(f"GET {NEW}/stats", 200, STATS)
-    lines = [line.split() for line in run(server, "topics", "stats", "acme/orders/new").stdout.splitlines()]
+    lines = [
+        line.split()
+        for line in run(server, "topics", "stats", "acme/orders/new").stdout.splitlines()
+    ]
     assert lines == [
         ["topic", "persistent://acme/orders/new"],
         ["broker", "broker-1", "(h:8080)"],
-        ["in", "1,234.5", "msg/s,", "2.0", "KiB/s;", "5,000", "messages,", "3.0", "MiB", "since", "it", "was", "opened"],
-        ["out", "0.0", "msg/s,", "0", "B/s;", "0", "messages,", "0", "B", "since", "it", "was", "opened"],
+        [
+            "in",
+            "1,234.5",
+            "msg/s,",
+            "2.0",
+            "KiB/s;",
+            "5,000",
+            "messages,",
+            "3.0",
+            "MiB",
+            "since",
+            "it",
+            "was",
+            "opened",
+        ],
+        [
+            "out",
+            "0.0",
+            "msg/s,",
+            "0",
+            "B/s;",
+            "0",
+            "messages,",
+            "0",
+            "B",
+            "since",
+            "it",
+            "was",
+            "opened",
+        ],
         ["stored", "1.0", "GiB,", "the", "largest", "backlog", "0", "B"],
         ["diagnosis", "something", "stands", "still:"],
         ["subscription", "s:", "waiting", "for", "3", "s"],
@@ -495,15 +756,38 @@ def test_statistics_for_a_person_begin_with_what_stands_still(server: AdminServe
         ["PRODUCER", "MSG/S", "BYTES/S", "MSGS", "ADDRESS", "SINCE", "STATE"],
         ["p", "1234.5", "-", "-", "-", "-", "idle"],
         [],
-        ["SUBSCRIPTION", "TYPE", "BACKLOG", "UNACKED", "MSG/S", "REDELIVERED/S", "CONSUMERS", "STATE"],
+        [
+            "SUBSCRIPTION",
+            "TYPE",
+            "BACKLOG",
+            "UNACKED",
+            "MSG/S",
+            "REDELIVERED/S",
+            "CONSUMERS",
+            "STATE",
+        ],
         ["s", "Shared", "7", "2", "-", "-", "1", "7", "entries", "wait", "for", "permits"],
     ]
-    assert json.loads(run(server, "topics", "stats", "acme/orders/new", "-o", "json").stdout) == STATS
+    assert (
+        json.loads(run(server, "topics", "stats", "acme/orders/new", "-o", "json").stdout) == STATS
+    )
 
 
 def test_an_explanation_is_a_reason_a_sentence_and_a_command(server: AdminServer) -> None:
-    waiting = {"state": "waiting", "reason": "no_permits", "explanation": "Nobody asks.", "help": "pulsarish subscriptions get t s"}
-    idle = {"state": "idle", "reason": "", "explanation": "Nothing waits.", "help": "", "sinceMs": 0, "retryAtMs": 0}
+    waiting = {
+        "state": "waiting",
+        "reason": "no_permits",
+        "explanation": "Nobody asks.",
+        "help": "pulsarish subscriptions get t s",
+    }
+    idle = {
+        "state": "idle",
+        "reason": "",
+        "explanation": "Nothing waits.",
+        "help": "",
+        "sinceMs": 0,
+        "retryAtMs": 0,
+    }
     report = {"topic": "t", "subscription": "s", **waiting, "sinceMs": 1, "retryAtMs": 1 << 50}
     server.answer(f"GET {NEW}/subscription/s/explain", 200, report)
     lines = run(server, "subscriptions", "explain", "acme/orders/new", "s").stdout.splitlines()
@@ -512,9 +796,21 @@ def test_an_explanation_is_a_reason_a_sentence_and_a_command(server: AdminServer
     assert lines[1] == "  Nobody asks."
     assert lines[2].startswith("  next attempt: in ")
     assert lines[3] == "  see: pulsarish subscriptions get t s"
-    assert json.loads(run(server, "subscriptions", "explain", "acme/orders/new", "s", "-o", "json").stdout) == report
+    assert (
+        json.loads(
+            run(server, "subscriptions", "explain", "acme/orders/new", "s", "-o", "json").stdout
+        )
+        == report
+    )
     server.answer(
-        f"GET {NEW}/explain", 200, {"topic": "t", **idle, "publishers": [{"producerName": "p", **idle}], "subscriptions": {"s": waiting}}
+        f"GET {NEW}/explain",
+        200,
+        {
+            "topic": "t",
+            **idle,
+            "publishers": [{"producerName": "p", **idle}],
+            "subscriptions": {"s": waiting},
+        },
     )
     assert run(server, "topics", "explain", "acme/orders/new").stdout.splitlines() == [
         "t: idle",
@@ -525,12 +821,20 @@ def test_an_explanation_is_a_reason_a_sentence_and_a_command(server: AdminServer
         "  Nobody asks.",
         "  see: pulsarish subscriptions get t s",
     ]
-    partitions = {"t-partition-0": {"topic": "t-partition-0", "subscription": "s", **waiting}, "t-partition-1": idle}
+    partitions = {
+        "t-partition-0": {"topic": "t-partition-0", "subscription": "s", **waiting},
+        "t-partition-1": idle,
+    }
     server.answer(
-        f"GET {NEW}/subscription/s/explain", 200, {"topic": "t", "explanation": "1 of 2 partitions wait.", "partitions": partitions}
+        f"GET {NEW}/subscription/s/explain",
+        200,
+        {"topic": "t", "explanation": "1 of 2 partitions wait.", "partitions": partitions},
     )
     lines = run(server, "subscriptions", "explain", "acme/orders/new", "s").stdout.splitlines()
-    assert lines[:2] == ["t: 1 of 2 partitions wait.", "t-partition-0, subscription s: waiting (no_permits)"]
+    assert lines[:2] == [
+        "t: 1 of 2 partitions wait.",
+        "t-partition-0, subscription s: waiting (no_permits)",
+    ]
     assert lines[4] == "t-partition-1: idle"
 
 
@@ -538,7 +842,12 @@ def test_statistics_of_partitions_say_each_thing_once(server: AdminServer) -> No
     server.answer(f"GET {NEW}/partitions", 200, {"partitions": 2})
     said = ["nothing stands still", *(f"s{number % 30}: waits" for number in range(60))]
     part = {"storageSize": 1024, "waiting": {"state": "idle"}}
-    answer = {**STATS, "diagnosis": said, "metadata": {"partitions": 2}, "partitions": {"persistent://acme/orders/new-partition-0": part}}
+    answer = {
+        **STATS,
+        "diagnosis": said,
+        "metadata": {"partitions": 2},
+        "partitions": {"persistent://acme/orders/new-partition-0": part},
+    }
     server.answer(f"GET {NEW}/partitioned-stats", 200, answer)
     shown = run(server, "topics", "stats", "acme/orders/new", "--per-partition").stdout
     assert server.requests[-1][1] == f"{NEW}/partitioned-stats?perPartition=true"
@@ -546,7 +855,16 @@ def test_statistics_of_partitions_say_each_thing_once(server: AdminServer) -> No
     assert "and 10 more" in shown
     assert "nothing stands still" not in shown
     assert "broker-1" not in shown
-    assert shown.splitlines()[-1].split() == ["new-partition-0", "-", "-", "1.0", "KiB", "0", "B", "idle"]
+    assert shown.splitlines()[-1].split() == [
+        "new-partition-0",
+        "-",
+        "-",
+        "1.0",
+        "KiB",
+        "0",
+        "B",
+        "idle",
+    ]
 
 
 def test_a_tenant_is_deleted_with_what_is_in_it_only_by_force(server: AdminServer) -> None:
@@ -567,7 +885,11 @@ def at_a_terminal(server: AdminServer, arguments: list[str], answer: bytes) -> t
     leader, follower = pty.openpty()
     environment = {**os.environ, "PULSARISH_ADMIN_URL": server.url}
     with subprocess.Popen(
-        [sys.executable, "-m", "pulsarish", *arguments], stdin=follower, stdout=follower, stderr=follower, env=environment
+        [sys.executable, "-m", "pulsarish", *arguments],
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        env=environment,
     ) as process:
         os.close(follower)
         os.write(leader, answer)
@@ -583,7 +905,9 @@ def at_a_terminal(server: AdminServer, arguments: list[str], answer: bytes) -> t
     return process.returncode, seen.decode()
 
 
-def test_a_person_is_asked_before_something_is_lost_and_a_script_is_not(server: AdminServer) -> None:
+def test_a_person_is_asked_before_something_is_lost_and_a_script_is_not(
+    server: AdminServer,
+) -> None:
     server.answer(f"GET {NEW}/partitions", 200, {"partitions": 0})
     deletion = ["topics", "delete", "acme/orders/new"]
     status, seen = at_a_terminal(server, deletion, b"n\n")
@@ -604,21 +928,35 @@ def complete(server: AdminServer, *words: str) -> list[str]:
     """What a shell is offered for the last of these words."""
     completion = ShellComplete(pulsarish, {}, "pulsarish", "_PULSARISH_COMPLETE")
     arguments = ["--admin-url", server.url]
-    return [item.value for item in completion.get_completions([*words[:2], *arguments, *words[2:-1]], words[-1])]
+    return [
+        item.value
+        for item in completion.get_completions([*words[:2], *arguments, *words[2:-1]], words[-1])
+    ]
 
 
 def test_names_are_completed_in_the_form_they_were_begun(server: AdminServer) -> None:
     server.answer("GET /admin/v2/tenants", 200, ["acme", "public"])
     server.answer("GET /admin/v2/namespaces/acme", 200, ["acme/new", "acme/orders"])
-    server.answer("GET /admin/v2/persistent/acme/orders", 200, ["persistent://acme/orders/one", "persistent://acme/orders/two"])
-    server.answer("GET /admin/v2/persistent/public/default", 200, ["persistent://public/default/greetings"])
-    server.answer("GET /admin/v2/persistent/public/default/greetings/subscriptions", 200, ["me", "you"])
+    server.answer(
+        "GET /admin/v2/persistent/acme/orders",
+        200,
+        ["persistent://acme/orders/one", "persistent://acme/orders/two"],
+    )
+    server.answer(
+        "GET /admin/v2/persistent/public/default", 200, ["persistent://public/default/greetings"]
+    )
+    server.answer(
+        "GET /admin/v2/persistent/public/default/greetings/subscriptions", 200, ["me", "you"]
+    )
     assert complete(server, "tenants", "get", "a") == ["acme"]
     assert complete(server, "namespaces", "get-policies", "ac") == ["acme/"]
     assert complete(server, "namespaces", "get-policies", "acme/o") == ["acme/orders"]
     assert complete(server, "topics", "stats", "") == ["greetings"]
     assert complete(server, "topics", "stats", "acme/orders/t") == ["acme/orders/two"]
-    assert server.requests[-1][1] == "/admin/v2/persistent/acme/orders?after=persistent%3A%2F%2Facme%2Forders%2Ft&limit=100"
+    assert (
+        server.requests[-1][1]
+        == "/admin/v2/persistent/acme/orders?after=persistent%3A%2F%2Facme%2Forders%2Ft&limit=100"
+    )
     assert complete(server, "topics", "stats", "persistent://acme/orders/") == [
         "persistent://acme/orders/one",
         "persistent://acme/orders/two",
@@ -629,8 +967,13 @@ def test_names_are_completed_in_the_form_they_were_begun(server: AdminServer) ->
 def test_commands_are_completed_and_nobody_need_answer() -> None:
     completion = ShellComplete(pulsarish, {}, "pulsarish", "_PULSARISH_COMPLETE")
     assert [item.value for item in completion.get_completions([], "top")] == ["topics"]
-    assert "set-retention" in [item.value for item in completion.get_completions(["namespaces"], "set-ret")]
-    assert completion.get_completions(["topics", "stats", "--admin-url", "http://127.0.0.1:1"], "x") == []
+    assert "set-retention" in [
+        item.value for item in completion.get_completions(["namespaces"], "set-ret")
+    ]
+    assert (
+        completion.get_completions(["topics", "stats", "--admin-url", "http://127.0.0.1:1"], "x")
+        == []
+    )
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -1,4 +1,6 @@
-"""Which scenarios ``pulsarish chaos run`` chooses, and that what is wished is judged before anything runs."""
+"""Which scenarios ``pulsarish chaos run`` chooses, and that what is wished is judged before
+anything runs.
+"""
 
 from __future__ import annotations
 
@@ -38,21 +40,38 @@ def chosen(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[list[str], str
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("no-fault", "cut-clients", "--dedup"), "cut-clients has deduplication off: leave --dedup out"),
-        (("0", "isolate-broker-from-zk-dedup", "--no-dedup"), "has deduplication on: leave --no-dedup out"),
+        (
+            ("no-fault", "cut-clients", "--dedup"),
+            "cut-clients has deduplication off: leave --dedup out",
+        ),
+        (
+            ("0", "isolate-broker-from-zk-dedup", "--no-dedup"),
+            "has deduplication on: leave --no-dedup out",
+        ),
         (("0", "1", "no-such"), "there is no scenario 'no-such'"),
         (("0", "isolate", "--quorums", "3-4-2"), "'3-4-2' is not E-QW-QA"),
         (("0", "killbroker"), "did you mean kill-broker"),
-        (("0", "1", *THEIRS), "kill-broker needs the hosts of the cluster; against --url there are no-fault,"),
-        (("0", *THEIRS, "--quorums", "3-3-2", "--bookies", "5"), "--quorums and --bookies cannot be chosen for the cluster at --url"),
+        (
+            ("0", "1", *THEIRS),
+            "kill-broker needs the hosts of the cluster; against --url there are no-fault,",
+        ),
+        (
+            ("0", *THEIRS, "--quorums", "3-3-2", "--bookies", "5"),
+            "--quorums and --bookies cannot be chosen for the cluster at --url",
+        ),
         (
             ("0", *THEIRS, "--metadata", "zookeeper", "--set", "broker.a=1"),
             "--metadata and --set cannot be chosen for the cluster at --url",
         ),
-        (("0", "--results", "/dev/null/results"), "/dev/null/results cannot be created: Not a directory"),
+        (
+            ("0", "--results", "/dev/null/results"),
+            "/dev/null/results cannot be created: Not a directory",
+        ),
     ],
 )
-def test_nothing_runs_when_one_of_them_cannot(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], reason: str) -> None:
+def test_nothing_runs_when_one_of_them_cannot(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], reason: str
+) -> None:
     names, said = chosen(monkeypatch, *words)
     assert names == []
     assert reason in said
@@ -63,7 +82,15 @@ def test_nothing_runs_when_one_of_them_cannot(monkeypatch: pytest.MonkeyPatch, w
     [
         ((), {"slow-producer", "zookeeper-ensemble"}),
         (("--dedup",), {"slow-producer", "zookeeper-ensemble", "cut-clients"}),
-        (("--no-dedup",), {"slow-producer", "zookeeper-ensemble", "cut-clients-dedup", "isolate-broker-from-zk-dedup"}),
+        (
+            ("--no-dedup",),
+            {
+                "slow-producer",
+                "zookeeper-ensemble",
+                "cut-clients-dedup",
+                "isolate-broker-from-zk-dedup",
+            },
+        ),
     ],
 )
 def test_all_are_those_that_are_possible(words: tuple[str, ...], left_out: set[str]) -> None:

@@ -1,4 +1,6 @@
-"""The tree of commands: every one teaches by an example, every example is one that the command takes, and none imports what it need not."""
+"""The tree of commands: every one teaches by an example, every example is one that the command
+takes, and none imports what it need not.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,22 @@ from click.testing import CliRunner
 from pulsarish.cli.groups import Group
 from pulsarish.cli.main import pulsarish
 
-HEAVY = {"asyncio", "google.protobuf", "grpc", "kazoo", "lz4", "msgspec", "rocksdict", "uvloop", "zstandard"}
+HEAVY = {
+    "asyncio",
+    "google.protobuf",
+    "grpc",
+    "kazoo",
+    "lz4",
+    "msgspec",
+    "rocksdict",
+    "uvloop",
+    "zstandard",
+}
 
 
-def walk(command: click.Command, path: str, parent: click.Context | None = None) -> Iterator[tuple[str, click.Command]]:
+def walk(
+    command: click.Command, path: str, parent: click.Context | None = None
+) -> Iterator[tuple[str, click.Command]]:
     yield path, command
     if isinstance(command, click.Group):
         context = click.Context(command, info_name=path, parent=parent)
@@ -40,15 +54,20 @@ def examples(help_text: str) -> Iterator[str]:
 
 
 def parse(words: list[str]) -> None:
-    """As on the command line, down to the last command, without running it. Raises what click finds wrong."""
+    """As on the command line, down to the last command, without running it. Raises what click finds
+    wrong.
+    """
     command: click.Command = pulsarish
     context: click.Context | None = None
     name, rest = words[0], words[1:]
     while True:
-        # A group's own context keeps what is behind its options; a name that the group does not know is refused by resolve_command.
+        # A group's own context keeps what is behind its options; a name that the group does not
+        # know is refused by resolve_command.
         with command.make_context(name, rest, parent=context) as context:
             left = [*context._protected_args, *context.args]
-            if not isinstance(command, click.Group) or (command.invoke_without_command and not left):
+            if not isinstance(command, click.Group) or (
+                command.invoke_without_command and not left
+            ):
                 return
             found, child, rest = command.resolve_command(context, left)
             assert found is not None
@@ -57,7 +76,9 @@ def parse(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("path", [path for path in COMMANDS if path != "pulsarish"])
-def test_every_command_teaches_by_an_example_that_it_takes(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_teaches_by_an_example_that_it_takes(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = COMMANDS[path].help or ""
     assert "Example" in text, f"{path} --help shows no example"
     found = list(examples(text))
@@ -72,13 +93,27 @@ def test_every_command_teaches_by_an_example_that_it_takes(path: str, tmp_path: 
         parse(words)
 
 
-ADMINISTRATION = ("tenants", "namespaces", "topics", "subscriptions", "schemas", "brokers", "bookies", "ledgers", "cluster-info")
+ADMINISTRATION = (
+    "tenants",
+    "namespaces",
+    "topics",
+    "subscriptions",
+    "schemas",
+    "brokers",
+    "bookies",
+    "ledgers",
+    "cluster-info",
+)
 
 
-@pytest.mark.parametrize("path", [path for path in COMMANDS if path.split()[1:2] and path.split()[1] in ADMINISTRATION])
+@pytest.mark.parametrize(
+    "path", [path for path in COMMANDS if path.split()[1:2] and path.split()[1] in ADMINISTRATION]
+)
 def test_every_option_of_the_administration_says_what_it_is(path: str) -> None:
     for parameter in COMMANDS[path].params:
-        assert not isinstance(parameter, click.Option) or parameter.help, f"{path} {parameter.opts[0]} has no help"
+        assert not isinstance(parameter, click.Option) or parameter.help, (
+            f"{path} {parameter.opts[0]} has no help"
+        )
 
 
 @pytest.mark.parametrize(
@@ -86,18 +121,28 @@ def test_every_option_of_the_administration_says_what_it_is(path: str) -> None:
     [
         (["topcis"], "Did you mean topics?"),
         (["topics", "lokup", "t"], "Did you mean lookup"),
-        (["topics", "create-partitioned-topic", "t"], "pulsarish topics create TOPIC --partitions 8"),
+        (
+            ["topics", "create-partitioned-topic", "t"],
+            "pulsarish topics create TOPIC --partitions 8",
+        ),
         (["namespaces", "set-retension", "n"], "set-retention"),
         (["tenants", "zzz"], "See: pulsarish tenants --help"),
     ],
 )
-def test_a_command_that_is_not_there_is_answered_with_one_that_is(arguments: list[str], text: str) -> None:
+def test_a_command_that_is_not_there_is_answered_with_one_that_is(
+    arguments: list[str], text: str
+) -> None:
     with pytest.raises(click.UsageError, match=r"No such command") as raised:
         parse(["pulsarish", *arguments])
     assert text in str(raised.value)
 
 
-WORDS = [(path, word, line) for path, command in COMMANDS.items() if isinstance(command, Group) for word, line in command.words.items()]
+WORDS = [
+    (path, word, line)
+    for path, command in COMMANDS.items()
+    if isinstance(command, Group)
+    for word, line in command.words.items()
+]
 
 
 @pytest.mark.parametrize(("path", "word", "line"), WORDS)
@@ -115,7 +160,9 @@ def imported(*arguments: str) -> set[str]:
         "try:\n    main()\n"
         "finally:\n    print(*sorted(sys.modules), sep='\\n')\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
     assert "Traceback" not in done.stderr, done.stderr
     return set(done.stdout.split())
 
@@ -126,13 +173,25 @@ def imported(*arguments: str) -> set[str]:
         ("--help",),
         ("completion", "fish"),
         ("topics", "list", "--admin-url", "http://127.0.0.1:1"),
-        ("namespaces", "set-retention", "a/b", "--time", "1d", "--size", "1GB", "--admin-url", "http://127.0.0.1:1"),
+        (
+            "namespaces",
+            "set-retention",
+            "a/b",
+            "--time",
+            "1d",
+            "--size",
+            "1GB",
+            "--admin-url",
+            "http://127.0.0.1:1",
+        ),
         ("subscriptions", "peek", "t", "s", "--admin-url", "http://127.0.0.1:1"),
         ("cluster-info", "--admin-url", "http://127.0.0.1:1"),
     ],
 )
 def test_administration_imports_nothing_heavy(arguments: tuple[str, ...]) -> None:
-    """It has 0.3 s from enter to answer; that none of these is there is what can be said about it without a clock."""
+    """It has 0.3 s from enter to answer; that none of these is there is what can be said about it
+    without a clock.
+    """
     modules = imported(*arguments)
     assert modules & HEAVY == set()
     ours = {name for name in modules if name.startswith("pulsarish.")}
@@ -140,11 +199,26 @@ def test_administration_imports_nothing_heavy(arguments: tuple[str, ...]) -> Non
     assert arguments[0] not in ("--help", "completion") or "pulsarish.admin" not in modules
 
 
-@pytest.mark.parametrize("group", ["cluster", "topics", "subscriptions", "namespaces", "brokers", "perf", "sim", "metadata", "chaos"])
+@pytest.mark.parametrize(
+    "group",
+    [
+        "cluster",
+        "topics",
+        "subscriptions",
+        "namespaces",
+        "brokers",
+        "perf",
+        "sim",
+        "metadata",
+        "chaos",
+    ],
+)
 def test_no_line_of_a_groups_help_is_cut_off(group: str) -> None:
     done = CliRunner().invoke(pulsarish, [group, "--help"], prog_name="pulsarish")
     assert done.exit_code == 0, done.output
-    assert not [line for line in done.output.splitlines() if line.endswith("...") and "Usage:" not in line]
+    assert not [
+        line for line in done.output.splitlines() if line.endswith("...") and "Usage:" not in line
+    ]
 
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
@@ -170,7 +244,9 @@ def test_the_document_of_commands_is_current() -> None:
     done = CliRunner().invoke(pulsarish, ["commands"], prog_name="pulsarish")
     assert done.exit_code == 0, done.output
     document = Path(__file__).resolve().parents[3] / "docs" / "commands.md"
-    assert done.stdout == document.read_text(), "write it again: python -m pulsarish commands > docs/commands.md"
+    assert done.stdout == document.read_text(), (
+        "write it again: python -m pulsarish commands > docs/commands.md"
+    )
 
 
 def test_the_document_of_commands_has_them_all() -> None:
@@ -178,4 +254,6 @@ def test_the_document_of_commands_has_them_all() -> None:
     for path in COMMANDS:
         verb, _, policy = path.rpartition(" ")[2].partition("-")
         has_row = verb in ("set", "get", "remove") and f"| {policy} |" in text
-        assert has_row or path == "pulsarish" or f"# `{path}`\n" in text, f"{path} is not in the document"
+        assert has_row or path == "pulsarish" or f"# `{path}`\n" in text, (
+            f"{path} is not in the document"
+        )

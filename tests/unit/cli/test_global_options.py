@@ -1,4 +1,6 @@
-"""Options that may stand before the command, as users of pulsar-admin type them, and what commands take from the environment."""
+"""Options that may stand before the command, as users of pulsar-admin type them, and what commands
+take from the environment.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,21 @@ from threading import Thread
 import pytest
 
 
-def run(*words: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-    environ = {**{name: value for name, value in os.environ.items() if not name.startswith("PULSARISH_")}, **environment}
+def run(
+    *words: str, cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    environ = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("PULSARISH_")},
+        **environment,
+    }
     return subprocess.run(
-        [sys.executable, "-m", "pulsarish", *words], cwd=cwd, env=environ, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-m", "pulsarish", *words],
+        cwd=cwd,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
 
 
@@ -47,7 +60,19 @@ def test_before_the_command_and_behind_it(url: str) -> None:
     assert before.stdout == behind.stdout != ""
     # What stands behind the command is nearer to it.
     assert (
-        run("--admin-url", "http://127.0.0.1:1", "-o", "table", "tenants", "list", "--admin-url", url, "-o", "json").stdout == behind.stdout
+        run(
+            "--admin-url",
+            "http://127.0.0.1:1",
+            "-o",
+            "table",
+            "tenants",
+            "list",
+            "--admin-url",
+            url,
+            "-o",
+            "json",
+        ).stdout
+        == behind.stdout
     )
 
 

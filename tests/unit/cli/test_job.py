@@ -18,7 +18,10 @@ from pulsarish.spark.jobs.verify import Report, VerifiedRow
     [
         (["leaks", "--remove", "plan.json"], "--remove PLAN and --backup FOLDER go together"),
         (["leaks", "--backup", "new"], "--remove PLAN and --backup FOLDER go together"),
-        (["leaks", "--plan", "new.json", "--restore", "."], "give one of --plan, --remove and --restore"),
+        (
+            ["leaks", "--plan", "new.json", "--restore", "."],
+            "give one of --plan, --remove and --restore",
+        ),
         (["leaks", "--min-age", "5"], "has no unit"),
         (["leaks", "--default-retention", "1x"], "is no duration"),
         (["usage", "--default-retention-size", "much"], "is no size"),
@@ -26,7 +29,9 @@ from pulsarish.spark.jobs.verify import Report, VerifiedRow
         (["export", "--to", "new"], "Missing argument"),
     ],
 )
-def test_bad_usage(arguments: list[str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_usage(
+    arguments: list[str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "plan.json").touch()
     result = CliRunner().invoke(job, arguments)
@@ -45,7 +50,9 @@ def test_bad_usage(arguments: list[str], text: str, tmp_path: Path, monkeypatch:
         (["import", "nowhere"], NotFound),
     ],
 )
-def test_what_would_end_badly(arguments: list[str], error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_would_end_badly(
+    arguments: list[str], error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.parquet").touch()
     result = CliRunner().invoke(job, arguments)
@@ -64,7 +71,9 @@ def test_what_would_end_badly(arguments: list[str], error: type[Exception], tmp_
         (None, "0", Retention(0, 0)),
     ],
 )
-def test_of_two_limits_one_may_be_given(minutes: str | None, size: str | None, retention: Retention) -> None:
+def test_of_two_limits_one_may_be_given(
+    minutes: str | None, size: str | None, retention: Retention
+) -> None:
     assert _retention(minutes, size) == retention
 
 
@@ -72,7 +81,12 @@ def test_what_was_verified_is_said_in_the_right_number() -> None:
     def found(entries: int) -> VerifiedRow:
         return VerifiedRow("missing", 1, 0, entries - 1, entries, "bookie-1", "", "", "", "")
 
-    assert _verified(Report(1, entries=1, copies=1)) == "1 ledger, 1 entry, 1 copy, 0 B read: nothing wrong"
-    assert _verified(Report(2, entries=1_000, copies=3_000, findings=[found(1)])).startswith("2 ledgers, 1,000 entries, 3,000 copies, ")
+    assert (
+        _verified(Report(1, entries=1, copies=1))
+        == "1 ledger, 1 entry, 1 copy, 0 B read: nothing wrong"
+    )
+    assert _verified(Report(2, entries=1_000, copies=3_000, findings=[found(1)])).startswith(
+        "2 ledgers, 1,000 entries, 3,000 copies, "
+    )
     assert _verified(Report(1, findings=[found(1)])).endswith(": 1 is wrong")
     assert _verified(Report(1, findings=[found(1), found(1_000)])).endswith(": 1,001 are wrong")

@@ -22,13 +22,20 @@ def _check(_seed: int) -> None:
 def _toys(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, careful in (("careless", False), ("harmless", True)):
         patch = replacing(_Toy, "careful", lambda _was, careful=careful: careful)
-        monkeypatch.setitem(MUTANTS, name, Mutant(name, "somebody is careful", (2, 3), patch, _check, seeds=3))
+        monkeypatch.setitem(
+            MUTANTS, name, Mutant(name, "somebody is careful", (2, 3), patch, _check, seeds=3)
+        )
 
 
 def test_says_what_died_of_what() -> None:
     done = CliRunner().invoke(sim, ["mutants", "careless"])
     assert done.exit_code == 0, done.output
-    for part in ("careless at seed 0", "rules 2 and 3: somebody is careful", "noticed: somebody was careless", "1 mutants killed"):
+    for part in (
+        "careless at seed 0",
+        "rules 2 and 3: somebody is careful",
+        "noticed: somebody was careless",
+        "1 mutants killed",
+    ):
         assert part in done.output
 
 
@@ -42,4 +49,6 @@ def test_a_survivor_is_named_and_fails() -> None:
 def test_a_name_that_nobody_has_is_refused_with_the_nearest() -> None:
     done = CliRunner().invoke(sim, ["mutants", "mark_by_maximun"])
     assert done.exit_code == 2
-    assert "there is no mutant 'mark_by_maximun'; did you mean mark_by_maximum?" in " ".join(done.output.split())
+    assert "there is no mutant 'mark_by_maximun'; did you mean mark_by_maximum?" in " ".join(
+        done.output.split()
+    )

@@ -10,9 +10,13 @@ from pulsarish.cli.admin.stats_view import print_stats
 def test_what_was_dropped_is_said_where_it_was(capsys: pytest.CaptureFixture[str]) -> None:
     slow = {"type": "Shared", "msgDropCounter": 1_234, "msgDropRate": 7.25, "consumers": []}
     quick = {"type": "Shared", "msgDropCounter": 0, "msgDropRate": 0.0, "consumers": []}
-    print_stats("non-persistent://public/default/t", {"subscriptions": {"slow": slow, "quick": quick}})
+    print_stats(
+        "non-persistent://public/default/t", {"subscriptions": {"slow": slow, "quick": quick}}
+    )
     lines = capsys.readouterr().out.splitlines()
-    assert next(line for line in lines if line.startswith("slow")).endswith("1,234 messages dropped, 7.2/s")
+    assert next(line for line in lines if line.startswith("slow")).endswith(
+        "1,234 messages dropped, 7.2/s"
+    )
     assert "dropped" not in next(line for line in lines if line.startswith("quick"))
 
 

@@ -1,4 +1,6 @@
-"""When acknowledgements go out: after a while, when there are many or somebody waits, and again when nobody took them."""
+"""When acknowledgements go out: after a while, when there are many or somebody waits, and again
+when nobody took them.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ class Surroundings:
         self.sent: list[tuple[AckBatch, Answered | None]] = []
         self.acks = AckTracker(group_max=ACK_GROUP_MAX, batch_index=False)
         self.sending = AckSender(
-            self.acks, MessageQueue(threading.RLock()), cast("Clock", self), cast("Timer", self), lambda error: error.retryable
+            self.acks,
+            MessageQueue(threading.RLock()),
+            cast("Clock", self),
+            cast("Timer", self),
+            lambda error: error.retryable,
         )
 
     def monotonic(self) -> float:
@@ -41,7 +47,9 @@ class Surroundings:
     def cancel(self) -> None:
         self.rings_at = None
 
-    def acknowledge_batch(self, _consumer_id: int, batch: AckBatch, answered: Answered | None) -> None:
+    def acknowledge_batch(
+        self, _consumer_id: int, batch: AckBatch, answered: Answered | None
+    ) -> None:
         self.sent.append((batch, answered))
 
     def take_due(self, *, connected: bool = True) -> AckBatch | None:

@@ -1,4 +1,6 @@
-"""Acknowledgements: batches, groups, cumulative positions, and what survives a broken connection."""
+"""Acknowledgements: batches, groups, cumulative positions, and what survives a broken
+connection.
+"""
 
 from __future__ import annotations
 

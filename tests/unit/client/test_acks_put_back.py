@@ -1,4 +1,6 @@
-"""Acknowledgements whose consumer is closed by the broker while their answer is under way (found by a simulated cluster)."""
+"""Acknowledgements whose consumer is closed by the broker while their answer is under way (found by
+a simulated cluster).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The timer: earliest time first, nothing while nothing is due, and no spinning on a time that is past."""
+"""The timer: earliest time first, nothing while nothing is due, and no spinning on a time that is
+past.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ def test_rings_at_the_earliest_time() -> None:
         clock = cast.world.clock
         rung: list[float] = []
         began = clock.monotonic()
-        alarm = Timers(clock, cast.world.tasks).alarm(lambda: rung.append(clock.monotonic() - began))
+        alarm = Timers(clock, cast.world.tasks).alarm(
+            lambda: rung.append(clock.monotonic() - began)
+        )
         alarm.set(began + 5)
         await cast.sleep(1)
         alarm.set(began + 2)
@@ -55,7 +59,10 @@ def test_many_alarms_ring_in_the_order_of_their_times_however_they_are_set() -> 
         alarms = Timers(clock, cast.world.tasks)
         began = clock.monotonic()
         rung: list[tuple[int, float]] = []
-        made = [alarms.alarm(lambda number=number: rung.append((number, clock.monotonic() - began))) for number in range(300)]  # type: ignore[misc]
+        made = [
+            alarms.alarm(lambda number=number: rung.append((number, clock.monotonic() - began)))
+            for number in range(300)
+        ]  # type: ignore[misc]
         for number, alarm in enumerate(made):
             alarm.set(began + 500 + number)
         await cast.sleep(1)
@@ -64,7 +71,9 @@ def test_many_alarms_ring_in_the_order_of_their_times_however_they_are_set() -> 
             if number % 3 == 0:
                 alarm.cancel()
         await cast.sleep(1000)
-        assert [number for number, _ in rung] == sorted([n for n in range(300) if n % 3], key=lambda n: n * 7 % 300)
+        assert [number for number, _ in rung] == sorted(
+            [n for n in range(300) if n % 3], key=lambda n: n * 7 % 300
+        )
         assert all(abs(at - 2 - (number * 7 % 300) / 100) < 0.01 for number, at in rung)
 
     play(scenario, max_virtual_seconds=2000)

@@ -1,4 +1,6 @@
-"""The awaitable face against the fake broker, in virtual time: what a program does on a good day."""
+"""The awaitable face against the fake broker, in virtual time: what a program does on a good
+day.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def test_send_and_receive() -> None:
         client = cast.client()
         consumer = await client.subscribe("greetings", "me")
         producer = await client.create_producer("greetings")
-        sent = await producer.send(b"hello", properties={"a": "b"}, partition_key="k", event_timestamp=5)
+        sent = await producer.send(
+            b"hello", properties={"a": "b"}, partition_key="k", event_timestamp=5
+        )
         message = await consumer.receive(timeout_millis=5_000)
         assert message.data() == b"hello"
         assert message.message_id() == sent
@@ -41,7 +45,9 @@ def test_batches_of_many(kind: CompressionType) -> None:
     async def scenario(cast: Cast) -> None:
         client = cast.client()
         consumer = await client.subscribe("many", "me", initial_position=InitialPosition.Earliest)
-        producer = await client.create_producer("many", compression_type=kind, max_pending_messages=10_000)
+        producer = await client.create_producer(
+            "many", compression_type=kind, max_pending_messages=10_000
+        )
         ids = await asyncio.gather(*(producer.send_soon(b"%d" % number) for number in range(2_500)))
         assert ids == sorted(set(ids)), "ids are in the order of sending"
         received = [await consumer.receive(timeout_millis=5_000) for _ in range(2_500)]
@@ -57,7 +63,9 @@ def test_batches_of_many(kind: CompressionType) -> None:
 def test_unbatched_messages_share_grpc_messages() -> None:
     async def scenario(cast: Cast) -> None:
         client = cast.client()
-        producer = await client.create_producer("single", batching_enabled=False, max_pending_messages=5_000)
+        producer = await client.create_producer(
+            "single", batching_enabled=False, max_pending_messages=5_000
+        )
         await asyncio.gather(*(producer.send_soon(b"x" * 100) for _ in range(3_000)))
         assert len(cast.cluster.topic("persistent://public/default/single").entries) == 3_000
         assert cast.broker.publish_messages < 30
@@ -109,7 +117,9 @@ def test_seek_to_a_message_and_to_a_time() -> None:
         await consumer.seek(times[12])
         assert (await consumer.receive(timeout_millis=5_000)).data() == b"12"
         await consumer.seek(MessageId.earliest)
-        assert [(await consumer.receive(timeout_millis=5_000)).data() for _ in range(30)] == [b"%d" % number for number in range(30)]
+        assert [(await consumer.receive(timeout_millis=5_000)).data() for _ in range(30)] == [
+            b"%d" % number for number in range(30)
+        ]
         assert (await consumer.get_last_message_id()).entry_id() == 29
 
     play(scenario)
@@ -117,23 +127,33 @@ def test_seek_to_a_message_and_to_a_time() -> None:
 
 @pytest.mark.parametrize("batch", [1, 4])
 def test_a_seek_behind_a_message_leaves_nothing_unacknowledged(batch: int) -> None:
-    """The message itself does not come, so nobody could acknowledge it: it must not count as backlog forever."""
+    """The message itself does not come, so nobody could acknowledge it: it must not count as
+    backlog forever.
+    """
 
     async def scenario(cast: Cast) -> None:
         client = cast.client()
-        producer = await client.create_producer("t", batching_max_messages=batch, batching_max_publish_delay_ms=1_000)
-        consumer = await client.subscribe("t", "s", consumer_type=ConsumerType.Shared, initial_position=InitialPosition.Earliest)
+        producer = await client.create_producer(
+            "t", batching_max_messages=batch, batching_max_publish_delay_ms=1_000
+        )
+        consumer = await client.subscribe(
+            "t", "s", consumer_type=ConsumerType.Shared, initial_position=InitialPosition.Earliest
+        )
         ids = await asyncio.gather(*(producer.send_soon(b"%d" % number) for number in range(12)))
         for place in range(12):
             # With and without what tells the last message of a batch.
             for start in (ids[place], MessageId.deserialize(ids[place].serialize())):
                 await consumer.seek(start)
                 rest = [await consumer.receive(5_000) for _ in range(11 - place)]
-                assert [message.data() for message in rest] == [b"%d" % number for number in range(place + 1, 12)]
+                assert [message.data() for message in rest] == [
+                    b"%d" % number for number in range(place + 1, 12)
+                ]
                 for message in rest:
                     await consumer.acknowledge(message)
                 await cast.sleep(0.5)
-                subscription = cast.cluster.topic("persistent://public/default/t").subscriptions["s"]
+                subscription = cast.cluster.topic("persistent://public/default/t").subscriptions[
+                    "s"
+                ]
                 assert subscription.mark_delete == 12 // batch - 1, f"behind {start}"
 
     play(scenario, seeds=1)
@@ -149,7 +169,11 @@ def test_a_seek_beyond_the_end_delivers_what_comes_next() -> None:
         await consumer.seek(beyond)
         reader = await client.create_reader("t", beyond)
         await producer.send(b"new")
-        assert (await consumer.receive(5_000)).data() == (await reader.read_next(5_000)).data() == b"new"
+        assert (
+            (await consumer.receive(5_000)).data()
+            == (await reader.read_next(5_000)).data()
+            == b"new"
+        )
         assert not await reader.has_message_available()
 
     play(scenario)
@@ -162,14 +186,21 @@ def test_partitions_by_key_and_in_turn() -> None:
         assert len(await client.get_topic_partitions("wide")) == 4
         consumer = await client.subscribe("wide", "me", consumer_type=ConsumerType.Shared)
         producer = await client.create_producer("wide", batching_enabled=False)
-        ids = await asyncio.gather(*(producer.send_soon(b"%d" % number, partition_key=f"key-{number % 10}") for number in range(100)))
+        ids = await asyncio.gather(
+            *(
+                producer.send_soon(b"%d" % number, partition_key=f"key-{number % 10}")
+                for number in range(100)
+            )
+        )
         by_key: dict[int, set[int]] = {}
         for number, message_id in enumerate(ids):
             by_key.setdefault(number % 10, set()).add(message_id.partition())
         assert all(len(partitions) == 1 for partitions in by_key.values())
         assert len(set.union(*by_key.values())) > 1
         others = await asyncio.gather(*(producer.send_soon(b"x") for _ in range(40)))
-        assert [sum(one.partition() == partition for one in others) for partition in range(4)] == [10] * 4
+        assert [sum(one.partition() == partition for one in others) for partition in range(4)] == [
+            10
+        ] * 4
         for _ in range(140):
             await consumer.acknowledge(await consumer.receive(timeout_millis=5_000))
         await cast.sleep(1)
@@ -183,7 +214,9 @@ def test_partitions_by_key_and_in_turn() -> None:
 def test_acknowledgements_of_all_kinds() -> None:
     async def scenario(cast: Cast) -> None:
         client = cast.client()
-        consumer = await client.subscribe("acks", "me", ack_receipt_enabled=True, batch_index_ack_enabled=False)
+        consumer = await client.subscribe(
+            "acks", "me", ack_receipt_enabled=True, batch_index_ack_enabled=False
+        )
         producer = await client.create_producer("acks", batching_max_messages=5)
         await asyncio.gather(*(producer.send_soon(b"%d" % number) for number in range(20)))
         messages = [await consumer.receive(timeout_millis=5_000) for _ in range(20)]
@@ -210,12 +243,17 @@ def test_many_acknowledgements_are_few_requests() -> None:
     async def scenario(cast: Cast) -> None:
         client = cast.client()
         consumer = await client.subscribe("acks", "me", consumer_type=ConsumerType.Shared)
-        producer = await client.create_producer("acks", batching_enabled=False, max_pending_messages=5_000)
+        producer = await client.create_producer(
+            "acks", batching_enabled=False, max_pending_messages=5_000
+        )
         await asyncio.gather(*(producer.send_soon(b"x") for number in range(3_000)))
         for _ in range(3_000):
             await consumer.acknowledge(await consumer.receive(timeout_millis=5_000))
         await cast.sleep(1)
-        assert len(cast.cluster.topic("persistent://public/default/acks").subscriptions["me"].acked) == 3_000
+        assert (
+            len(cast.cluster.topic("persistent://public/default/acks").subscriptions["me"].acked)
+            == 3_000
+        )
         assert len(cast.broker.acks) < 20
 
     play(scenario)
@@ -224,7 +262,9 @@ def test_many_acknowledgements_are_few_requests() -> None:
 def test_negative_acknowledgement_comes_again_later() -> None:
     async def scenario(cast: Cast) -> None:
         client = cast.client()
-        consumer = await client.subscribe("again", "me", consumer_type=ConsumerType.Shared, negative_ack_redelivery_delay_ms=2_000)
+        consumer = await client.subscribe(
+            "again", "me", consumer_type=ConsumerType.Shared, negative_ack_redelivery_delay_ms=2_000
+        )
         producer = await client.create_producer("again", batching_enabled=False)
         await producer.send(b"a")
         await producer.send(b"b")
@@ -260,7 +300,9 @@ def test_table_view() -> None:
             await producer.send(f"value {number}", partition_key=f"key {number % 5}")
         await producer.send("keyless")
         view = await client.create_table_view("table", schema=StringSchema())
-        assert {f"key {number}": view.get(f"key {number}") for number in range(5)} == {f"key {n}": f"value {15 + n}" for n in range(5)}
+        assert {f"key {number}": view.get(f"key {number}") for number in range(5)} == {
+            f"key {n}": f"value {15 + n}" for n in range(5)
+        }
         assert (len(view), view.get("absent")) == (5, None)
         changes: list[tuple[str, str | None]] = []
         view.for_each_and_listen(lambda key, value: changes.append((key, value)))

@@ -36,7 +36,11 @@ def test_sent_received_and_acknowledged(kind: CompressionType, queue_size: int) 
             message = await consumer.receive(timeout_millis=5_000)
             assert message.data() == content
             assert (message.message_id(), message.message_id().chunks()) == (sent, sent.chunks())
-            assert (message.properties(), message.partition_key(), message.sequence_id()) == ({"n": str(number)}, "k", number)
+            assert (message.properties(), message.partition_key(), message.sequence_id()) == (
+                {"n": str(number)},
+                "k",
+                number,
+            )
             await consumer.acknowledge(message)
         await cast.sleep(1)
         topic = cast.cluster.topic(TOPIC)
@@ -54,7 +58,11 @@ def test_two_producers_at_once() -> None:
         consumer = await client.subscribe("t", "s", receiver_queue_size=2)
         producers = [await client.create_producer("t", chunking_enabled=True) for _ in range(2)]
         wanted = {BIG + b"%d.%d" % (number, turn) for number in range(2) for turn in range(5)}
-        sends = [producers[number].send(BIG + b"%d.%d" % (number, turn)) for turn in range(5) for number in range(2)]
+        sends = [
+            producers[number].send(BIG + b"%d.%d" % (number, turn))
+            for turn in range(5)
+            for number in range(2)
+        ]
         sent = asyncio.gather(*sends)
         found = set()
         for _ in range(10):
@@ -104,7 +112,9 @@ def test_what_is_not_acknowledged_in_time_comes_again_whole() -> None:
     async def scenario(cast: Cast) -> None:
         limited(cast)
         client = cast.client()
-        consumer = await client.subscribe("t", "s", consumer_type=ConsumerType.Shared, unacked_messages_timeout_ms=10_000)
+        consumer = await client.subscribe(
+            "t", "s", consumer_type=ConsumerType.Shared, unacked_messages_timeout_ms=10_000
+        )
         producer = await client.create_producer("t", chunking_enabled=True)
         await producer.send(BIG)
         for count in range(3):
@@ -133,7 +143,9 @@ def test_readers_and_seeks() -> None:
             broker.break_streams()
         assert (await after.read_next(timeout_millis=15_000)).data() == BIG + b"3"
         assert not await after.has_message_available()
-        consumer = await client.subscribe("t", "s", start_message_id_inclusive=True, initial_position=InitialPosition.Earliest)
+        consumer = await client.subscribe(
+            "t", "s", start_message_id_inclusive=True, initial_position=InitialPosition.Earliest
+        )
         assert (await consumer.receive(timeout_millis=5_000)).data() == BIG + b"0"
         await consumer.seek(ids[2])
         assert (await consumer.receive(timeout_millis=5_000)).data() == BIG + b"2"
@@ -163,7 +175,9 @@ def test_connections_that_break_in_the_middle() -> None:
     async def scenario(cast: Cast) -> None:
         limited(cast)
         client = cast.client()
-        consumer = await client.subscribe("t", "s", consumer_type=ConsumerType.Shared, receiver_queue_size=3)
+        consumer = await client.subscribe(
+            "t", "s", consumer_type=ConsumerType.Shared, receiver_queue_size=3
+        )
         producer = await client.create_producer("t", chunking_enabled=True)
         sends = [producer.send_soon(BIG + b"%d" % number) for number in range(5)]
         found = set()
@@ -184,7 +198,9 @@ def test_a_message_without_an_end_is_given_up_and_stops_nobody() -> None:
     async def scenario(cast: Cast) -> None:
         limited(cast)
         client = cast.client()
-        consumer = await client.subscribe("t", "s", receiver_queue_size=1, expire_time_of_incomplete_chunked_message_ms=10_000)
+        consumer = await client.subscribe(
+            "t", "s", receiver_queue_size=1, expire_time_of_incomplete_chunked_message_ms=10_000
+        )
         producer = await client.create_producer("t", chunking_enabled=True)
         await producer.send(BIG)
         topic = cast.cluster.topic(TOPIC)

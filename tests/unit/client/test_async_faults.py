@@ -46,10 +46,14 @@ def stored(cast: Cast, topic: str = TOPIC) -> list[bytes]:
 def test_resends_in_order_after_every_break() -> None:
     async def scenario(cast: Cast) -> None:
         client = cast.client()
-        producer = await client.create_producer("t", batching_enabled=False, producer_name="p", max_pending_messages=10_000)
+        producer = await client.create_producer(
+            "t", batching_enabled=False, producer_name="p", max_pending_messages=10_000
+        )
         sent = []
         for round_number in range(8):
-            sent += [producer.send_soon(b"%d" % (round_number * 50 + number)) for number in range(50)]
+            sent += [
+                producer.send_soon(b"%d" % (round_number * 50 + number)) for number in range(50)
+            ]
             await cast.sleep(cast.sim.workload.random() * 0.003)
             cast.broker.hold_receipts = round_number % 2 == 0
             cast.broker.break_streams()
@@ -57,7 +61,8 @@ def test_resends_in_order_after_every_break() -> None:
             cast.broker.hold_receipts = False
         results = await outcomes(sent)
         assert not [result for result in results if isinstance(result, BaseException)]
-        # With deduplication the broker drops what was resent and had arrived, so the log holds each message once, in order.
+        # With deduplication the broker drops what was resent and had arrived, so the log holds each
+        # message once, in order.
         assert stored(cast) == [b"%d" % number for number in range(400)]
 
     play(scenario, deduplication=True, seeds=8)
@@ -66,15 +71,21 @@ def test_resends_in_order_after_every_break() -> None:
 def test_batches_keep_their_boundaries_when_resent() -> None:
     async def scenario(cast: Cast) -> None:
         client = cast.client()
-        producer = await client.create_producer("t", producer_name="p", max_pending_messages=10_000, batching_max_messages=7)
+        producer = await client.create_producer(
+            "t", producer_name="p", max_pending_messages=10_000, batching_max_messages=7
+        )
         reader = await client.create_reader("t", MessageId.earliest)
         sent = []
         for round_number in range(6):
-            sent += [producer.send_soon(b"%d" % (round_number * 50 + number)) for number in range(50)]
+            sent += [
+                producer.send_soon(b"%d" % (round_number * 50 + number)) for number in range(50)
+            ]
             await cast.sleep(cast.sim.workload.random() * 0.02)
             cast.broker.break_streams()
         assert not [result for result in await outcomes(sent) if isinstance(result, BaseException)]
-        assert [(await reader.read_next(timeout_millis=5_000)).data() for _ in range(300)] == [b"%d" % number for number in range(300)]
+        assert [(await reader.read_next(timeout_millis=5_000)).data() for _ in range(300)] == [
+            b"%d" % number for number in range(300)
+        ]
         assert not await reader.has_message_available()
 
     play(scenario, deduplication=True, seeds=8)
@@ -92,7 +103,9 @@ def test_dead_owner_is_found_through_another_broker() -> None:
         cast.cluster.topic(TOPIC).producers.clear()
         cast.cluster.topic(TOPIC).subscriptions.clear()
         await producer.send(b"after")
-        assert cast.world.clock.monotonic() - began < 0.5, "the refused connection was answered by asking the other broker at once"
+        assert cast.world.clock.monotonic() - began < 0.5, (
+            "the refused connection was answered by asking the other broker at once"
+        )
         await consumer.receive(timeout_millis=1_000)
         assert cast.brokers[1].lookups > 0
 
@@ -120,7 +133,9 @@ def test_idle_streams_are_kept_alive_and_a_dead_one_is_noticed() -> None:
         consumer = await client.subscribe("t", "me")
         cast.sim.network.partition(["app"], ["broker1"])
         await cast.sleep(5)
-        assert not consumer.is_connected(), "the fake sends no heartbeats, so silence ends the stream"
+        assert not consumer.is_connected(), (
+            "the fake sends no heartbeats, so silence ends the stream"
+        )
         cast.sim.network.heal_all()
         await cast.sleep(20)
 
@@ -130,7 +145,9 @@ def test_idle_streams_are_kept_alive_and_a_dead_one_is_noticed() -> None:
 def test_sends_fail_together_when_the_oldest_times_out_and_not_before() -> None:
     async def scenario(cast: Cast) -> None:
         client = cast.client()
-        producer = await client.create_producer("t", batching_enabled=False, send_timeout_millis=5_000)
+        producer = await client.create_producer(
+            "t", batching_enabled=False, send_timeout_millis=5_000
+        )
         cast.broker.drop_entries = True
         early = producer.send_soon(b"early")
         await cast.sleep(3)
@@ -151,22 +168,32 @@ def test_sends_fail_together_when_the_oldest_times_out_and_not_before() -> None:
 
 
 def test_sends_that_timed_out_are_sent_again_by_the_program_without_loss_or_duplicate() -> None:
-    """No broker serves the topic for longer than the time-out; half of what is pending had reached the former owner."""
+    """No broker serves the topic for longer than the time-out; half of what is pending had reached
+    the former owner.
+    """
 
     async def scenario(cast: Cast) -> None:
         client = cast.client()
-        producer = await client.create_producer("t", producer_name="p", batching_enabled=False, send_timeout_millis=5_000)
+        producer = await client.create_producer(
+            "t", producer_name="p", batching_enabled=False, send_timeout_millis=5_000
+        )
         await producer.send(b"0", sequence_id=0)
         cast.broker.hold_receipts = True
         sent = [producer.send_soon(b"%d" % number, sequence_id=number) for number in range(1, 6)]
         await cast.sleep(0.1)
         cast.broker.drop_entries = True
         sent += [producer.send_soon(b"%d" % number, sequence_id=number) for number in range(6, 11)]
-        failed = [number for number, outcome in enumerate(await outcomes(sent), start=1) if isinstance(outcome, Timeout)]
+        failed = [
+            number
+            for number, outcome in enumerate(await outcomes(sent), start=1)
+            if isinstance(outcome, Timeout)
+        ]
         assert failed == list(range(1, 11))
         cast.broker.drop_entries = cast.broker.hold_receipts = False
         cast.broker.break_streams()
-        await outcomes([producer.send_soon(b"%d" % number, sequence_id=number) for number in failed])
+        await outcomes(
+            [producer.send_soon(b"%d" % number, sequence_id=number) for number in failed]
+        )
         await producer.send(b"11", sequence_id=11)
         assert stored(cast) == [b"%d" % number for number in range(12)]
 
@@ -177,11 +204,15 @@ def test_full_queue() -> None:
     async def scenario(cast: Cast) -> None:
         client = cast.client()
         cast.broker.drop_entries = True
-        refusing = await client.create_producer("t", batching_enabled=False, max_pending_messages=10)
+        refusing = await client.create_producer(
+            "t", batching_enabled=False, max_pending_messages=10
+        )
         sent = [refusing.send_soon(b"x") for _ in range(10)]
         with pytest.raises(ProducerQueueIsFull, match="max_pending_messages"):
             await refusing.send(b"x")
-        waiting = await client.create_producer("u", batching_enabled=False, max_pending_messages=10, block_if_queue_full=True)
+        waiting = await client.create_producer(
+            "u", batching_enabled=False, max_pending_messages=10, block_if_queue_full=True
+        )
         tasks = asyncio.gather(*(waiting.send(b"%d" % number) for number in range(100)))
         await cast.sleep(1)
         cast.broker.drop_entries = False
@@ -280,7 +311,9 @@ def test_durable_consumer_gets_again_what_was_not_acknowledged() -> None:
         for _ in range(10):
             await consumer.acknowledge(await consumer.receive(timeout_millis=5_000))
         unacknowledged = [await consumer.receive(timeout_millis=5_000) for _ in range(5)]
-        assert [message.data() for message in unacknowledged] == [b"%d" % number for number in range(10, 15)]
+        assert [message.data() for message in unacknowledged] == [
+            b"%d" % number for number in range(10, 15)
+        ]
         await cast.sleep(0.5)
         cast.broker.break_streams()
         await cast.sleep(2)
@@ -293,18 +326,24 @@ def test_durable_consumer_gets_again_what_was_not_acknowledged() -> None:
 def test_reader_goes_on_where_it_was() -> None:
     async def scenario(cast: Cast) -> None:
         client = cast.client()
-        producer = await client.create_producer("t", batching_max_messages=3, max_pending_messages=10_000)
+        producer = await client.create_producer(
+            "t", batching_max_messages=3, max_pending_messages=10_000
+        )
         early = await client.create_reader("t", MessageId.earliest, receiver_queue_size=5)
         late = await client.create_reader("t", MessageId.latest)
         seen = []
         for round_number in range(10):
-            await asyncio.gather(*(producer.send_soon(b"%d" % (round_number * 10 + number)) for number in range(10)))
+            await asyncio.gather(
+                *(producer.send_soon(b"%d" % (round_number * 10 + number)) for number in range(10))
+            )
             seen += [int((await early.read_next(timeout_millis=5_000)).data()) for _ in range(8)]
             cast.broker.break_streams()
         while await early.has_message_available():
             seen.append(int((await early.read_next(timeout_millis=5_000)).data()))
         assert seen == list(range(100))
-        assert int((await late.read_next(timeout_millis=5_000)).data()) == 0, "nothing is skipped although it was never connected for long"
+        assert int((await late.read_next(timeout_millis=5_000)).data()) == 0, (
+            "nothing is skipped although it was never connected for long"
+        )
 
     play(scenario, deduplication=True, seeds=6)
 
@@ -324,7 +363,8 @@ def test_reader_gets_nothing_twice_that_it_took_while_it_subscribed_again() -> N
             await cast.sleep(0.0001)
         while not subscriptions:
             await cast.sleep(0.0001)
-        # The broker has put it behind the third message; its answer is under way, and the queue holds what came before the break.
+        # The broker has put it behind the third message; its answer is under way, and the queue
+        # holds what came before the break.
         assert not reader.is_connected()
         seen = [int((await reader.read_next(timeout_millis=5_000)).data()) for _ in range(16)]
         assert seen == list(range(4, 20))
@@ -342,7 +382,9 @@ def test_a_refused_seek_loses_nothing_that_came_meanwhile(kind: ConsumerType | N
         if kind is None:
             receiving = await client.create_reader("t", MessageId.earliest)
         else:
-            receiving = await client.subscribe("t", "me", consumer_type=kind, initial_position=InitialPosition.Earliest)
+            receiving = await client.subscribe(
+                "t", "me", consumer_type=kind, initial_position=InitialPosition.Earliest
+            )
         foreign = MessageId(-1, 999_999, 0)
         seen: list[int] = []
         sent = []
@@ -352,7 +394,11 @@ def test_a_refused_seek_loses_nothing_that_came_meanwhile(kind: ConsumerType | N
             with pytest.raises(InvalidPosition):
                 await receiving.seek(foreign)
             for _ in range(3):
-                message = await (receiving.read_next(5_000) if isinstance(receiving, AsyncReader) else receiving.receive(5_000))
+                message = await (
+                    receiving.read_next(5_000)
+                    if isinstance(receiving, AsyncReader)
+                    else receiving.receive(5_000)
+                )
                 seen.append(int(message.data()))
                 if isinstance(receiving, AsyncConsumer):
                     await receiving.acknowledge(message)
@@ -370,7 +416,9 @@ def test_a_seek_that_a_former_owner_never_answers_drops_nothing_of_the_next_ones
         producer = await client.create_producer("t", batching_enabled=False)
         for number in range(10):
             await producer.send(b"%d" % number)
-        consumer = await client.subscribe("t", "me", initial_position=InitialPosition.Earliest, receiver_queue_size=2)
+        consumer = await client.subscribe(
+            "t", "me", initial_position=InitialPosition.Earliest, receiver_queue_size=2
+        )
         seen = [int((await consumer.receive(timeout_millis=5_000)).data())]
         former, cast.brokers[0].hold_seeks = cast.broker, True
         seeking = asyncio.ensure_future(consumer.seek(MessageId(-1, 999_999, 0)))
@@ -379,7 +427,8 @@ def test_a_seek_that_a_former_owner_never_answers_drops_nothing_of_the_next_ones
         for session in list(former.sessions):
             if hasattr(session, "close_consumers"):
                 session.close_consumers(ServiceNotReady("the bundle moves"))
-        # The connection to the former owner lives on, and with it the seek that it owes an answer to.
+        # The connection to the former owner lives on, and with it the seek that it owes an answer
+        # to.
         while seen[-1] < 9:
             seen.append(int((await consumer.receive(timeout_millis=5_000)).data()))
         assert list(dict.fromkeys(seen)) == list(range(10))
@@ -393,13 +442,17 @@ def test_a_seek_that_a_former_owner_never_answers_drops_nothing_of_the_next_ones
 
 @pytest.mark.parametrize("cumulative", [True, False])
 def test_what_was_acknowledged_before_a_seek_is_not_acknowledged_after_it(cumulative: bool) -> None:
-    """Acknowledgements wait a little to be sent together; behind the seek they would pass over what it leads to."""
+    """Acknowledgements wait a little to be sent together; behind the seek they would pass over what
+    it leads to.
+    """
 
     async def scenario(cast: Cast) -> None:
         client = cast.client()
         producer = await client.create_producer("t", batching_enabled=False)
         ids = [await producer.send(b"%d" % number) for number in range(10)]
-        consumer = await client.subscribe("t", "me", initial_position=InitialPosition.Earliest, receiver_queue_size=1)
+        consumer = await client.subscribe(
+            "t", "me", initial_position=InitialPosition.Earliest, receiver_queue_size=1
+        )
         for _ in range(10):
             message = await consumer.receive(timeout_millis=5_000)
             if not cumulative:
@@ -417,7 +470,9 @@ def test_what_was_acknowledged_before_a_seek_is_not_acknowledged_after_it(cumula
 def test_acknowledgement_with_receipt_survives_a_break() -> None:
     async def scenario(cast: Cast) -> None:
         client = cast.client()
-        consumer = await client.subscribe("t", "me", consumer_type=ConsumerType.Shared, ack_receipt_enabled=True)
+        consumer = await client.subscribe(
+            "t", "me", consumer_type=ConsumerType.Shared, ack_receipt_enabled=True
+        )
         producer = await client.create_producer("t", batching_enabled=False)
         await producer.send(b"1")
         message = await consumer.receive(timeout_millis=5_000)
@@ -435,7 +490,9 @@ def test_requests_that_cross_the_closing_of_their_consumer() -> None:
         client = cast.client()
         producer = await client.create_producer("t", batching_enabled=False)
         ids = [await producer.send(b"%d" % number) for number in range(5)]
-        consumer = await client.subscribe("t", "me", initial_position=InitialPosition.Earliest, ack_receipt_enabled=True)
+        consumer = await client.subscribe(
+            "t", "me", initial_position=InitialPosition.Earliest, ack_receipt_enabled=True
+        )
         reader = await client.create_reader("t", MessageId.latest)
 
         def close_all() -> None:
@@ -468,7 +525,9 @@ def test_nothing_comes_before_a_damaged_entry_where_order_counts() -> None:
         producer = await client.create_producer("t", batching_enabled=False)
         for number in range(20):
             await producer.send(b"%d" % number)
-        consumer = await client.subscribe("t", "me", initial_position=InitialPosition.Earliest, receiver_queue_size=4)
+        consumer = await client.subscribe(
+            "t", "me", initial_position=InitialPosition.Earliest, receiver_queue_size=4
+        )
         reader = await client.create_reader("t", MessageId.earliest, receiver_queue_size=4)
         seen, read = [], []
         for number in range(20):
@@ -490,7 +549,11 @@ def test_no_message_of_a_key_comes_before_a_damaged_one() -> None:
         for number in range(20):
             await producer.send(b"%d" % number, partition_key="k")
         consumer = await client.subscribe(
-            "t", "me", ConsumerType.KeyShared, initial_position=InitialPosition.Earliest, receiver_queue_size=4
+            "t",
+            "me",
+            ConsumerType.KeyShared,
+            initial_position=InitialPosition.Earliest,
+            receiver_queue_size=4,
         )
         seen: list[int] = []
         for number in range(20):
@@ -504,12 +567,18 @@ def test_no_message_of_a_key_comes_before_a_damaged_one() -> None:
 
 
 def test_everything_again_leaves_nothing_out_where_order_counts() -> None:
-    """What was under way when everything was asked for again must not come first: acknowledged cumulatively, it would skip the rest."""
+    """What was under way when everything was asked for again must not come first: acknowledged
+    cumulatively, it would skip the rest.
+    """
 
     async def scenario(cast: Cast) -> None:
         client = cast.client()
-        producer = await client.create_producer("t", batching_enabled=False, max_pending_messages=5_000)
-        consumer = await client.subscribe("t", "me", initial_position=InitialPosition.Earliest, receiver_queue_size=10)
+        producer = await client.create_producer(
+            "t", batching_enabled=False, max_pending_messages=5_000
+        )
+        consumer = await client.subscribe(
+            "t", "me", initial_position=InitialPosition.Earliest, receiver_queue_size=10
+        )
         sent = [producer.send_soon(b"%d" % number) for number in range(300)]
         for _ in range(10):
             for _ in range(cast.sim.workload.randrange(1, 20)):
@@ -555,7 +624,11 @@ def test_dead_letters() -> None:
         dead = await client.create_reader("t-me-DLQ", MessageId.earliest)
         letter = await dead.read_next(timeout_millis=1_000)
         assert letter.data() == b"poison"
-        assert letter.properties() == {"a": "b", "REAL_TOPIC": TOPIC, "ORIGIN_MESSAGE_ID": str(sent)}
+        assert letter.properties() == {
+            "a": "b",
+            "REAL_TOPIC": TOPIC,
+            "ORIGIN_MESSAGE_ID": str(sent),
+        }
         assert letter.partition_key() == "k"
         assert cast.cluster.topic(TOPIC).subscriptions["me"].acked == {0}
 
@@ -565,7 +638,9 @@ def test_dead_letters() -> None:
 def test_unacknowledged_message_is_taken_back() -> None:
     async def scenario(cast: Cast) -> None:
         client = cast.client()
-        consumer = await client.subscribe("t", "me", consumer_type=ConsumerType.Shared, unacked_messages_timeout_ms=10_000)
+        consumer = await client.subscribe(
+            "t", "me", consumer_type=ConsumerType.Shared, unacked_messages_timeout_ms=10_000
+        )
         producer = await client.create_producer("t", batching_enabled=False)
         await producer.send(b"kept")
         await producer.send(b"forgotten")
@@ -606,7 +681,9 @@ def test_after_close() -> None:
 def test_late_receipt_of_a_closed_producer_is_dropped() -> None:
     async def scenario(cast: Cast) -> None:
         client = cast.client()
-        producer = await client.create_producer("t", batching_enabled=False, send_timeout_millis=1_000)
+        producer = await client.create_producer(
+            "t", batching_enabled=False, send_timeout_millis=1_000
+        )
         other = await client.create_producer("t", batching_enabled=False)
         cast.broker.drop_entries = True
         sent = producer.send_soon(b"x")
@@ -670,10 +747,14 @@ def test_an_entry_that_this_client_cannot_read_does_not_stop_a_listener() -> Non
         client = cast.client()
         producer = await client.create_producer("t", batching_enabled=False)
         heard: list[bytes] = []
-        await client.subscribe("t", "s", message_listener=lambda _consumer, message: heard.append(message.data()))
+        await client.subscribe(
+            "t", "s", message_listener=lambda _consumer, message: heard.append(message.data())
+        )
         await producer.send(b"before")
         topic = cast.cluster.topic(TOPIC)
-        metadata = MessageMetadata(producer_name="other", sequence_id=0, publish_time=1, compression=4, uncompressed_size=5)
+        metadata = MessageMetadata(
+            producer_name="other", sequence_id=0, publish_time=1, compression=4, uncompressed_size=5
+        )
         topic.entries.append(encode_entry(metadata, b"snap"))
         topic.times.append(1)
         topic.messages.append(1)
@@ -700,7 +781,9 @@ def test_a_defect_while_opening_reaches_the_program() -> None:
 
         with replaced(Lookup, "owner", failing):
             cast.broker.break_streams()
-            with pytest.raises(UnknownError, match="consumer on persistent://public/default/t failed in the client"):
+            with pytest.raises(
+                UnknownError, match="consumer on persistent://public/default/t failed in the client"
+            ):
                 await consumer.receive(timeout_millis=60_000)
             with pytest.raises(UnknownError, match="failed in the client"):
                 await client.subscribe("t", "s2")

@@ -1,6 +1,8 @@
-"""Every public method refuses what it cannot use, at the call, by an error that names the argument, its value and the fix.
+"""Every public method refuses what it cannot use, at the call, by an error that names the argument,
+its value and the fix.
 
-The table is that of both faces: here the asyncio one in the simulator, in ``tests/integration`` the blocking one on real sockets.
+The table is that of both faces: here the asyncio one in the simulator, in ``tests/integration`` the
+blocking one on real sockets.
 """
 
 from __future__ import annotations
@@ -89,7 +91,10 @@ def test_a_message_of_another_topic_is_refused() -> None:
         await (await client.create_producer("there")).send(b"x")
         message = await there.receive(1_000)
         for call in (here.acknowledge, here.acknowledge_cumulative, here.negative_acknowledge):
-            with pytest.raises(pulsarish.InvalidArgument, match=r"is of topic persistent://public/default/there.*is on .*here"):
+            with pytest.raises(
+                pulsarish.InvalidArgument,
+                match=r"is of topic persistent://public/default/there.*is on .*here",
+            ):
                 await call(message)
         with pytest.raises(pulsarish.InvalidArgument, match="of topic"):
             await here.seek(message.message_id())

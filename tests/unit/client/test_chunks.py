@@ -1,4 +1,6 @@
-"""Messages in chunks: putting them together, whatever comes between, is missing or comes twice; and sending them."""
+"""Messages in chunks: putting them together, whatever comes between, is missing or comes twice; and
+sending them.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,21 @@ from pulsarish.wire.entry import encode_entry, parse_metadata, split_entry, veri
 from pulsarish.wire.payload import decompress
 
 
-def chunk(at: int, uuid: str, number: int, count: int, *, total: int | None = None, publish_time: int = 0, redelivered: int = 0) -> Entry:
+def chunk(
+    at: int,
+    uuid: str,
+    number: int,
+    count: int,
+    *,
+    total: int | None = None,
+    publish_time: int = 0,
+    redelivered: int = 0,
+) -> Entry:
     """A chunk of a message of which each chunk is "uuid.number;"."""
     payload = f"{uuid}.{number};".encode()
-    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=publish_time, uuid=uuid, chunk_id=number)
+    metadata = MessageMetadata(
+        producer_name="p", sequence_id=0, publish_time=publish_time, uuid=uuid, chunk_id=number
+    )
     metadata.num_chunks_from_msg = count
     metadata.total_chunk_msg_size = count * len(payload) if total is None else total
     return Entry(1, at, redelivered, encode_entry(metadata, payload))
@@ -28,7 +41,12 @@ def chunk(at: int, uuid: str, number: int, count: int, *, total: int | None = No
 
 class Table:
     def __init__(
-        self, pending_max: int = 10, *, acknowledge_oldest: bool = False, expire_seconds: float = 60.0, shared: bool = False
+        self,
+        pending_max: int = 10,
+        *,
+        acknowledge_oldest: bool = False,
+        expire_seconds: float = 60.0,
+        shared: bool = False,
     ) -> None:
         self.now = 0.0
         self.core = ChunkAssembler(
@@ -45,7 +63,11 @@ class Table:
         self.core.check()
         if whole is None:
             return None
-        return bytes(split_entry(whole.data)[1]).decode(), whole.entry_id, [at for _, at in whole.chunks]
+        return (
+            bytes(split_entry(whole.data)[1]).decode(),
+            whole.entry_id,
+            [at for _, at in whole.chunks],
+        )
 
     def lost(self) -> tuple[list[int], list[int]]:
         lost = self.core.take_lost()
@@ -61,7 +83,8 @@ class Table:
         ("a1 a2", []),
         # A missing chunk ends the message; its next beginning counts.
         ("a0 a2 a0 a1 a2", ["a@4:2,3,4"]),
-        # Its producer sent chunks again, from the first or from a later one: all are acknowledged with the message.
+        # Its producer sent chunks again, from the first or from a later one: all are acknowledged
+        # with the message.
         ("a0 a1 a1 a2", ["a@3:0,1,2,3"]),
         ("a0 a1 a0 a1 a2", ["a@4:2,0,1,3,4"]),
         ("a0 a1 a2 a2", ["a@2:0,1,2"]),
@@ -154,12 +177,18 @@ def test_chunks_that_cannot_be(entry: Entry, error: type[Exception], says: str) 
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 3), st.integers(0, 30)), max_size=60),
+    st.lists(
+        st.tuples(st.sampled_from("abcd"), st.integers(0, 3), st.integers(0, 30)), max_size=60
+    ),
     st.integers(0, 3),
     st.data(),
 )
-def test_any_order(arrivals: list[tuple[str, int, int]], pending_max: int, data: st.DataObject) -> None:
-    """Beside it a dumb oracle: all places of each message since its last beginning, kept in one list; a message has 3 chunks."""
+def test_any_order(
+    arrivals: list[tuple[str, int, int]], pending_max: int, data: st.DataObject
+) -> None:
+    """Beside it a dumb oracle: all places of each message since its last beginning, kept in one
+    list; a message has 3 chunks.
+    """
     table = Table(pending_max)
     open_: list[tuple[str, list[int], set[int]]] = []  # uuid, numbers in order, places
     script = arrivals
@@ -205,7 +234,9 @@ def test_any_order(arrivals: list[tuple[str, int, int]], pending_max: int, data:
     assert not accounted & waiting
 
 
-def producer(max_message_bytes: int = 300, kind: CompressionType = CompressionType.NONE) -> SendQueue:
+def producer(
+    max_message_bytes: int = 300, kind: CompressionType = CompressionType.NONE
+) -> SendQueue:
     limits = SendLimits(100, False, 1, 1 << 20, kind, 30.0, chunking=True)
     core = SendQueue(limits, stamp=lambda: (0.0, 1_700_000_000_000))
     core.named("p", last_sequence_id=-1, initial_sequence_id=None)
@@ -214,7 +245,9 @@ def producer(max_message_bytes: int = 300, kind: CompressionType = CompressionTy
 
 
 @given(st.integers(0, 5_000), st.integers(200, 600), st.sampled_from(list(CompressionType)))
-def test_what_is_cut_up_is_put_together(size: int, max_message_bytes: int, kind: CompressionType) -> None:
+def test_what_is_cut_up_is_put_together(
+    size: int, max_message_bytes: int, kind: CompressionType
+) -> None:
     content = bytes(index * index % 251 for index in range(size))
     core = producer(max_message_bytes, kind)
     core.add(content, "told")
@@ -235,7 +268,9 @@ def test_what_is_cut_up_is_put_together(size: int, max_message_bytes: int, kind:
             assert (whole is not None) == (at == len(entries) - 2)
             if whole is not None:
                 packed = bytes(split_entry(whole.data)[1])
-                assert decompress(kind, packed, metadata.uncompressed_size, bytes_max=size) == content
+                assert (
+                    decompress(kind, packed, metadata.uncompressed_size, bytes_max=size) == content
+                )
     assert parse_metadata(b"".join(entries[-1].parts)).sequence_id == 1
     core.answered(len(entries) - 2)
     assert core.last_sequence_id == -1, "it is not stored before its last chunk is"
@@ -279,7 +314,9 @@ def test_an_id_says_where_the_first_chunk_lies() -> None:
     entries = core.take(1 << 30)
     chunked = entries[-1].chunked
     assert chunked is not None
-    assert [chunked.stored(7, 10 + at) for at in range(len(entries))][-1] == tuple((7, 10 + at) for at in range(len(entries)))
+    assert [chunked.stored(7, 10 + at) for at in range(len(entries))][-1] == tuple(
+        (7, 10 + at) for at in range(len(entries))
+    )
     # ledger 7, entry 12, then field 7 with ledger 7, entry 10.
     kept = MessageId.deserialize(bytes([0x08, 7, 0x10, 12, 0x3A, 4, 0x08, 7, 0x10, 10]))
     assert (kept.entry_id(), kept.chunks()) == (12, ((7, 10), (7, 12)))

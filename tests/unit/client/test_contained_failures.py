@@ -1,4 +1,6 @@
-"""What fails in the client in a way that nobody has thought of reaches the program: nothing waits for it forever."""
+"""What fails in the client in a way that nobody has thought of reaches the program: nothing waits
+for it forever.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ def failing_once(raised: list[object]) -> Any:
     return make
 
 
-@pytest.mark.parametrize(("kind", "method"), [(PublishStream, "_handle"), (PublishStream, "_gather"), (SimConnections, "open")])
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [(PublishStream, "_handle"), (PublishStream, "_gather"), (SimConnections, "open")],
+)
 def test_a_stream_that_fails_in_the_client_is_opened_again(kind: type, method: str) -> None:
     async def scenario(cast: Cast) -> None:
         cast.sim.nodes["app"].expect(Defect)

@@ -1,4 +1,6 @@
-"""Entries encoded by hand are byte for byte what the generated classes write, and are read back whole."""
+"""Entries encoded by hand are byte for byte what the generated classes write, and are read back
+whole.
+"""
 
 from __future__ import annotations
 
@@ -91,9 +93,25 @@ def test_batch_with_extras_equals_protobuf(rows: list[tuple[bytes, int, Extras]]
     assert encode_batch(payloads, list(ids), dict(enumerate(beside))) == expected
 
 
-@given(st.binary(max_size=300), sequence_id, st.integers(0, 2**63 - 1), st.integers(0, 4), st.integers(0, 1_000), extras, text, versions)
+@given(
+    st.binary(max_size=300),
+    sequence_id,
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 4),
+    st.integers(0, 1_000),
+    extras,
+    text,
+    versions,
+)
 def test_entry_equals_protobuf(
-    payload: bytes, number: int, time_ms: int, kind: int, count: int, beside: Extras, name: str, version: bytes
+    payload: bytes,
+    number: int,
+    time_ms: int,
+    kind: int,
+    count: int,
+    beside: Extras,
+    name: str,
+    version: bytes,
 ) -> None:
     metadata = MessageMetadata(producer_name=name, sequence_id=number, publish_time=time_ms)
     if version:
@@ -140,14 +158,21 @@ def test_plain_entry_equals_protobuf(payload: bytes, number: int, time_ms: int) 
     assert head + payload == encode_entry(metadata, payload)
     metadata.schema_version = version_bytes(number)
     head = encode_plain_head(
-        producer_prefix("p"), number, publish_time_field(time_ms) + schema_version_field(version_bytes(number)), payload
+        producer_prefix("p"),
+        number,
+        publish_time_field(time_ms) + schema_version_field(version_bytes(number)),
+        payload,
     )
     assert head + payload == encode_entry(metadata, payload)
 
 
-def batch_entry(rows: list[tuple[bytes, int, Extras]], kind: CompressionType = CompressionType.NONE) -> bytes:
+def batch_entry(
+    rows: list[tuple[bytes, int, Extras]], kind: CompressionType = CompressionType.NONE
+) -> bytes:
     payloads = [row[0] for row in rows]
-    raw = encode_batch(payloads, [row[1] for row in rows], {index: row[2] for index, row in enumerate(rows)})
+    raw = encode_batch(
+        payloads, [row[1] for row in rows], {index: row[2] for index, row in enumerate(rows)}
+    )
     packed = compress(kind, raw) if kind else raw
     return (
         encode_head(
@@ -165,13 +190,21 @@ def batch_entry(rows: list[tuple[bytes, int, Extras]], kind: CompressionType = C
 
 
 def opened(data: bytes, ack_set: bytes | None = None) -> list[Message]:
-    return open_entry(Entry(3, 4, 1, memoryview(data), ack_set), "topic", 2, lambda _: BytesSchema().decode)[1]
+    return open_entry(
+        Entry(3, 4, 1, memoryview(data), ack_set), "topic", 2, lambda _: BytesSchema().decode
+    )[1]
 
 
 @settings(max_examples=60)
 @given(
-    st.lists(st.tuples(st.binary(max_size=300) | st.just(b"x" * 20_000), sequence_id, extras), min_size=1, max_size=10),
-    st.sampled_from([CompressionType.NONE, CompressionType.LZ4, CompressionType.ZLib, CompressionType.ZSTD]),
+    st.lists(
+        st.tuples(st.binary(max_size=300) | st.just(b"x" * 20_000), sequence_id, extras),
+        min_size=1,
+        max_size=10,
+    ),
+    st.sampled_from(
+        [CompressionType.NONE, CompressionType.LZ4, CompressionType.ZLib, CompressionType.ZSTD]
+    ),
 )
 def test_batch_is_read_back(rows: list[tuple[bytes, int, Extras]], kind: CompressionType) -> None:
     messages = opened(batch_entry(rows, kind))
@@ -185,7 +218,13 @@ def test_batch_is_read_back(rows: list[tuple[bytes, int, Extras]], kind: Compres
         assert message.ordering_key() == (beside.ordering_key or "")
         assert message.event_timestamp() == beside.event_timestamp_ms
         message_id = message.message_id()
-        place = (message_id.ledger_id(), message_id.entry_id(), message_id.partition(), message_id.batch_index(), message_id.batch_size())
+        place = (
+            message_id.ledger_id(),
+            message_id.entry_id(),
+            message_id.partition(),
+            message_id.batch_index(),
+            message_id.batch_size(),
+        )
         assert place == (3, 4, 2, index, len(rows))
         assert message.redelivery_count() == 1
         assert message.publish_timestamp() == 77
@@ -193,13 +232,29 @@ def test_batch_is_read_back(rows: list[tuple[bytes, int, Extras]], kind: Compres
 
 def test_compacted_messages_and_those_acknowledged_are_left_out() -> None:
     def compacted(payload: bytes) -> bytes:
-        metadata = SingleMessageMetadata(payload_size=len(payload), compacted_out=True).SerializeToString()
+        metadata = SingleMessageMetadata(
+            payload_size=len(payload), compacted_out=True
+        ).SerializeToString()
         return len(metadata).to_bytes(4) + metadata + payload
 
-    raw = encode_batch([b"a", b"b"], range(2), {}) + compacted(b"gone") + encode_batch([b"d"], range(3, 4), {})
-    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, num_messages_in_batch=4, uncompressed_size=len(raw))
+    raw = (
+        encode_batch([b"a", b"b"], range(2), {})
+        + compacted(b"gone")
+        + encode_batch([b"d"], range(3, 4), {})
+    )
+    metadata = MessageMetadata(
+        producer_name="p",
+        sequence_id=0,
+        publish_time=1,
+        num_messages_in_batch=4,
+        uncompressed_size=len(raw),
+    )
     data = encode_entry(metadata, raw)
-    assert [(message.data(), message.message_id().batch_index()) for message in opened(data)] == [(b"a", 0), (b"b", 1), (b"d", 3)]
+    assert [(message.data(), message.message_id().batch_index()) for message in opened(data)] == [
+        (b"a", 0),
+        (b"b", 1),
+        (b"d", 3),
+    ]
     some = opened(data, ack_set=bytes((0b1010,)))
     assert [message.data() for message in some] == [b"b", b"d"]
     assert batch_places(some) == (4, [1, 3])
@@ -208,7 +263,13 @@ def test_compacted_messages_and_those_acknowledged_are_left_out() -> None:
 @pytest.mark.parametrize("cut", [1, 3, 5, 20])
 def test_damaged_batch_is_an_error(cut: int) -> None:
     raw = encode_batch([b"hello", b"world"], range(2), {})[:-cut]
-    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, num_messages_in_batch=2, uncompressed_size=len(raw))
+    metadata = MessageMetadata(
+        producer_name="p",
+        sequence_id=0,
+        publish_time=1,
+        num_messages_in_batch=2,
+        uncompressed_size=len(raw),
+    )
     with pytest.raises(ChecksumError):
         opened(encode_entry(metadata, raw))
 
@@ -219,7 +280,13 @@ def test_what_does_not_decompress_is_an_error(kind: CompressionType) -> None:
     assert decompress(kind, packed, 500, bytes_max=500) == b"hello" * 100
     with pytest.raises(UnsupportedFeature, match="announces 500 bytes when unpacked; at most 499"):
         decompress(kind, packed, 500, bytes_max=499)
-    for data, size in ((packed, 499), (packed, 501), (b"\x00garbage\xff" * 3, 500), (packed[: len(packed) // 2], 500), (b"", 500)):
+    for data, size in (
+        (packed, 499),
+        (packed, 501),
+        (b"\x00garbage\xff" * 3, 500),
+        (packed[: len(packed) // 2], 500),
+        (b"", 500),
+    ):
         with pytest.raises(ChecksumError):
             decompress(kind, data, size, bytes_max=1_000)
 
@@ -232,7 +299,9 @@ def test_unknown_compression() -> None:
 
 
 def test_snappy_is_the_raw_block_format() -> None:
-    """Bytes by the format's description: the size as a varint, a literal of three bytes, a copy of nine from three back."""
+    """Bytes by the format's description: the size as a varint, a literal of three bytes, a copy of
+    nine from three back.
+    """
     block = bytes((12, 0x08)) + b"abc" + bytes((0x15, 3))
     assert decompress(CompressionType.SNAPPY, block, 12, bytes_max=12) == b"abc" * 4
     assert compress(CompressionType.SNAPPY, b"abc") == bytes((3, 0x08)) + b"abc"

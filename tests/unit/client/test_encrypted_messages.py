@@ -22,7 +22,12 @@ async def with_encrypted(cast: Cast, messages_in_batch: int = 3) -> None:
     await producer.send(b"before")
     topic = cast.cluster.topic(TOPIC)
     metadata = MessageMetadata(
-        producer_name="other", sequence_id=0, publish_time=1, compression=4, uncompressed_size=50, num_messages_in_batch=messages_in_batch
+        producer_name="other",
+        sequence_id=0,
+        publish_time=1,
+        compression=4,
+        uncompressed_size=50,
+        num_messages_in_batch=messages_in_batch,
     )
     metadata.encryption_keys.add(key="k", value=b"v")
     topic.entries.append(encode_entry(metadata, b"sealed"))
@@ -34,15 +39,22 @@ async def with_encrypted(cast: Cast, messages_in_batch: int = 3) -> None:
 def test_receive_raises_once_in_its_place_and_goes_on() -> None:
     async def scenario(cast: Cast) -> None:
         await with_encrypted(cast)
-        consumer = await cast.client().subscribe("t", "s", initial_position=InitialPosition.Earliest)
+        consumer = await cast.client().subscribe(
+            "t", "s", initial_position=InitialPosition.Earliest
+        )
         assert (await consumer.receive(1_000)).data() == b"before"
-        with pytest.raises(CryptoError, match=r"\d+:1 of persistent://public/default/t: .*encrypted.*DISCARD or CONSUME"):
+        with pytest.raises(
+            CryptoError,
+            match=r"\d+:1 of persistent://public/default/t: .*encrypted.*DISCARD or CONSUME",
+        ):
             await consumer.receive(1_000)
         last = await consumer.receive(1_000)
         assert last.data() == b"after"
         await consumer.acknowledge(last)
         await cast.sleep(1)
-        assert 1 not in cast.cluster.topic(TOPIC).subscriptions["s"].acked, "the message stays for a client that can decrypt it"
+        assert 1 not in cast.cluster.topic(TOPIC).subscriptions["s"].acked, (
+            "the message stays for a client that can decrypt it"
+        )
 
     play(scenario)
 
@@ -50,7 +62,9 @@ def test_receive_raises_once_in_its_place_and_goes_on() -> None:
 def test_a_batch_receive_returns_what_came_before_first() -> None:
     async def scenario(cast: Cast) -> None:
         await with_encrypted(cast)
-        consumer = await cast.client().subscribe("t", "s", initial_position=InitialPosition.Earliest)
+        consumer = await cast.client().subscribe(
+            "t", "s", initial_position=InitialPosition.Earliest
+        )
         assert [message.data() for message in await consumer.batch_receive()] == [b"before"]
         with pytest.raises(CryptoError):
             await consumer.batch_receive()
@@ -77,7 +91,10 @@ def test_discard_acknowledges() -> None:
     async def scenario(cast: Cast) -> None:
         await with_encrypted(cast)
         consumer = await cast.client().subscribe(
-            "t", "s", initial_position=InitialPosition.Earliest, crypto_failure_action=ConsumerCryptoFailureAction.DISCARD
+            "t",
+            "s",
+            initial_position=InitialPosition.Earliest,
+            crypto_failure_action=ConsumerCryptoFailureAction.DISCARD,
         )
         assert [(await consumer.receive(1_000)).data() for _ in range(2)] == [b"before", b"after"]
         await cast.sleep(1)

@@ -16,7 +16,14 @@ from pulsarish.runtime.clock import SystemClock
 TOPIC = TopicName.parse("persistent://public/default/t")
 
 
-HEAD = encode_head(producer_prefix("p"), sequence_id=0, publish_time_ms=0, payload=b"x", uncompressed_size=1, messages_count=0)
+HEAD = encode_head(
+    producer_prefix("p"),
+    sequence_id=0,
+    publish_time_ms=0,
+    payload=b"x",
+    uncompressed_size=1,
+    messages_count=0,
+)
 DATA = HEAD + b"x"
 
 

@@ -1,4 +1,6 @@
-"""Bad arguments: each is refused when it is given, by an error that names the field and says what to do."""
+"""Bad arguments: each is refused when it is given, by an error that names the field and says what
+to do.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,13 @@ from pulsarish.client.messages.options import (
     ProducerOptions,
     make_extras,
 )
-from pulsarish.model.errors import InvalidArgument, InvalidConfiguration, InvalidTopicName, PulsarishError, UnsupportedFeature
+from pulsarish.model.errors import (
+    InvalidArgument,
+    InvalidConfiguration,
+    InvalidTopicName,
+    PulsarishError,
+    UnsupportedFeature,
+)
 
 URL = "pulsarish://localhost"
 
@@ -68,17 +76,29 @@ def test_client_url() -> None:
         ({"block_if_queue_full": 1}, InvalidArgument, "block_if_queue_full.*True or False"),
         ({"batching_enabled": "yes"}, InvalidArgument, "batching_enabled"),
         ({"batching_max_messages": 0}, InvalidArgument, "batching_max_messages"),
-        ({"batching_max_allowed_size_in_bytes": 0}, InvalidArgument, "batching_max_allowed_size_in_bytes"),
+        (
+            {"batching_max_allowed_size_in_bytes": 0},
+            InvalidArgument,
+            "batching_max_allowed_size_in_bytes",
+        ),
         ({"batching_max_publish_delay_ms": -1}, InvalidArgument, "batching_max_publish_delay_ms"),
         ({"chunking_enabled": 1}, InvalidArgument, "chunking_enabled"),
-        ({"chunking_enabled": True, "batching_enabled": True}, InvalidArgument, "batching_enabled=False"),
+        (
+            {"chunking_enabled": True, "batching_enabled": True},
+            InvalidArgument,
+            "batching_enabled=False",
+        ),
         ({"lazy_start_partitioned_producers": True}, UnsupportedFeature, "lazy_start"),
         ({"batching_type": 1}, InvalidArgument, "batching_type.*BatchingType"),
         ({"encryption_key": "k"}, UnsupportedFeature, "encryption_key"),
         ({"message_routing_mode": 1}, InvalidArgument, "message_routing_mode"),
         ({"message_router": 5}, InvalidArgument, "message_router"),
         ({"hashing_scheme": "murmur"}, InvalidArgument, "hashing_scheme"),
-        ({"hashing_scheme": HashingScheme.BoostHash}, UnsupportedFeature, "BoostHash.*JavaStringHash"),
+        (
+            {"hashing_scheme": HashingScheme.BoostHash},
+            UnsupportedFeature,
+            "BoostHash.*JavaStringHash",
+        ),
         ({"properties": {"a": 1}}, InvalidArgument, "properties.*str"),
         ({"properties": ["a"]}, InvalidArgument, "properties.*dict"),
         ({"access_mode": 0}, InvalidArgument, "access_mode"),
@@ -101,16 +121,44 @@ def test_producer_options(change: dict[str, Any], error: type[PulsarishError], w
         ({"consumer_type": "Shared"}, InvalidArgument, "consumer_type"),
         ({"message_listener": 5}, InvalidArgument, "message_listener"),
         ({"receiver_queue_size": -1}, InvalidArgument, "receiver_queue_size.*0 or more"),
-        ({"unacked_messages_timeout_ms": 9_999}, InvalidArgument, "unacked_messages_timeout_ms.*10000 or more"),
-        ({"negative_ack_redelivery_delay_ms": -1}, InvalidArgument, "negative_ack_redelivery_delay_ms"),
-        ({"negative_ack_redelivery_backoff": 5}, InvalidArgument, "negative_ack_redelivery_backoff"),
+        (
+            {"unacked_messages_timeout_ms": 9_999},
+            InvalidArgument,
+            "unacked_messages_timeout_ms.*10000 or more",
+        ),
+        (
+            {"negative_ack_redelivery_delay_ms": -1},
+            InvalidArgument,
+            "negative_ack_redelivery_delay_ms",
+        ),
+        (
+            {"negative_ack_redelivery_backoff": 5},
+            InvalidArgument,
+            "negative_ack_redelivery_backoff",
+        ),
         ({"initial_position": "Earliest"}, InvalidArgument, "initial_position"),
         ({"batch_receive_policy": 5}, InvalidArgument, "batch_receive_policy"),
         ({"dead_letter_policy": 5}, InvalidArgument, "dead_letter_policy"),
-        ({"dead_letter_policy": ConsumerDeadLetterPolicy(1)}, InvalidArgument, "dead_letter_policy.*Shared"),
-        ({"key_shared_policy": object()}, InvalidArgument, "key_shared_policy.*ConsumerKeySharedPolicy"),
-        ({"key_shared_policy": ConsumerKeySharedPolicy()}, InvalidArgument, "key_shared_policy needs consumer_type KeyShared"),
-        ({"consumer_type": ConsumerType.Shared, "is_read_compacted": True}, InvalidArgument, "is_read_compacted.*Exclusive or Failover"),
+        (
+            {"dead_letter_policy": ConsumerDeadLetterPolicy(1)},
+            InvalidArgument,
+            "dead_letter_policy.*Shared",
+        ),
+        (
+            {"key_shared_policy": object()},
+            InvalidArgument,
+            "key_shared_policy.*ConsumerKeySharedPolicy",
+        ),
+        (
+            {"key_shared_policy": ConsumerKeySharedPolicy()},
+            InvalidArgument,
+            "key_shared_policy needs consumer_type KeyShared",
+        ),
+        (
+            {"consumer_type": ConsumerType.Shared, "is_read_compacted": True},
+            InvalidArgument,
+            "is_read_compacted.*Exclusive or Failover",
+        ),
         ({"replicate_subscription_state_enabled": True}, UnsupportedFeature, "one cluster"),
         ({"crypto_key_reader": object()}, UnsupportedFeature, "crypto_key_reader"),
         ({"ack_receipt_enabled": 1}, InvalidArgument, "ack_receipt_enabled"),
@@ -147,7 +195,14 @@ def test_policies() -> None:
 )
 def test_what_a_message_carries(field: str, value: object, words: str) -> None:
     given: dict[str, Any] = dict.fromkeys(
-        ("properties", "partition_key", "ordering_key", "event_timestamp", "deliver_at", "deliver_after")
+        (
+            "properties",
+            "partition_key",
+            "ordering_key",
+            "event_timestamp",
+            "deliver_at",
+            "deliver_after",
+        )
     ) | {field: value}
     with pytest.raises(InvalidArgument, match=words):
         make_extras(**given, now_ms=lambda: 0)
@@ -169,10 +224,22 @@ def test_time_outs() -> None:
 
 def test_defaults_are_those_of_apache_pulsar() -> None:
     producer = ProducerOptions("t")
-    assert (producer.send_timeout_seconds, producer.max_pending_messages, producer.batching_enabled) == (30, 1_000, False)
-    assert (producer.batching_max_messages, producer.batching_max_bytes, producer.batching_delay_seconds) == (1_000, 131_072, 0.01)
+    assert (
+        producer.send_timeout_seconds,
+        producer.max_pending_messages,
+        producer.batching_enabled,
+    ) == (30, 1_000, False)
+    assert (
+        producer.batching_max_messages,
+        producer.batching_max_bytes,
+        producer.batching_delay_seconds,
+    ) == (1_000, 131_072, 0.01)
     consumer = ConsumerOptions("t", "s")
-    assert (consumer.receiver_queue_size, consumer.negative_ack_delay_ms, consumer.unacked_timeout_seconds) == (1_000, 60_000, 0)
+    assert (
+        consumer.receiver_queue_size,
+        consumer.negative_ack_delay_ms,
+        consumer.unacked_timeout_seconds,
+    ) == (1_000, 60_000, 0)
     assert consumer.start is None
     assert MessageId.earliest < MessageId.latest
 
@@ -186,8 +253,14 @@ def test_defaults_are_those_of_apache_pulsar() -> None:
         ({"sticky_ranges": [(0, 1)]}, "needs key_shared_mode KeySharedMode.Sticky"),
         ({"key_shared_mode": KeySharedMode.Sticky, "sticky_ranges": "0-1"}, "list of pairs"),
         ({"key_shared_mode": KeySharedMode.Sticky, "sticky_ranges": [(0, 65536)]}, "0 to 65535"),
-        ({"key_shared_mode": KeySharedMode.Sticky, "sticky_ranges": [(5, 4)]}, "first not above last"),
-        ({"key_shared_mode": KeySharedMode.Sticky, "sticky_ranges": [(0, 5), (9, 10), (5, 6)]}, r"\[0, 5\] and \[5, 6\], which overlap"),
+        (
+            {"key_shared_mode": KeySharedMode.Sticky, "sticky_ranges": [(5, 4)]},
+            "first not above last",
+        ),
+        (
+            {"key_shared_mode": KeySharedMode.Sticky, "sticky_ranges": [(0, 5), (9, 10), (5, 6)]},
+            r"\[0, 5\] and \[5, 6\], which overlap",
+        ),
     ],
 )
 def test_key_shared_policy(arguments: dict[str, Any], words: str) -> None:

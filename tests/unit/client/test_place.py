@@ -18,9 +18,17 @@ from tests.unit.client.test_receiving import entry
 
 
 def queue() -> ReceiveQueue:
-    chunks = ChunkAssembler(pending_max=10, expire_seconds=60, acknowledge_oldest=False, stamp=lambda: (0.0, 0))
+    chunks = ChunkAssembler(
+        pending_max=10, expire_seconds=60, acknowledge_oldest=False, stamp=lambda: (0.0, 0)
+    )
     ready: deque[Message] = deque()
-    return ReceiveQueue("t", 10, lambda each: open_entry(each, "t", -1, lambda _: BytesSchema().decode), ready, chunks)
+    return ReceiveQueue(
+        "t",
+        10,
+        lambda each: open_entry(each, "t", -1, lambda _: BytesSchema().decode),
+        ready,
+        chunks,
+    )
 
 
 def said(place: ReaderPosition) -> tuple[int, int, int] | None:
@@ -34,13 +42,24 @@ def said(place: ReaderPosition) -> tuple[int, int, int] | None:
     ("start", "inclusive", "first", "moves"),
     [
         (MessageId.earliest, False, (-1, -1, -1), False),
-        (MessageId.latest, False, (MessageId.latest.ledger_id(), MessageId.latest.entry_id(), -1), True),
+        (
+            MessageId.latest,
+            False,
+            (MessageId.latest.ledger_id(), MessageId.latest.entry_id(), -1),
+            True,
+        ),
         (MessageId(-1, 4, 7), False, (4, 8, -1), False),
         (MessageId(-1, 4, 7), True, (4, 7, -1), False),
     ],
 )
-def test_where_it_was_told_to_begin(start: MessageId, inclusive: bool, first: tuple[int, int, int], moves: bool) -> None:
-    place = ReaderPosition(ConsumerOptions("t", "r", start=start, start_message_id_inclusive=inclusive), queue(), persistent=True)
+def test_where_it_was_told_to_begin(
+    start: MessageId, inclusive: bool, first: tuple[int, int, int], moves: bool
+) -> None:
+    place = ReaderPosition(
+        ConsumerOptions("t", "r", start=start, start_message_id_inclusive=inclusive),
+        queue(),
+        persistent=True,
+    )
     assert said(place) == first
     assert place.is_to_be_learned is moves
     assert place.now() == (start, inclusive)
@@ -48,7 +67,9 @@ def test_where_it_was_told_to_begin(start: MessageId, inclusive: bool, first: tu
 
 def test_it_goes_on_after_what_its_program_took() -> None:
     incoming = queue()
-    place = ReaderPosition(ConsumerOptions("t", "r", start=MessageId.earliest), incoming, persistent=True)
+    place = ReaderPosition(
+        ConsumerOptions("t", "r", start=MessageId.earliest), incoming, persistent=True
+    )
     incoming.delivered([entry(5)])
     assert incoming.open_next() is not None
     assert place.now()[0].entry_id() == 5
@@ -61,7 +82,9 @@ def test_it_goes_on_after_what_its_program_took() -> None:
 
 
 def test_what_latest_meant_is_learned_once() -> None:
-    place = ReaderPosition(ConsumerOptions("t", "r", start=MessageId.latest), queue(), persistent=True)
+    place = ReaderPosition(
+        ConsumerOptions("t", "r", start=MessageId.latest), queue(), persistent=True
+    )
     place.move_to(MessageId(-1, 4, 7), inclusive=False)
     assert not place.is_to_be_learned
     assert said(place) == (4, 8, -1)
@@ -69,7 +92,9 @@ def test_what_latest_meant_is_learned_once() -> None:
 
 def test_on_a_topic_that_keeps_nothing_there_is_no_place() -> None:
     incoming = queue()
-    place = ReaderPosition(ConsumerOptions("t", "r", start=MessageId.latest), incoming, persistent=False)
+    place = ReaderPosition(
+        ConsumerOptions("t", "r", start=MessageId.latest), incoming, persistent=False
+    )
     incoming.delivered([entry(5)])
     assert incoming.open_next() is not None
     place.go_on_after_taken()
@@ -79,7 +104,9 @@ def test_on_a_topic_that_keeps_nothing_there_is_no_place() -> None:
 
 def test_of_a_durable_subscription_the_broker_knows_the_place() -> None:
     incoming = queue()
-    place = ReaderPosition(ConsumerOptions("t", "s", start_message_id_inclusive=True), incoming, persistent=True)
+    place = ReaderPosition(
+        ConsumerOptions("t", "s", start_message_id_inclusive=True), incoming, persistent=True
+    )
     assert said(place) is None
     # A seek into a batch: what of it lies before is dropped here.
     place.move_to(MessageId(-1, 1, 5, 2, batch_size=4), inclusive=True)
@@ -91,7 +118,9 @@ def test_of_a_durable_subscription_the_broker_knows_the_place() -> None:
 
 
 def test_a_time_ago_is_said_until_a_place_is_known() -> None:
-    options = ConsumerOptions("t", "r", start=MessageId.latest, start_message_from_rollback_seconds=60)
+    options = ConsumerOptions(
+        "t", "r", start=MessageId.latest, start_message_from_rollback_seconds=60
+    )
     place = ReaderPosition(options, queue(), persistent=True)
     command = pb.Subscribe()
     place.say(command)

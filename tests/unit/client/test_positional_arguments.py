@@ -1,4 +1,6 @@
-"""Positional arguments, and options at their default, mean what they mean in Apache Pulsar's Python client."""
+"""Positional arguments, and options at their default, mean what they mean in Apache Pulsar's Python
+client.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ TABLES = [
 
 
 @pytest.mark.parametrize(("owner", "method", "skip", "table"), TABLES)
-def test_the_order_is_that_of_the_official_client(owner: type, method: str, skip: int, table: type) -> None:
+def test_the_order_is_that_of_the_official_client(
+    owner: type, method: str, skip: int, table: type
+) -> None:
     names = list(official(owner, method, skip))
     assert list(table.__annotations__)[: len(names)] == names
 
@@ -53,7 +57,11 @@ def ours(value: object) -> object:
     kind = type(value).__name__
     if kind == "BytesSchema":
         return None
-    return getattr(pulsarish, kind)[value.name] if hasattr(value, "name") and hasattr(pulsarish, kind) else value  # type: ignore[attr-defined]
+    return (
+        getattr(pulsarish, kind)[value.name]
+        if hasattr(value, "name") and hasattr(pulsarish, kind)
+        else value
+    )  # type: ignore[attr-defined]
 
 
 def options_of(method: str, given: dict[str, Any], positional: tuple[object, ...] = ()) -> Any:
@@ -77,17 +85,24 @@ def seen(options: Any) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(("owner", "method", "skip", "table"), TABLES)
-def test_every_official_default_means_no_change(owner: type, method: str, skip: int, table: type) -> None:
+def test_every_official_default_means_no_change(
+    owner: type, method: str, skip: int, table: type
+) -> None:
     defaults = {name: ours(value) for name, value in official(owner, method, skip).items()}
-    # Here on unless it is switched off: brokers of this project know it, so a batch of which some messages were refused is not
-    # delivered again, or dead-lettered, as a whole.
-    plain = seen(options_of(method, {"batch_index_ack_enabled": False} if method == "subscribe" else {}))
+    # Here on unless it is switched off: brokers of this project know it, so a batch of which some
+    # messages were refused is not delivered again, or dead-lettered, as a whole.
+    plain = seen(
+        options_of(method, {"batch_index_ack_enabled": False} if method == "subscribe" else {})
+    )
     assert seen(options_of(method, defaults)) == plain
     assert seen(options_of(method, {}, tuple(defaults.values()))) == plain
 
 
 def test_official_calls_by_position() -> None:
-    assert consumer_options("t", "s", {}, (pulsarish.ConsumerType.Shared,)).consumer_type is pulsarish.ConsumerType.Shared
+    assert (
+        consumer_options("t", "s", {}, (pulsarish.ConsumerType.Shared,)).consumer_type
+        is pulsarish.ConsumerType.Shared
+    )
     assert producer_options("t", {}, ("name",)).producer_name == "name"
     assert client_options(URL, {}, (None, 5)).operation_timeout_seconds == 5
 
@@ -111,18 +126,30 @@ def test_arguments_of_send(method: str) -> None:
 @pytest.mark.parametrize(
     ("given", "positional", "words"),
     [
-        ({"producer_name": "a"}, ("b",), "got 'producer_name' twice, by position and by name: give it once"),
+        (
+            {"producer_name": "a"},
+            ("b",),
+            "got 'producer_name' twice, by position and by name: give it once",
+        ),
         ({}, tuple(range(60)), "at most 22 more positional arguments, and 60 are given"),
-        ({"log_conf_file_path": None}, (), r"create_producer\(\) has no argument 'log_conf_file_path'"),
+        (
+            {"log_conf_file_path": None},
+            (),
+            r"create_producer\(\) has no argument 'log_conf_file_path'",
+        ),
     ],
 )
-def test_what_cannot_be_meant(given: dict[str, Any], positional: tuple[object, ...], words: str) -> None:
+def test_what_cannot_be_meant(
+    given: dict[str, Any], positional: tuple[object, ...], words: str
+) -> None:
     with pytest.raises(pulsarish.InvalidArgument, match=words):
         producer_options("t", given, positional)  # type: ignore[arg-type]
 
 
 def test_a_log_file_is_refused_with_what_to_do_instead() -> None:
-    with pytest.raises(pulsarish.UnsupportedFeature, match=r"log_conf_file_path='x'.*logger 'pulsarish'"):
+    with pytest.raises(
+        pulsarish.UnsupportedFeature, match=r"log_conf_file_path='x'.*logger 'pulsarish'"
+    ):
         client_options(URL, {"log_conf_file_path": "x"})
 
 

@@ -1,4 +1,6 @@
-"""Protobuf of the client by itself: what the definition holds, what is read with and without the class, what is refused."""
+"""Protobuf of the client by itself: what the definition holds, what is read with and without the
+class, what is refused.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,11 @@ from typing import Any
 
 import pytest
 from google.protobuf.api_pb2 import Api, Method
-from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet, UninterpretedOption
+from google.protobuf.descriptor_pb2 import (
+    FileDescriptorProto,
+    FileDescriptorSet,
+    UninterpretedOption,
+)
 from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.source_context_pb2 import SourceContext
 from google.protobuf.struct_pb2 import Struct, Value
@@ -36,21 +42,41 @@ def test_the_definition_has_the_file_behind_all_that_it_imports() -> None:
     check_valid(schema.schema_info())
     told = definition(schema)
     files = FileDescriptorSet.FromString(base64.b64decode(told.pop("fileDescriptorSet")))
-    assert told == {"rootMessageTypeName": "google.protobuf.Api", "rootFileDescriptorName": "google/protobuf/api.proto"}
+    assert told == {
+        "rootMessageTypeName": "google.protobuf.Api",
+        "rootFileDescriptorName": "google/protobuf/api.proto",
+    }
     names = [file.name for file in files.file]
-    assert sorted(names) == [f"google/protobuf/{name}.proto" for name in ("any", "api", "source_context", "type")]
-    assert all(names.index(each) < index for index, file in enumerate(files.file) for each in file.dependency)
+    assert sorted(names) == [
+        f"google/protobuf/{name}.proto" for name in ("any", "api", "source_context", "type")
+    ]
+    assert all(
+        names.index(each) < index
+        for index, file in enumerate(files.file)
+        for each in file.dependency
+    )
 
 
 def test_a_message_is_read_with_its_class_and_as_a_dict_without() -> None:
     schema = ProtobufNativeSchema(Api)
-    api = Api(name="a", methods=[Method(name="m", syntax=SYNTAX_PROTO3)], source_context=SourceContext(file_name="f"))
+    api = Api(
+        name="a",
+        methods=[Method(name="m", syntax=SYNTAX_PROTO3)],
+        source_context=SourceContext(file_name="f"),
+    )
     data = schema.encode(api)
     assert schema.decode(data) == schema.reader_for(schema.schema_info())(data) == api
     found = AutoConsumeSchema().reader_for(schema.schema_info())(data)
-    assert (found["name"], found["version"], found["syntax"], found["mixins"]) == ("a", "", "SYNTAX_PROTO2", [])
+    assert (found["name"], found["version"], found["syntax"], found["mixins"]) == (
+        "a",
+        "",
+        "SYNTAX_PROTO2",
+        [],
+    )
     assert found["source_context"] == {"file_name": "f"}
-    assert [(each["name"], each["syntax"], each["options"]) for each in found["methods"]] == [("m", "SYNTAX_PROTO3", [])]
+    assert [(each["name"], each["syntax"], each["options"]) for each in found["methods"]] == [
+        ("m", "SYNTAX_PROTO3", [])
+    ]
     assert AutoConsumeSchema().reader_for(schema.schema_info())(b"")["source_context"] is None
 
 
@@ -82,7 +108,12 @@ def test_dicts_have_every_field(message: Any, wanted: dict[str, Any] | None) -> 
     schema = ProtobufNativeSchema(type(message))
     found = AutoConsumeSchema().reader_for(schema.schema_info())(schema.encode(message))
     if wanted is None:
-        assert (found["name"], found["package"], found["public_dependency"], found["options"]) == ("f", None, [3, 4], None)
+        assert (found["name"], found["package"], found["public_dependency"], found["options"]) == (
+            "f",
+            None,
+            [3, 4],
+            None,
+        )
     else:
         assert found == wanted
 
@@ -115,11 +146,14 @@ def test_what_is_no_message_is_refused() -> None:
     schema = ProtobufNativeSchema(Api)
     with pytest.raises(InvalidArgument, match="takes Api"):
         schema.encode(Timestamp())
-    unset = ProtobufNativeSchema(UninterpretedOption.NamePart)  # the one of the library's own that has required fields
+    # the one of the library's own that has required fields
+    unset = ProtobufNativeSchema(UninterpretedOption.NamePart)
     with pytest.raises(InvalidArgument, match="cannot be written"):
         unset.encode(UninterpretedOption.NamePart())
     for decode in (schema.decode, AutoConsumeSchema().reader_for(schema.schema_info())):
-        with pytest.raises(InvalidArgument, match=r"no google\.protobuf\.Api .*read it with data\(\)"):
+        with pytest.raises(
+            InvalidArgument, match=r"no google\.protobuf\.Api .*read it with data\(\)"
+        ):
             decode(b"\xff")
     with pytest.raises(InvalidArgument, match="of type STRING"):
         schema.reader_for(model.Schema(SchemaType.STRING))

@@ -34,13 +34,21 @@ def entry(number: int, size: int = 1) -> Entry:
 
 
 def chunks() -> ChunkAssembler:
-    return ChunkAssembler(pending_max=10, expire_seconds=60, acknowledge_oldest=False, stamp=lambda: (0.0, 0))
+    return ChunkAssembler(
+        pending_max=10, expire_seconds=60, acknowledge_oldest=False, stamp=lambda: (0.0, 0)
+    )
 
 
 class Queue:
     def __init__(self, size: int) -> None:
         self.ready: deque[Message] = deque()
-        self.core = ReceiveQueue("t", size, lambda entry: open_entry(entry, "t", -1, lambda _: BytesSchema().decode), self.ready, chunks())
+        self.core = ReceiveQueue(
+            "t",
+            size,
+            lambda entry: open_entry(entry, "t", -1, lambda _: BytesSchema().decode),
+            self.ready,
+            chunks(),
+        )
 
     def take(self) -> list[str]:
         """Everything that is there."""

@@ -1,4 +1,6 @@
-"""Schemas of the client by themselves: records, classes of Python's own, what they refuse and in what words."""
+"""Schemas of the client by themselves: records, classes of Python's own, what they refuse and in
+what words.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,29 @@ import pytest
 from pulsarish.client.schemas.auto_consume import AutoConsumeSchema
 from pulsarish.client.schemas.avro import AvroSchema
 from pulsarish.client.schemas.key_value import KeyValue, KeyValueEncodingType, KeyValueSchema
-from pulsarish.client.schemas.records import Array, Boolean, Bytes, CustomEnum, Double, Float, Integer, Long, Map, Null, Record, String
-from pulsarish.client.schemas.schema import BytesSchema, JsonSchema, KeyedDecode, StringSchema, message_key, reader_for, schema_info
+from pulsarish.client.schemas.records import (
+    Array,
+    Boolean,
+    Bytes,
+    CustomEnum,
+    Double,
+    Float,
+    Integer,
+    Long,
+    Map,
+    Null,
+    Record,
+    String,
+)
+from pulsarish.client.schemas.schema import (
+    BytesSchema,
+    JsonSchema,
+    KeyedDecode,
+    StringSchema,
+    message_key,
+    reader_for,
+    schema_info,
+)
 from pulsarish.model import schema as model
 from pulsarish.model.avro import parse_avro
 from pulsarish.model.errors import InvalidArgument, PulsarishError, UnsupportedFeature
@@ -52,8 +75,21 @@ class Order(Record):
 
 
 def test_a_record_holds_what_its_fields_say() -> None:
-    order = Order(number=3, raw="text", colour="RED", lines=[{"text": "a"}, Line(text="b", count=2)], table={"k": [1]}, unknown=4)
-    assert (order.number, order.flag, order.raw, order.colour, order.price) == (3, False, b"text", Colour.RED, 2.5)
+    order = Order(
+        number=3,
+        raw="text",
+        colour="RED",
+        lines=[{"text": "a"}, Line(text="b", count=2)],
+        table={"k": [1]},
+        unknown=4,
+    )
+    assert (order.number, order.flag, order.raw, order.colour, order.price) == (
+        3,
+        False,
+        b"text",
+        Colour.RED,
+        2.5,
+    )
     assert order.line == Line()
     assert order.line is not Order(number=3).line
     assert order.lines == [Line(text="a"), Line(text="b", count=2)]
@@ -63,7 +99,11 @@ def test_a_record_holds_what_its_fields_say() -> None:
     assert order.line.text == "x"
     order.line = None
     assert order.line is None
-    assert order == Order.from_plain(order.to_plain(is_json=True)) == Order.from_plain(order.to_plain(is_json=False))
+    assert (
+        order
+        == Order.from_plain(order.to_plain(is_json=True))
+        == Order.from_plain(order.to_plain(is_json=False))
+    )
     assert order != Order(number=4)
     assert "number=3" in repr(order)
 
@@ -88,7 +128,9 @@ def test_a_record_holds_what_its_fields_say() -> None:
         ("table", {"k": ["x"]}, "the field table takes int"),
     ],
 )
-def test_what_does_not_fit_a_field_is_refused_where_it_is_set(name: str, value: object, words: str) -> None:
+def test_what_does_not_fit_a_field_is_refused_where_it_is_set(
+    name: str, value: object, words: str
+) -> None:
     with pytest.raises(TypeError, match=words):
         Order(**{"number": 1, name: value})
     order = Order(number=1)
@@ -160,15 +202,28 @@ def test_the_definition_of_a_dataclass() -> None:
     assert fields["y"] == {"name": "y", "type": "double", "default": 0.5}
     assert fields["name"] == {"name": "name", "type": ["null", "string"], "default": None}
     assert fields["label"] == {"name": "label", "type": ["string", "null"], "default": "here"}
-    assert fields["colour"] == {"name": "colour", "type": {"type": "enum", "name": "Colour", "symbols": ["RED", "GREEN"]}, "default": "RED"}
-    assert fields["tags"] == {"name": "tags", "type": {"type": "array", "items": "string"}, "default": []}
+    assert fields["colour"] == {
+        "name": "colour",
+        "type": {"type": "enum", "name": "Colour", "symbols": ["RED", "GREEN"]},
+        "default": "RED",
+    }
+    assert fields["tags"] == {
+        "name": "tags",
+        "type": {"type": "array", "items": "string"},
+        "default": [],
+    }
     assert fields["next"] == {"name": "next", "type": ["null", "Point"], "default": None}
     assert definition == json.loads(JsonSchema(Point).schema_info().data)  # type: ignore[union-attr]
 
 
 VALUES: list[tuple[Any, Any]] = [
     (Point, Point(1)),
-    (Point, Point(-1, 1.5, "n", None, Colour.GREEN, ["a"], {"k": [b"\xff"]}, Point(2, colour=Colour.GREEN))),
+    (
+        Point,
+        Point(
+            -1, 1.5, "n", None, Colour.GREEN, ["a"], {"k": [b"\xff"]}, Point(2, colour=Colour.GREEN)
+        ),
+    ),
     (Struct, Struct(1)),
     (Struct, Struct(2, Colour.GREEN)),
     (Dict, {"x": 3}),
@@ -218,7 +273,9 @@ def test_what_has_no_definition_is_for_json_alone() -> None:
         (AutoConsumeSchema(), b"x", "only reads"),
     ],
 )
-def test_content_that_a_schema_does_not_take_is_refused(schema: Any, value: object, words: str) -> None:
+def test_content_that_a_schema_does_not_take_is_refused(
+    schema: Any, value: object, words: str
+) -> None:
     with pytest.raises(InvalidArgument, match=words):
         schema.encode(value)
 
@@ -299,7 +356,10 @@ def test_auto_consume_reads_records_as_dicts_and_refuses_what_it_cannot_read() -
     auto = AutoConsumeSchema()
     line = Line(text="a", count=2)
     assert auto.reader_for(told(Line))(AvroSchema(Line).encode(line)) == {"text": "a", "count": 2}
-    assert auto.reader_for(told(Line, JsonSchema))(JsonSchema(Line).encode(line)) == {"text": "a", "count": 2}
+    assert auto.reader_for(told(Line, JsonSchema))(JsonSchema(Line).encode(line)) == {
+        "text": "a",
+        "count": 2,
+    }
     with pytest.raises(InvalidArgument, match="not JSON"):
         auto.reader_for(told(Line, JsonSchema))(b"{")
     with pytest.raises(UnsupportedFeature, match="PROTOBUF"):
@@ -307,7 +367,12 @@ def test_auto_consume_reads_records_as_dicts_and_refuses_what_it_cannot_read() -
     assert auto.decode(b"x") == b"x"
 
 
-PAIRS: list[KeyValue] = [KeyValue("k", Line(text="v")), KeyValue(None, Line()), KeyValue("", None), KeyValue(None, None)]
+PAIRS: list[KeyValue] = [
+    KeyValue("k", Line(text="v")),
+    KeyValue(None, Line()),
+    KeyValue("", None),
+    KeyValue(None, None),
+]
 
 
 @pytest.mark.parametrize("pair", PAIRS)
@@ -316,7 +381,9 @@ def test_a_key_and_a_value_are_one_message(pair: KeyValue) -> None:
     data = schema.encode(pair)
     assert schema.decode(data) == schema.reader_for(schema.schema_info())(data) == pair
     read = AutoConsumeSchema().reader_for(schema.schema_info())(data)
-    assert read == KeyValue(pair.key, None if pair.value is None else {"text": pair.value.text, "count": 1})
+    assert read == KeyValue(
+        pair.key, None if pair.value is None else {"text": pair.value.text, "count": 1}
+    )
     check_valid(schema.schema_info())
 
 
@@ -326,7 +393,9 @@ def test_a_key_value_is_read_with_the_schemas_that_it_was_written_with() -> None
 
     Wider.__name__ = "Line"
     schema = KeyValueSchema(BytesSchema(), AvroSchema(Line))
-    assert schema.encode((b"k", Line(text="v"))) == b"\0\0\0\1k\0\0\0\4" + AvroSchema(Line).encode(Line(text="v"))
+    assert schema.encode((b"k", Line(text="v"))) == b"\0\0\0\1k\0\0\0\4" + AvroSchema(Line).encode(
+        Line(text="v")
+    )
     wider = KeyValueSchema(BytesSchema(), AvroSchema(Wider))
     data = schema.encode((b"k", Line(text="v")))
     assert wider.reader_for(schema.schema_info())(data) == KeyValue(b"k", Wider(text="v", more=3))
@@ -362,7 +431,9 @@ def test_a_separated_key_is_beside_the_payload(pair: KeyValue) -> None:
             decode(payload)
     auto = AutoConsumeSchema().reader_for(schema.schema_info())
     assert isinstance(auto, KeyedDecode)
-    assert auto.both(key, None if is_null else payload) == KeyValue(pair.key, None if is_null else {"text": pair.value.text, "count": 1})
+    assert auto.both(key, None if is_null else payload) == KeyValue(
+        pair.key, None if is_null else {"text": pair.value.text, "count": 1}
+    )
     check_valid(schema.schema_info())
 
 
@@ -375,7 +446,9 @@ def test_what_is_no_encoding_of_key_and_value_is_refused() -> None:
 def test_what_schemas_say_of_themselves() -> None:
     assert schema_info(BytesSchema()) is None
     assert schema_info(StringSchema()) == model.Schema(SchemaType.STRING, b"", "STRING")
-    assert schema_info(AutoConsumeSchema()) == model.Schema(SchemaType.AUTO_CONSUME, b"", "AUTO_CONSUME")
+    assert schema_info(AutoConsumeSchema()) == model.Schema(
+        SchemaType.AUTO_CONSUME, b"", "AUTO_CONSUME"
+    )
 
     class Foreign(StringSchema):
         def schema_info(self) -> Any:
@@ -394,6 +467,9 @@ def test_avro_without_its_library_says_what_to_install(monkeypatch: pytest.Monke
 
 
 def test_the_package_has_its_schemas_without_another_import() -> None:
-    words = "import pulsarish; print(pulsarish.schema.StringSchema().decode(b'text'), pulsarish.AvroSchema.__name__)"
+    words = (
+        "import pulsarish; print(pulsarish.schema.StringSchema().decode(b'text'), "
+        "pulsarish.AvroSchema.__name__)"
+    )
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
     assert done.stdout == "text AvroSchema\n"

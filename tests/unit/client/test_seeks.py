@@ -1,4 +1,6 @@
-"""SeekTracker under way: what was dropped because of them is asked for again when the last of them was refused, and not before."""
+"""SeekTracker under way: what was dropped because of them is asked for again when the last of them
+was refused, and not before.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Sends without a callback that fail are not lost without a word: the log has them, with their number."""
+"""Sends without a callback that fail are not lost without a word: the log has them, with their
+number.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,14 @@ from pulsarish.model.errors import ProducerQueueIsFull
 from tests.support.client_world import Cast, play
 
 
-def test_the_first_at_once_and_the_others_with_their_number(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_at_once_and_the_others_with_their_number(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def counts() -> list[str]:
-        return [line.getMessage().partition("messages=")[2].partition(" reason")[0] for line in caplog.records]
+        return [
+            line.getMessage().partition("messages=")[2].partition(" reason")[0]
+            for line in caplog.records
+        ]
 
     async def scenario(cast: Cast) -> None:
         world = cast.world

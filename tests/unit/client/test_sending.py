@@ -1,4 +1,6 @@
-"""The producer's core: limits of batches, sequence ids, order of resending, time-outs, and one completion for every message."""
+"""The producer's core: limits of batches, sequence ids, order of resending, time-outs, and one
+completion for every message.
+"""
 
 from __future__ import annotations
 
@@ -49,13 +51,17 @@ def metadata(entry: PendingEntry) -> MessageMetadata:
 
 def shape(core: SendQueue) -> list[tuple[int, int, int]]:
     """First and last sequence id and number of messages of every entry that can be taken."""
-    return [(entry.sequence_id, entry.highest_sequence_id, len(entry.callbacks)) for entry in core.take(1 << 40)]
+    return [
+        (entry.sequence_id, entry.highest_sequence_id, len(entry.callbacks))
+        for entry in core.take(1 << 40)
+    ]
 
 
 def test_batch_ends_at_its_number_of_messages() -> None:
     core = make()
     news = [core.add(b"x", None) for _ in range(11)]
-    # A batch to be timed, the first entry to send, and again only batches to be timed: further entries go with the first.
+    # A batch to be timed, the first entry to send, and again only batches to be timed: further
+    # entries go with the first.
     assert news == [True, False, False, False, True, True, False, False, False, False, True]
     core.seal()
     assert shape(core) == [(0, 4, 5), (5, 9, 5), (10, 10, 1)]
@@ -114,7 +120,8 @@ def test_given_sequence_ids_may_leave_gaps_and_never_mix_with_possible_duplicate
     for number in (18, 20, 25, 30, None, 35, 31, 40):
         core.add(b"x", None, None, number)
     core.seal()
-    # 18, 20 and 31 may be in the log already: alone, or the broker would drop new messages with them (rule 15).
+    # 18, 20 and 31 may be in the log already: alone, or the broker would drop new messages with
+    # them (rule 15).
     assert shape(core) == [(18, 18, 1), (20, 20, 1), (25, 35, 4), (31, 31, 1), (40, 40, 1)]
 
 
@@ -128,14 +135,28 @@ def test_delayed_messages_are_not_batched_and_keep_their_place() -> None:
 
 @given(
     st.integers(200, 3_000),
-    st.lists(st.tuples(st.integers(0, 200), st.sampled_from(["", "key", "a longer key \u00e9"])), min_size=1, max_size=200),
+    st.lists(
+        st.tuples(st.integers(0, 200), st.sampled_from(["", "key", "a longer key \u00e9"])),
+        min_size=1,
+        max_size=200,
+    ),
 )
-def test_messages_that_fit_one_by_one_fit_together(limit: int, messages: list[tuple[int, str]]) -> None:
-    """A broker with a small limit refuses no batch: with deduplication the gap that it leaves would be taken for stored."""
+def test_messages_that_fit_one_by_one_fit_together(
+    limit: int, messages: list[tuple[int, str]]
+) -> None:
+    """A broker with a small limit refuses no batch: with deduplication the gap that it leaves would
+    be taken for stored.
+    """
     core = make(batch_bytes_max=128 * 1024, batch_messages_max=1_000, max_pending_messages=1_000)
     core.limit_messages(limit)
     for size, key in messages:
-        extras = Extras(properties={key: key}, partition_key=key, ordering_key=key, event_timestamp_ms=2**62) if key else None
+        extras = (
+            Extras(
+                properties={key: key}, partition_key=key, ordering_key=key, event_timestamp_ms=2**62
+            )
+            if key
+            else None
+        )
         core.add(b"x" * size, None, extras)
     core.seal()
     assert core.take_oversized() == []
@@ -198,7 +219,8 @@ def test_when_the_oldest_times_out_all_behind_it_fail_and_late_answers_are_swall
     assert core.next_deadline() == 11
     assert core.expired(10.9) == []
     late = core.expired(11.0)
-    # On the wire, waiting for it, and the one of an open batch: what is sent next must not come before any of them.
+    # On the wire, waiting for it, and the one of an open batch: what is sent next must not come
+    # before any of them.
     assert [callback for entry in late for callback in entry.callbacks] == [0, 1, 2, 3, 4, 5, 6]
     assert core.pending_count == 0
     assert core.next_deadline() is None
@@ -234,7 +256,13 @@ def test_what_timed_out_is_not_sent_again_on_the_next_connection() -> None:
 def test_too_big_stays_too_big_when_the_time_is_up() -> None:
     """ "Timeout" would make the program try again what can never be sent."""
     time = Time()
-    core = make(time, batching=False, batch_messages_max=1, timeout_seconds=10.0, compression=CompressionType.LZ4)
+    core = make(
+        time,
+        batching=False,
+        batch_messages_max=1,
+        timeout_seconds=10.0,
+        compression=CompressionType.LZ4,
+    )
     core.max_message_bytes = 100
     core.add(b"x", 0)
     core.add(random.Random(1).randbytes(200), 1)
@@ -244,7 +272,9 @@ def test_too_big_stays_too_big_when_the_time_is_up() -> None:
 
 
 def test_retry_in_order_under_the_same_sequence_ids_leaves_no_duplicate_and_loses_nothing() -> None:
-    """What a program does with deduplication when sends time out, against a broker of two lines; the outcome was unknown."""
+    """What a program does with deduplication when sends time out, against a broker of two lines;
+    the outcome was unknown.
+    """
     for stored_count in range(4):
         time = Time()
         core = make(time, batching=False, batch_messages_max=1, timeout_seconds=10.0)
@@ -272,10 +302,18 @@ def test_flush_with_nothing_pending_is_done() -> None:
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32), st.booleans())
 def test_every_message_is_completed_once_and_in_order(seed: int, batching: bool) -> None:  # noqa: C901 - one step of a script each
-    """Random sends, losses, answers, refusals and time, against a plain list of what is still owed."""
+    """Random sends, losses, answers, refusals and time, against a plain list of what is still
+    owed.
+    """
     chance = random.Random(seed)
     time = Time()
-    core = make(time, batching=batching, batch_messages_max=chance.randrange(1, 6), max_pending_messages=40, timeout_seconds=20.0)
+    core = make(
+        time,
+        batching=batching,
+        batch_messages_max=chance.randrange(1, 6),
+        max_pending_messages=40,
+        timeout_seconds=20.0,
+    )
     log: list[int] = []  # what a broker with deduplication holds
     wire: list[PendingEntry] = []
     completed: list[int] = []
@@ -317,18 +355,26 @@ def test_every_message_is_completed_once_and_in_order(seed: int, batching: bool)
                 time.now += chance.choice((0.1, 0.1, 8.0))
                 for entry in core.expired(time.now):
                     complete(entry)
-                    assert core.pending_count == 0, "nothing that was sent behind it is left to pass it"
+                    assert core.pending_count == 0, (
+                        "nothing that was sent behind it is left to pass it"
+                    )
         core.check()
     for entry in core.end():
         complete(entry)
-    assert completed == list(range(number)), "each exactly once, in the order of sending, whether stored or failed"
+    assert completed == list(range(number)), (
+        "each exactly once, in the order of sending, whether stored or failed"
+    )
     assert log == sorted(log), "the log is in the order of sending"
     assert core.pending_count == 0
 
 
 def test_batches_by_key_hold_one_key_each_and_sequence_ids_grow_from_entry_to_entry() -> None:
     core = make(by_key=True, batch_messages_max=7)
-    a, b, ordered = Extras(partition_key="a"), Extras(partition_key="b"), Extras(partition_key="a", ordering_key="o")
+    a, b, ordered = (
+        Extras(partition_key="a"),
+        Extras(partition_key="b"),
+        Extras(partition_key="a", ordering_key="o"),
+    )
     for number, extras in enumerate([a, b, None, a, ordered, a, None]):
         core.add(b"%d" % number, None, extras)
     entries = core.take(1 << 40)
@@ -338,7 +384,12 @@ def test_batches_by_key_hold_one_key_each_and_sequence_ids_grow_from_entry_to_en
         keys = (head.partition_key, bytes(head.ordering_key))
         count = head.num_messages_in_batch if head.HasField("num_messages_in_batch") else 0
         found.append((*keys, head.sequence_id, entry.highest_sequence_id, count))
-    assert found == [("a", b"", 0, 2, 3), ("b", b"", 3, 3, 0), ("", b"", 4, 5, 2), ("a", b"o", 6, 6, 0)]
+    assert found == [
+        ("a", b"", 0, 2, 3),
+        ("b", b"", 3, 3, 0),
+        ("", b"", 4, 5, 2),
+        ("a", b"o", 6, 6, 0),
+    ]
     core.check()
 
 
@@ -359,7 +410,11 @@ def test_a_batch_that_the_program_made_is_one_entry_and_one_receipt() -> None:
     core.add(b"after", None)
     core.seal()
     entries = core.take(1 << 20)
-    assert [(entry.sequence_id, entry.highest_sequence_id) for entry in entries] == [(0, 0), (7, 9), (10, 10)]
+    assert [(entry.sequence_id, entry.highest_sequence_id) for entry in entries] == [
+        (0, 0),
+        (7, 9),
+        (10, 10),
+    ]
     head = metadata(entries[1])
     assert (head.num_messages_in_batch, head.sequence_id, head.highest_sequence_id) == (2, 7, 9)
     assert entries[1].parts[1] == batch

@@ -57,12 +57,22 @@ def test_murmur3(key: bytes, value: int) -> None:
 
 def test_routing() -> None:
     chance = random.Random(1)
-    keyed = make_router(PartitionsRoutingMode.RoundRobinDistribution, HashingScheme.JavaStringHash, 7, chance)
+    keyed = make_router(
+        PartitionsRoutingMode.RoundRobinDistribution, HashingScheme.JavaStringHash, 7, chance
+    )
     assert keyed.route(None, None) == -1
-    assert keyed.route(None, "hello") == 99162322 % 7 == hash_key(HashingScheme.JavaStringHash, "hello", 7)
-    murmur = make_router(PartitionsRoutingMode.RoundRobinDistribution, HashingScheme.Murmur3_32Hash, 7, chance)
+    assert (
+        keyed.route(None, "hello")
+        == 99162322 % 7
+        == hash_key(HashingScheme.JavaStringHash, "hello", 7)
+    )
+    murmur = make_router(
+        PartitionsRoutingMode.RoundRobinDistribution, HashingScheme.Murmur3_32Hash, 7, chance
+    )
     assert murmur.route(None, "hello") == 0x248BFA47 % 7
-    single = make_router(PartitionsRoutingMode.UseSinglePartition, HashingScheme.JavaStringHash, 7, chance)
+    single = make_router(
+        PartitionsRoutingMode.UseSinglePartition, HashingScheme.JavaStringHash, 7, chance
+    )
     assert len({single.route(None, None) for _ in range(20)}) == 1
     assert single.route(None, "hello") == 99162322 % 7
     custom = make_router(
@@ -73,7 +83,13 @@ def test_routing() -> None:
         message_router=lambda message, count: len(message.data()) % count,
     )
     assert custom.route(OutgoingMessage(b"x" * 9, None, {}), None) == 2
-    astray = make_router(PartitionsRoutingMode.CustomPartition, HashingScheme.JavaStringHash, 7, chance, message_router=lambda *_: 7)
+    astray = make_router(
+        PartitionsRoutingMode.CustomPartition,
+        HashingScheme.JavaStringHash,
+        7,
+        chance,
+        message_router=lambda *_: 7,
+    )
     with pytest.raises(errors.InvalidArgument, match="0 to 6"):
         astray.route(OutgoingMessage(b"", None, {}), None)
 
@@ -92,26 +108,37 @@ ids = st.builds(
 def test_message_id_round_trip(message_id: MessageId) -> None:
     again = MessageId.deserialize(message_id.serialize())
     assert again == message_id
-    assert (again.partition(), again.batch_size()) == (message_id.partition(), message_id.batch_size())
+    assert (again.partition(), again.batch_size()) == (
+        message_id.partition(),
+        message_id.batch_size(),
+    )
     assert hash(again) == hash(message_id)
 
 
 @given(st.lists(ids))
 def test_message_ids_are_in_the_order_of_the_log(some: list[MessageId]) -> None:
     in_order = sorted(some)
-    assert in_order == sorted(some, key=lambda one: (one.ledger_id(), one.entry_id(), one.batch_index(), one.partition()))
+    assert in_order == sorted(
+        some, key=lambda one: (one.ledger_id(), one.entry_id(), one.batch_index(), one.partition())
+    )
     assert all(MessageId.earliest <= one <= MessageId.latest for one in some)
 
 
 def test_message_id_bytes_are_those_of_apache_pulsar() -> None:
-    # MessageIdData {ledgerId 5, entryId 300, partition 2, batch_index 1, batch_size 10} as protobuf writes it.
+    # MessageIdData {ledgerId 5, entryId 300, partition 2, batch_index 1, batch_size 10} as protobuf
+    # writes it.
     data = bytes.fromhex("080510ac0218022001300a")
     assert MessageId(2, 5, 300, 1, 10).serialize() == data
     assert str(MessageId.deserialize(data)) == "(5,300,2,1)"
-    assert MessageId.deserialize(bytes.fromhex("08ffffffffffffffffff0110ffffffffffffffffff01")) == MessageId.earliest
+    assert (
+        MessageId.deserialize(bytes.fromhex("08ffffffffffffffffff0110ffffffffffffffffff01"))
+        == MessageId.earliest
+    )
 
 
-@pytest.mark.parametrize("data", [b"", b"\x08", b"\x08\x01", b"\xff\xff\xff", b"hello", b"\x08" + b"\xff" * 30])
+@pytest.mark.parametrize(
+    "data", [b"", b"\x08", b"\x08\x01", b"\xff\xff\xff", b"hello", b"\x08" + b"\xff" * 30]
+)
 def test_other_bytes_are_no_message_id(data: bytes) -> None:
     with pytest.raises(errors.InvalidArgument, match="serialize"):
         MessageId.deserialize(data)
@@ -132,7 +159,17 @@ def test_service_url(url: str, addresses: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "localhost:6660", "pulsarish://", "pulsarish://a:0", "pulsarish://a:x", "pulsarish://a:99999", "pulsar://a:6650", "http://a", 7],
+    [
+        "",
+        "localhost:6660",
+        "pulsarish://",
+        "pulsarish://a:0",
+        "pulsarish://a:x",
+        "pulsarish://a:99999",
+        "pulsar://a:6650",
+        "http://a",
+        7,
+    ],
 )
 def test_bad_service_url(url: object) -> None:
     with pytest.raises(errors.InvalidConfiguration, match="pulsarish://host"):
@@ -147,7 +184,14 @@ def test_backoff_grows_to_its_limit() -> None:
     backoff.reset()
     assert backoff.next_seconds() <= 0.1
     redelivery = MultiplierRedeliveryBackoff(100, 1_000, 2)
-    assert [redelivery.next(count) for count in (0, 1, 2, 3, 4, 10_000)] == [100, 200, 400, 800, 1_000, 1_000]
+    assert [redelivery.next(count) for count in (0, 1, 2, 3, 4, 10_000)] == [
+        100,
+        200,
+        400,
+        800,
+        1_000,
+        1_000,
+    ]
     with pytest.raises(errors.InvalidArgument, match="min_delay_ms"):
         MultiplierRedeliveryBackoff(100, 10)
 

@@ -1,4 +1,5 @@
-"""Streams to bookies that are gone are forgotten, those included whose connection another instance at the same address has taken.
+"""Streams to bookies that are gone are forgotten, those included whose connection another instance
+at the same address has taken.
 
 Without streams the pool sets no timer.
 """

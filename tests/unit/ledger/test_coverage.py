@@ -1,4 +1,6 @@
-"""The coverage rule against an oracle that enumerates what a writer could still confirm (rule 5: counted for each write quorum)."""
+"""The coverage rule against an oracle that enumerates what a writer could still confirm (rule 5:
+counted for each write quorum).
+"""
 
 from itertools import combinations, product
 
@@ -11,7 +13,9 @@ QUORUMS = [(e, qw, qa) for e, qw, qa in product(range(1, 6), repeat=3) if e >= q
 
 
 def _write_quorums(ensemble: int, write_quorum: int) -> list[set[int]]:
-    return [{(entry + step) % ensemble for step in range(write_quorum)} for entry in range(ensemble)]
+    return [
+        {(entry + step) % ensemble for step in range(write_quorum)} for entry in range(ensemble)
+    ]
 
 
 def _subsets(of: set[int]) -> list[set[int]]:
@@ -19,9 +23,12 @@ def _subsets(of: set[int]) -> list[set[int]]:
 
 
 @pytest.mark.parametrize(("ensemble", "write_quorum", "ack_quorum"), QUORUMS)
-def test_covered_exactly_when_no_writer_can_confirm_anything_more(ensemble: int, write_quorum: int, ack_quorum: int) -> None:
+def test_covered_exactly_when_no_writer_can_confirm_anything_more(
+    ensemble: int, write_quorum: int, ack_quorum: int
+) -> None:
     for heard in _subsets(set(range(ensemble))):
-        # Members that were not heard may still answer a writer: can they alone make up an acknowledgement quorum of some entry?
+        # Members that were not heard may still answer a writer: can they alone make up an
+        # acknowledgement quorum of some entry?
         could_confirm = any(
             len(answering) >= ack_quorum and not answering & heard
             for quorum in _write_quorums(ensemble, write_quorum)
@@ -34,12 +41,22 @@ def test_covered_exactly_when_no_writer_can_confirm_anything_more(ensemble: int,
 
 
 @pytest.mark.parametrize(("ensemble", "write_quorum", "ack_quorum"), QUORUMS)
-def test_negatives_needed_prove_that_an_entry_was_never_confirmed(ensemble: int, write_quorum: int, ack_quorum: int) -> None:
+def test_negatives_needed_prove_that_an_entry_was_never_confirmed(
+    ensemble: int, write_quorum: int, ack_quorum: int
+) -> None:
     quorum = set(range(write_quorum))
     needed = negatives_needed(write_quorum, ack_quorum)
     # Enough: whoever else stored it, it is no acknowledgement quorum. One less is not enough.
-    assert all(len(quorum - negative) < ack_quorum for negative in _subsets(quorum) if len(negative) == needed)
-    assert any(len(quorum - negative) >= ack_quorum for negative in _subsets(quorum) if len(negative) == needed - 1)
+    assert all(
+        len(quorum - negative) < ack_quorum
+        for negative in _subsets(quorum)
+        if len(negative) == needed
+    )
+    assert any(
+        len(quorum - negative) >= ack_quorum
+        for negative in _subsets(quorum)
+        if len(negative) == needed - 1
+    )
 
 
 def test_one_answer_may_be_enough_with_two_copies_of_two() -> None:

@@ -19,12 +19,19 @@ def test_ids_are_never_given_twice_and_grow_where_asked() -> None:
 
         for name in ("a", "b"):
             await sim.node(name).run(take)
-        first, second = (LedgerIdAllocator(Records(world.metadata, world.clock, world.random), 3) for world in worlds)
+        first, second = (
+            LedgerIdAllocator(Records(world.metadata, world.clock, world.random), 3)
+            for world in worlds
+        )
 
         async def draw(which: str, allocator: LedgerIdAllocator, above: int = -1) -> int:
             return await sim.nodes[which].run(lambda world: allocator.next_id(above=above))
 
-        assert [await draw("a", first), await draw("b", second), await draw("a", first)] == [0, 3, 1]
+        assert [await draw("a", first), await draw("b", second), await draw("a", first)] == [
+            0,
+            3,
+            1,
+        ]
         assert await draw("a", first, above=3) == 6, "what is left of the block is too old"
         assert await draw("b", second, above=4) == 5
         assert await draw("b", second, above=6) == 9

@@ -66,9 +66,15 @@ def test_a_damaged_first_record_asks_the_next_replica() -> None:
 
 @pytest.mark.parametrize(
     ("codes", "kind"),
-    [((NO_ENTRY, NO_ENTRY, NO_ENTRY), NoSuchEntry), ((NO_ENTRY, IO, NO_ENTRY), EntryUnknown), ((NO_ENTRY, None, NO_ENTRY), EntryUnknown)],
+    [
+        ((NO_ENTRY, NO_ENTRY, NO_ENTRY), NoSuchEntry),
+        ((NO_ENTRY, IO, NO_ENTRY), EntryUnknown),
+        ((NO_ENTRY, None, NO_ENTRY), EntryUnknown),
+    ],
 )
-def test_gone_only_when_every_replica_says_so(codes: tuple[int | None, ...], kind: type[Exception]) -> None:
+def test_gone_only_when_every_replica_says_so(
+    codes: tuple[int | None, ...], kind: type[Exception]
+) -> None:
     core = ReadCore(_metadata(), 0, 0, max_bytes=1000)
     asked = []
     for code in codes:

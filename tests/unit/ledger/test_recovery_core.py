@@ -2,27 +2,55 @@
 
 import pytest
 
-from pulsarish.ledger.recovery_core import FenceVerdict, FencingCore, ReadingCore, ReadOrder, ReadVerdict
-from pulsarish.model.errors import BookieIOError, ChecksumError, EntryUnknown, NoSuchEntry, NoSuchLedger, WrongBookie
-from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind, Segment
+from pulsarish.ledger.recovery_core import (
+    FenceVerdict,
+    FencingCore,
+    ReadingCore,
+    ReadOrder,
+    ReadVerdict,
+)
+from pulsarish.model.errors import (
+    BookieIOError,
+    ChecksumError,
+    EntryUnknown,
+    NoSuchEntry,
+    NoSuchLedger,
+    WrongBookie,
+)
+from pulsarish.model.ledger_metadata import (
+    LedgerMetadata,
+    LedgerPurpose,
+    LedgerState,
+    PurposeKind,
+    Segment,
+)
 from pulsarish.wire.record import Record
 
 NO_ENTRY, NO_LEDGER = NoSuchEntry.code, NoSuchLedger.code
-IO, LIMBO, WRONG, CHECKSUM = BookieIOError.code, EntryUnknown.code, WrongBookie.code, ChecksumError.code
+IO, LIMBO, WRONG, CHECKSUM = (
+    BookieIOError.code,
+    EntryUnknown.code,
+    WrongBookie.code,
+    ChecksumError.code,
+)
 
 
 def _metadata(quorums: tuple[int, int, int] = (3, 3, 2), *segments: Segment) -> LedgerMetadata:
     ensemble, write_quorum, ack_quorum = quorums
     purpose = LedgerPurpose(PurposeKind.DIAGNOSTIC, "test")
     found = segments or (Segment(0, tuple("ABCDEFGH"[:ensemble])),)
-    return LedgerMetadata(7, ensemble, write_quorum, ack_quorum, purpose, found, LedgerState.IN_RECOVERY)
+    return LedgerMetadata(
+        7, ensemble, write_quorum, ack_quorum, purpose, found, LedgerState.IN_RECOVERY
+    )
 
 
 def _record(entry_id: int) -> Record:
     return Record(7, entry_id, -1, (entry_id + 1) * 10, memoryview(b"x" * 10))
 
 
-def _reading(quorums: tuple[int, int, int] = (3, 3, 2), lac: int = -1, read_ahead: int = 10) -> tuple[ReadingCore, dict[str, ReadOrder]]:
+def _reading(
+    quorums: tuple[int, int, int] = (3, 3, 2), lac: int = -1, read_ahead: int = 10
+) -> tuple[ReadingCore, dict[str, ReadOrder]]:
     core = ReadingCore(_metadata(quorums), lac, read_ahead=read_ahead)
     return core, {order.member: order for order in core.orders()}
 
@@ -49,7 +77,9 @@ WAITING, FENCED, UNDECIDED = FenceVerdict.WAITING, FenceVerdict.FENCED, FenceVer
         ((3, 2, 2), {"A": 0, "B": 0}, FENCED),
     ],
 )
-def test_fencing(quorums: tuple[int, int, int], answers: dict[str, int | None], verdict: FenceVerdict) -> None:
+def test_fencing(
+    quorums: tuple[int, int, int], answers: dict[str, int | None], verdict: FenceVerdict
+) -> None:
     core = FencingCore(_metadata(quorums))
     for member, code in answers.items():
         if code is None:
@@ -69,7 +99,9 @@ def test_the_highest_lac_is_taken_and_that_of_a_refusal_is_not() -> None:
 
 def test_recovery_never_starts_before_the_last_segment() -> None:
     """A fresh, empty last ensemble knows no LAC."""
-    core = FencingCore(_metadata((3, 3, 2), Segment(0, ("A", "B", "C")), Segment(12, ("A", "D", "E"))))
+    core = FencingCore(
+        _metadata((3, 3, 2), Segment(0, ("A", "B", "C")), Segment(12, ("A", "D", "E")))
+    )
     for member in "ADE":
         core.answered(member, 0, -1)
     assert core.lac == 11
@@ -86,7 +118,8 @@ def test_recovery_never_starts_before_the_last_segment() -> None:
         ((3, 3, 2), {"A": NO_ENTRY, "B": NO_ENTRY}, ReadVerdict.END),
         ((3, 3, 2), {"A": NO_ENTRY, "B": NO_LEDGER}, ReadVerdict.END),
         ((3, 3, 2), {"A": NO_ENTRY, "B": None}, ReadVerdict.WAITING),
-        ((3, 3, 2), {"A": NO_ENTRY, "B": None, "C": NO_ENTRY}, ReadVerdict.END),  # does not wait for the dead one
+        # does not wait for the dead one
+        ((3, 3, 2), {"A": NO_ENTRY, "B": None, "C": NO_ENTRY}, ReadVerdict.END),
         ((3, 3, 2), {"A": NO_ENTRY, "B": IO, "C": None}, ReadVerdict.UNDECIDED),
         ((3, 3, 2), {"A": NO_ENTRY, "B": LIMBO, "C": LIMBO}, ReadVerdict.UNDECIDED),
         ((3, 3, 2), {"A": NO_ENTRY, "B": WRONG, "C": CHECKSUM}, ReadVerdict.UNDECIDED),
@@ -99,11 +132,14 @@ def test_recovery_never_starts_before_the_last_segment() -> None:
         ((2, 2, 2), {"A": None, "B": IO}, ReadVerdict.UNDECIDED),
         ((3, 2, 2), {"A": NO_ENTRY}, ReadVerdict.END),  # entry 0 lies on A and B
         ((3, 2, 1), {"A": NO_ENTRY, "B": None}, ReadVerdict.UNDECIDED),
-        ((3, 3, 2), {"A": 0}, ReadVerdict.WAITING),  # an answer without an entry and without a reason means nothing
+        # an answer without an entry and without a reason means nothing
+        ((3, 3, 2), {"A": 0}, ReadVerdict.WAITING),
         ((3, 3, 2), {"A": 0, "B": 0, "C": NO_ENTRY}, ReadVerdict.UNDECIDED),
     ],
 )
-def test_what_is_said_of_one_entry(quorums: tuple[int, int, int], codes: dict[str, int | None], verdict: ReadVerdict) -> None:
+def test_what_is_said_of_one_entry(
+    quorums: tuple[int, int, int], codes: dict[str, int | None], verdict: ReadVerdict
+) -> None:
     core, orders = _reading(quorums)
     for member, code in codes.items():
         if code is None:
@@ -180,7 +216,10 @@ def test_striped_entries_are_asked_one_by_one_of_their_write_set() -> None:
     """A member that does not hold entry 2 says "not there" about it, and must not be believed."""
     core = ReadingCore(_metadata((4, 2, 2)), 0, read_ahead=50)
     orders = core.orders()
-    assert [(order.member, order.first, order.last) for order in orders] == [("B", 1, 1), ("C", 1, 1)]
+    assert [(order.member, order.first, order.last) for order in orders] == [
+        ("B", 1, 1),
+        ("C", 1, 1),
+    ]
     core.answered(orders[0], [_record(1)], 0)
     assert core.verdict is ReadVerdict.FOUND
     core.take(10, 1_000)
@@ -189,6 +228,12 @@ def test_striped_entries_are_asked_one_by_one_of_their_write_set() -> None:
 
 
 def test_reads_go_to_the_ensemble_of_the_start() -> None:
-    """Bug 4: a change that recovery makes for its writes is no business of its reads, so the core never learns of one."""
-    core = ReadingCore(_metadata((3, 3, 2), Segment(0, ("A", "B", "C")), Segment(4, ("D", "B", "C"))), 3, read_ahead=10)
+    """Bug 4: a change that recovery makes for its writes is no business of its reads, so the core
+    never learns of one.
+    """
+    core = ReadingCore(
+        _metadata((3, 3, 2), Segment(0, ("A", "B", "C")), Segment(4, ("D", "B", "C"))),
+        3,
+        read_ahead=10,
+    )
     assert [order.member for order in core.orders()] == ["B", "C", "D"]

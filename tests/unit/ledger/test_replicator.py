@@ -1,4 +1,6 @@
-"""What a replicator announces, to whom, and when it is over, with queues that are full after one entry."""
+"""What a replicator announces, to whom, and when it is over, with queues that are full after one
+entry.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ SOON: Final = 0.1
 
 
 class Bookies:
-    """Bookies that take adds and answer when the test says so; also what the replicators know of them."""
+    """Bookies that take adds and answer when the test says so; also what the replicators know of
+    them.
+    """
 
     def __init__(self, members: Sequence[str]) -> None:
         self.book = AddressBook()
@@ -84,7 +88,9 @@ class Pool:
 
     def adder(self, member: str, *, recovery: bool) -> AddStream:
         if member not in self.streams:
-            self.streams[member] = AddStream(self._world, OPTIONS, self.bookies.book, member, recovery=recovery)
+            self.streams[member] = AddStream(
+                self._world, OPTIONS, self.bookies.book, member, recovery=recovery
+            )
         return self.streams[member]
 
     def usable(self, _member: str) -> bool:
@@ -153,7 +159,9 @@ def play(story: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
 
 @pytest.mark.parametrize("dead", [("A", "B"), ("A", "B", "C")])
 def test_room_in_a_queue_that_is_lost_with_its_stream_is_announced(dead: tuple[str, ...]) -> None:
-    """Whoever waits for room behind another ledger's entries owes nothing itself to the bookies that fail."""
+    """Whoever waits for room behind another ledger's entries owes nothing itself to the bookies
+    that fail.
+    """
 
     async def story(bench: Bench) -> None:
         first, _ = bench.replicator(1)
@@ -170,7 +178,9 @@ def test_room_in_a_queue_that_is_lost_with_its_stream_is_announced(dead: tuple[s
 
 
 def test_room_that_another_ledger_gives_back_is_announced() -> None:
-    """A ledger that is over takes its entries out of the queues; nobody answers for them any more."""
+    """A ledger that is over takes its entries out of the queues; nobody answers for them any
+    more.
+    """
 
     async def story(bench: Bench) -> None:
         first, _ = bench.replicator(1)

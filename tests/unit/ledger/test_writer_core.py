@@ -1,4 +1,6 @@
-"""The writer's decisions: scripts with their expected traces, and random histories beside a dumb oracle that keeps sets."""
+"""The writer's decisions: scripts with their expected traces, and random histories beside a dumb
+oracle that keeps sets.
+"""
 
 import random
 from dataclasses import dataclass, field
@@ -180,9 +182,17 @@ def test_a_place_left_out_is_filled_together_with_a_new_failure() -> None:
 
 @pytest.mark.parametrize(
     ("quorums", "gone", "viable"),
-    [((3, 3, 2), (0,), True), ((3, 3, 2), (0, 1), False), ((5, 3, 2), (0, 3), False), ((6, 3, 2), (0, 3), True), ((3, 3, 1), (0, 2), True)],
+    [
+        ((3, 3, 2), (0,), True),
+        ((3, 3, 2), (0, 1), False),
+        ((5, 3, 2), (0, 3), False),
+        ((6, 3, 2), (0, 3), True),
+        ((3, 3, 1), (0, 2), True),
+    ],
 )
-def test_viable_is_counted_for_each_write_quorum(quorums: tuple[int, int, int], gone: tuple[int, ...], viable: bool) -> None:
+def test_viable_is_counted_for_each_write_quorum(
+    quorums: tuple[int, int, int], gone: tuple[int, ...], viable: bool
+) -> None:
     assert _core(*quorums).viable_without(gone) is viable
 
 
@@ -193,7 +203,9 @@ def test_an_earlier_segment_mended_by_somebody_else_is_kept() -> None:
     core.confirm()
     core.fail("C")
     wished = core.begin_change({2: "D"}).planned
-    mended = LedgerMetadata(7, 3, 3, 2, wished.purpose, (Segment(0, ("A", "B", "X")), wished.last_segment))
+    mended = LedgerMetadata(
+        7, 3, 3, 2, wished.purpose, (Segment(0, ("A", "B", "X")), wished.last_segment)
+    )
     core.change_stored(mended)
     assert core.metadata == mended
 
@@ -242,7 +254,9 @@ class _Oracle:
 @pytest.mark.parametrize("seed", range(60))
 def test_random_histories_agree_with_the_oracle(seed: int) -> None:
     rng = random.Random(seed)
-    quorums = rng.choice([(1, 1, 1), (3, 3, 2), (3, 3, 3), (3, 2, 2), (4, 3, 2), (5, 3, 2), (5, 5, 3), (5, 2, 1)])
+    quorums = rng.choice(
+        [(1, 1, 1), (3, 3, 2), (3, 3, 3), (3, 2, 2), (4, 3, 2), (5, 3, 2), (5, 5, 3), (5, 2, 1)]
+    )
     core = WriterCore(_metadata(*quorums))
     oracle = _Oracle(quorums, list(core.members))
     fresh = iter(f"n{number}" for number in range(1_000))
@@ -288,5 +302,7 @@ def test_random_histories_agree_with_the_oracle(seed: int) -> None:
         assert core.confirmed == oracle.confirmed
         for entry in range(oracle.confirmed + 1, len(oracle.has)):
             for index, member in enumerate(oracle.members):
-                assert core.lacks(index, entry) is (member in oracle.write_set(entry) and member not in oracle.has[entry])
+                assert core.lacks(index, entry) is (
+                    member in oracle.write_set(entry) and member not in oracle.has[entry]
+                )
         core.check()

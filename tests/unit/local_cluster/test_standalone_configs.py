@@ -1,4 +1,6 @@
-"""Which settings a standalone process runs with: its own defaults, then the environment, then the flags."""
+"""Which settings a standalone process runs with: its own defaults, then the environment, then the
+flags.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,16 @@ from pulsarish.local_cluster.standalone import StandaloneConfigs, standalone_con
 from pulsarish.model.errors import ConfigError
 
 
-def configs(environ: Mapping[str, str] | None = None, broker: Sequence[str] = (), bookie: Sequence[str] = ()) -> StandaloneConfigs:
-    return standalone_configs("data", in_memory=False, environ=environ or {}, broker_overrides=broker, bookie_overrides=bookie)
+def configs(
+    environ: Mapping[str, str] | None = None, broker: Sequence[str] = (), bookie: Sequence[str] = ()
+) -> StandaloneConfigs:
+    return standalone_configs(
+        "data",
+        in_memory=False,
+        environ=environ or {},
+        broker_overrides=broker,
+        bookie_overrides=bookie,
+    )
 
 
 def test_one_copy_of_everything_in_one_directory() -> None:
@@ -20,7 +30,12 @@ def test_one_copy_of_everything_in_one_directory() -> None:
     assert (log.ensemble_size, log.write_quorum, log.ack_quorum) == (1, 1, 1)
     assert (found.bookie.data_directory, found.bookie.http_address) == ("data/bookie", "")
     assert found.broker.cluster_name == "standalone"
-    assert found.metadata_url == found.bookie.metadata_url == found.broker.metadata_url == "embedded:data/metadata"
+    assert (
+        found.metadata_url
+        == found.bookie.metadata_url
+        == found.broker.metadata_url
+        == "embedded:data/metadata"
+    )
 
 
 def test_the_environment_goes_over_its_defaults_and_flags_over_that() -> None:
@@ -30,13 +45,19 @@ def test_the_environment_goes_over_its_defaults_and_flags_over_that() -> None:
         "PULSARISH_BROKER__BROKER_ID": "environment",
     }
     found = configs(environ, broker=["broker_id=flag"], bookie=["data_directory=flag"])
-    assert (found.bookie.http_address, found.bookie.data_directory, found.broker.broker_id) == ("127.0.0.1:8001", "flag", "flag")
+    assert (found.bookie.http_address, found.bookie.data_directory, found.broker.broker_id) == (
+        "127.0.0.1:8001",
+        "flag",
+        "flag",
+    )
 
 
 @pytest.mark.parametrize("role", ["broker", "bookie"])
 def test_an_error_names_the_option_that_standalone_has(role: str) -> None:
     listing = f"pulsarish {role} --print-config lists all options"
-    with pytest.raises(ConfigError, match=f"unknown option zzz = '1' from --{role}-set zzz=: {listing}"):
+    with pytest.raises(
+        ConfigError, match=f"unknown option zzz = '1' from --{role}-set zzz=: {listing}"
+    ):
         configs(**{role: ["zzz=1"]})
     with pytest.raises(ConfigError, match=f"--{role}-set 'zzz' is not of the form key=value"):
         configs(**{role: ["zzz"]})
@@ -44,14 +65,28 @@ def test_an_error_names_the_option_that_standalone_has(role: str) -> None:
 
 @pytest.mark.parametrize("role", ["broker", "bookie"])
 def test_another_place_of_the_metadata_is_refused(role: str) -> None:
-    with pytest.raises(ConfigError, match=f"for the {role}, but standalone keeps its metadata in embedded:data/metadata"):
+    with pytest.raises(
+        ConfigError,
+        match=f"for the {role}, but standalone keeps its metadata in embedded:data/metadata",
+    ):
         configs({f"PULSARISH_{role.upper()}__METADATA_URL": "zk://elsewhere:2181"})
 
 
 def test_metadata_that_are_served_are_kept_in_files() -> None:
-    found = standalone_configs("data", in_memory=True, environ={}, broker_overrides=[], bookie_overrides=[], metadata_address="127.0.0.1:0")
+    found = standalone_configs(
+        "data",
+        in_memory=True,
+        environ={},
+        broker_overrides=[],
+        bookie_overrides=[],
+        metadata_address="127.0.0.1:0",
+    )
     assert found.metadata is not None
-    assert (found.metadata.listen_address, found.metadata.data_directory, found.metadata.http_address) == (
+    assert (
+        found.metadata.listen_address,
+        found.metadata.data_directory,
+        found.metadata.http_address,
+    ) == (
         "127.0.0.1:0",
         "data/metadata",
         "",

@@ -1,4 +1,6 @@
-"""The arithmetic of positions against a list of all of them, and the core of appending step by step."""
+"""The arithmetic of positions against a list of all of them, and the core of appending step by
+step.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ chains = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 4)), max_size=6)
 
 @settings(max_examples=200, deadline=None)
 @given(chains, st.integers(0, 3), st.booleans())
-def test_positions_count_as_in_a_list(gaps: list[tuple[int, int]], dropped: int, opened: bool) -> None:
+def test_positions_count_as_in_a_list(
+    gaps: list[tuple[int, int]], dropped: int, opened: bool
+) -> None:
     ledger_id, links = 0, []
     for gap, entries in gaps:
         ledger_id += gap
@@ -32,7 +36,11 @@ def test_positions_count_as_in_a_list(gaps: list[tuple[int, int]], dropped: int,
     links = links[len(gone) :]
     chain.check()
     every = [Position(link.ledger_id, entry) for link in links for entry in range(link.entries)]
-    around = [EARLIEST, LATEST, *(Position(ledger, entry) for ledger in range(ledger_id + 4) for entry in range(-1, 6))]
+    around = [
+        EARLIEST,
+        LATEST,
+        *(Position(ledger, entry) for ledger in range(ledger_id + 4) for entry in range(-1, 6)),
+    ]
     for position in around:
         assert chain.contains(position) == (position in every)
         above = [found for found in every if found > position]
@@ -41,7 +49,9 @@ def test_positions_count_as_in_a_list(gaps: list[tuple[int, int]], dropped: int,
         else:
             assert chain.next_position(position) > position or position == LATEST
         for low in (EARLIEST, Position(3, 1), Position(5, -1)):
-            assert chain.entries_between(low, position) == len([found for found in every if low < found <= position])
+            assert chain.entries_between(low, position) == len(
+                [found for found in every if low < found <= position]
+            )
     start = chain.ordinal(EARLIEST)
     assert [chain.position_at(start + index) for index in range(len(every))] == every
     assert chain.entries == len(every)

@@ -1,4 +1,6 @@
-"""Reads of one range share one request; what becomes of one of those who ask is no affair of the others."""
+"""Reads of one range share one request; what becomes of one of those who ask is no affair of the
+others.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ class SlowLedger:
         await self.go.wait()
         if self.error is not None:
             raise self.error
-        return [LedgerEntry(entry_id, memoryview(b"%d" % entry_id), entry_id) for entry_id in range(first, last + 1)]
+        return [
+            LedgerEntry(entry_id, memoryview(b"%d" % entry_id), entry_id)
+            for entry_id in range(first, last + 1)
+        ]
 
 
 Read = Callable[[], Awaitable[list[bytes]]]
@@ -44,7 +49,10 @@ def play(scenario: Callable[[SlowLedger, Read], Awaitable[None]]) -> None:
         reader = LogReader(chain, None, TailCache(0), lambda: ledger)  # type: ignore[arg-type]
 
         async def read() -> list[bytes]:
-            return [bytes(entry.payload) for entry in await reader.read(Position(1, 0), max_entries=3, max_bytes=1_000)]
+            return [
+                bytes(entry.payload)
+                for entry in await reader.read(Position(1, 0), max_entries=3, max_bytes=1_000)
+            ]
 
         await scenario(ledger, read)
 

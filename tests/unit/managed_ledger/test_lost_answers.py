@@ -1,5 +1,6 @@
-"""A write was made, its answer was lost, and somebody else came before it was asked for again: nothing that is named by then is deleted,
-nothing is named that was deleted by then, and what is answered as durable is found by the next owner.
+"""A write was made, its answer was lost, and somebody else came before it was asked for again:
+nothing that is named by then is deleted, nothing is named that was deleted by then, and what is
+answered as durable is found by the next owner.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from tests.support.memory_ledgers import MemoryLedgerClient
 
 
 class Forgetful:
-    """A store that loses the answer to the next change of one node: after ``meanwhile``, when that is given; then it answers nothing
-    while ``away``."""
+    """A store that loses the answer to the next change of one node: after ``meanwhile``, when that
+    is given; then it answers nothing while ``away``.
+    """
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
@@ -54,7 +56,11 @@ class Forgetful:
 
 
 async def open_with(
-    shelf: Shelf, node: str, heard: Heard, prepare: Callable[[Forgetful], None], client: MemoryLedgerClient | None = None
+    shelf: Shelf,
+    node: str,
+    heard: Heard,
+    prepare: Callable[[Forgetful], None],
+    client: MemoryLedgerClient | None = None,
 ) -> ManagedLedger:
     async def work(world: World) -> ManagedLedger:
         store = Forgetful(world.metadata)
@@ -174,8 +180,11 @@ def test_a_write_of_the_next_owner_that_says_the_same_is_not_taken_for_ones_own(
         with pytest.raises(MetadataUnavailable):
             await shelf.on("b1", lambda world: log.set_properties({"a": "b"}))
         with pytest.raises(MetadataUnavailable):
-            await shelf.on("b1", lambda world: log.maintain())  # to delete the empty ledger it says again what it had said before
-        taken = await open_with(shelf, "b2", Heard(), lambda _store: None, Undeletable(shelf.ledgers))
+            # to delete the empty ledger it says again what it had said before
+            await shelf.on("b1", lambda world: log.maintain())
+        taken = await open_with(
+            shelf, "b2", Heard(), lambda _store: None, Undeletable(shelf.ledgers)
+        )
         stores[0].away = False
         with pytest.raises(TopicFenced):
             await shelf.on("b1", lambda world: log.set_properties({"c": "d"}))

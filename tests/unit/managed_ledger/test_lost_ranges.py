@@ -10,7 +10,8 @@ from pulsarish.metadata.records import LostRange, TopicLedger
 from pulsarish.model.ack_ranges import AckRanges
 from pulsarish.model.position import Position
 
-# Ledgers as the lists of their entries: True where the entry is there. The last ledger is open and whole.
+# Ledgers as the lists of their entries: True where the entry is there. The last ledger is open and
+# whole.
 LOGS = st.lists(st.lists(st.booleans(), min_size=1, max_size=8), min_size=1, max_size=4)
 
 
@@ -45,13 +46,18 @@ def test_the_way_through_the_log_is_exactly_what_is_there(log: list[list[bool]])
         link = chain.find(position.ledger_id)
         assert link is not None
         until = chain.readable_until(position, link.entries - 1)
-        run = [Position(position.ledger_id, entry_id) for entry_id in range(position.entry_id, until + 1)]
+        run = [
+            Position(position.ledger_id, entry_id)
+            for entry_id in range(position.entry_id, until + 1)
+        ]
         assert [each for each in run if each in gone] == []
         assert until == link.entries - 1 or Position(position.ledger_id, until + 1) in gone
 
 
 @given(LOGS, st.data())
-def test_counts_leave_out_what_is_lost_and_marks_run_over_it(log: list[list[bool]], data: st.DataObject) -> None:
+def test_counts_leave_out_what_is_lost_and_marks_run_over_it(
+    log: list[list[bool]], data: st.DataObject
+) -> None:
     chain, there, gone = made(log)
     everywhere = sorted([*there, *gone])
     low, high = sorted(data.draw(st.lists(st.sampled_from(everywhere), min_size=2, max_size=2)))
@@ -67,4 +73,6 @@ def test_counts_leave_out_what_is_lost_and_marks_run_over_it(log: list[list[bool
 def test_what_is_trimmed_takes_its_lost_entries_along(log: list[list[bool]]) -> None:
     chain, there, _ = made(log)
     chain.drop_first(1)
-    assert chain.entries_between(Position(-1, -1), there[-1]) == sum(position.ledger_id > 0 for position in there)
+    assert chain.entries_between(Position(-1, -1), there[-1]) == sum(
+        position.ledger_id > 0 for position in there
+    )

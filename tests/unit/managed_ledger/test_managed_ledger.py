@@ -1,4 +1,6 @@
-"""A topic's log from outside: appending, reading, replacing ledgers, taking over, trimming, ending."""
+"""A topic's log from outside: appending, reading, replacing ledgers, taking over, trimming,
+ending.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,12 @@ def test_a_full_ledger_is_replaced_and_positions_go_on() -> None:
 
 def test_a_full_ledger_waits_for_the_least_age_and_an_old_one_goes_by_age() -> None:
     async def scenario(shelf: Shelf) -> None:
-        shelf.set(max_entries_per_ledger=2, min_ledger_rollover_time_minutes=1, max_ledger_rollover_time_minutes=10, rollover_jitter=0)
+        shelf.set(
+            max_entries_per_ledger=2,
+            min_ledger_rollover_time_minutes=1,
+            max_ledger_rollover_time_minutes=10,
+            rollover_jitter=0,
+        )
         log, _ = await shelf.open()
         await shelf.append(log, names(0, 5))
         assert len(log.ledgers) == 1
@@ -121,7 +128,9 @@ def test_appends_go_on_in_order_while_the_ledger_is_replaced() -> None:
 
 @pytest.mark.parametrize("kept", [0, 2, 5])
 def test_after_a_writer_error_recovery_says_what_is_sent_again(kept: int) -> None:
-    """The duplicates of Pulsar's #7490: of five entries with an unknown outcome ``kept`` are in the ledger."""
+    """The duplicates of Pulsar's #7490: of five entries with an unknown outcome ``kept`` are in the
+    ledger.
+    """
 
     async def scenario(shelf: Shelf) -> None:
         log, heard = await shelf.open()
@@ -133,7 +142,9 @@ def test_after_a_writer_error_recovery_says_what_is_sent_again(kept: int) -> Non
                 log.append(payload, payload)
             await world.clock.sleep(0.01)
             shelf.ledgers.hold = False
-            shelf.ledgers.break_writer(log.ledgers[-1].ledger_id, kept, NotEnoughBookies("two bookies are down"))
+            shelf.ledgers.break_writer(
+                log.ledgers[-1].ledger_id, kept, NotEnoughBookies("two bookies are down")
+            )
             log.append(b"m8", b"m8")
             while log.pending_entries:
                 await world.clock.sleep(0.001)
@@ -239,8 +250,12 @@ def test_a_new_owner_ends_the_old_one_for_good() -> None:
 
 @pytest.mark.parametrize("ending", ["close", "terminate"])
 @pytest.mark.parametrize("step", range(40))
-def test_an_end_wished_at_any_moment_of_a_replacement_ends_the_new_ledger_too(ending: str, step: int) -> None:
-    """Entries that waited for the new ledger are confirmed or failed, never forgotten, and no ledger of the list is left open."""
+def test_an_end_wished_at_any_moment_of_a_replacement_ends_the_new_ledger_too(
+    ending: str, step: int
+) -> None:
+    """Entries that waited for the new ledger are confirmed or failed, never forgotten, and no
+    ledger of the list is left open.
+    """
 
     async def scenario(shelf: Shelf) -> None:
         log, heard = await shelf.open("b1")
@@ -262,7 +277,10 @@ def test_an_end_wished_at_any_moment_of_a_replacement_ends_the_new_ledger_too(en
         assert heard.confirmed[2:] + [context for context, _ in heard.failed] == [b"late"]
         record = await shelf.record()
         assert all(ledger.closed_ms > 0 for ledger in record.ledgers)
-        assert all(shelf.ledgers.find(ledger.ledger_id).state is LedgerState.CLOSED for ledger in record.ledgers)
+        assert all(
+            shelf.ledgers.find(ledger.ledger_id).state is LedgerState.CLOSED
+            for ledger in record.ledgers
+        )
         assert sum(ledger.entries for ledger in record.ledgers) == len(heard.confirmed)
 
     simulate(scenario)
@@ -343,7 +361,9 @@ def test_catch_up_reads_come_from_the_ledgers_and_are_shared() -> None:
         shelf.ledgers.reads = 0
 
         async def work(world: World) -> None:
-            found = await asyncio.gather(*[log.read(EARLIEST, max_entries=3, max_bytes=100) for _ in range(5)])
+            found = await asyncio.gather(
+                *[log.read(EARLIEST, max_entries=3, max_bytes=100) for _ in range(5)]
+            )
             assert all(len(entries) == 3 for entries in found)
 
         await shelf.on("b1", work)
@@ -361,15 +381,24 @@ def test_a_read_keeps_its_limits_and_gives_one_entry_whatever_its_size() -> None
             start = Position(log.ledgers[-1].ledger_id, 0)
 
             async def sizes(entries: int, size: int, log=log, start=start) -> int:  # type: ignore[no-untyped-def]
-                return len(await shelf.on("b1", lambda world: log.read(start, max_entries=entries, max_bytes=size)))
+                return len(
+                    await shelf.on(
+                        "b1", lambda world: log.read(start, max_entries=entries, max_bytes=size)
+                    )
+                )
 
             assert await sizes(3, 10_000) == 3
             assert await sizes(100, 450) == 4
             assert await sizes(100, 1) == 1
             assert (
-                await shelf.on("b1", lambda world, log=log: log.read(log.next_position(log.last_confirmed), max_entries=9, max_bytes=9))
+                await shelf.on(
+                    "b1",
+                    lambda world, log=log: log.read(  # type: ignore[misc]
+                        log.next_position(log.last_confirmed), max_entries=9, max_bytes=9
+                    ),
+                )
                 == []
-            )  # type: ignore[misc]
+            )
             await shelf.on("b1", lambda world, log=log: log.close())  # type: ignore[misc]
 
     simulate(scenario)
@@ -421,17 +450,23 @@ def test_trimming_goes_by_what_cursors_have_stored() -> None:
             one.acknowledge([position for position, _ in heard.appended_at[:2]])
         assert await shelf.on("b1", lambda world: log.trim()) == 0, "acknowledged in memory only"
         await shelf.on("b1", lambda world: cursor.flush())
-        assert await shelf.on("b1", lambda world: log.trim()) == 0, "the other cursor has stored nothing"
+        assert await shelf.on("b1", lambda world: log.trim()) == 0, (
+            "the other cursor has stored nothing"
+        )
         await shelf.on("b1", lambda world: other.flush())
         assert await shelf.on("b1", lambda world: log.trim()) == 2
         assert [ledger.entries for ledger in log.ledgers] == [1, 0]
         assert cursor.backlog() == 1
         record = await shelf.record("b1")
-        assert (record.trimmed_ledger, record.trimmed_entry) == heard.appended_at[1][0], "whoever stands behind it has missed nothing"
+        assert (record.trimmed_ledger, record.trimmed_entry) == heard.appended_at[1][0], (
+            "whoever stands behind it has missed nothing"
+        )
         await shelf.on("b1", lambda world: log.delete_cursor("t"))
         await shelf.on("b1", lambda world: log.delete_cursor("s"))
         await shelf.sleep(1)
-        assert [ledger.entries for ledger in log.ledgers] == [0], "without a subscription nothing is kept"
+        assert [ledger.entries for ledger in log.ledgers] == [0], (
+            "without a subscription nothing is kept"
+        )
 
     simulate(scenario)
 
@@ -498,7 +533,10 @@ def test_finding_by_time_is_a_binary_search_over_the_chain() -> None:
 
         for wanted in (-5, 0, 1, 10, 255, 489, 490):
             shelf.ledgers.reads = 0
-            found = await shelf.on("b1", lambda world, wanted=wanted: log.find_by_time(wanted, time_of))  # type: ignore[misc]
+            found = await shelf.on(
+                "b1",
+                lambda world, wanted=wanted: log.find_by_time(wanted, time_of),  # type: ignore[misc]
+            )
             assert found == heard.appended_at[max(0, -(-wanted // 10))][0]
             assert shelf.ledgers.reads <= 6
         assert await shelf.on("b1", lambda world: log.find_by_time(491, time_of)) is None
@@ -556,7 +594,10 @@ def test_finding_by_time_looks_at_what_is_appended_while_it_looks(wanted: int) -
             return found
 
         log._reader.read = counted  # type: ignore[method-assign]
-        found = await shelf.on("b1", lambda world: log.find_by_time(wanted, lambda entry: int(bytes(entry.payload)[1:])))
+        found = await shelf.on(
+            "b1",
+            lambda world: log.find_by_time(wanted, lambda entry: int(bytes(entry.payload)[1:])),
+        )
         assert found == (Position(ledgers[4], wanted - 12) if wanted < 14 else None)
 
     simulate(scenario)
@@ -653,7 +694,7 @@ def test_a_deletion_that_somebody_else_finishes_leaves_the_topic_alone_that_was_
     simulate(scenario)
 
 
-def test_a_deletion_whose_answer_was_lost_leaves_the_topic_alone_that_was_made_anew_at_the_same_version() -> None:
+def test_a_deletion_without_an_answer_spares_the_next_topic_at_the_same_version() -> None:
     from pulsarish.managed_ledger.topics_store import create_topic, delete_topic
     from pulsarish.metadata import paths
 
@@ -662,7 +703,9 @@ def test_a_deletion_whose_answer_was_lost_leaves_the_topic_alone_that_was_made_a
             await create_topic(shelf.records(world), NAME, created_ms=2)
 
         class Forgetful:
-            """A store that loses its answer to the first deletion of the topic's node; then the topic is created again."""
+            """A store that loses its answer to the first deletion of the topic's node; then the
+            topic is created again.
+            """
 
             def __init__(self, store: MetadataStore) -> None:
                 self._store = store
@@ -697,7 +740,7 @@ def test_a_deletion_whose_answer_was_lost_leaves_the_topic_alone_that_was_made_a
     simulate(scenario)
 
 
-def test_a_slow_deletion_does_not_take_a_topic_that_was_made_anew_and_has_come_to_the_same_version() -> None:
+def test_a_slow_deletion_spares_the_next_topic_at_the_same_version() -> None:
     from pulsarish.managed_ledger.topics_store import create_topic, delete_topic
     from pulsarish.metadata import paths
     from pulsarish.metadata.records import TopicRecord
@@ -711,7 +754,9 @@ def test_a_slow_deletion_does_not_take_a_topic_that_was_made_anew_and_has_come_t
             await create_topic(records, NAME, created_ms=2)
             log, _ = await shelf.open("b2")
             while log.version < found[1]:
-                await shelf.on("b2", lambda world: log.set_properties({"version": str(log.version)}))
+                await shelf.on(
+                    "b2", lambda world: log.set_properties({"version": str(log.version)})
+                )
             await shelf.append(log, names(3, 6), "b2")
 
         class Slow(MemoryLedgerClient):
@@ -797,7 +842,9 @@ def test_a_position_of_another_topic_is_refused() -> None:
 
 
 async def filled(shelf: Shelf) -> tuple[ManagedLedger, list[int]]:
-    """Four ledgers of three entries and an empty one; nothing but ``trim`` takes any away, and that the first two."""
+    """Four ledgers of three entries and an empty one; nothing but ``trim`` takes any away, and that
+    the first two.
+    """
     log, _ = await shelf.open()
     keeper = await shelf.on("b1", lambda world: log.open_cursor("keeper", initial=EARLIEST))
     for number in range(4):
@@ -819,7 +866,9 @@ def test_where_delivery_begins_for_a_position_that_somebody_names() -> None:
 
         async def begins(ledger_id: int, entry_id: int) -> tuple[Position, int]:
             landing = await shelf.on("b1", lambda world: log.landing(Position(ledger_id, entry_id)))
-            cursor = await shelf.on("b1", lambda world: log.open_cursor("probe", initial=landing, durable=False))
+            cursor = await shelf.on(
+                "b1", lambda world: log.open_cursor("probe", initial=landing, durable=False)
+            )
             await shelf.on("b1", lambda world: log.delete_cursor("probe"))
             return cursor.read_from, cursor.trimmed_positions
 
@@ -827,12 +876,17 @@ def test_where_delivery_begins_for_a_position_that_somebody_names() -> None:
         assert await begins(*EARLIEST) == (first, 0)
         assert await begins(*LATEST) == (end, 0)
         assert await begins(ledgers[2], 1) == (Position(ledgers[2], 1), 0)
-        assert await begins(ledgers[2], 1_000) == (Position(ledgers[3], 0), 0), "beyond the end of a closed ledger"
+        assert await begins(ledgers[2], 1_000) == (Position(ledgers[3], 0), 0), (
+            "beyond the end of a closed ledger"
+        )
         assert await begins(ledgers[4], 1_000) == (end, 0), "beyond the end of the log"
         assert await begins(ledgers[3], -1) == (Position(ledgers[3], 0), 0)
         assert await begins(ledgers[0], 1) == (first, 1), "trimmed, and told"
         for ledger_id in (above, above + 1_000):
-            with pytest.raises(InvalidPosition, match=f"ledger id {ledger_id}, which is no ledger of topic persistent://"):
+            with pytest.raises(
+                InvalidPosition,
+                match=f"ledger id {ledger_id}, which is no ledger of topic persistent://",
+            ):
                 await begins(ledger_id, 0)
         # Among the topic's own ids too.
         await shelf.on("b1", lambda world: log.roll())
@@ -859,11 +913,17 @@ def test_an_owner_that_was_replaced_does_not_refuse_a_ledger_of_its_successor() 
 def test_a_reader_that_trimming_overtakes_goes_on_at_the_first_entry_kept_and_says_so() -> None:
     async def scenario(shelf: Shelf) -> None:
         log, ledgers = await filled(shelf)
-        slow = await shelf.on("b1", lambda world: log.open_cursor("slow", initial=EARLIEST, durable=False))
-        quick = await shelf.on("b1", lambda world: log.open_cursor("quick", initial=EARLIEST, durable=False))
+        slow = await shelf.on(
+            "b1", lambda world: log.open_cursor("slow", initial=EARLIEST, durable=False)
+        )
+        quick = await shelf.on(
+            "b1", lambda world: log.open_cursor("quick", initial=EARLIEST, durable=False)
+        )
         quick.acknowledge_cumulative(Position(ledgers[1], 2))
         await shelf.on("b1", lambda world: log.trim())
         assert slow.read_from == quick.read_from == Position(ledgers[2], 0)
-        assert (slow.trimmed_positions, quick.trimmed_positions) == (1, 0), "one had read all that was trimmed"
+        assert (slow.trimmed_positions, quick.trimmed_positions) == (1, 0), (
+            "one had read all that was trimmed"
+        )
 
     simulate(scenario)

@@ -9,7 +9,11 @@ from pulsarish.managed_ledger.tail_cache import ENTRY_OVERHEAD_BYTES, TailCache
 
 steps = st.lists(
     st.one_of(
-        st.tuples(st.just("insert"), st.integers(0, 2), st.lists(st.integers(0, 60), min_size=1, max_size=4)),
+        st.tuples(
+            st.just("insert"),
+            st.integers(0, 2),
+            st.lists(st.integers(0, 60), min_size=1, max_size=4),
+        ),
         st.tuples(st.just("forget"), st.integers(0, 2), st.just([])),
     ),
     max_size=40,
@@ -18,7 +22,9 @@ steps = st.lists(
 
 @settings(max_examples=200, deadline=None)
 @given(steps, st.integers(0, 2_000))
-def test_what_it_gives_is_what_was_put_and_it_keeps_its_limit(script: list[tuple[str, int, list[int]]], limit: int) -> None:
+def test_what_it_gives_is_what_was_put_and_it_keeps_its_limit(
+    script: list[tuple[str, int, list[int]]], limit: int
+) -> None:
     cache = TailCache(limit)
     written: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
     base = {0: 0, 1: 100, 2: 200}  # a ledger that is forgotten comes back as another

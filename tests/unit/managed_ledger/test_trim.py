@@ -22,7 +22,9 @@ def chain() -> Chain:
 
 @pytest.mark.parametrize("skew_ms", [-CLOCK_TOLERANCE_MS, 0, CLOCK_TOLERANCE_MS])
 def test_nothing_goes_before_its_time_though_its_closer_had_another_clock(skew_ms: int) -> None:
-    """The broker that closed the ledger and the one that trims may differ by the tolerance; ``skew_ms`` is how far the second is ahead."""
+    """The broker that closed the ledger and the one that trims may differ by the tolerance;
+    ``skew_ms`` is how far the second is ahead.
+    """
     retention = Retention(minutes=10, mb=100)
     closed_ms_here = CLOSED_MS + skew_ms
     too_early = closed_ms_here + 10 * MINUTE_MS - 1

@@ -1,4 +1,6 @@
-"""The file of a backup: what is written is read, and nothing that is damaged or cut is taken for a backup."""
+"""The file of a backup: what is written is read, and nothing that is damaged or cut is taken for a
+backup.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,12 @@ def written() -> list[bytes]:
 
 def test_what_was_written_is_read_and_the_later_line_counts() -> None:
     backup = read_backup(written(), "f")
-    assert backup.nodes == {"/a": b"", "/a/text": '{"name":"Zoë"}'.encode(), "/a/bytes": b"\xff\x00\xfe", "/b": b"second"}
+    assert backup.nodes == {
+        "/a": b"",
+        "/a/text": '{"name":"Zoë"}'.encode(),
+        "/a/bytes": b"\xff\x00\xfe",
+        "/b": b"second",
+    }
     assert (backup.header.source, backup.header.started_ms) == ("zk://there", 5)
     assert (backup.footer.lines, backup.footer.ephemeral_left_out) == (7, 2)
 
@@ -42,7 +49,8 @@ def test_every_cut_and_every_changed_byte_is_found() -> None:
             found = read_backup(bytes(damaged).splitlines(keepends=True), "f")
         except CorruptData:
             continue
-        # Only what the checksum cannot cover: numbers of the last line that say nothing of the nodes.
+        # Only what the checksum cannot cover: numbers of the last line that say nothing of the
+        # nodes.
         assert found.nodes == read_backup(lines, "f").nodes
 
 

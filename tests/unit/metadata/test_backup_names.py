@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from pulsarish.metadata.backup.backup import ledgers_named
-from pulsarish.metadata.records import CursorRecord, SchemaRecord, SchemasRecord, TopicLedger, TopicPolicies, TopicRecord
+from pulsarish.metadata.records import (
+    CursorRecord,
+    SchemaRecord,
+    SchemasRecord,
+    TopicLedger,
+    TopicPolicies,
+    TopicRecord,
+)
 from pulsarish.wire.json_record import encode_record
 
 TOPIC = "/topics/public/default/t"
@@ -23,5 +30,7 @@ TOPIC = "/topics/public/default/t"
         ("/partitioned/public/default/t/schemas/0000000000-00", SchemaRecord(4), ()),
     ],
 )
-def test_ledgers_named(path: str, record: TopicRecord | CursorRecord, ledgers: tuple[int, ...]) -> None:
+def test_ledgers_named(
+    path: str, record: TopicRecord | CursorRecord, ledgers: tuple[int, ...]
+) -> None:
     assert ledgers_named(path, encode_record(record)) == ledgers

@@ -1,4 +1,6 @@
-"""A budgeted store asks the store behind it at most so many things at a time, in the order in which it was asked."""
+"""A budgeted store asks the store behind it at most so many things at a time, in the order in which
+it was asked.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class CountingStore:
         await asyncio.sleep(0)
         self.under_way -= 1
 
-    async def get_many(self, paths: Sequence[str], *, watch: Callable[[str], None] | None = None) -> list[Versioned | None]:
+    async def get_many(
+        self, paths: Sequence[str], *, watch: Callable[[str], None] | None = None
+    ) -> list[Versioned | None]:
         await self._answer(paths[0])
         return [None for _ in paths]
 

@@ -1,4 +1,6 @@
-"""Group commit: nothing is answered or told before it, and what it has seen, is durable; one write for all that waits."""
+"""Group commit: nothing is answered or told before it, and what it has seen, is durable; one write
+for all that waits.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class GatedIndex(DictIndex):
         self.began: asyncio.Queue[int] = asyncio.Queue()  # rows of each write
         self.gate: asyncio.Queue[Exception | None] = asyncio.Queue()
 
-    async def write(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = (), *, sync: bool) -> None:
+    async def write(
+        self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = (), *, sync: bool
+    ) -> None:
         assert sync
         self.began.put_nowait(len(puts))
         error = await self.gate.get()
@@ -65,7 +69,9 @@ class Read:
         self._log.append(f"read {self._path} at {self._version}")
 
 
-def run(scenario: Callable[[Engine, GatedIndex, list[str]], Awaitable[None]]) -> list[BaseException]:
+def run(
+    scenario: Callable[[Engine, GatedIndex, list[str]], Awaitable[None]],
+) -> list[BaseException]:
     deaths: list[BaseException] = []
 
     async def main() -> None:
@@ -76,7 +82,9 @@ def run(scenario: Callable[[Engine, GatedIndex, list[str]], Awaitable[None]]) ->
         def told(event: Event) -> None:
             log.append(f"tell {event.path}")
 
-        await scenario(Engine(tree, index, SystemClock(), tasks, told, lambda: log.append("flush")), index, log)
+        await scenario(
+            Engine(tree, index, SystemClock(), tasks, told, lambda: log.append("flush")), index, log
+        )
         await tasks.stop()
 
     asyncio.run(main())
@@ -104,7 +112,16 @@ def test_answers_and_events_wait_for_the_write() -> None:
         assert log == ["run 1"]
         index.gate.put_nowait(None)
         assert await index.began.get() == 2
-        assert log == ["run 1", "read /a at None", "tell /a", "answer 1", "read /a at 0", "flush", "run 2", "run 3"]
+        assert log == [
+            "run 1",
+            "read /a at None",
+            "tell /a",
+            "answer 1",
+            "read /a at 0",
+            "flush",
+            "run 2",
+            "run 3",
+        ]
         index.gate.put_nowait(None)
         await engine.stop()
         assert log[8:] == ["answer 2", "answer 3", "read /a at 2", "flush"]
@@ -140,7 +157,15 @@ def test_a_failed_write_is_answered_to_nobody_and_ends_the_node() -> None:
 class Counted:
     """A job of a peer that takes some time of the loop."""
 
-    def __init__(self, log: list[str], name: str, clock: SteppedClock, *, seconds: float = 0.0, size_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        log: list[str],
+        name: str,
+        clock: SteppedClock,
+        *,
+        seconds: float = 0.0,
+        size_bytes: int = 0,
+    ) -> None:
         self.size_bytes = size_bytes
         self._log, self._name, self._clock, self._seconds = log, name, clock, seconds
 
@@ -168,7 +193,11 @@ class SteppedClock(SystemClock):
 def run_queues(scenario: Callable[[Engine, SteppedClock, list[str]], Awaitable[None]]) -> None:
     async def main() -> None:
         tasks, clock, log = Supervisor(), SteppedClock(), list[str]()
-        await scenario(Engine(Tree(), None, clock, tasks, lambda event: None, lambda: log.append("|")), clock, log)
+        await scenario(
+            Engine(Tree(), None, clock, tasks, lambda event: None, lambda: log.append("|")),
+            clock,
+            log,
+        )
         await tasks.stop()
 
     asyncio.run(main())

@@ -20,5 +20,7 @@ from pulsarish.model.position import ID_MAX
         (100, [250, 250 + ID_GAP_MAX, ID_MAX], 251 + ID_GAP_MAX),
     ],
 )
-def test_the_counter_follows_ids_in_use_and_stops_at_a_gap(next_id: int, used: list[int], wanted: int) -> None:
+def test_the_counter_follows_ids_in_use_and_stops_at_a_gap(
+    next_id: int, used: list[int], wanted: int
+) -> None:
     assert next_id_above(next_id, used) == wanted

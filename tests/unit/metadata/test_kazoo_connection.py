@@ -1,4 +1,6 @@
-"""kazoo's connection with many requests a turn: nothing is lost, reordered or held back, however the bytes come."""
+"""kazoo's connection with many requests a turn: nothing is lost, reordered or held back, however
+the bytes come.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,22 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionDropped, ConnectionLoss, NoNodeError
 from kazoo.protocol.states import KeeperState
 
-from pulsarish.metadata.daemon.zkwire import ErrorCode, encode_connect_reply, encode_event, encode_reply, encode_string, encode_strings
+from pulsarish.metadata.daemon.zkwire import (
+    ErrorCode,
+    encode_connect_reply,
+    encode_event,
+    encode_reply,
+    encode_string,
+    encode_strings,
+)
 from pulsarish.metadata.tree.nodes import Event, EventKind
 from pulsarish.metadata.zookeeper import kazoo_connection
 from pulsarish.metadata.zookeeper.kazoo_connection import Client, MissingInternals, check_internals
-from pulsarish.metadata.zookeeper.kazoo_requests import children_request, exists_request, sync_request
+from pulsarish.metadata.zookeeper.kazoo_requests import (
+    children_request,
+    exists_request,
+    sync_request,
+)
 
 TIMEOUT = 10.0
 PING_TURN = -2
@@ -53,7 +66,9 @@ class Wire:
             connected=lambda _seconds: None,
         )
         self.connection = self.client._connection
-        self.connection._read_sock, self.connection._write_sock = self.client.handler.create_socket_pair()
+        self.connection._read_sock, self.connection._write_sock = (
+            self.client.handler.create_socket_pair()
+        )
         self.client._stopped.clear()
         self.far = self.shake_hands()
         self.client.follow(1)
@@ -74,7 +89,9 @@ class Wire:
     def turn(self) -> None:
         """What kazoo's loop does when requests wait."""
         sleeper = self.connection._read_sock
-        assert self.client.handler.select([self.connection._socket, sleeper], [], [], TIMEOUT)[0] == [sleeper]
+        assert self.client.handler.select([self.connection._socket, sleeper], [], [], TIMEOUT)[
+            0
+        ] == [sleeper]
         self.connection._send_request(TIMEOUT, TIMEOUT)
 
     def come(self, data: bytes) -> None:
@@ -90,7 +107,12 @@ class Wire:
         self.client._session_callback(KeeperState.CONNECTING)
 
     def close(self) -> None:
-        for end in (self.connection._socket, self.far, self.connection._read_sock, self.connection._write_sock):
+        for end in (
+            self.connection._socket,
+            self.far,
+            self.connection._read_sock,
+            self.connection._write_sock,
+        ):
             end.close()
 
 
@@ -128,7 +150,9 @@ def test_what_is_asked_together_leaves_in_one_write_and_wakes_once(wire: Wire) -
     assert turns(wire.far.recv(1 << 16)) == [5]
 
 
-def test_what_is_too_much_for_one_write_leaves_in_the_next(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_too_much_for_one_write_leaves_in_the_next(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(kazoo_connection, "_GATHERED_BYTES_MAX", 40)
     wire.ask("a", "b", "c", "d", "e")
     sent = []
@@ -138,7 +162,9 @@ def test_what_is_too_much_for_one_write_leaves_in_the_next(wire: Wire, monkeypat
     assert sent == [[1, 2, 3], [4, 5]]
 
 
-def test_answers_watches_and_refusals_keep_their_order_wherever_the_stream_is_cut(wire: Wire) -> None:
+def test_answers_watches_and_refusals_keep_their_order_wherever_the_stream_is_cut(
+    wire: Wire,
+) -> None:
     def watched(_event: object) -> None:
         wire.heard.append(("watch", None))
 
@@ -167,7 +193,9 @@ def test_answers_watches_and_refusals_keep_their_order_wherever_the_stream_is_cu
         for piece in (stream[:cut], stream[cut:]):
             if piece:
                 wire.come(piece)
-                assert wire.heard[-1] == ("came", None), "the loop hears of what came before the thread sleeps"
+                assert wire.heard[-1] == ("came", None), (
+                    "the loop hears of what came before the thread sleeps"
+                )
         assert [heard for heard in wire.heard if heard[0] != "came"] == told, f"cut at {cut}"
         assert not wire.connection.ping_outstanding.is_set()
         cut += 1
@@ -225,7 +253,9 @@ def test_a_connection_that_ends_in_the_middle_fails_all_that_was_sent_or_queued(
 
 
 def test_what_was_asked_of_an_ended_connection_does_not_go_over_the_next(wire: Wire) -> None:
-    """The loop has not heard yet that the service went away: what it knew of the tree need not be true behind the next connection."""
+    """The loop has not heard yet that the service went away: what it knew of the tree need not be
+    true behind the next connection.
+    """
     wire.ask("a")
     wire.turn()
     wire.lose()
@@ -233,7 +263,12 @@ def test_what_was_asked_of_an_ended_connection_does_not_go_over_the_next(wire: W
     wire.far = wire.shake_hands()
     wire.ask("d")
     wire.turn()
-    assert wire.heard == [("a", ConnectionLoss), ("b", ConnectionLoss), ("c", ConnectionLoss), ("d", ConnectionLoss)]
+    assert wire.heard == [
+        ("a", ConnectionLoss),
+        ("b", ConnectionLoss),
+        ("c", ConnectionLoss),
+        ("d", ConnectionLoss),
+    ]
     wire.client.follow(2)
     wire.ask("e")
     wire.turn()
@@ -242,7 +277,9 @@ def test_what_was_asked_of_an_ended_connection_does_not_go_over_the_next(wire: W
     assert wire.heard[-2:] == [("e", "/e"), ("came", None)]
 
 
-def test_what_a_connection_showed_last_is_known_until_the_loop_hears_of_the_next(wire: Wire) -> None:
+def test_what_a_connection_showed_last_is_known_until_the_loop_hears_of_the_next(
+    wire: Wire,
+) -> None:
     wire.ask("a")
     wire.turn()
     wire.come(encode_reply(1, 170, 0, encode_string("/a")))
@@ -269,7 +306,9 @@ def test_a_write_that_fails_leaves_nothing_unanswered(wire: Wire) -> None:
 
 
 def test_no_request_sleeps_through_and_no_stale_byte_is_a_busy_loop(wire: Wire) -> None:
-    """A writer and the thread that sends race many times; each post wakes, and a sleep with time ends only because of one."""
+    """A writer and the thread that sends race many times; each post wakes, and a sleep with time
+    ends only because of one.
+    """
     reader, writer = wire.client.handler.create_socket_pair()
     count, posted, taken = 20_000, [0], 0
 
@@ -296,7 +335,12 @@ def test_no_request_sleeps_through_and_no_stale_byte_is_a_busy_loop(wire: Wire) 
 def test_another_kazoo_is_refused_by_the_name_of_what_it_lacks() -> None:
     check_internals()
     with pytest.raises(MissingInternals, match=r"no KazooClient\._send_many\(self, requests\)"):
-        check_internals([(KazooClient, "_call", ("self", "request", "async_object")), (KazooClient, "_send_many", ("self", "requests"))])
+        check_internals(
+            [
+                (KazooClient, "_call", ("self", "request", "async_object")),
+                (KazooClient, "_send_many", ("self", "requests")),
+            ]
+        )
     with pytest.raises(MissingInternals, match=r"no KazooClient\._call\(self, request\)"):
         check_internals([(KazooClient, "_call", ("self", "request"))])
 

@@ -1,4 +1,6 @@
-"""Outside of ``metadata/`` nobody calls the metadata store: ``Records`` does, and raises one error for what has no answer."""
+"""Outside of ``metadata/`` nobody calls the metadata store: ``Records`` does, and raises one error
+for what has no answer.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _ERRORS = {"OutcomeUnknown", "SessionLost"}
 
 def _is_store(node: ast.expr) -> bool:
     match node:
-        case ast.Attribute(value=ast.Name(id="world") | ast.Attribute(attr="_world" | "world"), attr="metadata"):
+        case ast.Attribute(
+            value=ast.Name(id="world") | ast.Attribute(attr="_world" | "world"), attr="metadata"
+        ):
             return True
         case _:
             return False
@@ -32,7 +36,10 @@ def _misuses(source: str) -> Iterator[str]:
                 yield f"line {node.lineno}: metadata.{called}"
             case ast.Assign(value=part) if _is_store(part):
                 yield f"line {node.lineno}: a name for the store"
-            case ast.Attribute(value=ast.Name(id="records") | ast.Attribute(attr="records" | "_records"), attr="store" | "_store"):
+            case ast.Attribute(
+                value=ast.Name(id="records") | ast.Attribute(attr="records" | "_records"),
+                attr="store" | "_store",
+            ):
                 yield f"line {node.lineno}: the store behind Records"
 
 
@@ -42,7 +49,11 @@ def _files() -> list[str]:
 
 
 def test_nobody_outside_of_the_metadata_package_calls_the_store() -> None:
-    found = [f"{name}, {misuse}" for name in _files() for misuse in _misuses((PACKAGE / name).read_text())]
+    found = [
+        f"{name}, {misuse}"
+        for name in _files()
+        for misuse in _misuses((PACKAGE / name).read_text())
+    ]
     assert found == []
 
 

@@ -1,4 +1,6 @@
-"""Requests on their way: a turn's leave together, so many are out, each hears one outcome in the order in which the client told them."""
+"""Requests on their way: a turn's leave together, so many are out, each hears one outcome in the
+order in which the client told them.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,9 @@ def test_answers_are_heard_in_their_order_and_only_once_the_client_has_told_all(
         own = Setting(10)
         heard: list[str] = []
         for message in "abc":
-            own.pipeline.submit(message).add_done_callback(lambda _, message=message: heard.append(message))
+            own.pipeline.submit(message).add_done_callback(
+                lambda _, message=message: heard.append(message)
+            )
         await turn()
         first, second, third = own.wire.turns[0]
         first.set(1)
@@ -100,7 +104,9 @@ def test_answers_are_heard_in_their_order_and_only_once_the_client_has_told_all(
         third.set(3)
         own.queue.wake()
         await turn()
-        assert heard == ["watch", "a", "b", "c"], "a watch is heard in the queue, answers by the loop's next turn"
+        assert heard == ["watch", "a", "b", "c"], (
+            "a watch is heard in the queue, answers by the loop's next turn"
+        )
         assert own.outside.count == 0
 
     run(scenario())

@@ -1,4 +1,6 @@
-"""Backups of a tree that changes meanwhile, and restores that are refused, interrupted and given again."""
+"""Backups of a tree that changes meanwhile, and restores that are refused, interrupted and given
+again.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from pulsarish.metadata.backup.backup import TreeReader, back_up, check_not_bein
 from pulsarish.metadata.backup.file_format import Backup, read_backup
 from pulsarish.metadata.backup.restore import Change, Restore, compare, read_tree
 from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import CursorRecord, LedgerIds, RestoredTree, TopicLedger, TopicRecord
+from pulsarish.metadata.records import (
+    CursorRecord,
+    LedgerIds,
+    RestoredTree,
+    TopicLedger,
+    TopicRecord,
+)
 from pulsarish.model.errors import NotAllowed, NotEmpty, ServiceNotReady
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, Segment
 from pulsarish.model.position import ID_MAX
@@ -38,7 +46,9 @@ def records_of(world: World) -> Records:
 
 
 def ledger(ledger_id: int, state: LedgerState) -> LedgerMetadata:
-    return LedgerMetadata(ledger_id, 1, 1, 1, LedgerPurpose("topic", TOPIC.full), (Segment(0, ("b1~1",)),), state)
+    return LedgerMetadata(
+        ledger_id, 1, 1, 1, LedgerPurpose("topic", TOPIC.full), (Segment(0, ("b1~1",)),), state
+    )
 
 
 async def put(records: Records, path: str, record: msgspec.Struct) -> None:
@@ -62,7 +72,12 @@ async def fill(records: Records, *ledgers: int) -> None:
 
 async def taken(world: World, store: MetadataStore | None = None) -> Backup:
     lines: list[bytes] = []
-    await back_up(Records(store or world.metadata, world.clock, world.random), world.clock, lines.append, source="test")
+    await back_up(
+        Records(store or world.metadata, world.clock, world.random),
+        world.clock,
+        lines.append,
+        source="test",
+    )
     return read_backup(lines, "backup")
 
 
@@ -73,9 +88,17 @@ async def wipe(world: World) -> None:
 
 
 class Interfering:
-    """A store in which something happens just before the ledgers are listed, or that dies at the nth commit."""
+    """A store in which something happens just before the ledgers are listed, or that dies at the
+    nth commit.
+    """
 
-    def __init__(self, world: World, *, before_ledgers: Callable[[], Awaitable[None]] | None = None, commits: int = 1 << 30) -> None:
+    def __init__(
+        self,
+        world: World,
+        *,
+        before_ledgers: Callable[[], Awaitable[None]] | None = None,
+        commits: int = 1 << 30,
+    ) -> None:
         self._store = world.metadata
         self._before_ledgers = before_ledgers
         self._commits = commits
@@ -91,7 +114,9 @@ class Interfering:
     def listen(self, changed: Callable[[SessionState], None]) -> None:
         self._store.listen(changed)
 
-    async def get_many(self, wanted: list[str], *, watch: Callable[[str], None] | None = None) -> list[Versioned | None]:
+    async def get_many(
+        self, wanted: list[str], *, watch: Callable[[str], None] | None = None
+    ) -> list[Versioned | None]:
         return await self._store.get_many(wanted, watch=watch)
 
     async def children(self, path: str, *, watch: Callable[[str], None] | None = None) -> list[str]:
@@ -122,7 +147,11 @@ def test_a_backup_has_all_but_what_is_ephemeral_and_ends_with_the_ids() -> None:
         assert paths.bookie("b1") not in backup.nodes
         assert backup.footer.ephemeral_left_out == 1
         paths_in_order = list(backup.nodes)
-        assert all(paths_in_order.index(parent) < paths_in_order.index(path) for path in backup.nodes for parent in paths.parents(path))
+        assert all(
+            paths_in_order.index(parent) < paths_in_order.index(path)
+            for path in backup.nodes
+            for parent in paths.parents(path)
+        )
 
     in_world(work)
 
@@ -139,7 +168,12 @@ def test_a_ledger_trimmed_and_one_made_during_the_backup_leave_no_name_without_i
             await put(records, paths.ledger(3), ledger(3, LedgerState.OPEN))
 
         backup = await taken(world, Interfering(world, before_ledgers=trim_and_roll))  # type: ignore[arg-type]
-        assert msgspec.json.decode(backup.nodes[paths.topic(TOPIC)], type=TopicRecord).ledgers[0].ledger_id == 2
+        assert (
+            msgspec.json.decode(backup.nodes[paths.topic(TOPIC)], type=TopicRecord)
+            .ledgers[0]
+            .ledger_id
+            == 2
+        )
         assert paths.ledger(1) not in backup.nodes
         assert {paths.ledger(2), paths.ledger(3)} <= backup.nodes.keys()
 
@@ -169,7 +203,9 @@ def test_a_restore_brings_everything_back_marks_the_tree_and_goes_on_with_fresh_
         await fill(records, 1, 2)
         backup = await taken(world)
         await wipe(world)
-        assert await Restore(records, world.clock, backup, ids_held=[7_000, ID_MAX], ledger_id_gap=10).run(force=False) == len(backup.nodes)
+        assert await Restore(
+            records, world.clock, backup, ids_held=[7_000, ID_MAX], ledger_id_gap=10
+        ).run(force=False) == len(backup.nodes)
         after = await read_tree(TreeReader(records_of(world), world.clock))
         assert list(compare(backup.nodes, after)) == []
         mark = await records.get(paths.RESTORED, RestoredTree)
@@ -178,7 +214,10 @@ def test_a_restore_brings_everything_back_marks_the_tree_and_goes_on_with_fresh_
         ids = await records.get(paths.LEDGER_IDS, LedgerIds)
         assert ids is not None
         assert ids[0].next_id == 7_011
-        marked = {each: msgspec.json.decode(after[paths.ledger(each)], type=LedgerMetadata).restored for each in (1, 2, 50)}
+        marked = {
+            each: msgspec.json.decode(after[paths.ledger(each)], type=LedgerMetadata).restored
+            for each in (1, 2, 50)
+        }
         assert marked == {1: False, 2: True, 50: False}, "the ledger that was open, and it alone"
 
     in_world(work)
@@ -203,7 +242,9 @@ def test_other_data_are_replaced_only_by_force_and_then_whole() -> None:
         records = records_of(world)
         await fill(records, 1, 2)
         backup = await taken(world)
-        await records.update(paths.topic(TOPIC), TopicRecord, lambda _found: TopicRecord((TopicLedger(9),)))
+        await records.update(
+            paths.topic(TOPIC), TopicRecord, lambda _found: TopicRecord((TopicLedger(9),))
+        )
         await put(records, paths.tenant("new"), RestoredTree("", 0))
         before = await read_tree(TreeReader(records_of(world), world.clock))
         with pytest.raises(NotEmpty, match="nothing was changed"):
@@ -212,7 +253,9 @@ def test_other_data_are_replaced_only_by_force_and_then_whole() -> None:
         await Restore(records, world.clock, backup).run(force=True)
         after = await read_tree(TreeReader(records_of(world), world.clock))
         assert list(compare(backup.nodes, after)) == []
-        assert (await world.metadata.get_many([paths.bookie("b1")]))[0] is not None, "ephemeral nodes stay"
+        assert (await world.metadata.get_many([paths.bookie("b1")]))[0] is not None, (
+            "ephemeral nodes stay"
+        )
 
     in_world(work)
 
@@ -232,12 +275,16 @@ def test_registered_brokers_refuse_even_a_forced_restore() -> None:
 
 
 @pytest.mark.parametrize("commits", range(1, 8))
-def test_an_interrupted_restore_keeps_nodes_from_starting_and_goes_on_with_the_same_file_only(commits: int) -> None:
+def test_an_interrupted_restore_keeps_nodes_from_starting_and_goes_on_with_the_same_file_only(
+    commits: int,
+) -> None:
     async def work(world: World) -> None:
         records = records_of(world)
         await fill(records, 1, 2)
         backup = await taken(world)
-        await records.update(paths.topic(TOPIC), TopicRecord, lambda _found: TopicRecord((TopicLedger(9),)))
+        await records.update(
+            paths.topic(TOPIC), TopicRecord, lambda _found: TopicRecord((TopicLedger(9),))
+        )
         await put(records, paths.tenant("new"), RestoredTree("", 0))
         other = await taken(world)
         dying = Records(Interfering(world, commits=commits), world.clock, world.random)  # type: ignore[arg-type]
@@ -250,7 +297,10 @@ def test_an_interrupted_restore_keeps_nodes_from_starting_and_goes_on_with_the_s
                 await Restore(records, world.clock, other).run(force=False)
             await Restore(records, world.clock, backup).run(force=False)
         await check_not_being_restored(records)
-        assert list(compare(backup.nodes, await read_tree(TreeReader(records_of(world), world.clock)))) == []
+        assert (
+            list(compare(backup.nodes, await read_tree(TreeReader(records_of(world), world.clock))))
+            == []
+        )
 
     in_world(work)
 
@@ -258,8 +308,20 @@ def test_an_interrupted_restore_keeps_nodes_from_starting_and_goes_on_with_the_s
 def test_compare_names_each_kind_of_difference_and_overlooks_only_the_mark_of_a_restore() -> None:
     open_ledger = ledger(1, LedgerState.OPEN)
     marked = msgspec.structs.replace(open_ledger, restored=True)
-    left = {"/a": b"1", "/b": b"2", "/same": b"", paths.LEDGER_IDS: b"5", paths.ledger(1): encode_record(open_ledger)}
-    right = {"/b": b"3", "/c": b"4", "/same": b"", paths.LEDGER_IDS: b"6", paths.ledger(1): encode_record(marked)}
+    left = {
+        "/a": b"1",
+        "/b": b"2",
+        "/same": b"",
+        paths.LEDGER_IDS: b"5",
+        paths.ledger(1): encode_record(open_ledger),
+    }
+    right = {
+        "/b": b"3",
+        "/c": b"4",
+        "/same": b"",
+        paths.LEDGER_IDS: b"6",
+        paths.ledger(1): encode_record(marked),
+    }
     assert [(each.path, each.change) for each in compare(left, right)] == [
         ("/a", Change.ONLY_LEFT),
         ("/b", Change.DIFFERENT),

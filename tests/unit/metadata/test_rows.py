@@ -1,4 +1,6 @@
-"""What a store makes durable after each batch is enough to rebuild the tree as it was at that batch."""
+"""What a store makes durable after each batch is enough to rebuild the tree as it was at that
+batch.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class DictIndex:
     def __init__(self) -> None:
         self.rows: dict[bytes, bytes] = {}
 
-    async def write(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = (), *, sync: bool) -> None:
+    async def write(
+        self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = (), *, sync: bool
+    ) -> None:
         self.rows.update(puts)
         for key in deletes:
             self.rows.pop(key, None)
@@ -29,16 +33,28 @@ class DictIndex:
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         return [self.rows.get(key) for key in keys]
 
-    async def scan(self, start: bytes, end: bytes, *, limit: int, reverse: bool = False) -> list[tuple[bytes, bytes]]:
-        return [(key, self.rows[key]) for key in sorted(self.rows, reverse=reverse) if start <= key < end][:limit]
+    async def scan(
+        self, start: bytes, end: bytes, *, limit: int, reverse: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        return [
+            (key, self.rows[key])
+            for key in sorted(self.rows, reverse=reverse)
+            if start <= key < end
+        ][:limit]
 
     async def close(self) -> None:
         pass
 
 
 def durable(tree: Tree) -> object:
-    nodes = {path: (node.data, node.stat(), node.creates, sorted(node.children or ())) for path, node in tree.nodes.items()}
-    sessions = {key: (one.password, one.timeout_ms, sorted(one.ephemerals)) for key, one in tree.sessions.items()}
+    nodes = {
+        path: (node.data, node.stat(), node.creates, sorted(node.children or ()))
+        for path, node in tree.nodes.items()
+    }
+    sessions = {
+        key: (one.password, one.timeout_ms, sorted(one.ephemerals))
+        for key, one in tree.sessions.items()
+    }
     return tree.zxid, nodes, sessions
 
 
@@ -53,11 +69,15 @@ def test_the_rows_of_each_batch_rebuild_the_tree(seed: int) -> None:
                 session_id = rng.choice(SESSIONS)
                 outcome: object
                 if session_id not in tree.sessions:
-                    outcome = tree.open_session(session_id, rng.randbytes(16), rng.randrange(1, 60_000), 0)
+                    outcome = tree.open_session(
+                        session_id, rng.randbytes(16), rng.randrange(1, 60_000), 0
+                    )
                 elif rng.random() < 0.1:
                     outcome = tree.close_session(session_id)
                 else:
-                    outcome = tree.commit(session_id, [random_op(rng) for _ in range(rng.choice([1, 1, 3]))], step)
+                    outcome = tree.commit(
+                        session_id, [random_op(rng) for _ in range(rng.choice([1, 1, 3]))], step
+                    )
                 if isinstance(outcome, Committed):
                     batch.add(outcome)
             if batch:

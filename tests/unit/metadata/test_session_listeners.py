@@ -1,4 +1,6 @@
-"""A node that could not handle the end of its session ends: another may serve by now what it owned."""
+"""A node that could not handle the end of its session ends: another may serve by now what it
+owned.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def test_a_call_that_fails_does_not_keep_those_after_it() -> None:
     called: list[str] = []
 
     async def scenario() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: called.append(type(context["exception"]).__name__))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _loop, context: called.append(type(context["exception"]).__name__)
+        )
         queue = LoopQueue(asyncio.get_running_loop())
         queue.post_later(_fail)
         queue.post(lambda: called.append("second"))

@@ -1,4 +1,6 @@
-"""The tree machine beside a dumb oracle: a dictionary of paths that is copied before each commit, and scanned for everything."""
+"""The tree machine beside a dumb oracle: a dictionary of paths that is copied before each commit,
+and scanned for everything.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,11 @@ class Oracle:
     child_watches: set[tuple[int, str]] = field(default_factory=set)
 
     def children(self, path: str) -> list[str]:
-        return sorted(other.rsplit("/", 1)[1] for other in self.nodes if other != "/" and parent_of(other) == path)
+        return sorted(
+            other.rsplit("/", 1)[1]
+            for other in self.nodes
+            if other != "/" and parent_of(other) == path
+        )
 
     def fire(self, kind: EventKind, path: str) -> set[tuple[int, EventKind, str]]:
         fired: set[tuple[int, EventKind, str]] = set()
@@ -53,7 +59,9 @@ class Oracle:
             self.child_watches = {watch for watch in self.child_watches if watch[1] != path}
         return fired
 
-    def commit(self, session_id: int, ops: list[TreeOp]) -> tuple[object, set[tuple[int, EventKind, str]]]:
+    def commit(
+        self, session_id: int, ops: list[TreeOp]
+    ) -> tuple[object, set[tuple[int, EventKind, str]]]:
         before = copy.deepcopy(self.nodes)
         results: list[str] = []
         happened: list[tuple[EventKind, str]] = []
@@ -68,7 +76,9 @@ class Oracle:
             fired |= self.fire(kind, path)
         return results, fired
 
-    def apply(self, session_id: int, op: TreeOp, happened: list[tuple[EventKind, str]]) -> str | Refusal:
+    def apply(
+        self, session_id: int, op: TreeOp, happened: list[tuple[EventKind, str]]
+    ) -> str | Refusal:
         node = self.nodes.get(op.path)
         if isinstance(op, Create):
             parent = self.nodes.get(parent_of(op.path))
@@ -103,7 +113,9 @@ class Oracle:
         fired: set[tuple[int, EventKind, str]] = set()
         for path in [path for path, node in self.nodes.items() if node.owner == session_id]:
             del self.nodes[path]
-            fired |= self.fire(EventKind.DELETED, path) | self.fire(EventKind.CHILD, parent_of(path))
+            fired |= self.fire(EventKind.DELETED, path) | self.fire(
+                EventKind.CHILD, parent_of(path)
+            )
         return fired
 
 
@@ -116,7 +128,9 @@ def random_op(rng: random.Random) -> TreeOp:
     version = rng.choice([-1, -1, 0, 1, 2])
     match rng.randrange(8):
         case 0 | 1 | 2:
-            return Create(path, rng.randbytes(2), ephemeral=rng.random() < 0.3, sequential=path.endswith("-"))
+            return Create(
+                path, rng.randbytes(2), ephemeral=rng.random() < 0.3, sequential=path.endswith("-")
+            )
         case 3 | 4:
             return Put(path, rng.randbytes(2), version)
         case 5 | 6:
@@ -138,7 +152,9 @@ def test_the_tree_agrees_with_the_oracle(seed: int) -> None:
             case 0:
                 closed = tree.close_session(session_id)
                 assert closed is not None
-                assert {(event.session_id, event.kind, event.path) for event in closed.events} == oracle.end_session(session_id)
+                assert {
+                    (event.session_id, event.kind, event.path) for event in closed.events
+                } == oracle.end_session(session_id)
                 tree.open_session(session_id, bytes(16), 1000, 0)
             case 1 | 2 | 3:
                 tree.watch_data(session_id, path)
@@ -148,8 +164,12 @@ def test_the_tree_agrees_with_the_oracle(seed: int) -> None:
                 oracle.child_watches.add((session_id, path))
             case 6:
                 tree.drop_watches(session_id)
-                oracle.data_watches = {watch for watch in oracle.data_watches if watch[0] != session_id}
-                oracle.child_watches = {watch for watch in oracle.child_watches if watch[0] != session_id}
+                oracle.data_watches = {
+                    watch for watch in oracle.data_watches if watch[0] != session_id
+                }
+                oracle.child_watches = {
+                    watch for watch in oracle.child_watches if watch[0] != session_id
+                }
             case _:
                 ops = [random_op(rng) for _ in range(rng.choice([1, 1, 1, 2, 3, 5]))]
                 zxid = tree.zxid
@@ -160,12 +180,18 @@ def test_the_tree_agrees_with_the_oracle(seed: int) -> None:
                     assert tree.zxid == zxid
                 else:
                     assert [result.path for result in outcome.results] == expected, ops
-                    events = [(event.session_id, event.kind, event.path) for event in outcome.events]
+                    events = [
+                        (event.session_id, event.kind, event.path) for event in outcome.events
+                    ]
                     assert len(events) == len(set(events))
                     assert set(events) == fired, ops
         tree.check()
-        assert {path: (node.data, node.version, node.creates, node.session_id) for path, node in tree.nodes.items()} == {
-            path: (node.data, node.version, node.made_children, node.owner) for path, node in oracle.nodes.items()
+        assert {
+            path: (node.data, node.version, node.creates, node.session_id)
+            for path, node in tree.nodes.items()
+        } == {
+            path: (node.data, node.version, node.made_children, node.owner)
+            for path, node in oracle.nodes.items()
         }
         assert tree.children("/") == oracle.children("/")
 
@@ -230,11 +256,36 @@ def test_sessions_expire_by_the_time_they_were_last_heard() -> None:
 @pytest.mark.parametrize(
     ("path", "valid"),
     [
-        ("/", True), ("/a", True), ("/a/b", True), ("/a b/ü☃", True), ("/...", True), ("/.a", True), ("/a.", True), ("/zookeeper", True),
-        ("", False), ("a", False), ("/a/", False), ("//", False), ("/a//b", False), ("/.", False), ("/..", False), ("/a/./b", False),
-        ("/a/..", False), ("/\0", False), ("/\x1f", False), ("/\x7f", False), ("/\x9f", False), ("/\xa0", True), ("/\ud800", False),
-        ("/\uf8ff", False), ("/\uf900", True), ("/\uffef", True), ("/\ufff0", False), ("/\U00010000", False), ("/a\n", False),
+        ("/", True),
+        ("/a", True),
+        ("/a/b", True),
+        ("/a b/ü☃", True),
+        ("/...", True),
+        ("/.a", True),
+        ("/a.", True),
+        ("/zookeeper", True),
+        ("", False),
+        ("a", False),
+        ("/a/", False),
+        ("//", False),
+        ("/a//b", False),
+        ("/.", False),
+        ("/..", False),
+        ("/a/./b", False),
+        ("/a/..", False),
+        ("/\0", False),
+        ("/\x1f", False),
+        ("/\x7f", False),
+        ("/\x9f", False),
+        ("/\xa0", True),
+        ("/\ud800", False),
+        ("/\uf8ff", False),
+        ("/\uf900", True),
+        ("/\uffef", True),
+        ("/\ufff0", False),
+        ("/\U00010000", False),
+        ("/a\n", False),
     ],
-)  # fmt: skip
+)
 def test_path_rules(path: str, valid: bool) -> None:
     assert path_is_valid(path) is valid

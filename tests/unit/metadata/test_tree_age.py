@@ -1,4 +1,6 @@
-"""A metadata tree that comes back older: who notices, what is refused, and how an operator ends it."""
+"""A metadata tree that comes back older: who notices, what is refused, and how an operator ends
+it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ from pulsarish.metadata.tree.tree import Tree
 from pulsarish.metadata.tree_age import TreeAge, confirm_tree
 from pulsarish.metadata.tree_state import NOTHING_SEEN, TreeState
 from pulsarish.model.errors import MetadataUnavailable, NotAllowed
-from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind, Segment
+from pulsarish.model.ledger_metadata import (
+    LedgerMetadata,
+    LedgerPurpose,
+    LedgerState,
+    PurposeKind,
+    Segment,
+)
 from pulsarish.model.position import ID_MAX
 from pulsarish.runtime.seams import MetadataStore, Op, OutcomeUnknown, SessionState, World
 from pulsarish.sim.world.metadata_service import copy_of
@@ -128,7 +136,9 @@ def test_nothing_that_outlives_a_session_is_written_to_an_older_tree() -> None:
 
 
 def test_nothing_that_outlives_a_session_is_read_in_an_older_tree() -> None:
-    """What it does not have may be there again once the newer tree is back: nobody is answered that it is gone."""
+    """What it does not have may be there again once the newer tree is back: nobody is answered that
+    it is gone.
+    """
 
     async def work(sim: Simulation, world: World) -> None:
         age = watching(world)
@@ -206,7 +216,9 @@ def test_many_that_ask_at_once_share_a_look() -> None:
         _ = await asyncio.gather(*[mine.get(paths.LEDGER_IDS, LedgerIds) for _ in range(100)])
         assert store.count == 1
         await mine.get(paths.LEDGER_IDS, LedgerIds)
-        assert store.count == 1, "nothing is asked while the connection is the one that was looked at"
+        assert store.count == 1, (
+            "nothing is asked while the connection is the one that was looked at"
+        )
 
     simulate(work)
 
@@ -417,7 +429,11 @@ def test_an_accepted_tree_that_comes_back_older_before_it_is_confirmed_is_marked
         for epoch in (1, 2):
             _ = await accept_older_tree(operator, ids_held=[], ledger_id_gap=0)
             for number in range(3):
-                _ = await mine.compare_and_set(paths.ledger(10 * epoch + number), ledger(10 * epoch + number, closed=True), None)
+                _ = await mine.compare_and_set(
+                    paths.ledger(10 * epoch + number),
+                    ledger(10 * epoch + number, closed=True),
+                    None,
+                )
             await world.clock.sleep(3.0)
             assert age.seen.epoch == epoch
             await roll_back(sim, world)
@@ -434,7 +450,9 @@ def test_an_accepted_tree_that_comes_back_older_before_it_is_confirmed_is_marked
 def test_a_tree_out_of_a_backup_is_not_compared_before_it_is_confirmed() -> None:
     async def work(sim: Simulation, world: World) -> None:
         age = watching(world)
-        _ = await records(world).update(paths.RESTORED, RestoredTree, lambda _found: RestoredTree("of the backup", 1, 2))
+        _ = await records(world).update(
+            paths.RESTORED, RestoredTree, lambda _found: RestoredTree("of the backup", 1, 2)
+        )
         await age.check()
         await roll_back(sim, world)
         await age.check()
@@ -483,7 +501,9 @@ def test_who_saw_more_than_the_mark_says_raises_what_a_confirmation_must_go_beyo
 
 
 class SwappedBeforeCommit:
-    """A store whose connection breaks before the first commit to ``path`` is answered, and which is then connected to another tree."""
+    """A store whose connection breaks before the first commit to ``path`` is answered, and which is
+    then connected to another tree.
+    """
 
     def __init__(self, world: World, path: str, swap: Callable[[], Awaitable[None]]) -> None:
         self._store = world.metadata
@@ -509,7 +529,9 @@ def swapping(sim: Simulation, world: World, path: str, tree: Tree) -> Records:
         await world.clock.sleep(3.0)
         await connected(world)
 
-    return Records(cast("MetadataStore", SwappedBeforeCommit(world, path, swap)), world.clock, world.random)
+    return Records(
+        cast("MetadataStore", SwappedBeforeCommit(world, path, swap)), world.clock, world.random
+    )
 
 
 def test_a_mark_meant_for_an_older_tree_is_not_put_on_the_next_one() -> None:

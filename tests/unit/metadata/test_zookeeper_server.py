@@ -23,7 +23,11 @@ def test_a_single_server_has_no_ensemble(tmp_path: Path) -> None:
 
 
 def test_a_server_of_an_ensemble_knows_the_others_and_its_own_number(tmp_path: Path) -> None:
-    lines = lines_of(write_configuration(ZooKeeperServerConfig(data_directory=str(tmp_path), servers=SERVERS, server_id=2)))
+    lines = lines_of(
+        write_configuration(
+            ZooKeeperServerConfig(data_directory=str(tmp_path), servers=SERVERS, server_id=2)
+        )
+    )
     assert {name: value for name, value in lines.items() if name.startswith("server.")} == {
         "server.1": "zk1:2888:3888:participant",
         "server.2": "zk2:2888:3888:participant",
@@ -40,13 +44,21 @@ def test_a_server_of_an_ensemble_knows_the_others_and_its_own_number(tmp_path: P
         (SERVERS[:2], 1, "servers names 2, but an ensemble of fewer than three"),
         (SERVERS, 0, "server_id is 0; with 3 servers it is 1 to 3"),
         (SERVERS, 4, "server_id is 4; with 3 servers it is 1 to 3"),
-        ((*SERVERS[:2], "zk3:2888"), 1, "servers has 'zk3:2888', which is not host:quorum_port:election_port"),
+        (
+            (*SERVERS[:2], "zk3:2888"),
+            1,
+            "servers has 'zk3:2888', which is not host:quorum_port:election_port",
+        ),
         ((*SERVERS[:2], "zk3:2888:x"), 1, "servers has 'zk3:2888:x', which is not"),
         ((*SERVERS[:2], ":2888:3888"), 1, "servers has ':2888:3888', which is not"),
     ],
 )
-def test_an_ensemble_that_cannot_be_is_refused(tmp_path: Path, servers: tuple[str, ...], server_id: int, reason: str) -> None:
-    config = ZooKeeperServerConfig(data_directory=str(tmp_path / "data"), servers=servers, server_id=server_id)
+def test_an_ensemble_that_cannot_be_is_refused(
+    tmp_path: Path, servers: tuple[str, ...], server_id: int, reason: str
+) -> None:
+    config = ZooKeeperServerConfig(
+        data_directory=str(tmp_path / "data"), servers=servers, server_id=server_id
+    )
     with pytest.raises(ConfigError, match=f"^{reason}"):
         write_configuration(config)
     assert not (tmp_path / "data").exists()

@@ -20,7 +20,9 @@ def successor(position: Position) -> Position:
     for index, (ledger, count) in enumerate(LEDGERS):
         if position.ledger_id < ledger:
             return Position(ledger, 0)
-        if position.ledger_id == ledger and (position.entry_id + 1 < count or index == len(LEDGERS) - 1):
+        if position.ledger_id == ledger and (
+            position.entry_id + 1 < count or index == len(LEDGERS) - 1
+        ):
             return Position(ledger, position.entry_id + 1)
     raise AssertionError(position)
 
@@ -61,7 +63,11 @@ def compare(acks: AckRanges, oracle: Oracle) -> None:
         bits = None if left is None or len(left) == BATCH else sum(1 << index for index in left)
         assert acks.remaining(position) == bits
     assert acks.entry_count == len(oracle.done) - count
-    listed = [Position(ledger, entry) for ledger, first, last in acks.ranges() for entry in range(first, last + 1)]
+    listed = [
+        Position(ledger, entry)
+        for ledger, first, last in acks.ranges()
+        for entry in range(first, last + 1)
+    ]
     assert listed == sorted(oracle.done)[count:]
 
 
@@ -90,8 +96,13 @@ def test_any_script_agrees_with_sets(script: list[tuple[object, ...]]) -> None:
             case "range":
                 count = dict(LEDGERS)[position.ledger_id]
                 last = min(position.entry_id + int(step[2]) - 1, count - 1)  # type: ignore[call-overload]
-                wanted = {Position(position.ledger_id, entry) for entry in range(position.entry_id, last + 1)}
-                assert acks.add_range(position.ledger_id, position.entry_id, last) == len(wanted - oracle.done)
+                wanted = {
+                    Position(position.ledger_id, entry)
+                    for entry in range(position.entry_id, last + 1)
+                }
+                assert acks.add_range(position.ledger_id, position.entry_id, last) == len(
+                    wanted - oracle.done
+                )
                 for found in wanted:
                     oracle.add(found)
             case "advance":

@@ -13,7 +13,10 @@ from pulsarish.model.errors import InvalidSchema
 
 def record(*fields: Any, name: str = "R", **more: Any) -> dict[str, Any]:
     """Fields are (name, type) or (name, type, default)."""
-    listed = [{"name": each[0], "type": each[1]} | ({"default": each[2]} if len(each) > 2 else {}) for each in fields]
+    listed = [
+        {"name": each[0], "type": each[1]} | ({"default": each[2]} if len(each) > 2 else {})
+        for each in fields
+    ]
     return {"type": "record", "name": name, "fields": listed, **more}
 
 
@@ -26,15 +29,30 @@ INVALID: list[tuple[bytes, str]] = [
     (b'{"type": "record", "name": "1x", "fields": []}', "needs a name of letters"),
     (b'{"type": "record", "name": "R"}', "needs a list of fields"),
     (b'{"type": "record", "name": "R", "fields": [{"name": "a"}]}', "needs a name and a type"),
-    (b'{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}, {"name": "a", "type": "int"}]}', "the field a twice"),
-    (b'[{"type": "fixed", "name": "F", "size": 1}, {"type": "enum", "name": "F", "symbols": ["A"]}]', "F is defined twice"),
+    (
+        (
+            b'{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}, {"name": '
+            b'"a", "type": "int"}]}'
+        ),
+        "the field a twice",
+    ),
+    (
+        (
+            b'[{"type": "fixed", "name": "F", "size": 1}, {"type": "enum", "name": "F", '
+            b'"symbols": ["A"]}]'
+        ),
+        "F is defined twice",
+    ),
     (b'{"type": "enum", "name": "E", "symbols": ["A", "A"]}', "symbols, each once"),
     (b'{"type": "enum", "name": "E", "symbols": ["A"], "default": "B"}', "is none of its symbols"),
     (b'{"type": "fixed", "name": "F", "size": "4"}', "needs a size in bytes"),
     (b'{"type": "array"}', "needs items"),
     (b'["int", "int"]', "holds int twice"),
     (b'["int", ["string"]]', "holds a union"),
-    (b'{"type": "array", "items":' * (DEPTH_MAX + 1) + b'"int"' + b"}" * (DEPTH_MAX + 1), "deeper than"),
+    (
+        b'{"type": "array", "items":' * (DEPTH_MAX + 1) + b'"int"' + b"}" * (DEPTH_MAX + 1),
+        "deeper than",
+    ),
     (b"[" * 100_000, "deeper than"),
 ]
 

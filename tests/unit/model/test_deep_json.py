@@ -1,4 +1,6 @@
-"""JSON that is nested deeper than Python can follow: every parser of what peers bring refuses it by name."""
+"""JSON that is nested deeper than Python can follow: every parser of what peers bring refuses it by
+name.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,12 @@ from pulsarish.wire.json_record import decode_record
 DEEP = "[" * 100_000
 FIELD = f'{{"a": {DEEP}'
 NATIVE = Schema(SchemaType.PROTOBUF_NATIVE, FIELD.encode())
-PAIR = Schema(SchemaType.KEY_VALUE, bytes(8), "", {"key.schema.type": "STRING", "key.schema.properties": FIELD})
+PAIR = Schema(
+    SchemaType.KEY_VALUE,
+    bytes(8),
+    "",
+    {"key.schema.type": "STRING", "key.schema.properties": FIELD},
+)
 
 
 @pytest.mark.parametrize(

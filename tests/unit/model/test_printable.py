@@ -11,7 +11,10 @@ from pulsarish.model.printable import printable, printable_json
 
 
 def test_what_a_terminal_would_obey_is_escaped() -> None:
-    assert printable("a\x1b]0;owned\x07b\x9b31m\u202e\u200b\u2066") == r"a\x1b]0;owned\x07b\x9b31m\u202e\u200b\u2066"
+    assert (
+        printable("a\x1b]0;owned\x07b\x9b31m\u202e\u200b\u2066")
+        == r"a\x1b]0;owned\x07b\x9b31m\u202e\u200b\u2066"
+    )
     assert printable("Grüße, 世界 🎉") == "Grüße, 世界 🎉"
     assert printable("a\nb\x0b", keep="\n") == "a\nb\\x0b"
 

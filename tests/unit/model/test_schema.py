@@ -26,12 +26,19 @@ INT, STRING = Schema(SchemaType.INT32), Schema(SchemaType.STRING)
 
 def avro(*fields: tuple[Any, ...], kind: SchemaType = SchemaType.AVRO) -> Schema:
     """Fields are (name, type) or (name, type, default)."""
-    listed = [{"name": each[0], "type": each[1]} | ({"default": each[2]} if len(each) > 2 else {}) for each in fields]
+    listed = [
+        {"name": each[0], "type": each[1]} | ({"default": each[2]} if len(each) > 2 else {})
+        for each in fields
+    ]
     return Schema(kind, json.dumps({"type": "record", "name": "R", "fields": listed}).encode())
 
 
 def proto(message: str) -> Schema:
-    definition = {"fileDescriptorSet": "", "rootMessageTypeName": message, "rootFileDescriptorName": "a.proto"}
+    definition = {
+        "fileDescriptorSet": "",
+        "rootMessageTypeName": message,
+        "rootFileDescriptorName": "a.proto",
+    }
     return Schema(SchemaType.PROTOBUF_NATIVE, json.dumps(definition).encode())
 
 
@@ -50,18 +57,43 @@ def test_a_version_is_eight_bytes_from_zero() -> None:
 
 
 def test_what_says_nothing_of_the_content_is_no_schema() -> None:
-    assert meant(None) is meant(Schema(SchemaType.NONE)) is meant(Schema(SchemaType.AUTO_CONSUME)) is None
+    assert (
+        meant(None)
+        is meant(Schema(SchemaType.NONE))
+        is meant(Schema(SchemaType.AUTO_CONSUME))
+        is None
+    )
     assert meant(INT) is INT
 
 
 def test_a_definition_is_the_same_however_it_is_written() -> None:
-    spaced = json.dumps({"name": "R", "fields": [{"doc": "how many", "type": "int", "name": "a"}], "type": "record"}, indent=4)
-    assert fingerprint(Schema(SchemaType.AVRO, spaced.encode(), "x", {"p": "q"})) == fingerprint(BASE)
+    spaced = json.dumps(
+        {
+            "name": "R",
+            "fields": [{"doc": "how many", "type": "int", "name": "a"}],
+            "type": "record",
+        },
+        indent=4,
+    )
+    assert fingerprint(Schema(SchemaType.AVRO, spaced.encode(), "x", {"p": "q"})) == fingerprint(
+        BASE
+    )
     assert fingerprint(OPTIONAL) != fingerprint(BASE)
     assert fingerprint(avro(("a", "int"), kind=SchemaType.JSON)) != fingerprint(BASE)
-    named_doc = {"type": "record", "name": "R", "fields": [{"name": "m", "type": "int", "default": {"doc": "a value"}}]}
-    other_doc = {"type": "record", "name": "R", "fields": [{"name": "m", "type": "int", "default": {"doc": "another"}}]}
-    of = [fingerprint(Schema(SchemaType.AVRO, json.dumps(each).encode())) for each in (named_doc, other_doc)]
+    named_doc = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "m", "type": "int", "default": {"doc": "a value"}}],
+    }
+    other_doc = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "m", "type": "int", "default": {"doc": "another"}}],
+    }
+    of = [
+        fingerprint(Schema(SchemaType.AVRO, json.dumps(each).encode()))
+        for each in (named_doc, other_doc)
+    ]
     assert of[0] != of[1], "what a default holds is no documentation"
     assert fingerprint(Schema(SchemaType.STRING, b"null")) == fingerprint(STRING)
     assert fingerprint(STRING) != fingerprint(INT)
@@ -69,16 +101,29 @@ def test_a_definition_is_the_same_however_it_is_written() -> None:
 
 @pytest.mark.parametrize("encoding", ["INLINE", "SEPARATED"])
 def test_key_and_value_go_together_and_apart(encoding: str) -> None:
-    key, value = Schema(SchemaType.STRING, b"", "String", {"k": "v"}), Schema(SchemaType.AVRO, BASE.data, "R")
+    key, value = (
+        Schema(SchemaType.STRING, b"", "String", {"k": "v"}),
+        Schema(SchemaType.AVRO, BASE.data, "R"),
+    )
     joined = join_key_value(key, value, encoding=encoding)
     assert joined.properties["kv.encoding.type"] == encoding
     assert joined.properties["key.schema.type"] == "STRING"
     assert joined.data == b"\0\0\0\0" + len(BASE.data).to_bytes(4, "big") + BASE.data
     assert split_key_value(joined) == (key, value)
-    assert len({fingerprint(join_key_value(key, value, encoding=each)) for each in ("INLINE", "SEPARATED")}) == 2
+    assert (
+        len(
+            {
+                fingerprint(join_key_value(key, value, encoding=each))
+                for each in ("INLINE", "SEPARATED")
+            }
+        )
+        == 2
+    )
 
 
-@pytest.mark.parametrize("data", [b"", b"\0\0", b"\0\0\0\x05abc", b"\0\0\0\0", b"\0\0\0\0\0\0\0\0x"])
+@pytest.mark.parametrize(
+    "data", [b"", b"\0\0", b"\0\0\0\x05abc", b"\0\0\0\0", b"\0\0\0\0\0\0\0\0x"]
+)
 def test_a_key_value_that_is_cut_or_too_long_is_refused(data: bytes) -> None:
     with pytest.raises(InvalidSchema):
         split_key_value(Schema(SchemaType.KEY_VALUE, data))
@@ -104,7 +149,10 @@ INVALID = [
     (Schema(SchemaType.JSON, b'{"type": "object", "properties": {}}'), "'object' is neither"),
     (Schema(SchemaType.PROTOBUF_NATIVE, b"{}"), "cannot be read"),
     (join_key_value(STRING, Schema(SchemaType.AVRO, b"{")), "not JSON"),
-    (Schema(SchemaType.KEY_VALUE, bytes(8), "", {"key.schema.type": "ODD"}), "'ODD', which is no type"),
+    (
+        Schema(SchemaType.KEY_VALUE, bytes(8), "", {"key.schema.type": "ODD"}),
+        "'ODD', which is no type",
+    ),
 ]
 
 
@@ -134,32 +182,60 @@ ROWS: list[tuple[str, list[Schema], Schema, set[str]]] = [
     ("read by the old one", [BASE], REQUIRED, FORWARD),
     ("neither", [BASE], avro(("a", "string")), set()),
     ("another type", [BASE], avro(("a", "int"), kind=SchemaType.JSON), set()),
-    ("JSON both ways", [avro(("a", "int"), kind=SchemaType.JSON)], avro(("a", "int"), ("b", "int", 0), kind=SchemaType.JSON), ALL),
-    ("compatible with the last, not with the first", [EMPTY, avro(("a", "int", 0))], BASE, {"BACKWARD", "FORWARD", "FULL"} | FORWARD),
+    (
+        "JSON both ways",
+        [avro(("a", "int"), kind=SchemaType.JSON)],
+        avro(("a", "int"), ("b", "int", 0), kind=SchemaType.JSON),
+        ALL,
+    ),
+    (
+        "compatible with the last, not with the first",
+        [EMPTY, avro(("a", "int", 0))],
+        BASE,
+        {"BACKWARD", "FORWARD", "FULL"} | FORWARD,
+    ),
     ("the same primitive", [INT], INT, ALL),
     ("another primitive", [INT], STRING, set()),
     ("the same message", [proto("x.Y")], proto("x.Y"), ALL),
     ("another message", [proto("x.Y")], proto("x.Z"), set()),
     ("key and value", [join_key_value(INT, BASE)], join_key_value(INT, OPTIONAL), ALL),
-    ("the value reads the old one", [join_key_value(INT, BASE)], join_key_value(INT, EMPTY), BACKWARD),
+    (
+        "the value reads the old one",
+        [join_key_value(INT, BASE)],
+        join_key_value(INT, EMPTY),
+        BACKWARD,
+    ),
     ("another key", [join_key_value(INT, BASE)], join_key_value(STRING, BASE), set()),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("strategy", get_args(Strategy))
-@pytest.mark.parametrize(("there", "new", "taken"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
-def test_what_may_follow(there: list[Schema], new: Schema, taken: set[str], strategy: Strategy) -> None:
+@pytest.mark.parametrize(
+    ("there", "new", "taken"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS]
+)
+def test_what_may_follow(
+    there: list[Schema], new: Schema, taken: set[str], strategy: Strategy
+) -> None:
     if strategy in taken or strategy == "ALWAYS_COMPATIBLE":
         check_new(strategy, versions(*there), new)
     else:
-        with pytest.raises(IncompatibleSchema, match=f"version {0 if strategy.endswith('TRANSITIVE') else len(there) - 1} of the topic"):
+        with pytest.raises(
+            IncompatibleSchema,
+            match=(
+                f"version {0 if strategy.endswith('TRANSITIVE') else len(there) - 1} of the topic"
+            ),
+        ):
             check_new(strategy, versions(*there), new)
 
 
 # What a consumer brings, and the strategies that let it read a topic of BASE, then OPTIONAL.
 CONSUMERS: list[tuple[str, Schema, set[str]]] = [
     ("one of the topic's", BASE, ALL | {"ALWAYS_INCOMPATIBLE"}),
-    ("what reads both", EMPTY, {"BACKWARD", "FORWARD", "FULL", "FORWARD_TRANSITIVE", "BACKWARD_TRANSITIVE"}),
+    (
+        "what reads both",
+        EMPTY,
+        {"BACKWARD", "FORWARD", "FULL", "FORWARD_TRANSITIVE", "BACKWARD_TRANSITIVE"},
+    ),
     ("what reads only the newest", REQUIRED, {"BACKWARD", "FORWARD", "FULL", "FORWARD_TRANSITIVE"}),
     ("what reads none", avro(("z", "int")), set()),
     ("another type", INT, set()),
@@ -167,7 +243,9 @@ CONSUMERS: list[tuple[str, Schema, set[str]]] = [
 
 
 @pytest.mark.parametrize("strategy", get_args(Strategy))
-@pytest.mark.parametrize(("schema", "taken"), [row[1:] for row in CONSUMERS], ids=[row[0] for row in CONSUMERS])
+@pytest.mark.parametrize(
+    ("schema", "taken"), [row[1:] for row in CONSUMERS], ids=[row[0] for row in CONSUMERS]
+)
 def test_what_a_consumer_may_read_with(schema: Schema, taken: set[str], strategy: Strategy) -> None:
     if strategy in taken or strategy == "ALWAYS_COMPATIBLE":
         check_consumer(strategy, versions(BASE, OPTIONAL), schema)

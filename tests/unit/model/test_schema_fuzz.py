@@ -15,8 +15,35 @@ from pulsarish.model.errors import IncompatibleSchema, InvalidSchema
 from pulsarish.model.schema import Schema, SchemaType, VersionedSchema, fingerprint
 from pulsarish.model.schema_compatibility import Strategy, check_consumer, check_new, check_valid
 
-WORDS = ["type", "name", "fields", "items", "values", "symbols", "size", "default", "aliases", "namespace", "doc"]
-KINDS = ["record", "enum", "fixed", "array", "map", "null", "int", "long", "string", "bytes", "R", "E", "error", ""]
+WORDS = [
+    "type",
+    "name",
+    "fields",
+    "items",
+    "values",
+    "symbols",
+    "size",
+    "default",
+    "aliases",
+    "namespace",
+    "doc",
+]
+KINDS = [
+    "record",
+    "enum",
+    "fixed",
+    "array",
+    "map",
+    "null",
+    "int",
+    "long",
+    "string",
+    "bytes",
+    "R",
+    "E",
+    "error",
+    "",
+]
 values = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.sampled_from(KINDS), st.text(max_size=3)),
     lambda inner: st.one_of(
@@ -25,20 +52,31 @@ values = st.recursive(
         st.fixed_dictionaries(
             {"type": st.just("record"), "name": st.sampled_from(["R", "S"])},
             optional={
-                "fields": st.lists(st.fixed_dictionaries({"name": st.sampled_from("ab"), "type": inner}, optional={"default": inner}))
+                "fields": st.lists(
+                    st.fixed_dictionaries(
+                        {"name": st.sampled_from("ab"), "type": inner}, optional={"default": inner}
+                    )
+                )
             },
         ),
-        st.fixed_dictionaries({"type": st.sampled_from(["array", "map"]), "items": inner, "values": inner}),
+        st.fixed_dictionaries(
+            {"type": st.sampled_from(["array", "map"]), "items": inner, "values": inner}
+        ),
     ),
     max_leaves=12,
 )
-definitions = st.one_of(st.binary(max_size=30), values.map(lambda value: json.dumps(value).encode()))
+definitions = st.one_of(
+    st.binary(max_size=30), values.map(lambda value: json.dumps(value).encode())
+)
 schemas = st.builds(
     Schema,
     st.sampled_from(list(SchemaType)),
     definitions,
     st.just("n"),
-    st.dictionaries(st.sampled_from(["key.schema.type", "value.schema.type", "key.schema.properties"]), st.text(max_size=8)),
+    st.dictionaries(
+        st.sampled_from(["key.schema.type", "value.schema.type", "key.schema.properties"]),
+        st.text(max_size=8),
+    ),
 )
 
 
@@ -68,7 +106,9 @@ def test_what_is_valid_reads_itself_and_is_compared_with_anything(one: Any, othe
 
 
 @given(st.lists(schemas, max_size=3), schemas, st.sampled_from(get_args(Strategy)))
-def test_a_judgement_is_one_of_the_two_errors_or_none(there: list[Schema], new: Schema, strategy: Strategy) -> None:
+def test_a_judgement_is_one_of_the_two_errors_or_none(
+    there: list[Schema], new: Schema, strategy: Strategy
+) -> None:
     versions = [VersionedSchema(number, schema) for number, schema in enumerate(there)]
     for check in (check_new, check_consumer):
         try:

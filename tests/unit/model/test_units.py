@@ -1,4 +1,6 @@
-"""Durations and sizes: what people may write, what they are told otherwise, and that what is printed can be written."""
+"""Durations and sizes: what people may write, what they are told otherwise, and that what is
+printed can be written.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsarish.model.units import format_duration, format_millis, format_size, parse_duration, parse_size
+from pulsarish.model.units import (
+    format_duration,
+    format_millis,
+    format_size,
+    parse_duration,
+    parse_size,
+)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +46,14 @@ def test_without_a_limit(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "hint"),
-    [("10", "write 10s, 10m, 10h or 10d"), ("ten", "1h30m"), ("", "1h30m"), ("1.5h", "1h30m"), ("-5m", "1h30m"), ("90s", "write 1m or 2m")],
+    [
+        ("10", "write 10s, 10m, 10h or 10d"),
+        ("ten", "1h30m"),
+        ("", "1h30m"),
+        ("1.5h", "1h30m"),
+        ("-5m", "1h30m"),
+        ("90s", "write 1m or 2m"),
+    ],
 )
 def test_what_is_no_duration_is_told_how_to_be_one(text: str, hint: str) -> None:
     with pytest.raises(ValueError, match="write") as raised:
@@ -65,7 +80,14 @@ def test_sizes(text: str, unit_bytes: int, value: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "hint"), [("ten", "512MB"), ("", "512MB"), ("1.5GB", "512MB"), ("-2", "512MB"), ("1500KB", "write 1MB or 2MB")]
+    ("text", "hint"),
+    [
+        ("ten", "512MB"),
+        ("", "512MB"),
+        ("1.5GB", "512MB"),
+        ("-2", "512MB"),
+        ("1500KB", "write 1MB or 2MB"),
+    ],
 )
 def test_what_is_no_size_is_told_how_to_be_one(text: str, hint: str) -> None:
     with pytest.raises(ValueError, match="write") as raised:
@@ -75,27 +97,51 @@ def test_what_is_no_size_is_told_how_to_be_one(text: str, hint: str) -> None:
 
 @given(st.integers(min_value=-1, max_value=2**50), st.sampled_from([1, 60]))
 def test_a_duration_that_is_printed_can_be_written(value: int, unit_seconds: int) -> None:
-    assert parse_duration(format_duration(value, unit_seconds=unit_seconds), unit_seconds=unit_seconds, unlimited=True) == value
+    assert (
+        parse_duration(
+            format_duration(value, unit_seconds=unit_seconds),
+            unit_seconds=unit_seconds,
+            unlimited=True,
+        )
+        == value
+    )
 
 
 @given(st.integers(min_value=-1, max_value=2**60), st.sampled_from([1, 1 << 20]))
 def test_a_size_that_is_printed_can_be_written(value: int, unit_bytes: int) -> None:
-    assert parse_size(format_size(value, unit_bytes=unit_bytes), unit_bytes=unit_bytes, unlimited=True) == value
+    assert (
+        parse_size(format_size(value, unit_bytes=unit_bytes), unit_bytes=unit_bytes, unlimited=True)
+        == value
+    )
 
 
-@pytest.mark.parametrize(("value", "shown"), [(0, "0s"), (90, "1m30s"), (604_800, "7d"), (-1, "forever"), (90_061, "1d1h1m1s")])
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0, "0s"), (90, "1m30s"), (604_800, "7d"), (-1, "forever"), (90_061, "1d1h1m1s")],
+)
 def test_durations_as_they_are_printed(value: int, shown: str) -> None:
     assert format_duration(value) == shown
 
 
-@pytest.mark.parametrize(("value", "shown"), [(0, "0"), (1000, "1000"), (10 << 30, "10GiB"), (1536 << 20, "1536MiB"), (-1, "unlimited")])
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0, "0"), (1000, "1000"), (10 << 30, "10GiB"), (1536 << 20, "1536MiB"), (-1, "unlimited")],
+)
 def test_sizes_as_they_are_printed(value: int, shown: str) -> None:
     assert format_size(value) == shown
 
 
 @pytest.mark.parametrize(
     ("milliseconds", "text"),
-    [(0, "0ms"), (999, "999ms"), (1000, "1.0s"), (59_940, "59.9s"), (60_000, "1m"), (3_599_999, "59m59s"), (90_061_000, "1d1h")],
+    [
+        (0, "0ms"),
+        (999, "999ms"),
+        (1000, "1.0s"),
+        (59_940, "59.9s"),
+        (60_000, "1m"),
+        (3_599_999, "59m59s"),
+        (90_061_000, "1d1h"),
+    ],
 )
 def test_milliseconds_are_said_in_two_units_at_most(milliseconds: int, text: str) -> None:
     assert format_millis(milliseconds) == text

@@ -17,14 +17,18 @@ from pulsarish.runtime.config import describe, load, print_config
 
 class Store(msgspec.Struct):
     url: Annotated[str, Meta(description="Where the metadata is.")] = "zk://localhost:2181"
-    session_timeout_ms: Annotated[int, Meta(ge=1_000, le=60_000, description="Silence that ends a session.")] = 10_000
+    session_timeout_ms: Annotated[
+        int, Meta(ge=1_000, le=60_000, description="Silence that ends a session.")
+    ] = 10_000
 
 
 class Config(msgspec.Struct):
     node_id: Annotated[str, Meta(min_length=1, description="The node's name.")]
     ack_quorum: Annotated[int, Meta(ge=1, description="Copies before an acknowledgement.")] = 2
     write_quorum: Annotated[int, Meta(ge=1, description="Copies of each entry.")] = 3
-    rate: Annotated[float | None, Meta(description="Messages a second; not limited when absent.")] = None
+    rate: Annotated[
+        float | None, Meta(description="Messages a second; not limited when absent.")
+    ] = None
     sync: bool = True
     directories: list[str] = msgspec.field(default_factory=lambda: ["data"])
     ports: list[int] = msgspec.field(default_factory=list)
@@ -35,18 +39,35 @@ class Config(msgspec.Struct):
 
     def validate(self) -> None:
         if self.ack_quorum > self.write_quorum:
-            raise ConfigError(f"ack_quorum = {self.ack_quorum} is above write_quorum = {self.write_quorum}")
+            raise ConfigError(
+                f"ack_quorum = {self.ack_quorum} is above write_quorum = {self.write_quorum}"
+            )
 
 
-def _load(*overrides: str, environ: Mapping[str, str] | None = None, toml: Path | None = None) -> Config:
+def _load(
+    *overrides: str, environ: Mapping[str, str] | None = None, toml: Path | None = None
+) -> Config:
     path = None if toml is None else str(toml)
-    return load(Config, toml_path=path, environ=environ or {}, prefix="NODE__", overrides=["node_id=n", *overrides])
+    return load(
+        Config,
+        toml_path=path,
+        environ=environ or {},
+        prefix="NODE__",
+        overrides=["node_id=n", *overrides],
+    )
 
 
 def test_later_sources_win(tmp_path: Path) -> None:
     toml = tmp_path / "node.toml"
-    toml.write_text("ack_quorum = 1\nwrite_quorum = 4\nsync = false\n[metadata]\nsession_timeout_ms = 2000\nurl = 'file'\n")
-    environ = {"NODE__WRITE_QUORUM": "5", "NODE__METADATA__URL": "environment", "OTHER__WRITE_QUORUM": "9"}
+    toml.write_text(
+        "ack_quorum = 1\nwrite_quorum = 4\nsync = false\n[metadata]\nsession_timeout_ms = "
+        "2000\nurl = 'file'\n"
+    )
+    environ = {
+        "NODE__WRITE_QUORUM": "5",
+        "NODE__METADATA__URL": "environment",
+        "OTHER__WRITE_QUORUM": "9",
+    }
     config = _load("metadata.url=flag", environ=environ, toml=toml)
     assert (config.ack_quorum, config.write_quorum, config.sync) == (1, 5, False)
     assert config.metadata == Store(url="flag", session_timeout_ms=2_000)
@@ -55,9 +76,23 @@ def test_later_sources_win(tmp_path: Path) -> None:
 def test_the_callers_defaults_go_below_every_source(tmp_path: Path) -> None:
     toml = tmp_path / "node.toml"
     toml.write_text("write_quorum = 4\n")
-    defaults = {"node_id": "mine", "ack_quorum": 1, "write_quorum": 1, "metadata.url": "mine", "form": "json", "sync": False}
+    defaults = {
+        "node_id": "mine",
+        "ack_quorum": 1,
+        "write_quorum": 1,
+        "metadata.url": "mine",
+        "form": "json",
+        "sync": False,
+    }
     environ = {"NODE__METADATA__URL": "environment"}
-    config = load(Config, defaults=defaults, toml_path=str(toml), environ=environ, prefix="NODE__", overrides=["form=text"])
+    config = load(
+        Config,
+        defaults=defaults,
+        toml_path=str(toml),
+        environ=environ,
+        prefix="NODE__",
+        overrides=["form=text"],
+    )
     assert (config.node_id, config.ack_quorum, config.sync) == ("mine", 1, False)
     assert (config.write_quorum, config.metadata.url, config.form) == (4, "environment", "text")
     with pytest.raises(ConfigError, match=r"ack_quorom.*the command's defaults"):
@@ -146,5 +181,8 @@ def test_the_printed_configuration_is_the_default_one() -> None:
     assert printed["metadata"] == {"url": "zk://localhost:2181", "session_timeout_ms": 10_000}
     assert "Copies of each entry." in text
     assert msgspec.convert({"node_id": "n", **printed}, Config) == _load()
-    assert [option.name for option in describe(Config)][-2:] == ["metadata.url", "metadata.session_timeout_ms"]
+    assert [option.name for option in describe(Config)][-2:] == [
+        "metadata.url",
+        "metadata.session_timeout_ms",
+    ]
     assert describe(Config)[-1].limits == ">= 1000, <= 60000"

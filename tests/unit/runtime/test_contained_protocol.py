@@ -1,4 +1,6 @@
-"""What a connection's protocol, or a callback of the loop, raises ends that connection or what it works for, and nothing else."""
+"""What a connection's protocol, or a callback of the loop, raises ends that connection or what it
+works for, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,12 @@ LOOP_CALLS = {
     "ledger/writer.py": "one ledger's: contained",
     "managed_ledger/appender.py": "one topic's: contained",
     "metadata/daemon/daemon.py": "all connections': contained one by one",
-    "metadata/zookeeper/kazoo_bridge.py": "the session's: what fails does not keep the rest from being called",
-    "metadata/zookeeper/pipeline.py": "the session's: what is not sent is not answered, and the session ends by its deadline",
+    "metadata/zookeeper/kazoo_bridge.py": (
+        "the session's: what fails does not keep the rest from being called"
+    ),
+    "metadata/zookeeper/pipeline.py": (
+        "the session's: what is not sent is not answered, and the session ends by its deadline"
+    ),
     "proxy/relayed.py": "forgets a task that ended, which does not raise",
     "runtime/background.py": "a client's own loop: what it calls raises in a future",
     "runtime/grpc/connections.py": "the end of one call: it frees what is counted",
@@ -35,10 +41,16 @@ LOOP_CALLS = {
     "runtime/loop.py": "the process's own timers",
     "runtime/tasks.py": "the end of a task: this is what contains",
 }
-"""Modules that have the event loop call something, and what an error there ends. The loop itself writes a log line and goes on, so each
-call must contain its errors or be unable to raise."""
+"""Modules that have the event loop call something, and what an error there ends.
 
-TASK_STARTERS = {"runtime/tasks.py": "this is what contains", "chaos/relay.py": "a tool of tests, in a process of its own"}
+The loop itself writes a log line and goes on, so each call must contain its errors or be unable to
+raise.
+"""
+
+TASK_STARTERS = {
+    "runtime/tasks.py": "this is what contains",
+    "chaos/relay.py": "a tool of tests, in a process of its own",
+}
 """Modules that start tasks by asyncio's own means: an error in such a task is noticed by nobody."""
 
 
@@ -85,7 +97,15 @@ class Echo(ContainedProtocol):
 
 
 @pytest.mark.parametrize(
-    "callback", ["connection_made", "data_received", "eof_received", "pause_writing", "resume_writing", "connection_lost"]
+    "callback",
+    [
+        "connection_made",
+        "data_received",
+        "eof_received",
+        "pause_writing",
+        "resume_writing",
+        "connection_lost",
+    ],
 )
 def test_a_callback_that_raises_ends_its_connection_and_is_counted(callback: str) -> None:
     async def scenario() -> None:
@@ -170,7 +190,9 @@ def _callers(*methods: str) -> set[str]:
         name
         for name, tree in _trees()
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in methods
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in methods
     }
 
 
@@ -182,7 +204,11 @@ def _classes() -> Iterator[tuple[str, ast.ClassDef]]:
 
 
 def _bases(definition: ast.ClassDef) -> set[str]:
-    return {base.id if isinstance(base, ast.Name) else base.attr for base in definition.bases if isinstance(base, ast.Name | ast.Attribute)}
+    return {
+        base.id if isinstance(base, ast.Name) else base.attr
+        for base in definition.bases
+        if isinstance(base, ast.Name | ast.Attribute)
+    }
 
 
 def test_every_protocol_keeps_its_failures_to_its_connection() -> None:
@@ -194,25 +220,36 @@ def test_every_protocol_keeps_its_failures_to_its_connection() -> None:
             break
         contained |= more
     for name, definition in classes:
-        callbacks = {each.name for each in definition.body if isinstance(each, ast.FunctionDef)} & set(CALLBACKS)
+        callbacks = {
+            each.name for each in definition.body if isinstance(each, ast.FunctionDef)
+        } & set(CALLBACKS)
         if callbacks and definition.name not in contained:
             pytest.fail(
-                f"{name}, line {definition.lineno}: the event loop calls {sorted(callbacks)} of {definition.name}. Make it a subclass of "
-                f"ContainedProtocol (runtime/contained_protocol.py): an error in a callback then ends its connection, and is counted"
+                f"{name}, line {definition.lineno}: the event loop calls {sorted(callbacks)} of "
+                f"{definition.name}. Make it a subclass of ContainedProtocol "
+                "(runtime/contained_protocol.py): an error in a callback then ends its "
+                "connection, and is counted"
             )
 
 
 def test_what_the_loop_calls_was_reviewed() -> None:
-    for name in sorted(_callers("call_soon", "call_soon_threadsafe", "call_later", "call_at", "add_done_callback") - set(LOOP_CALLS)):
+    for name in sorted(
+        _callers("call_soon", "call_soon_threadsafe", "call_later", "call_at", "add_done_callback")
+        - set(LOOP_CALLS)
+    ):
         pytest.fail(
-            f"{name} has the event loop call something. An error there ends nothing and is only logged. Start a task that has a scope "
-            f"(runtime/seams.py:Tasks.spawn), or contain the errors (Tasks.contain) and add the module to LOOP_CALLS with the reason"
+            f"{name} has the event loop call something. An error there ends nothing and is only "
+            "logged. Start a task that has a scope (runtime/seams.py:Tasks.spawn), or contain "
+            "the errors (Tasks.contain) and add the module to LOOP_CALLS with the reason"
         )
 
 
 def test_every_task_has_an_owner() -> None:
-    for name in sorted(_callers("create_task", "ensure_future", "TaskGroup", "start_server", "run_in_executor") - set(TASK_STARTERS)):
+    for name in sorted(
+        _callers("create_task", "ensure_future", "TaskGroup", "start_server", "run_in_executor")
+        - set(TASK_STARTERS)
+    ):
         pytest.fail(
-            f"{name} starts a task by asyncio's own means, and an error in it is noticed by nobody. Use Tasks.spawn (runtime/seams.py), "
-            f"with the scope that it belongs to"
+            f"{name} starts a task by asyncio's own means, and an error in it is noticed by "
+            "nobody. Use Tasks.spawn (runtime/seams.py), with the scope that it belongs to"
         )

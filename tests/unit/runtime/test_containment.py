@@ -1,4 +1,7 @@
-"""What may end a process is one closed list, and each of it is used where it says. Other tasks for life start again."""
+"""What may end a process is one closed list, and each of it is used where it says.
+
+Other tasks for life start again.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from pulsarish.runtime.containment import RESTART_SECONDS_MAX, Critical, ScopeKind, run_in_background
+from pulsarish.runtime.containment import (
+    RESTART_SECONDS_MAX,
+    Critical,
+    ScopeKind,
+    run_in_background,
+)
 from pulsarish.runtime.seams import World
 from pulsarish.sim.cluster.liveness import STANDING
 from pulsarish.sim.world.world import Simulation
@@ -46,13 +54,17 @@ def test_only_the_named_places_end_a_process() -> None:
     for name, call in _spawns():
         for keyword in call.keywords:
             match keyword:
-                case ast.keyword(arg="critical", value=ast.Attribute(value=ast.Name(id="Critical"), attr=member)):
+                case ast.keyword(
+                    arg="critical", value=ast.Attribute(value=ast.Name(id="Critical"), attr=member)
+                ):
                     found[Critical[member]].add(name)
     assert found == USERS
 
 
 def test_nobody_computes_what_is_critical() -> None:
-    """A member stands where the task is spawned; a scope passes on what it was given, which is nothing."""
+    """A member stands where the task is spawned; a scope passes on what it was given, which is
+    nothing.
+    """
     for name, call in _spawns():
         for keyword in call.keywords:
             if keyword.arg == "critical":
@@ -84,7 +96,10 @@ class Loop:
 
     def waits(self, *seconds: float) -> list[float]:
         """Between each failure and the start after it."""
-        return [round(self.starts[number + 1] - start - ran) for number, (start, ran) in enumerate(zip(self.starts, seconds, strict=False))]
+        return [
+            round(self.starts[number + 1] - start - ran)
+            for number, (start, ran) in enumerate(zip(self.starts, seconds, strict=False))
+        ]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +111,9 @@ class Loop:
     ],
     ids=["one failure", "many failures", "a failure long after the others"],
 )
-def test_a_background_task_that_fails_starts_again_after_a_wait(seconds: tuple[float, ...], waits: list[int]) -> None:
+def test_a_background_task_that_fails_starts_again_after_a_wait(
+    seconds: tuple[float, ...], waits: list[int]
+) -> None:
     sim = Simulation(1)
     node = sim.node("n")
     node.expect(Defect)
@@ -130,5 +147,9 @@ def test_every_task_for_life_is_critical_or_starts_again() -> None:
     for name, call in _spawns():
         keywords = {keyword.arg: keyword.value for keyword in call.keywords}
         task = keywords.get("name")
-        if not name.startswith("sim/") and isinstance(task, ast.Constant) and str(task.value).startswith(STANDING):
+        if (
+            not name.startswith("sim/")
+            and isinstance(task, ast.Constant)
+            and str(task.value).startswith(STANDING)
+        ):
             assert "critical" in keywords, f"{name}, line {call.lineno}: use run_in_background"

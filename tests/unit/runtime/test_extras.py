@@ -1,4 +1,6 @@
-"""The advice to install an optional part works from a checkout and from a wheel: it names the libraries."""
+"""The advice to install an optional part works from a checkout and from a wheel: it names the
+libraries.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Writes that the kernel cuts short, and creations that fail half-way: forced by a limit on the file size of a child process."""
+"""Writes that the kernel cuts short, and creations that fail half-way: forced by a limit on the
+file size of a child process.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ _CHILD = """
             assert error.errno == errno.EFBIG, error
         else:
             raise AssertionError("the write went through")
-        # The kernel took 1,000 bytes, cutting the third part; what was left was tried again and its error was raised.
+        # The kernel took 1,000 bytes and cut the third part. Trying the rest failed.
         assert await file.read([(0, 2000)]) == [b"a" * 400 + b"b" * 400 + b"c" * 200]
         try:
             await files.open(directory + "/reserved", lane="x", create=True, reserve_bytes=5000)
@@ -40,7 +42,9 @@ _CHILD = """
 """
 
 
-def test_a_write_cut_short_is_continued_and_a_failed_creation_leaves_nothing(tmp_path: Path) -> None:
+def test_a_write_cut_short_is_continued_and_a_failed_creation_leaves_nothing(
+    tmp_path: Path,
+) -> None:
     command = [sys.executable, "-c", textwrap.dedent(_CHILD), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
@@ -82,7 +86,11 @@ _MODES_CHILD = """
 
 def test_only_the_owner_may_look_at_what_is_made(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(_MODES_CHILD), str(tmp_path)], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", textwrap.dedent(_MODES_CHILD), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert done.returncode == 0, done.stderr
     *made, existing = done.stdout.splitlines()
@@ -90,5 +98,6 @@ def test_only_the_owner_may_look_at_what_is_made(tmp_path: Path) -> None:
     directories = ("new", "new/above", "new/above/index", "new/deep", "new/deep/entries")
     files = ("new/cookie", "new/deep/LOCK", "new/deep/entries/log", "new/above/index.synced")
     assert modes == dict.fromkeys(directories, "0o700") | dict.fromkeys(files, "0o600")
-    # One that everybody could look into is closed when a node takes it; one that an operator opened to a group stays.
+    # One that everybody could look into is closed when a node takes it; one that an operator opened
+    # to a group stays.
     assert existing == "0o700 0o750"

@@ -9,7 +9,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from pulsarish.runtime.log import RepeatLimit, configure_logs, flush_logs, get_logger, lines_by_level
+from pulsarish.runtime.log import (
+    RepeatLimit,
+    configure_logs,
+    flush_logs,
+    get_logger,
+    lines_by_level,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +32,10 @@ def test_text_is_one_line_with_fields() -> None:
     configure_logs(stream=stream)
     get_logger("bookie.journal").info("100% full", ledger=7, path="/a b", empty="", lines="x\ny")
     (line,) = stream.getvalue().splitlines()
-    assert line.split(" ", 1)[1] == 'INFO    bookie.journal 100% full ledger=7 path="/a b" empty="" lines="x\\ny"'
+    assert (
+        line.split(" ", 1)[1]
+        == 'INFO    bookie.journal 100% full ledger=7 path="/a b" empty="" lines="x\\ny"'
+    )
 
 
 def test_json_keeps_its_own_names_and_the_traceback() -> None:
@@ -34,7 +43,12 @@ def test_json_keeps_its_own_names_and_the_traceback() -> None:
     configure_logs(form="json", stream=stream)
     get_logger("x").error("failed", exception=ValueError("why"), event="mine", number=1)
     line = json.loads(stream.getvalue())
-    assert (line["event"], line["event_"], line["number"], line["level"]) == ("failed", "mine", 1, "error")
+    assert (line["event"], line["event_"], line["number"], line["level"]) == (
+        "failed",
+        "mine",
+        1,
+        "error",
+    )
     assert "ValueError: why" in line["traceback"]
 
 
@@ -54,7 +68,8 @@ def test_machine_forms_name_component_and_process() -> None:
     get_logger("bookie.journal").warning("slow sync", seconds=1.5, path="/a b", bookie="other")
     (line,) = stream.getvalue().splitlines()
     assert line.split(" ", 1)[1] == (
-        'level=warning component=bookie.journal event="slow sync" bookie=b1 seconds=1.5 path="/a b" bookie_=other'
+        'level=warning component=bookie.journal event="slow sync" bookie=b1 seconds=1.5 path="/a '
+        'b" bookie_=other'
     )
     stream = io.StringIO()
     configure_logs(form="json", stream=stream, identity={"broker": "x"})
@@ -73,9 +88,13 @@ def test_an_event_is_written_so_often_in_a_window_and_what_was_held_back_is_coun
     event, other = ("ledger", 30, "bookie failed"), ("ledger", 30, "other")
     assert [limit.admit(event, now) for now in (0.0, 1.0, 2.0, 9.9)] == [0, 0, None, None]
     assert limit.admit(other, 5.0) == 0
-    assert limit.admit(event, 10.0) == 2, "the first line of the next window says what the last one held back"
+    assert limit.admit(event, 10.0) == 2, (
+        "the first line of the next window says what the last one held back"
+    )
     assert [limit.admit(event, 11.0), limit.admit(event, 12.0)] == [0, None]
-    assert limit.over(15.0) == [], "the other's window ends with nothing held back, this one's is not over"
+    assert limit.over(15.0) == [], (
+        "the other's window ends with nothing held back, this one's is not over"
+    )
     assert limit.over(20.0) == [(event, 1)]
     assert limit.over(99.0) == []
 
@@ -94,5 +113,10 @@ def test_lines_held_back_are_told_at_the_end_and_counted_by_level() -> None:
     get_logger("x").info("again")
     flush_logs()
     said = [line.split(" ", 1)[1] for line in stream.getvalue().splitlines()]
-    assert said == ["WARNING x again number=0", "WARNING x again number=1", "INFO    x again", "WARNING x again held_back=3"]
+    assert said == [
+        "WARNING x again number=0",
+        "WARNING x again number=1",
+        "INFO    x again",
+        "WARNING x again held_back=3",
+    ]
     assert lines_by_level()["warning"] == before + 5

@@ -15,7 +15,11 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 def _samples(metrics: Metrics) -> Samples:
     families = text_string_to_metric_families(asyncio.run(metrics.scrape()).decode())
-    return {(sample.name, tuple(sorted(sample.labels.items()))): sample.value for family in families for sample in family.samples}
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in families
+        for sample in family.samples
+    }
 
 
 def test_what_is_counted_is_written() -> None:
@@ -40,7 +44,9 @@ def test_a_histogram_is_cumulative_and_bounds_are_inclusive() -> None:
         histogram.observe(value)
     histogram.observe(2.0, count=3)
     samples = _samples(metrics)
-    assert [samples["latency_seconds_bucket", (("le", bound),)] for bound in ("1.0", "2.0", "+Inf")] == [2, 6, 7]
+    assert [
+        samples["latency_seconds_bucket", (("le", bound),)] for bound in ("1.0", "2.0", "+Inf")
+    ] == [2, 6, 7]
     assert samples["latency_seconds_sum", ()] == 18.0
     assert samples["latency_seconds_count", ()] == 7
 

@@ -1,4 +1,6 @@
-"""Connection slots and held bytes: what goes over a limit ends the connection that has made no progress for the longest."""
+"""Connection slots and held bytes: what goes over a limit ends the connection that has made no
+progress for the longest.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ def test_a_connection_that_waits_makes_room_for_one_from_its_address_first() -> 
     assert slots.used_count == 3
 
 
-@given(st.lists(st.tuples(st.sampled_from(["take", "active", "waiting", "leave"]), st.integers(0, 5))))
+@given(
+    st.lists(st.tuples(st.sampled_from(["take", "active", "waiting", "leave"]), st.integers(0, 5)))
+)
 def test_slots_are_never_more_than_the_limits(steps: list[tuple[str, int]]) -> None:
     slots = ConnectionSlots(4, per_address_max=2)
     connections = _connections(6)

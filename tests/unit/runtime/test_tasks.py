@@ -47,11 +47,17 @@ def test_a_failure_ends_the_scope_of_its_task_and_is_counted_by_its_kind() -> No
     async def main() -> None:
         supervisor = Supervisor(died=lambda name, error: ended.append("the process"))
         for kind in ScopeKind:
-            scope = Scope(kind, "x", lambda error, kind=kind: ended.append(f"{kind.value}: {error}"))  # type: ignore[misc]
+            scope = Scope(
+                kind,
+                "x",
+                lambda error, kind=kind: ended.append(f"{kind.value}: {error}"),  # type: ignore[misc]
+            )
             _ = supervisor.spawn(_raise(ValueError("y")), name="work", scope=scope)
         _ = supervisor.spawn(_raise(ValueError("y")), name="of nobody")
         await asyncio.sleep(0.01)
-        assert supervisor.contained_failures == {kind: 2 if kind is ScopeKind.TASK else 1 for kind in ScopeKind}
+        assert supervisor.contained_failures == {
+            kind: 2 if kind is ScopeKind.TASK else 1 for kind in ScopeKind
+        }
 
     _run(main())
     assert ended == [f"{kind.value}: y" for kind in ScopeKind]

@@ -15,7 +15,8 @@ def test_what_was_drawn_does_not_tell_what_comes() -> None:
     async def run() -> None:
         parts, client = production(outside=OutsideWork()), ClientWorld()
         for random in (parts.random, client.random):
-            # A generator with a state can be recovered from what it gave out, and this one has none.
+            # A generator with a state can be recovered from what it gave out, and this one has
+            # none.
             with pytest.raises(NotImplementedError):
                 random.getstate()
         await client.close()

@@ -1,4 +1,6 @@
-"""One seed, one run: in one process with other allocations between, and in processes with other hash seeds."""
+"""One seed, one run: in one process with other allocations between, and in processes with other
+hash seeds.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ async def _store(world: World) -> None:
     """A server that writes what it gets, answers when it is synced, and registers itself."""
     await world.files.lock("/data")
     names = await world.files.list("/data")
-    file = await world.files.open(f"/data/{len(names)}", lane="journal", create=True, reserve_bytes=10_000)
+    file = await world.files.open(
+        f"/data/{len(names)}", lane="journal", create=True, reserve_bytes=10_000
+    )
     index = await world.open_index("/data/index")
     offset = 0
 
@@ -47,7 +51,9 @@ async def _send(world: World) -> list[str]:
             try:
                 stream = await world.connections.open("store:1", "add")
                 while True:
-                    await stream.send([b"%04d" % number, world.random.randbytes(world.random.randrange(2000))])
+                    await stream.send(
+                        [b"%04d" % number, world.random.randbytes(world.random.randrange(2000))]
+                    )
                     await stream.receive()
             except StreamBroken:
                 await world.clock.sleep(0.2)
@@ -92,7 +98,11 @@ def test_in_processes_with_other_hash_seeds() -> None:
     answers = [
         subprocess.run(
             [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env={
+                **os.environ,
+                "PYTHONHASHSEED": hash_seed,
+                "PYTHONPATH": os.pathsep.join(sys.path),
+            },
             capture_output=True,
             text=True,
             check=True,

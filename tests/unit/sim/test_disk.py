@@ -18,7 +18,9 @@ SECTOR = 512
 
 
 def crash_after(seed: int, before: Work, after: Work, crash_at_seconds: float | None = None) -> Any:
-    """Run ``before`` on a node, crash it at its end or at a time, and answer what ``after`` finds."""
+    """Run ``before`` on a node, crash it at its end or at a time, and answer what ``after``
+    finds.
+    """
 
     async def scenario() -> Any:
         node = sim.node("a")
@@ -149,7 +151,9 @@ def test_a_write_that_fails_leaves_nothing_or_a_part_of_itself() -> None:
             await file.write(0, [b"new" * 100], sync=True)
         found = await read_all(world, "/d/f")
         assert found is not None
-        part = next(size for size in range(301) if found == (b"new" * 100)[:size] + (b"old" * 100)[size:])
+        part = next(
+            size for size in range(301) if found == (b"new" * 100)[:size] + (b"old" * 100)[size:]
+        )
         assert 0 < part < 300
         disk.heal()
         await file.write(0, [b"new" * 100], sync=True)
@@ -246,12 +250,18 @@ def test_an_index_loses_whole_batches_from_the_end() -> None:
         index = await world.open_index("/d/index")
         await index.write([(b"synced", b"1")], sync=True)
         for number in range(5):
-            await index.write([(b"a%d" % number, b"x"), (b"b%d" % number, b"x")], [b"a%d" % (number - 1)], sync=False)
+            await index.write(
+                [(b"a%d" % number, b"x"), (b"b%d" % number, b"x")],
+                [b"a%d" % (number - 1)],
+                sync=False,
+            )
 
     async def after(world: World) -> tuple[bytes, ...]:
         index = await world.open_index("/d/index")
         rows = await index.scan(b"", b"z", limit=100)
-        assert [key for key, _ in reversed(rows)] == [key for key, _ in await index.scan(b"", b"z", limit=100, reverse=True)]
+        assert [key for key, _ in reversed(rows)] == [
+            key for key, _ in await index.scan(b"", b"z", limit=100, reverse=True)
+        ]
         return tuple(key for key, _ in rows)
 
     def state(count: int) -> tuple[bytes, ...]:

@@ -9,7 +9,15 @@ from functools import partial
 import pytest
 
 from pulsarish.runtime.seams import Stream, StreamBroken, World
-from pulsarish.sim.world.faults import ALL_KINDS, DESTRUCTIVE, HARSH_KINDS, Fault, FaultPlan, draw_faults, draw_harsh
+from pulsarish.sim.world.faults import (
+    ALL_KINDS,
+    DESTRUCTIVE,
+    HARSH_KINDS,
+    Fault,
+    FaultPlan,
+    draw_faults,
+    draw_harsh,
+)
 from pulsarish.sim.world.metadata_service import METADATA
 from pulsarish.sim.world.world import Simulation
 
@@ -43,7 +51,10 @@ def test_a_plan_is_in_order_and_within_its_time(seed: int) -> None:
 
 
 def test_only_the_asked_kinds_come() -> None:
-    assert {fault.kind for seed in range(20) for fault in draw(seed, ("crash", "cut"))} == {"crash", "cut"}
+    assert {fault.kind for seed in range(20) for fault in draw(seed, ("crash", "cut"))} == {
+        "crash",
+        "cut",
+    }
 
 
 def test_harsh_faults_are_added_and_leave_the_others_where_they_were() -> None:
@@ -67,7 +78,9 @@ def test_harsh_faults_are_added_and_leave_the_others_where_they_were() -> None:
 
 def test_writes_fail_on_disks_that_are_used() -> None:
     faults = [fault for seed in range(20) for fault in draw_harsh(seed, NODES, 60, ["c"])]
-    assert {fault.node for fault in faults if fault.kind in ("fail_writes", "short_writes")} == {"c"}
+    assert {fault.node for fault in faults if fault.kind in ("fail_writes", "short_writes")} == {
+        "c"
+    }
     assert {fault.node for fault in faults if fault.kind == "suspend"} == set(NODES)
 
 
@@ -80,7 +93,11 @@ def test_all_that_destroys_data_meets_the_same_machine() -> None:
     both = 0
     for seed in range(60):
         sim = Simulation(seed)
-        destroyed = {fault.kind: fault.node for fault in sim.run(partial(scenario, seed)) if fault.kind in DESTRUCTIVE}
+        destroyed = {
+            fault.kind: fault.node
+            for fault in sim.run(partial(scenario, seed))
+            if fault.kind in DESTRUCTIVE
+        }
         assert len(set(destroyed.values())) <= 1
         both += "rot" in destroyed and "rot_index" in destroyed
     assert both
@@ -103,7 +120,8 @@ def test_every_kind_begins_and_is_healed(kind: str) -> None:
         for name in NODES:
             sim.node(name, _work)
         faults = [
-            Fault(1 + at, kind, name, METADATA, 3, amount) for at, (name, amount) in enumerate(zip(NODES, (0.1, 0.5, 0.9), strict=True))
+            Fault(1 + at, kind, name, METADATA, 3, amount)
+            for at, (name, amount) in enumerate(zip(NODES, (0.1, 0.5, 0.9), strict=True))
         ]
         FaultPlan(sim, NODES, 10, faults=faults).start()
         await asyncio.sleep(25)

@@ -22,7 +22,17 @@ def sent(value: str, entry: int | None, **what: Any) -> _Sent:
     """Sent once, and its receipt is the tenth event."""
     place = None if entry is None else at(entry)
     return _Sent(
-        **{"value": value, "producer": "p", "key": "k", "by_key": False, "opened": [1], "once": 1, "answered": 10, **what}, place=place
+        **{
+            "value": value,
+            "producer": "p",
+            "key": "k",
+            "by_key": False,
+            "opened": [1],
+            "once": 1,
+            "answered": 10,
+            **what,
+        },
+        place=place,
     )
 
 
@@ -50,7 +60,10 @@ def test_what_comes_to_two_consumers_of_a_subscription(
     found: list[str], first: list[tuple[str, int]], second: list[tuple[str, int]]
 ) -> None:
     came = [[(value, at(entry)) for value, entry in each] for each in (first, second)]
-    assert judged([ONE, TWO, DROPPED, AGAIN, REFUSED], [_Listening("s", 1, each) for each in came]) == found
+    assert (
+        judged([ONE, TWO, DROPPED, AGAIN, REFUSED], [_Listening("s", 1, each) for each in came])
+        == found
+    )
 
 
 def test_each_subscription_gets_it() -> None:
@@ -65,17 +78,23 @@ def test_whoever_subscribes_after_the_receipt_does_not_get_it() -> None:
 def test_positions_begin_anew_where_the_topic_is_next() -> None:
     later = sent("later", 0, once=2)
     assert judged([TWO, later], [_Listening("s", 1, [("two", at(1)), ("later", at(0))])]) == []
-    assert judged([TWO, later], [_Listening("s", 1, [("later", at(0)), ("two", at(1))])]) == ["reorder"]
+    assert judged([TWO, later], [_Listening("s", 1, [("later", at(0)), ("two", at(1))])]) == [
+        "reorder"
+    ]
 
 
 @pytest.mark.parametrize(("by_key", "found"), [(False, ["nonmonotonic-send"]), (True, [])])
-def test_receipts_come_in_the_order_of_sending_unless_batches_are_made_by_key(by_key: bool, found: list[str]) -> None:
+def test_receipts_come_in_the_order_of_sending_unless_batches_are_made_by_key(
+    by_key: bool, found: list[str]
+) -> None:
     assert judged([sent("a", 4, by_key=by_key), sent("b", 3, by_key=by_key)], []) == found
 
 
 def judged(messages: list[_Sent], listening: list[_Listening]) -> list[str]:
     names: list[str] = []
-    fleeting = Fleeting(STAGE, random.Random(0), CLUSTER, lambda name, _what, _value: names.append(name))
+    fleeting = Fleeting(
+        STAGE, random.Random(0), CLUSTER, lambda name, _what, _value: names.append(name)
+    )
     fleeting.sent = {message.value: message for message in messages}
     fleeting.listening = listening
     fleeting.judge()

@@ -16,7 +16,13 @@ from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord, TopicLedger, TopicRecord, UnderReplicated
 from pulsarish.model.errors import PulsarishError
-from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind, Segment
+from pulsarish.model.ledger_metadata import (
+    LedgerMetadata,
+    LedgerPurpose,
+    LedgerState,
+    PurposeKind,
+    Segment,
+)
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Op, World
 from pulsarish.sim.cluster.cluster import LEDGER_OPTIONS, SimCluster, draw_cluster
@@ -35,9 +41,24 @@ Written = tuple[str, msgspec.Struct | None]
 """``None``: the node is deleted."""
 
 
-def ledger(ledger_id: int, state: LedgerState = OPEN, last_entry: int = -1, segments: tuple[Segment, ...] = ()) -> Written:
+def ledger(
+    ledger_id: int,
+    state: LedgerState = OPEN,
+    last_entry: int = -1,
+    segments: tuple[Segment, ...] = (),
+) -> Written:
     purpose = LedgerPurpose(PurposeKind.TOPIC, TOPIC.full)
-    record = LedgerMetadata(ledger_id, 3, 3, 2, purpose, segments or (Segment(0, ("a", "b", "c")),), state, last_entry, 10 * last_entry)
+    record = LedgerMetadata(
+        ledger_id,
+        3,
+        3,
+        2,
+        purpose,
+        segments or (Segment(0, ("a", "b", "c")),),
+        state,
+        last_entry,
+        10 * last_entry,
+    )
     return paths.ledger(ledger_id), record
 
 
@@ -49,8 +70,14 @@ def done(ledger_id: int, entries: int) -> TopicLedger:
     return TopicLedger(ledger_id, entries, 10, closed_ms=1)
 
 
-def verdicts(*script: Written, repair: bool = False, look: Callable[[Invariants], object] = Invariants.look_at_lists) -> list[str]:
-    """The names of what the invariants say when these records are written one after the other, and at a ``look`` in the end."""
+def verdicts(
+    *script: Written,
+    repair: bool = False,
+    look: Callable[[Invariants], object] = Invariants.look_at_lists,
+) -> list[str]:
+    """The names of what the invariants say when these records are written one after the other, and
+    at a ``look`` in the end.
+    """
     sim, found = Simulation(1), list[str]()
     cluster = SimCluster(sim, replace(draw_cluster(random.Random(1)), repair=repair))
     invariants = Invariants(cluster, lambda name, what: found.append(name))
@@ -61,7 +88,11 @@ def verdicts(*script: Written, repair: bool = False, look: Callable[[Invariants]
                 if (await world.metadata.get_many([above]))[0] is None:
                     await world.metadata.commit([Op("create", above)])
             there = (await world.metadata.get_many([path]))[0] is not None
-            change = Op("delete", path) if record is None else Op("put" if there else "create", path, encode_record(record))
+            change = (
+                Op("delete", path)
+                if record is None
+                else Op("put" if there else "create", path, encode_record(record))
+            )
             await world.metadata.commit([change])
 
     sim.run(lambda: sim.node("writer").run(write), 100)
@@ -72,33 +103,115 @@ def verdicts(*script: Written, repair: bool = False, look: Callable[[Invariants]
 SEGMENTS = (Segment(0, ("a", "b", "c")), Segment(5, ("a", "b", "d")))
 
 SOUND = {
-    "a life": [ledger(1), topic(TopicLedger(1)), ledger(1, CLOSED, 4), ledger(2), topic(done(1, 5), TopicLedger(2))],
-    "recovered": [ledger(1), topic(TopicLedger(1)), ledger(1, RECOVERING), ledger(1, CLOSED, 4), ledger(2),
-                  topic(done(1, 5), TopicLedger(2))],
-    "trimmed": [ledger(1), topic(TopicLedger(1)), ledger(1, CLOSED, 4), ledger(2), topic(done(1, 5), TopicLedger(2)),
-                (paths.topic(TOPIC), TopicRecord(ledgers=(TopicLedger(2),), deleting=(1,)))],
-    "made anew": [ledger(1), topic(TopicLedger(1)), (paths.ledger(1), None), (paths.topic(TOPIC), None), ledger(2), topic(TopicLedger(2))],
+    "a life": [
+        ledger(1),
+        topic(TopicLedger(1)),
+        ledger(1, CLOSED, 4),
+        ledger(2),
+        topic(done(1, 5), TopicLedger(2)),
+    ],
+    "recovered": [
+        ledger(1),
+        topic(TopicLedger(1)),
+        ledger(1, RECOVERING),
+        ledger(1, CLOSED, 4),
+        ledger(2),
+        topic(done(1, 5), TopicLedger(2)),
+    ],
+    "trimmed": [
+        ledger(1),
+        topic(TopicLedger(1)),
+        ledger(1, CLOSED, 4),
+        ledger(2),
+        topic(done(1, 5), TopicLedger(2)),
+        (paths.topic(TOPIC), TopicRecord(ledgers=(TopicLedger(2),), deleting=(1,))),
+    ],
+    "made anew": [
+        ledger(1),
+        topic(TopicLedger(1)),
+        (paths.ledger(1), None),
+        (paths.topic(TOPIC), None),
+        ledger(2),
+        topic(TopicLedger(2)),
+    ],
     "another ensemble": [ledger(1), topic(TopicLedger(1)), ledger(1, OPEN, segments=SEGMENTS)],
-}  # fmt: skip
+}
 BROKEN = {
-    "closed twice": ([ledger(1), topic(TopicLedger(1)), ledger(1, CLOSED, 4), ledger(1, CLOSED, 3)], "NoDivergence"),
-    "open again": ([ledger(1), topic(TopicLedger(1)), ledger(1, RECOVERING), ledger(1)], "NoDivergence"),
-    "the list says less": ([ledger(1), topic(TopicLedger(1)), ledger(1, CLOSED, 4), ledger(2), topic(done(1, 4), TopicLedger(2))],
-                           "NoDivergence"),
-    "backwards": ([ledger(1), ledger(2), topic(TopicLedger(2)), ledger(2, CLOSED, 3), topic(done(2, 4), TopicLedger(1))],
-                  "EntryOrderMaintained"),
-    "into the middle": ([ledger(1), ledger(3), ledger(1, CLOSED, 0), topic(done(1, 1), TopicLedger(3)), ledger(2), ledger(2, CLOSED, 0),
-                         topic(done(1, 1), done(2, 1), TopicLedger(3))], "EntryOrderMaintained"),
-    "trimmed and there again": ([ledger(1), topic(TopicLedger(1)), ledger(1, CLOSED, 4), ledger(2), topic(done(1, 5), TopicLedger(2)),
-                                 topic(TopicLedger(2)), topic(done(1, 5), TopicLedger(2))], "EntryOrderMaintained"),
-    "deleted and there again": ([ledger(1), topic(TopicLedger(1)), (paths.topic(TOPIC), None), topic(TopicLedger(1))],
-                                "EntryOrderMaintained"),
-    "two open": ([ledger(1), topic(TopicLedger(1)), ledger(2), topic(TopicLedger(1), TopicLedger(2))], "OnlyOneLedgerOpenAtATime"),
-    "not listed": ([ledger(1), topic(TopicLedger(1)), ledger(2), ledger(2, CLOSED, 3)], "AllNonEmptyLedgersInLedgerList"),
-    "an old segment": ([ledger(1), topic(TopicLedger(1)), ledger(1, OPEN, segments=SEGMENTS),
-                        ledger(1, OPEN, segments=(Segment(0, ("a", "b", "x")), SEGMENTS[1]))], "segment-changed"),
+    "closed twice": (
+        [ledger(1), topic(TopicLedger(1)), ledger(1, CLOSED, 4), ledger(1, CLOSED, 3)],
+        "NoDivergence",
+    ),
+    "open again": (
+        [ledger(1), topic(TopicLedger(1)), ledger(1, RECOVERING), ledger(1)],
+        "NoDivergence",
+    ),
+    "the list says less": (
+        [
+            ledger(1),
+            topic(TopicLedger(1)),
+            ledger(1, CLOSED, 4),
+            ledger(2),
+            topic(done(1, 4), TopicLedger(2)),
+        ],
+        "NoDivergence",
+    ),
+    "backwards": (
+        [
+            ledger(1),
+            ledger(2),
+            topic(TopicLedger(2)),
+            ledger(2, CLOSED, 3),
+            topic(done(2, 4), TopicLedger(1)),
+        ],
+        "EntryOrderMaintained",
+    ),
+    "into the middle": (
+        [
+            ledger(1),
+            ledger(3),
+            ledger(1, CLOSED, 0),
+            topic(done(1, 1), TopicLedger(3)),
+            ledger(2),
+            ledger(2, CLOSED, 0),
+            topic(done(1, 1), done(2, 1), TopicLedger(3)),
+        ],
+        "EntryOrderMaintained",
+    ),
+    "trimmed and there again": (
+        [
+            ledger(1),
+            topic(TopicLedger(1)),
+            ledger(1, CLOSED, 4),
+            ledger(2),
+            topic(done(1, 5), TopicLedger(2)),
+            topic(TopicLedger(2)),
+            topic(done(1, 5), TopicLedger(2)),
+        ],
+        "EntryOrderMaintained",
+    ),
+    "deleted and there again": (
+        [ledger(1), topic(TopicLedger(1)), (paths.topic(TOPIC), None), topic(TopicLedger(1))],
+        "EntryOrderMaintained",
+    ),
+    "two open": (
+        [ledger(1), topic(TopicLedger(1)), ledger(2), topic(TopicLedger(1), TopicLedger(2))],
+        "OnlyOneLedgerOpenAtATime",
+    ),
+    "not listed": (
+        [ledger(1), topic(TopicLedger(1)), ledger(2), ledger(2, CLOSED, 3)],
+        "AllNonEmptyLedgersInLedgerList",
+    ),
+    "an old segment": (
+        [
+            ledger(1),
+            topic(TopicLedger(1)),
+            ledger(1, OPEN, segments=SEGMENTS),
+            ledger(1, OPEN, segments=(Segment(0, ("a", "b", "x")), SEGMENTS[1])),
+        ],
+        "segment-changed",
+    ),
     "nobody's": ([topic(TopicLedger(1)), ledger(1), ledger(2)], "orphan"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", SOUND)
@@ -125,22 +238,39 @@ def test_where_lost_copies_are_mended_one_member_changes_at_a_time() -> None:
 
 def test_ledgers_of_cursors_are_somebodys() -> None:
     cursor = (paths.cursor(TOPIC, "s"), CursorRecord(1, cursor_ledger=2, deleting=(3,)))
-    assert verdicts(ledger(1), ledger(2), ledger(3), ledger(4), topic(TopicLedger(1)), cursor) == ["orphan"]
+    assert verdicts(ledger(1), ledger(2), ledger(3), ledger(4), topic(TopicLedger(1)), cursor) == [
+        "orphan"
+    ]
 
 
-SEALED = [ledger(1), topic(TopicLedger(1)), ledger(1, CLOSED, 4), ledger(2), topic(done(1, 5), TopicLedger(2))]
+SEALED = [
+    ledger(1),
+    topic(TopicLedger(1)),
+    ledger(1, CLOSED, 4),
+    ledger(2),
+    topic(done(1, 5), TopicLedger(2)),
+]
 
 
 def test_what_is_shown_above_the_end_of_a_ledger_is_found() -> None:
     assert verdicts(*SEALED, look=lambda invariants: invariants.seen(1, 4, "a reader")) == []
-    assert verdicts(*SEALED, look=lambda invariants: invariants.seen(1, 5, "a reader")) == ["above-LAC"]
-    assert verdicts(*SEALED, look=lambda invariants: invariants.seen(7, 0, "a reader")) == ["above-LAC"]
+    assert verdicts(*SEALED, look=lambda invariants: invariants.seen(1, 5, "a reader")) == [
+        "above-LAC"
+    ]
+    assert verdicts(*SEALED, look=lambda invariants: invariants.seen(7, 0, "a reader")) == [
+        "above-LAC"
+    ]
 
 
 def test_a_cursor_that_nobody_has_is_a_leaked_node() -> None:
     cursor = (paths.cursor(TOPIC, "reader-1"), CursorRecord(1))
-    assert verdicts(*SEALED, cursor, look=lambda invariants: invariants.look_at_nodes(["reader-1"])) == []
-    assert verdicts(*SEALED, cursor, look=lambda invariants: invariants.look_at_nodes(["work"])) == ["leaked-node"]
+    assert (
+        verdicts(*SEALED, cursor, look=lambda invariants: invariants.look_at_nodes(["reader-1"]))
+        == []
+    )
+    assert verdicts(
+        *SEALED, cursor, look=lambda invariants: invariants.look_at_nodes(["work"])
+    ) == ["leaked-node"]
 
 
 def test_what_is_left_of_a_topic_is_its_nodes_and_the_ledgers_that_it_had() -> None:
@@ -162,13 +292,20 @@ def test_what_is_left_of_a_former_topic_of_a_name_are_ledgers_that_nothing_names
     assert left == [2]
 
 
-@pytest.mark.parametrize(("state", "gone", "lacks"), [(CLOSED, (), True), (CLOSED, ("a", "b", "c"), False), (OPEN, (), False)])
+@pytest.mark.parametrize(
+    ("state", "gone", "lacks"),
+    [(CLOSED, (), True), (CLOSED, ("a", "b", "c"), False), (OPEN, (), False)],
+)
 def test_a_ledger_that_lacks_copies_is_to_be_mended_once_it_is_closed_unless_nobody_has_it(
     state: LedgerState, gone: tuple[str, ...], lacks: bool
 ) -> None:
     found: list[str] = []
     lacking = (paths.underreplicated(1), UnderReplicated(1, ("a",)))
-    verdicts(ledger(1, state, 4), lacking, look=lambda invariants: found.extend(invariants.missing_copies(gone)))
+    verdicts(
+        ledger(1, state, 4),
+        lacking,
+        look=lambda invariants: found.extend(invariants.missing_copies(gone)),
+    )
     assert found == ([paths.underreplicated(1)] if lacks else [])
 
 
@@ -183,8 +320,12 @@ class _Listener:
         raise error
 
 
-def after_writing(look: Callable[[SimCluster, LedgerMetadata, Callable[[str, str], None]], Awaitable[Any]]) -> list[str]:
-    """Write a ledger of five entries to three of four bookies, then ``look``; the names of what it reported."""
+def after_writing(
+    look: Callable[[SimCluster, LedgerMetadata, Callable[[str, str], None]], Awaitable[Any]],
+) -> list[str]:
+    """Write a ledger of five entries to three of four bookies, then ``look``; the names of what it
+    reported.
+    """
     sim, found = Simulation(3), list[str]()
     cluster = SimCluster(sim, replace(draw_cluster(random.Random(1)), bookies=4, brokers=1))
 
@@ -192,7 +333,9 @@ def after_writing(look: Callable[[SimCluster, LedgerMetadata, Callable[[str, str
         client = LedgerClient(world, LEDGER_OPTIONS)
         await client.start()
         purpose = LedgerPurpose(PurposeKind.DIAGNOSTIC, "test")
-        writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=3, purpose=purpose, listener=_Listener())
+        writer = await client.create(
+            ensemble_size=3, write_quorum=3, ack_quorum=3, purpose=purpose, listener=_Listener()
+        )
         for number in range(5):
             writer.append(b"%d" % number)
         while writer.last_add_confirmed < 4:
@@ -210,7 +353,9 @@ def after_writing(look: Callable[[SimCluster, LedgerMetadata, Callable[[str, str
 
 
 def test_disks_that_hold_everything_are_sound() -> None:
-    async def look(cluster: SimCluster, record: LedgerMetadata, report: Callable[[str, str], None]) -> None:
+    async def look(
+        cluster: SimCluster, record: LedgerMetadata, report: Callable[[str, str], None]
+    ) -> None:
         assert await look_at_disks(cluster, [record], [], report) == 5
 
     assert after_writing(look) == []
@@ -219,17 +364,27 @@ def test_disks_that_hold_everything_are_sound() -> None:
 def _with_stranger(record: LedgerMetadata, cluster: SimCluster) -> LedgerMetadata:
     """A member holds nothing: the bookie that was not written to has its place."""
     mine = record.segments[0].members
-    (stranger,) = [bookie.instance_id for _, bookie in cluster.bookies_up() if bookie.instance_id not in mine]
+    (stranger,) = [
+        bookie.instance_id for _, bookie in cluster.bookies_up() if bookie.instance_id not in mine
+    ]
     return msgspec.structs.replace(record, segments=(Segment(0, (stranger, *mine[1:])),))
 
 
-def test_an_entry_with_too_few_copies_is_found_unless_the_machine_that_had_it_was_destroyed() -> None:
-    async def look(cluster: SimCluster, record: LedgerMetadata, report: Callable[[str, str], None]) -> None:
+def test_an_entry_with_too_few_copies_is_found_unless_a_machine_was_destroyed() -> None:
+    async def look(
+        cluster: SimCluster, record: LedgerMetadata, report: Callable[[str, str], None]
+    ) -> None:
         await look_at_disks(cluster, [_with_stranger(record, cluster)], [], report)
 
-    async def excused(cluster: SimCluster, record: LedgerMetadata, report: Callable[[str, str], None]) -> None:
+    async def excused(
+        cluster: SimCluster, record: LedgerMetadata, report: Callable[[str, str], None]
+    ) -> None:
         moved = _with_stranger(record, cluster)
-        destroyed = [name for name, bookie in cluster.bookies_up() if bookie.instance_id == moved.segments[0].members[0]]
+        destroyed = [
+            name
+            for name, bookie in cluster.bookies_up()
+            if bookie.instance_id == moved.segments[0].members[0]
+        ]
         await look_at_disks(cluster, [moved], destroyed, report)
 
     assert after_writing(look) == ["AllCommittedEntriesReachAckQuorum"]
@@ -237,25 +392,37 @@ def test_an_entry_with_too_few_copies_is_found_unless_the_machine_that_had_it_wa
 
 
 def test_where_lost_copies_are_mended_every_copy_counts() -> None:
-    async def look(cluster: SimCluster, record: LedgerMetadata, report: Callable[[str, str], None]) -> None:
+    async def look(
+        cluster: SimCluster, record: LedgerMetadata, report: Callable[[str, str], None]
+    ) -> None:
         moved = msgspec.structs.replace(_with_stranger(record, cluster), ack_quorum=2)
         await look_at_disks(cluster, [moved], [], report)
         await look_at_disks(cluster, [record], [], report, repaired=True)
-        await look_at_disks(cluster, [moved], [], lambda name, what: report("repaired " + name, what), repaired=True)
+        await look_at_disks(
+            cluster, [moved], [], lambda name, what: report("repaired " + name, what), repaired=True
+        )
 
     assert after_writing(look) == ["repaired lacking-copies"]
 
 
 def test_an_entry_that_nobody_has_is_found() -> None:
-    async def look(cluster: SimCluster, record: LedgerMetadata, report: Callable[[str, str], None]) -> None:
+    async def look(
+        cluster: SimCluster, record: LedgerMetadata, report: Callable[[str, str], None]
+    ) -> None:
         await look_at_disks(cluster, [msgspec.structs.replace(record, last_entry=5)], [], report)
 
     assert after_writing(look) == ["AllAckedEntriesAreReadable"]
 
 
 def test_copies_that_differ_are_found() -> None:
-    async def look(cluster: SimCluster, record: LedgerMetadata, report: Callable[[str, str], None]) -> None:
-        bookie, *_ = [bookie for _, bookie in cluster.bookies_up() if bookie.instance_id in record.segments[0].members]
+    async def look(
+        cluster: SimCluster, record: LedgerMetadata, report: Callable[[str, str], None]
+    ) -> None:
+        bookie, *_ = [
+            bookie
+            for _, bookie in cluster.bookies_up()
+            if bookie.instance_id in record.segments[0].members
+        ]
         content = bytes(bookie.store.cache.get(record.ledger_id, 3) or b"")
         assert content, "it is in the cache still"
         forged = encode_record_head(record.ledger_id, 3, 2, 4, b"X") + b"X"
@@ -269,15 +436,23 @@ def test_copies_that_differ_are_found() -> None:
 
 
 def test_a_deleted_ledger_that_bookies_keep_is_garbage_until_they_have_looked() -> None:
-    async def look(cluster: SimCluster, record: LedgerMetadata, report: Callable[[str, str], None]) -> None:
+    async def look(
+        cluster: SimCluster, record: LedgerMetadata, report: Callable[[str, str], None]
+    ) -> None:
         path = paths.ledger(record.ledger_id)
-        await cluster.sim.nodes["writer"].run(lambda world: world.metadata.commit([Op("delete", path)]))
+        await cluster.sim.nodes["writer"].run(
+            lambda world: world.metadata.commit([Op("delete", path)])
+        )
         await asyncio.sleep(15)
         await look_for_garbage(cluster, lambda name, what: report("later " + name, what))
 
-    async def at_once(cluster: SimCluster, record: LedgerMetadata, report: Callable[[str, str], None]) -> None:
+    async def at_once(
+        cluster: SimCluster, record: LedgerMetadata, report: Callable[[str, str], None]
+    ) -> None:
         path = paths.ledger(record.ledger_id)
-        await cluster.sim.nodes["writer"].run(lambda world: world.metadata.commit([Op("delete", path)]))
+        await cluster.sim.nodes["writer"].run(
+            lambda world: world.metadata.commit([Op("delete", path)])
+        )
         await look_for_garbage(cluster, report)
 
     assert after_writing(look) == []
@@ -295,7 +470,9 @@ def _permits_wake_nobody(_was: object) -> object:
 
 
 def _not_moving(seconds: int) -> list[str]:
-    """A consumer asks for more after it has taken four of ten messages; what is reported in that time."""
+    """A consumer asks for more after it has taken four of ten messages; what is reported in that
+    time.
+    """
     sim, found = Simulation(3), list[str]()
     settings = replace(draw_cluster(random.Random(1)), bookies=3, brokers=1, partitions=0)
     cluster = SimCluster(sim, settings)

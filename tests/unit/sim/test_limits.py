@@ -1,4 +1,6 @@
-"""Small limits and wide shapes of a simulated cluster are drawn by the seed, fit together, and belong to the seeds that know them."""
+"""Small limits and wide shapes of a simulated cluster are drawn by the seed, fit together, and
+belong to the seeds that know them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ def test_a_seed_draws_the_same_limits_again() -> None:
 
 def test_every_limit_is_small_in_some_seeds_and_usual_in_others() -> None:
     drawn = [draw_limits(random.Random(seed)) for seed in range(40)]
-    for part, table in (("ledger", _LEDGER), ("log", _LOG), ("broker", _BROKER), ("bookie", _BOOKIE)):
+    for part, table in (
+        ("ledger", _LEDGER),
+        ("log", _LOG),
+        ("broker", _BROKER),
+        ("bookie", _BOOKIE),
+    ):
         for option in table:
             shares = [option in getattr(limits, part) for limits in drawn]
             assert any(shares), option
@@ -26,7 +33,9 @@ def test_a_small_queue_of_a_bookie_holds_four_of_the_greatest_messages() -> None
     for seed in range(40):
         limits = draw_limits(random.Random(seed))
         if "bookie_queue_bytes" in limits.ledger:
-            assert limits.ledger["bookie_queue_bytes"] >= 4 * limits.broker["max_message_size_bytes"]
+            assert (
+                limits.ledger["bookie_queue_bytes"] >= 4 * limits.broker["max_message_size_bytes"]
+            )
 
 
 def test_the_draw_of_a_cluster_leaves_the_limits_alone() -> None:

@@ -20,9 +20,13 @@ class Quiet:
 
     def __init__(self) -> None:
         self.sim = Simulation(1)
-        self.cluster = SimCluster(self.sim, replace(draw_cluster(random.Random(1)), bookies=3, brokers=1, repair=True))
+        self.cluster = SimCluster(
+            self.sim, replace(draw_cluster(random.Random(1)), bookies=3, brokers=1, repair=True)
+        )
 
-    def after(self, spoil: Callable[[], object], seconds: float = PATIENCE_SECONDS + 1) -> list[str]:
+    def after(
+        self, spoil: Callable[[], object], seconds: float = PATIENCE_SECONDS + 1
+    ) -> list[str]:
         """What is found so long after something was spoilt, and all was said to be well."""
 
         async def scenario() -> list[str]:
@@ -57,7 +61,10 @@ def test_a_task_that_hangs_is_named_with_its_process_and_its_place() -> None:
     assert "_hang" in found
 
 
-@pytest.mark.parametrize(("name", "seconds"), [("recovery-7", PATIENCE_SECONDS - 1), ("election of somebody", PATIENCE_SECONDS + 1)])
+@pytest.mark.parametrize(
+    ("name", "seconds"),
+    [("recovery-7", PATIENCE_SECONDS - 1), ("election of somebody", PATIENCE_SECONDS + 1)],
+)
 def test_a_task_may_take_its_time_or_last_as_long_as_its_process(name: str, seconds: float) -> None:
     quiet = Quiet()
     assert quiet.after(lambda: quiet.spawn("broker0", name), seconds) == []
@@ -100,7 +107,9 @@ def test_what_is_let_go_in_time_is_not_reported() -> None:
         (_, bookie), *_ = quiet.cluster.bookies_up()
         bookie.service._all_adds.use(100)
         quiet.sim.at(3.0, lambda: bookie.service._all_adds.release(100))
-        await check_let_go(quiet.cluster, quiet.sim.loop.time(), lambda _name, what: reported.append(what))
+        await check_let_go(
+            quiet.cluster, quiet.sim.loop.time(), lambda _name, what: reported.append(what)
+        )
 
     quiet.sim.run(scenario)
     assert reported == []

@@ -15,7 +15,11 @@ from pulsarish.sim.world.loop import Deadlock, SimLoop, TimeLimit
 from pulsarish.sim.world.world import Simulation, SimulationFailed
 
 
-def run(scenario: Callable[[], Coroutine[Any, Any, Any]], seed: int = 0, max_virtual_seconds: float = 1e6) -> Any:
+def run(
+    scenario: Callable[[], Coroutine[Any, Any, Any]],
+    seed: int = 0,
+    max_virtual_seconds: float = 1e6,
+) -> Any:
     return Simulation(seed).run(scenario, max_virtual_seconds)
 
 

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pulsarish.sim.workloads.minimise import Trial, minimise
 from pulsarish.sim.world.faults import Fault
 
-ALL = tuple(Fault(float(number), "crash", f"node{number}", "peer", 1.0, 0.5) for number in range(20))
+ALL = tuple(
+    Fault(float(number), "crash", f"node{number}", "peer", 1.0, 0.5) for number in range(20)
+)
 
 
 def failing_with(*needed: int) -> tuple[Trial, list[int]]:
@@ -16,7 +18,11 @@ def failing_with(*needed: int) -> tuple[Trial, list[int]]:
 
     def again(faults: Sequence[Fault]) -> Trial:
         tried.append(len(faults))
-        kinds = frozenset(("lost-write",)) if all(ALL[number] in faults for number in needed) else frozenset(("another",))
+        kinds = (
+            frozenset(("lost-write",))
+            if all(ALL[number] in faults for number in needed)
+            else frozenset(("another",))
+        )
         return Trial(tuple(faults), kinds, "", None)
 
     return minimise(Trial(ALL, frozenset(("lost-write", "unseen")), "", None), again), tried

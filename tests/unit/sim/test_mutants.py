@@ -41,7 +41,9 @@ def check(seed: int) -> None:
     sim.run(scenario, 100)
 
 
-def mutant(name: str, make: Callable[[object], object], check: Callable[[int], None] = check) -> Mutant:
+def mutant(
+    name: str, make: Callable[[object], object], check: Callable[[int], None] = check
+) -> Mutant:
     return Mutant(name, "sync before the answer", (9,), replacing(Toy, name, make), check, seeds=20)
 
 

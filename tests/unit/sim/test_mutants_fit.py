@@ -1,4 +1,7 @@
-"""Every mutant's patch fits the code as it is. Whether anybody notices it is asked in ``tests/simulation/test_mutants.py``."""
+"""Every mutant's patch fits the code as it is.
+
+Whether anybody notices it is asked in ``tests/simulation/test_mutants.py``.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from pulsarish.runtime.seams import CallFailed, HttpRequest, HttpResponse, Stream, StreamBroken, Unreachable, World
+from pulsarish.runtime.seams import (
+    CallFailed,
+    HttpRequest,
+    HttpResponse,
+    Stream,
+    StreamBroken,
+    Unreachable,
+    World,
+)
 from pulsarish.sim.world.connections import SimConnections
 from pulsarish.sim.world.stream import SEND_AHEAD_BYTES
 from pulsarish.sim.world.world import Simulation
@@ -35,7 +43,9 @@ async def serve_echo(world: World) -> None:
     await world.connections.serve("b:1", {"echo": echo}, {"echo": echo_call})
 
 
-def client(sim: Simulation, work: Callable[[World], Coroutine[Any, Any, Any]]) -> Coroutine[Any, Any, Any]:
+def client(
+    sim: Simulation, work: Callable[[World], Coroutine[Any, Any, Any]]
+) -> Coroutine[Any, Any, Any]:
     """Node ``b`` echoes, node ``a`` runs ``work``."""
     sim.node("b")
     sim.node("a")
@@ -80,7 +90,8 @@ def test_send_runs_ahead_only_so_far() -> None:
             await stream.send([bytes(256 * 1024)])
             sent += 256 * 1024
             if not taken:
-                # Before anything is read, at most the limit and the message that crosses it have been taken.
+                # Before anything is read, at most the limit and the message that crosses it have
+                # been taken.
                 assert sent <= SEND_AHEAD_BYTES + 256 * 1024
         assert taken, "a full transport waits for the reader"
 
@@ -134,7 +145,9 @@ def test_a_garbled_message_has_another_bit_in_its_records_only() -> None:
             assert found != message
             assert found[: len(message) - 60] == message[: len(message) - 60]
             await stream.send([head])
-            assert await stream.receive() == head, "nothing covers the small fields but the transport"
+            assert await stream.receive() == head, (
+                "nothing covers the small fields but the transport"
+            )
             sim.network.garble("b", 0.0)
             await stream.send([message])
             assert await stream.receive() == message
@@ -462,16 +475,22 @@ def test_http() -> None:
     async def answer(request: HttpRequest) -> HttpResponse:
         if request.path == "/bad":
             raise ValueError("no")
-        return HttpResponse(201, request.method.encode() + request.body, headers={"x": request.query["q"]})
+        return HttpResponse(
+            201, request.method.encode() + request.body, headers={"x": request.query["q"]}
+        )
 
     async def serve(world: World) -> None:
         await world.connections.serve_http("b:8080", answer)
 
     async def work(world: World) -> None:
         assert isinstance(world.connections, SimConnections)
-        got = await world.connections.http("b:8080", HttpRequest("GET", "/x", {"q": "1"}, {}, b"body"))
+        got = await world.connections.http(
+            "b:8080", HttpRequest("GET", "/x", {"q": "1"}, {}, b"body")
+        )
         assert got == HttpResponse(201, b"GETbody", headers={"x": "1"})
-        assert (await world.connections.http("b:8080", HttpRequest("GET", "/bad", {}, {}, b""))).status == 500
+        assert (
+            await world.connections.http("b:8080", HttpRequest("GET", "/bad", {}, {}, b""))
+        ).status == 500
 
     async def scenario(sim: Simulation) -> None:
         sim.node("b").expect(ValueError)

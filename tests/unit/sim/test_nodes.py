@@ -170,7 +170,9 @@ def test_an_expected_end_is_no_failure_and_the_supervisor_restarts() -> None:
 
 
 @pytest.mark.parametrize("error", [ConnectionResetError("the world"), KeyError("a mistake")])
-def test_a_task_that_is_not_critical_leaves_the_node_up_and_fails_the_seed(error: Exception) -> None:
+def test_a_task_that_is_not_critical_leaves_the_node_up_and_fails_the_seed(
+    error: Exception,
+) -> None:
     async def dies() -> None:
         raise error
 
@@ -204,7 +206,9 @@ _FAULT = DiskFault(5, "a: cannot sync /data", "/data")
         ("judge", _FAULT, False),
     ],
 )
-def test_an_end_is_excused_by_the_name_of_the_task_and_by_its_cause(task: str, error: Exception, excused: bool) -> None:
+def test_an_end_is_excused_by_the_name_of_the_task_and_by_its_cause(
+    task: str, error: Exception, excused: bool
+) -> None:
     async def dies() -> None:
         raise error
 

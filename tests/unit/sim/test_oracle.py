@@ -1,4 +1,6 @@
-"""What the oracle calls a reorder, and how it tells what was trimmed under a final read from what was lost."""
+"""What the oracle calls a reorder, and how it tells what was trimmed under a final read from what
+was lost.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ from pulsarish.sim.cluster.oracle import Oracle, Place, Promises, Subscription
 
 
 def _log_with_a_late_entry(first_name: str, second_name: str) -> Oracle:
-    """Two sessions of one program; the last message of the first session lies behind the first message of the second."""
+    """Two sessions of one program; the last message of the first session lies behind the first
+    message of the second.
+    """
     oracle = Oracle(Promises(deduplication=False, trimmed=False))
     sends = [
         oracle.attempt(first_name, 1, 0, "a.0"),
@@ -38,7 +42,9 @@ def test_a_session_under_its_own_name_is_still_held_to_its_order() -> None:
 
 
 def test_the_first_place_of_a_message_counts_when_it_is_trimmed_too() -> None:
-    """Sent again after a lost answer, it lies behind its successor; its first place, ahead of it, was seen and then trimmed."""
+    """Sent again after a lost answer, it lies behind its successor; its first place, ahead of it,
+    was seen and then trimmed.
+    """
     oracle = Oracle(Promises(deduplication=False, trimmed=True))
     first, second = (oracle.attempt("p", 1, number, f"a.{number}") for number in range(2))
     places = [Place(-1, ledger, 0, 0) for ledger in range(3)]
@@ -50,7 +56,9 @@ def test_the_first_place_of_a_message_counts_when_it_is_trimmed_too() -> None:
 
 
 def _log_trimmed_under_its_final_read(acknowledged: int) -> Oracle:
-    """Entries 0 to 3; 0, 1 and 2 were trimmed when the first final read had come to 1, so that it goes on with 3."""
+    """Entries 0 to 3; 0, 1 and 2 were trimmed when the first final read had come to 1, so that it
+    goes on with 3.
+    """
     oracle = Oracle(Promises(deduplication=False, trimmed=True))
     subscription = Subscription("work", in_order=True)
     oracle.subscriptions["work"] = subscription
@@ -73,8 +81,12 @@ def test_what_is_trimmed_while_a_final_read_runs_is_not_lost() -> None:
 
 def test_what_nobody_acknowledged_is_lost_though_a_final_read_ran_across_its_trimming() -> None:
     # Entry 2 never came in a final read, entry 1 in the first.
-    assert {anomaly.value for anomaly in _log_trimmed_under_its_final_read(acknowledged=2).judge()} == {"a.2"}
-    assert {anomaly.value for anomaly in _log_trimmed_under_its_final_read(acknowledged=1).judge()} == {"a.1", "a.2"}
+    assert {
+        anomaly.value for anomaly in _log_trimmed_under_its_final_read(acknowledged=2).judge()
+    } == {"a.2"}
+    assert {
+        anomaly.value for anomaly in _log_trimmed_under_its_final_read(acknowledged=1).judge()
+    } == {"a.1", "a.2"}
 
 
 def test_a_gap_behind_the_first_that_is_left_is_a_lost_write() -> None:

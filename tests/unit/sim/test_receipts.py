@@ -20,9 +20,21 @@ TOPIC = "persistent://public/default/t"
 
 def test_only_what_the_owner_knows_of_is_acknowledged() -> None:
     sim, found = Simulation(3), list[str]()
-    cluster = SimCluster(sim, replace(draw_cluster(random.Random(1)), bookies=3, brokers=1, quorums=(3, 3, 2), partitions=0))
+    cluster = SimCluster(
+        sim,
+        replace(
+            draw_cluster(random.Random(1)), bookies=3, brokers=1, quorums=(3, 3, 2), partitions=0
+        ),
+    )
     invariants = Invariants(cluster, lambda name, what: found.append(name))
-    stage = Stage(random.Random(1), cluster.service_url, TOPIC, Oracle(Promises(False, False)), Counts(), sim.trace)
+    stage = Stage(
+        random.Random(1),
+        cluster.service_url,
+        TOPIC,
+        Oracle(Promises(False, False)),
+        Counts(),
+        sim.trace,
+    )
 
     def verdict(place: Place) -> list[str]:
         found.clear()
@@ -31,7 +43,11 @@ def test_only_what_the_owner_knows_of_is_acknowledged() -> None:
 
     async def consume(world: World) -> None:
         async with stage.connected(world) as client:
-            options = {"initial_position": InitialPosition.Earliest, "ack_receipt_enabled": True, "batch_index_ack_enabled": True}
+            options = {
+                "initial_position": InitialPosition.Earliest,
+                "ack_receipt_enabled": True,
+                "batch_index_ack_enabled": True,
+            }
             consumer = await client.subscribe(TOPIC, "s", **options)  # type: ignore[arg-type]
             producer = await client.create_producer(TOPIC, batching_max_publish_delay_ms=50)
             await asyncio.gather(*(producer.send(b"%d" % number) for number in range(3)))
@@ -42,7 +58,11 @@ def test_only_what_the_owner_knows_of_is_acknowledged() -> None:
             assert third is not None
             assert first.entry == third.entry, "they are one batch"
             await consumer.acknowledge(messages[1])
-            assert [verdict(place) for place in (first, second, third)] == [["ack-lost"], [], ["ack-lost"]]
+            assert [verdict(place) for place in (first, second, third)] == [
+                ["ack-lost"],
+                [],
+                ["ack-lost"],
+            ]
             await consumer.acknowledge_cumulative(messages[2])
             assert [verdict(place) for place in (first, second, third)] == [[], [], []]
             assert verdict(third._replace(entry=third.entry + 1)) == ["ack-lost"]

@@ -8,7 +8,13 @@ import pytest
 
 from pulsarish.cli.acked import AckedLog
 from pulsarish.client.message_id import MessageId
-from pulsarish.model.errors import AlreadyExists, ConfigError, CorruptData, InvalidArgument, PulsarishError
+from pulsarish.model.errors import (
+    AlreadyExists,
+    ConfigError,
+    CorruptData,
+    InvalidArgument,
+    PulsarishError,
+)
 from pulsarish.spark.jobs.acked import Acked, parse_acked
 from pulsarish.spark.jobs.cluster_access import check_url
 from pulsarish.spark.jobs.ledger_selection import LedgerSelection, kept_topic
@@ -22,7 +28,10 @@ def test_an_acknowledgement_is_read_as_it_was_written(tmp_path: Path) -> None:
     log = AckedLog(tmp_path / "acked.jsonl")
     log.acked(TOPIC, MessageId(2, 12, 7, 3), log.checksum(b"payload"))
     log.close()
-    assert (tmp_path / "acked.jsonl").read_text() == '{"topic": "persistent://public/default/t", "id": "12:7:2:3", "crc32c": 4108544368}\n'
+    assert (
+        (tmp_path / "acked.jsonl").read_text()
+        == '{"topic": "persistent://public/default/t", "id": "12:7:2:3", "crc32c": 4108544368}\n'
+    )
     assert parse_acked(TOPIC, "12:7:2:3", 4108544368) == Acked(TOPIC, 12, 7, 2, 3, 4108544368)
     assert parse_acked(TOPIC, "12:7:-1:-1", None).crc32c == -1
     with pytest.raises(FileExistsError):
@@ -41,7 +50,11 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read_plan(tmp_path / "plan.json") == plan
     with pytest.raises(AlreadyExists):
         write_plan(plan, tmp_path / "plan.json")
-    for text in ("{", '{"format": "other"}', (tmp_path / "plan.json").read_text().replace('"version": 1', '"version": 2')):
+    for text in (
+        "{",
+        '{"format": "other"}',
+        (tmp_path / "plan.json").read_text().replace('"version": 1', '"version": 2'),
+    ):
         (tmp_path / "bad.json").write_text(text)
         with pytest.raises(CorruptData, match=r"bad\.json"):
             read_plan(tmp_path / "bad.json")
@@ -49,9 +62,15 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("topics", "namespace", "text"),
-    [(("t",), "public/default", "not both"), ((), "public", "tenant/namespace"), ((), "a/b/c", "tenant/namespace")],
+    [
+        (("t",), "public/default", "not both"),
+        ((), "public", "tenant/namespace"),
+        ((), "a/b/c", "tenant/namespace"),
+    ],
 )
-def test_a_scope_is_topics_or_a_namespace(topics: tuple[str, ...], namespace: str, text: str) -> None:
+def test_a_scope_is_topics_or_a_namespace(
+    topics: tuple[str, ...], namespace: str, text: str
+) -> None:
     with pytest.raises(InvalidArgument, match=text):
         LedgerSelection(topics, namespace)
 
@@ -71,6 +90,10 @@ def test_metadata_that_one_process_has_is_refused(url: str) -> None:
 
 
 def test_the_ending_says_the_format() -> None:
-    assert [format_of(f"found.{ending}") for ending in ("parquet", "json", "csv")] == ["parquet", "json", "csv"]
+    assert [format_of(f"found.{ending}") for ending in ("parquet", "json", "csv")] == [
+        "parquet",
+        "json",
+        "csv",
+    ]
     with pytest.raises(InvalidArgument, match=r"\.parquet"):
         format_of("found")

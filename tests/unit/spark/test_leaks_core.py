@@ -6,9 +6,32 @@ import msgspec
 import pytest
 
 from pulsarish.managed_ledger.options import Retention
-from pulsarish.metadata.records import CompactedView, CursorRecord, TopicLedger, TopicRecord, UnderReplicated
-from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind, Segment
-from pulsarish.spark.jobs.leaks_core import Evidence, Held, Known, MissingCopies, Reference, Rules, Use, judge, references_of, schema_gaps
+from pulsarish.metadata.records import (
+    CompactedView,
+    CursorRecord,
+    TopicLedger,
+    TopicRecord,
+    UnderReplicated,
+)
+from pulsarish.model.ledger_metadata import (
+    LedgerMetadata,
+    LedgerPurpose,
+    LedgerState,
+    PurposeKind,
+    Segment,
+)
+from pulsarish.spark.jobs.leaks_core import (
+    Evidence,
+    Held,
+    Known,
+    MissingCopies,
+    Reference,
+    Rules,
+    Use,
+    judge,
+    references_of,
+    schema_gaps,
+)
 
 HOUR_MS = 3_600_000
 NOW_MS = 100 * HOUR_MS
@@ -26,7 +49,9 @@ CLOSED = LedgerMetadata(
     length_bytes=1_000,
     created_ms=NOW_MS - 2 * HOUR_MS,
 )
-STRIPED = msgspec.structs.replace(CLOSED, ensemble_size=3, segments=(Segment(0, ("a", "b", "c")),), last_entry=0)
+STRIPED = msgspec.structs.replace(
+    CLOSED, ensemble_size=3, segments=(Segment(0, ("a", "b", "c")),), last_entry=0
+)
 IN_CHAIN = Reference(PATH, Use.CHAIN, OWNER)
 BOTH = (Held("a"), Held("b"))
 RULES = Rules(NOW_MS, HOUR_MS, frozenset("abcd"))
@@ -39,19 +64,28 @@ RULES = Rules(NOW_MS, HOUR_MS, frozenset("abcd"))
         ([Known(CLOSED), Reference(PATH, Use.DELETING, OWNER), *BOTH], []),
         ([Known(CLOSED), Reference(PATH, Use.CURSOR, OWNER), *BOTH], []),
         ([Known(CLOSED), *BOTH], ["orphan"]),
-        ([Known(msgspec.structs.replace(CLOSED, created_ms=NOW_MS - HOUR_MS + 1)), *BOTH], []),  # on its way into a list
+        # on its way into a list
+        ([Known(msgspec.structs.replace(CLOSED, created_ms=NOW_MS - HOUR_MS + 1)), *BOTH], []),
         ([IN_CHAIN], ["dangling"]),
         ([IN_CHAIN, *BOTH], ["dangling"]),  # and not a stray too
         ([Reference(PATH, Use.DELETING, OWNER)], []),  # a deletion that is nearly done
         ([Reference(PATH, Use.DELETING, OWNER), *BOTH], ["stray"]),
         ([*BOTH], ["stray"]),
         ([Known(CLOSED), IN_CHAIN, Held("a")], ["under-replicated"]),
-        ([Known(CLOSED), IN_CHAIN, MissingCopies(UnderReplicated(7, ("b",))), *BOTH], ["under-replicated"]),
-        ([Known(msgspec.structs.replace(CLOSED, wished_write_quorum=3)), IN_CHAIN, *BOTH], ["under-replicated"]),
+        (
+            [Known(CLOSED), IN_CHAIN, MissingCopies(UnderReplicated(7, ("b",))), *BOTH],
+            ["under-replicated"],
+        ),
+        (
+            [Known(msgspec.structs.replace(CLOSED, wished_write_quorum=3)), IN_CHAIN, *BOTH],
+            ["under-replicated"],
+        ),
         ([Known(CLOSED), IN_CHAIN, *BOTH, Held("c")], ["over-replicated"]),
         ([Known(CLOSED), IN_CHAIN, Held("a"), Held("c")], ["over-replicated", "under-replicated"]),
-        ([Known(msgspec.structs.replace(CLOSED, last_entry=-1)), IN_CHAIN], []),  # nothing was written, nobody holds it
-        ([Known(msgspec.structs.replace(CLOSED, state=LedgerState.OPEN)), IN_CHAIN, Held("a")], []),  # may be on its way to b
+        # nothing was written, nobody holds it
+        ([Known(msgspec.structs.replace(CLOSED, last_entry=-1)), IN_CHAIN], []),
+        # may be on its way to b
+        ([Known(msgspec.structs.replace(CLOSED, state=LedgerState.OPEN)), IN_CHAIN, Held("a")], []),
         ([Known(STRIPED), IN_CHAIN, *BOTH], []),  # the third of three has no entry of it
         ([Known(CLOSED), IN_CHAIN._replace(expired=True), *BOTH], ["expired"]),
     ],
@@ -68,17 +102,27 @@ def test_of_a_bookie_that_did_not_answer_nothing_is_concluded() -> None:
 
 def test_bytes_are_those_of_all_copies_in_question() -> None:
     (orphan,) = judge(7, [Known(CLOSED), *BOTH], RULES)
-    assert (orphan.size_bytes, orphan.bookies, orphan.owner) == (2_000, ("a", "b"), f"topic {OWNER}")
+    assert (orphan.size_bytes, orphan.bookies, orphan.owner) == (
+        2_000,
+        ("a", "b"),
+        f"topic {OWNER}",
+    )
     (more,) = judge(7, [Known(CLOSED), IN_CHAIN, *BOTH, Held("c")], RULES)
     assert (more.size_bytes, more.bookies) == (1_000, ("c",))
     (less,) = judge(7, [Known(CLOSED), IN_CHAIN, Held("b")], RULES)
     assert (less.size_bytes, less.bookies) == (1_000, ("a",))
-    (unknown,) = judge(7, [Known(msgspec.structs.replace(CLOSED, state=LedgerState.OPEN)), Held("a")], RULES)
+    (unknown,) = judge(
+        7, [Known(msgspec.structs.replace(CLOSED, state=LedgerState.OPEN)), Held("a")], RULES
+    )
     assert unknown.size_bytes == -1
 
 
 RECORD = TopicRecord(
-    ledgers=(TopicLedger(1, 10, 100, NOW_MS - 9 * HOUR_MS), TopicLedger(2, 10, 100, NOW_MS - 5 * HOUR_MS), TopicLedger(3)),
+    ledgers=(
+        TopicLedger(1, 10, 100, NOW_MS - 9 * HOUR_MS),
+        TopicLedger(2, 10, 100, NOW_MS - 5 * HOUR_MS),
+        TopicLedger(3),
+    ),
     deleting=(0,),
     compacted=CompactedView(2, 9, ledger_id=8, size_bytes=5),
 )
@@ -97,7 +141,9 @@ def test_all_that_a_topic_names_is_a_reference() -> None:
         (5, CURSOR, Use.CURSOR),
         (4, CURSOR, Use.DELETING),
     }
-    deleted = references_of(PATH, OWNER, msgspec.structs.replace(RECORD, deleted=True), cursors, Retention(), RULES)
+    deleted = references_of(
+        PATH, OWNER, msgspec.structs.replace(RECORD, deleted=True), cursors, Retention(), RULES
+    )
     assert {each.use for _, each in deleted} == {Use.DELETING}
     assert len(deleted) == len(found)
 
@@ -110,7 +156,8 @@ def test_all_that_a_topic_names_is_a_reference() -> None:
         ((1, -1), Retention(0, 0), []),
         ((3, 0), Retention(-1, -1), []),
         ((3, 0), Retention(6 * 60, -1), [1]),
-        ((3, 0), Retention(9 * 60, -1), []),  # its time is over, but not for as long as everything is given
+        # its time is over, but not for as long as everything is given
+        ((3, 0), Retention(9 * 60, -1), []),
         ((3, 0), Retention(-1, 1), []),
     ],
 )
@@ -132,5 +179,7 @@ def test_what_is_expired(mark: tuple[int, int], retention: Retention, expired: l
         (["0000000000-aa", "0000000001-bb"], 1, []),  # counted before the newest was made
     ],
 )
-def test_versions_of_a_schema_that_are_not_there(nodes: list[str], count: int, gaps: list[int]) -> None:
+def test_versions_of_a_schema_that_are_not_there(
+    nodes: list[str], count: int, gaps: list[int]
+) -> None:
     assert schema_gaps(nodes, count) == gaps

@@ -1,4 +1,6 @@
-"""What runs of pipelines without Spark: tables for people, rates, the order of stages, and names in queries."""
+"""What runs of pipelines without Spark: tables for people, rates, the order of stages, and names in
+queries.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,25 @@ from pulsarish.spark.pipelines.tables import render
     ("query", "names"),
     [
         ("SELECT * FROM a", ["a"]),
-        ("select * from a, b x join `c d` using (k) left join e on a.x = e.x, f", ["a", "b", "c d", "e", "f"]),
-        ("WITH x AS (SELECT * FROM a), y (p, q) AS (SELECT * FROM x) SELECT * FROM y JOIN b", ["a", "b"]),
-        ("SELECT (SELECT max(t) FROM b) FROM (SELECT * FROM a) WHERE k IN (SELECT k FROM c)", ["b", "a", "c"]),
-        ("SELECT extract(YEAR FROM t), trim(BOTH 'x' FROM s), substring(s FROM 2) FROM a WHERE x IS NOT DISTINCT FROM y", ["a"]),
+        (
+            "select * from a, b x join `c d` using (k) left join e on a.x = e.x, f",
+            ["a", "b", "c d", "e", "f"],
+        ),
+        (
+            "WITH x AS (SELECT * FROM a), y (p, q) AS (SELECT * FROM x) SELECT * FROM y JOIN b",
+            ["a", "b"],
+        ),
+        (
+            "SELECT (SELECT max(t) FROM b) FROM (SELECT * FROM a) WHERE k IN (SELECT k FROM c)",
+            ["b", "a", "c"],
+        ),
+        (
+            (
+                "SELECT extract(YEAR FROM t), trim(BOTH 'x' FROM s), substring(s FROM 2) FROM a "
+                "WHERE x IS NOT DISTINCT FROM y"
+            ),
+            ["a"],
+        ),
         ("SELECT 'it''s FROM nowhere' FROM a -- FROM b\nJOIN c /* FROM d */", ["a", "c"]),
         ("SELECT * FROM range(10), a LATERAL VIEW explode(l) t AS v", ["a"]),
         ("SELECT * FROM (a JOIN b USING (k))", ["a", "b"]),
@@ -41,7 +58,10 @@ def test_the_tables_of_a_query(query: str, names: list[str]) -> None:
     [
         ("a string", ["a"]),
         (
-            "a: INT, `b c` decimal(10, 2) NOT NULL, c array<struct<x: int, y: map<string, double>>> COMMENT 'note', d varchar(3)",
+            (
+                "a: INT, `b c` decimal(10, 2) NOT NULL, c array<struct<x: int, y: map<string, "
+                "double>>> COMMENT 'note', d varchar(3)"
+            ),
             ["a", "b c", "c", "d"],
         ),
     ],
@@ -93,22 +113,32 @@ def test_queries_that_are_none(query: str, line: int, text: str) -> None:
     [
         (
             (
-                "[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):\n  File x\n"
-                "pulsarish.model.errors.ServiceNotReady: no broker\n SQLSTATE: 38000\n\tat org.apache.spark.A(B.scala:1)"
+                "[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call "
+                "last):\n  File x\n"
+                "pulsarish.model.errors.ServiceNotReady: no broker\n SQLSTATE: 38000\n\tat "
+                "org.apache.spark.A(B.scala:1)"
             ),
             "pulsarish.model.errors.ServiceNotReady: no broker",
         ),
-        ("Traceback (most recent call last):\n  File x\nZeroDivisionError: division by zero\n", "ZeroDivisionError: division by zero"),
+        (
+            "Traceback (most recent call last):\n  File x\nZeroDivisionError: division by zero\n",
+            "ZeroDivisionError: division by zero",
+        ),
         (
             (
-                "An error occurred while calling o1.save.\n: org.apache.spark.SparkException: Job aborted\n\tat a.B(C:1)\n"
-                "Caused by: org.apache.spark.SparkException: [MALFORMED] Bad records\n\tat a.B(C:1)\n"
+                "An error occurred while calling o1.save.\n: org.apache.spark.SparkException: "
+                "Job aborted\n\tat a.B(C:1)\n"
+                "Caused by: org.apache.spark.SparkException: [MALFORMED] Bad records\n\tat "
+                "a.B(C:1)\n"
                 "Caused by: a.b.JsonParseException: Unexpected character\n\t... 9 more"
             ),
             "Unexpected character",
         ),
         (
-            "[UNRESOLVED_COLUMN.WITH_SUGGESTION] No column `yaer`. SQLSTATE: 42703; line 2 pos 2;\n'Project [manufacturer#1]\n+- R",
+            (
+                "[UNRESOLVED_COLUMN.WITH_SUGGESTION] No column `yaer`. SQLSTATE: 42703; line 2 "
+                "pos 2;\n'Project [manufacturer#1]\n+- R"
+            ),
             "[UNRESOLVED_COLUMN.WITH_SUGGESTION] No column `yaer`. SQLSTATE: 42703; line 2 pos 2",
         ),
     ],
@@ -136,7 +166,10 @@ def test_rows_pass_at_their_rate_in_their_order() -> None:
         nonlocal now
         now += seconds
 
-    batches = [pyarrow.RecordBatch.from_pydict({"n": list(range(start, start + 250))}) for start in (0, 250, 500, 750)]
+    batches = [
+        pyarrow.RecordBatch.from_pydict({"n": list(range(start, start + 250))})
+        for start in (0, 250, 500, 750)
+    ]
     numbers: list[int] = []
     for piece in paced(batches, 100, lambda: now, sleep):
         numbers += piece.column(0).to_pylist()
@@ -148,16 +181,30 @@ def test_rows_pass_at_their_rate_in_their_order() -> None:
 
 def test_options_of_a_topic_say_nothing_twice_and_nothing_that_is_for_streams_of_a_table() -> None:
     source = TopicSource(
-        topic="t", streaming=True, messages_per_batch=5, options={"startingtime": "7", "MaxBytesPerTrigger": "1m", "valueSchema": "raw"}
+        topic="t",
+        streaming=True,
+        messages_per_batch=5,
+        options={"startingtime": "7", "MaxBytesPerTrigger": "1m", "valueSchema": "raw"},
     )
     same = {"service.url": "u", "topic": "t", "startingtime": "7", "valueSchema": "raw"}
     assert options_of(source, {"service.url": "u"}, streaming=False) == same
-    assert options_of(source, {"service.url": "u"}, streaming=True) == same | {"MaxBytesPerTrigger": "1m", "maxMessagesPerTrigger": "5"}
+    assert options_of(source, {"service.url": "u"}, streaming=True) == same | {
+        "MaxBytesPerTrigger": "1m",
+        "maxMessagesPerTrigger": "5",
+    }
 
 
 def test_a_sink_by_a_column_of_topics_makes_no_topic() -> None:
-    sinks = TopicSink(input="a", topic_column="t", row_order="plan"), TopicSink(input="a", topic="t", row_order="plan")
-    made = [Writing(None, Pipeline(name="it"), {}, print)._topic_options(sink, SimpleNamespace(isStreaming=False)) for sink in sinks]
+    sinks = (
+        TopicSink(input="a", topic_column="t", row_order="plan"),
+        TopicSink(input="a", topic="t", row_order="plan"),
+    )
+    made = [
+        Writing(None, Pipeline(name="it"), {}, print)._topic_options(
+            sink, SimpleNamespace(isStreaming=False)
+        )
+        for sink in sinks
+    ]
     assert made == [{"rowOrder": "plan"}, {"topic": "t", "createTopic": "0", "rowOrder": "plan"}]
 
 

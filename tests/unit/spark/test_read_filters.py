@@ -23,7 +23,9 @@ TOPIC = "persistent://public/default/t"
         (EqualTo(("topic",), TOPIC.encode()), True),
     ],
 )
-def test_a_partition_is_left_out_only_when_no_row_of_it_can_hold(given: EqualTo | In, selects: bool) -> None:
+def test_a_partition_is_left_out_only_when_no_row_of_it_can_hold(
+    given: EqualTo | In, selects: bool
+) -> None:
     condition = condition_of(given)
     assert condition is not None
     assert selects_topic([condition], f"{TOPIC}-partition-3") is selects

@@ -12,7 +12,13 @@ from pulsarish.spark.positions import Place, parse_bound, parse_time_ms
 
 def test_names_are_compared_without_case_and_values_become_typed() -> None:
     found = read_options(
-        {"TOPIC": "orders", "splitbytes": "8m", "DirectReads": "Always", "failOnDataLoss": "FALSE", "startingOffsets": "12:34:5"},
+        {
+            "TOPIC": "orders",
+            "splitbytes": "8m",
+            "DirectReads": "Always",
+            "failOnDataLoss": "FALSE",
+            "startingOffsets": "12:34:5",
+        },
         streaming=False,
     )
     assert found.topics == ("persistent://public/default/orders",)
@@ -27,24 +33,62 @@ def test_names_are_compared_without_case_and_values_become_typed() -> None:
     ("given", "streaming", "said"),
     [
         ({}, False, "option 'topic' = '': give one of topic, topics, topicsPattern"),
-        ({"topic": "a", "topics": "b"}, False, "give one of topic, topics, topicsPattern, not topic and topics"),
+        (
+            {"topic": "a", "topics": "b"},
+            False,
+            "give one of topic, topics, topicsPattern, not topic and topics",
+        ),
         (
             {"topic": "a", "startingOffset": "earliest"},
             False,
-            "option 'startingOffset' = 'earliest': reading has no such option; did you mean 'startingOffsets'?",
+            (
+                "option 'startingOffset' = 'earliest': reading has no such option; did you mean "
+                "'startingOffsets'?"
+            ),
         ),
         (
             {"topic": "a", "startingOffsets": "first"},
             False,
-            "option 'startingOffsets' = 'first': 'first' is no place in a topic; allowed are earliest",
+            (
+                "option 'startingOffsets' = 'first': 'first' is no place in a topic; allowed are "
+                "earliest"
+            ),
         ),
-        ({"topic": "a", "startingOffsets": "{"}, False, "option 'startingOffsets' = '{': it is no JSON"),
-        ({"topic": "a", "directReads": "sometimes"}, False, "option 'directReads' = 'sometimes': allowed are auto, always, never"),
-        ({"topic": "a", "splitBytes": "12"}, False, "option 'splitBytes' = '12': it must be at least 65536 bytes"),
-        ({"topic": "a", "splitBytes": "much"}, False, "option 'splitBytes' = 'much': it must be a number of bytes"),
-        ({"topic": "a", "failOnDataLoss": "no"}, False, "option 'failOnDataLoss' = 'no': allowed are true and false"),
-        ({"topic": "a", "subscription": "s"}, False, "option 'subscription' = 's': it is for streaming queries only"),
-        ({"topic": "a", "endingOffsets": "latest"}, True, "option 'endingOffsets' = 'latest': a streaming query has no end"),
+        (
+            {"topic": "a", "startingOffsets": "{"},
+            False,
+            "option 'startingOffsets' = '{': it is no JSON",
+        ),
+        (
+            {"topic": "a", "directReads": "sometimes"},
+            False,
+            "option 'directReads' = 'sometimes': allowed are auto, always, never",
+        ),
+        (
+            {"topic": "a", "splitBytes": "12"},
+            False,
+            "option 'splitBytes' = '12': it must be at least 65536 bytes",
+        ),
+        (
+            {"topic": "a", "splitBytes": "much"},
+            False,
+            "option 'splitBytes' = 'much': it must be a number of bytes",
+        ),
+        (
+            {"topic": "a", "failOnDataLoss": "no"},
+            False,
+            "option 'failOnDataLoss' = 'no': allowed are true and false",
+        ),
+        (
+            {"topic": "a", "subscription": "s"},
+            False,
+            "option 'subscription' = 's': it is for streaming queries only",
+        ),
+        (
+            {"topic": "a", "endingOffsets": "latest"},
+            True,
+            "option 'endingOffsets' = 'latest': a streaming query has no end",
+        ),
         (
             {"topic": "a", "maxMessagesPerTrigger": "0"},
             True,
@@ -53,16 +97,38 @@ def test_names_are_compared_without_case_and_values_become_typed() -> None:
         (
             {"topic": "a", "startingTime": "yesterday"},
             True,
-            "option 'startingTime' = 'yesterday': it must be milliseconds since the epoch or a time",
+            (
+                "option 'startingTime' = 'yesterday': it must be milliseconds since the epoch or "
+                "a time"
+            ),
         ),
-        ({"topic": "a", "startingTime": "5", "startingOffsets": "earliest"}, True, "give it or startingOffsets, not both"),
-        ({"topic": "non-persistent://public/default/a"}, True, "keeps nothing that could be read again"),
-        ({"topic": "a", "onDecodeError": "drop"}, False, "option 'onDecodeError' = 'drop': it needs option 'valueSchema' = 'topic'"),
-        ({"topic": "a", "publishTimeSlackSeconds": "5"}, True, "option 'publishTimeSlackSeconds' = '5': it is for batches only"),
+        (
+            {"topic": "a", "startingTime": "5", "startingOffsets": "earliest"},
+            True,
+            "give it or startingOffsets, not both",
+        ),
+        (
+            {"topic": "non-persistent://public/default/a"},
+            True,
+            "keeps nothing that could be read again",
+        ),
+        (
+            {"topic": "a", "onDecodeError": "drop"},
+            False,
+            "option 'onDecodeError' = 'drop': it needs option 'valueSchema' = 'topic'",
+        ),
+        (
+            {"topic": "a", "publishTimeSlackSeconds": "5"},
+            True,
+            "option 'publishTimeSlackSeconds' = '5': it is for batches only",
+        ),
         (
             {"topics": "a,b", "startingOffsets": '{"a": "earliest", "c": {"0": "latest"}}'},
             True,
-            "it names persistent://public/default/c-partition-0, which is not read; the topics are persistent://public/default/a, ",
+            (
+                "it names persistent://public/default/c-partition-0, which is not read; the "
+                "topics are persistent://public/default/a, "
+            ),
         ),
         ({"topic": "a/b"}, True, "option 'topic' = 'a/b'"),
         ({"topicsPattern": "("}, True, "option 'topicsPattern' = '(': it is no regular expression"),
@@ -71,10 +137,16 @@ def test_names_are_compared_without_case_and_values_become_typed() -> None:
             True,
             "option 'service.url' = 'localhost:6650': it must be pulsarish://host:6660",
         ),
-        ({"topic": "a", "admin.url": "localhost:8080"}, True, "option 'admin.url' = 'localhost:8080': it must be http://host:8080"),
+        (
+            {"topic": "a", "admin.url": "localhost:8080"},
+            True,
+            "option 'admin.url' = 'localhost:8080': it must be http://host:8080",
+        ),
     ],
 )
-def test_a_mistake_names_the_option_its_value_and_what_is_allowed(given: dict[str, str], streaming: bool, said: str) -> None:
+def test_a_mistake_names_the_option_its_value_and_what_is_allowed(
+    given: dict[str, str], streaming: bool, said: str
+) -> None:
     with pytest.raises(OptionError, match=re.escape(said)):
         read_options(given, streaming=streaming)
 
@@ -102,7 +174,12 @@ def test_a_message_id_as_the_client_shows_it() -> None:
 
 @pytest.mark.parametrize(
     ("place", "before"),
-    [(Place(3, 4), Place(3, 3)), (Place(3, 4, 2), Place(3, 4, 1)), (Place(3, 4, 0), Place(3, 3)), (Place(3, 0), Place(3, -1))],
+    [
+        (Place(3, 4), Place(3, 3)),
+        (Place(3, 4, 2), Place(3, 4, 1)),
+        (Place(3, 4, 0), Place(3, 3)),
+        (Place(3, 0), Place(3, -1)),
+    ],
 )
 def test_the_place_in_front_of_a_message(place: Place, before: Place) -> None:
     assert place.before == before
@@ -111,5 +188,8 @@ def test_the_place_in_front_of_a_message(place: Place, before: Place) -> None:
 
 def test_times() -> None:
     assert (
-        parse_time_ms("1700000000000") == parse_time_ms("2023-11-14T22:13:20Z") == parse_time_ms("2023-11-14T22:13:20") == 1_700_000_000_000
+        parse_time_ms("1700000000000")
+        == parse_time_ms("2023-11-14T22:13:20Z")
+        == parse_time_ms("2023-11-14T22:13:20")
+        == 1_700_000_000_000
     )

@@ -39,15 +39,26 @@ def log(entries: int, *, topic: str = TOPIC, created_ms: int = 99) -> TopicLog:
 
 def reader(view: View, monkeypatch: pytest.MonkeyPatch, **options: str) -> StreamReader:
     monkeypatch.setattr(stream, "ClusterView", lambda _url: view)
-    return StreamReader(read_options({"topic": TOPIC, **options}, streaming=True), SCHEMA, parallelism=2)
+    return StreamReader(
+        read_options({"topic": TOPIC, **options}, streaming=True), SCHEMA, parallelism=2
+    )
 
 
-def entries_of(reading: StreamReader, start: dict[str, object], end: dict[str, object]) -> list[tuple[int, int]]:
+def entries_of(
+    reading: StreamReader, start: dict[str, object], end: dict[str, object]
+) -> list[tuple[int, int]]:
     splits = [partition.value[0] for partition in reading.partitions(start, end)]
-    return [(piece.ledger_id, entry) for split in splits for piece in split.pieces for entry in range(piece.first, piece.last + 1)]
+    return [
+        (piece.ledger_id, entry)
+        for split in splits
+        for piece in split.pieces
+        for entry in range(piece.first, piece.last + 1)
+    ]
 
 
-def test_a_first_batch_run_again_begins_where_it_began_though_spark_asks_anew_where_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_first_batch_run_again_begins_where_it_began_though_spark_asks_anew_where_that_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     view = View(log(10))
     first = reader(view, monkeypatch)
     start = first.initialOffset()
@@ -56,17 +67,23 @@ def test_a_first_batch_run_again_begins_where_it_began_though_spark_asks_anew_wh
     assert entries_of(first, start, end) == [(7, entry) for entry in range(10, 14)]
 
     view.there[TOPIC] = log(30)
-    again = reader(view, monkeypatch)  # the driver was restarted; a first batch has no offset before it in the checkpoint
+    # the driver was restarted; a first batch has no offset before it in the checkpoint
+    again = reader(view, monkeypatch)
     assert entries_of(again, again.initialOffset(), end) == [(7, entry) for entry in range(10, 14)]
 
 
-def test_a_batch_of_a_topic_that_was_deleted_is_passed_over_only_where_loss_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_a_topic_that_was_deleted_is_passed_over_only_where_loss_may_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     view = View(log(10))
     reading = reader(view, monkeypatch, startingOffsets="earliest")
     start = reading.initialOffset()
     end = reading.latestOffset(start, reading.getDefaultReadLimit())
     view.there.clear()
-    with pytest.raises(NotFound, match=f"topic {TOPIC}, which the query's checkpoint has at 7:9, does not exist any more"):
+    with pytest.raises(
+        NotFound,
+        match=f"topic {TOPIC}, which the query's checkpoint has at 7:9, does not exist any more",
+    ):
         reading.partitions(start, end)
     lenient = reader(view, monkeypatch, startingOffsets="earliest", failOnDataLoss="false")
     with pytest.warns(UserWarning, match="does not exist any more"):
@@ -100,7 +117,9 @@ class Kept(View):
         return self
 
 
-def test_a_subscription_that_is_there_is_not_moved_over_a_first_batch_that_is_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subscription_that_is_there_is_not_moved_over_a_first_batch_that_is_run_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     view = Kept(log(10))
     _ = reader(view, monkeypatch, subscription="s").initialOffset()
     assert view.subscriptions.there == {"s": "7:10"}

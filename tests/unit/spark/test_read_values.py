@@ -1,4 +1,6 @@
-"""Values decoded by a topic's schema: the columns that it makes, and that what was written comes back as it was."""
+"""Values decoded by a topic's schema: the columns that it makes, and that what was written comes
+back as it was.
+"""
 
 from __future__ import annotations
 
@@ -46,15 +48,30 @@ class View:
 
 
 def spec_of(kind: str, definition: Any) -> TopicSchema:
-    return topic_schema(View(kind, definition), read_options({"topic": "t", "valueSchema": "topic"}, streaming=False), [TOPIC])
+    return topic_schema(
+        View(kind, definition),
+        read_options({"topic": "t", "valueSchema": "topic"}, streaming=False),
+        [TOPIC],
+    )
 
 
 def record(**fields: Any) -> dict[str, Any]:
-    return {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
+    return {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": name, "type": kind} for name, kind in fields.items()],
+    }
 
 
-def decoded(spec: TopicSchema, arrow: dict[str, pa.DataType], *values: bytes) -> dict[str, list[Any]]:
-    rows = Rows(counts=[1] * len(values), ledgers=[1] * len(values), entries=list(range(len(values))), count=len(values))
+def decoded(
+    spec: TopicSchema, arrow: dict[str, pa.DataType], *values: bytes
+) -> dict[str, list[Any]]:
+    rows = Rows(
+        counts=[1] * len(values),
+        ledgers=[1] * len(values),
+        entries=list(range(len(values))),
+        count=len(values),
+    )
     rows.schema_versions = [b""] * len(values)
     raw = binary_array(np.array([len(value) for value in values]), [b"".join(values)], [])
     found = ValueDecoder(TOPIC, spec, pa.schema(list(arrow.items()))).decode(rows, raw).columns
@@ -68,7 +85,10 @@ ROW = types.StructType(
         types.StructField("data", types.BinaryType()),
         types.StructField("number", types.LongType()),
         types.StructField("share", types.DoubleType()),
-        types.StructField("inner", types.StructType([types.StructField("datas", types.ArrayType(types.BinaryType()))])),
+        types.StructField(
+            "inner",
+            types.StructType([types.StructField("datas", types.ArrayType(types.BinaryType()))]),
+        ),
         types.StructField("amounts", types.MapType(types.StringType(), types.DecimalType(20, 4))),
     ]
 )
@@ -98,7 +118,9 @@ def test_what_was_written_by_columns_is_read_as_the_same_columns(kind: SchemaTyp
     assert spec.types["inner"] == "struct<`datas`:array<binary>>"
     found = decoded(spec, ARROW, encoder(ROW, schema)(VALUE))
     # Bytes are the text that stands in JSON, which is not told to be Base64.
-    texts = {"data": b"AP8=", "inner": {"datas": [b"AQ==", None]}} if kind is SchemaType.JSON else {}
+    texts = (
+        {"data": b"AP8=", "inner": {"datas": [b"AQ==", None]}} if kind is SchemaType.JSON else {}
+    )
     assert {name: values[0] for name, values in found.items()} == VALUE | texts
 
 
@@ -111,15 +133,42 @@ def test_times_of_avro() -> None:
         us=["null", {"type": "long", "logicalType": "time-micros"}],
         id={"type": "string", "logicalType": "uuid"},
     )
-    value = {"at": WHEN, "here": WHEN.replace(tzinfo=None), "day": date(2026, 1, 2), "ms": time(0, 0, 1), "us": time(0, 0, 2)}
+    value = {
+        "at": WHEN,
+        "here": WHEN.replace(tzinfo=None),
+        "day": date(2026, 1, 2),
+        "ms": time(0, 0, 1),
+        "us": time(0, 0, 2),
+    }
     value["id"] = uuid.UUID(int=7)
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(definition), value)
     spec = spec_of("AVRO", definition)
-    assert list(spec.types.values()) == ["timestamp", "timestamp_ntz", "date", "int", "bigint", "string"]
-    arrow = (pa.timestamp("us", tz="UTC"), pa.timestamp("us"), pa.date32(), pa.int32(), pa.int64(), pa.string())
-    found = decoded(spec, dict(zip(definition_names(definition), arrow, strict=True)), out.getvalue())
-    assert [values[0] for values in found.values()] == [*list(value.values())[:3], 1_000, 2_000_000, str(uuid.UUID(int=7))]
+    assert list(spec.types.values()) == [
+        "timestamp",
+        "timestamp_ntz",
+        "date",
+        "int",
+        "bigint",
+        "string",
+    ]
+    arrow = (
+        pa.timestamp("us", tz="UTC"),
+        pa.timestamp("us"),
+        pa.date32(),
+        pa.int32(),
+        pa.int64(),
+        pa.string(),
+    )
+    found = decoded(
+        spec, dict(zip(definition_names(definition), arrow, strict=True)), out.getvalue()
+    )
+    assert [values[0] for values in found.values()] == [
+        *list(value.values())[:3],
+        1_000,
+        2_000_000,
+        str(uuid.UUID(int=7)),
+    ]
 
 
 def definition_names(definition: dict[str, Any]) -> list[str]:
@@ -137,10 +186,14 @@ def definition_names(definition: dict[str, Any]) -> list[str]:
 )
 def test_json_that_would_lose_something_as_a_column_does_not_decode(value: bytes, why: str) -> None:
     amount = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 4}
-    spec = spec_of("JSON", record(n="long", amount=["null", amount], amounts={"type": "map", "values": amount}))
+    spec = spec_of(
+        "JSON", record(n="long", amount=["null", amount], amounts={"type": "map", "values": amount})
+    )
     kind = pa.decimal128(10, 4)
     with pytest.raises(InvalidArgument, match=why):
-        decoded(spec, {"n": pa.int64(), "amount": kind, "amounts": pa.map_(pa.string(), kind)}, value)
+        decoded(
+            spec, {"n": pa.int64(), "amount": kind, "amounts": pa.map_(pa.string(), kind)}, value
+        )
 
 
 def test_fields_do_not_take_the_names_of_fixed_columns_nor_of_each_other() -> None:
@@ -153,9 +206,15 @@ def test_fields_do_not_take_the_names_of_fixed_columns_nor_of_each_other() -> No
 
 def test_a_column_that_a_read_does_not_have_is_named() -> None:
     check_columns(["value", "message_id"], None)
-    with pytest.raises(InvalidArgument, match=r"there is no column 'Key'; did you mean 'key'\? The columns are value, key, "):
+    with pytest.raises(
+        InvalidArgument,
+        match=r"there is no column 'Key'; did you mean 'key'\? The columns are value, key, ",
+    ):
         check_columns(["value", "Key"], None)
     spec = spec_of("JSON", record(item="string"))
     check_columns(["item", "_corrupt", "key"], spec)
-    with pytest.raises(InvalidArgument, match=r"there is no column 'count'.* The columns are item, _corrupt, value, key, "):
+    with pytest.raises(
+        InvalidArgument,
+        match=r"there is no column 'count'.* The columns are item, _corrupt, value, key, ",
+    ):
         check_columns(["item", "count"], spec)

@@ -9,7 +9,13 @@ from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.model.errors import MetadataUnavailable
-from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind, Segment
+from pulsarish.model.ledger_metadata import (
+    LedgerMetadata,
+    LedgerPurpose,
+    LedgerState,
+    PurposeKind,
+    Segment,
+)
 from pulsarish.runtime.seams import World
 from pulsarish.sim.world.world import Simulation
 from pulsarish.spark.jobs.removal import PlannedLedger, Removal, _closed, _remove_one
@@ -32,7 +38,10 @@ def test_what_came_into_use_since_the_look_at_everything_is_not_fenced() -> None
         here = site_of(job.world)
         (node,) = await job.do(here.records.nodes([paths.ledger(ledger_id)]))
         planned = PlannedLedger(ledger_id, name_of(0).full, 0, 0, node.created)
-        assert await job.do(_closed(here, job.ledgers, planned, {ledger_id})) == "it is no orphan any more"
+        assert (
+            await job.do(_closed(here, job.ledgers, planned, {ledger_id}))
+            == "it is no orphan any more"
+        )
         await owner.append(log, b"two")
         assert owner.heard[0].confirmed == [b"one", b"two"]
 
@@ -62,6 +71,8 @@ def test_what_could_not_be_removed_is_told_with_what_was() -> None:
         removal = Removal(removed=[6])
         await job.do(_remove_one(here, metadata, 0, removal))
         assert removal.removed == [6]
-        assert removal.kept == {7: "whether it was removed is not known: the metadata store did not answer"}
+        assert removal.kept == {
+            7: "whether it was removed is not known: the metadata store did not answer"
+        }
 
     play(scenario)

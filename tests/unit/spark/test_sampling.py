@@ -9,7 +9,9 @@ import pytest
 from pulsarish.spark.reading.sampling import Sample, looks_at_one, sample
 
 
-def looked(sizes: list[int], messages_max: int, looks: int = 16, before: float = 0.0) -> tuple[Sample, list[int]]:
+def looked(
+    sizes: list[int], messages_max: int, looks: int = 16, before: float = 0.0
+) -> tuple[Sample, list[int]]:
     places: list[int] = []
 
     def messages_in(number: int) -> int:
@@ -19,9 +21,20 @@ def looked(sizes: list[int], messages_max: int, looks: int = 16, before: float =
     return sample(len(sizes), messages_max, looks, before, messages_in), places
 
 
-@pytest.mark.parametrize("sizes", [[10, 990] * 4, [1, 1000, 1000, 1000, 999], [300, 300, 1000, 1000, 1000, 400], [4000], [7] * 16])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [10, 990] * 4,
+        [1, 1000, 1000, 1000, 999],
+        [300, 300, 1000, 1000, 1000, 400],
+        [4000],
+        [7] * 16,
+    ],
+)
 @pytest.mark.parametrize("messages_max", [1, 1_000, 1_600, 3_999, 4_000, 9_000])
-def test_entries_of_which_all_are_seen_are_counted_exactly(sizes: list[int], messages_max: int) -> None:
+def test_entries_of_which_all_are_seen_are_counted_exactly(
+    sizes: list[int], messages_max: int
+) -> None:
     found, places = looked(sizes, messages_max)
     assert places == list(range(len(places)))
     fits = sum(1 for total in accumulate(sizes) if total <= messages_max)

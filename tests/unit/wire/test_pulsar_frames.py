@@ -1,4 +1,6 @@
-"""The binary protocol's frames: cut from pieces of any size, refused when they are none, and encoded as protobuf would."""
+"""The binary protocol's frames: cut from pieces of any size, refused when they are none, and
+encoded as protobuf would.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,13 @@ from pulsarish.model.position import Position
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import encode_entry, parse_metadata, verify_entry
-from pulsarish.wire.pulsar_frames import FrameReader, carried_entry, command_frame, delivery_frame_head, receipt_frames
+from pulsarish.wire.pulsar_frames import (
+    FrameReader,
+    carried_entry,
+    command_frame,
+    delivery_frame_head,
+    receipt_frames,
+)
 
 ENTRY = encode_entry(MessageMetadata(producer_name="p", sequence_id=1, publish_time=1), b"payload")
 IDS = st.integers(0, 2**63 - 1)
@@ -25,8 +33,13 @@ def send_frame(entry: bytes) -> bytes:
     return struct.pack(">II", 4 + len(command) + len(entry), len(command)) + command + entry
 
 
-@given(st.lists(st.binary(max_size=300), max_size=8), st.lists(st.integers(1, 50), min_size=1, max_size=20))
-def test_frames_come_out_whole_however_their_bytes_come_in(payloads: list[bytes], pieces: list[int]) -> None:
+@given(
+    st.lists(st.binary(max_size=300), max_size=8),
+    st.lists(st.integers(1, 50), min_size=1, max_size=20),
+)
+def test_frames_come_out_whole_however_their_bytes_come_in(
+    payloads: list[bytes], pieces: list[int]
+) -> None:
     data = b"".join(send_frame(payload) for payload in payloads)
     reader = FrameReader(10_000)
     found: list[bytes] = []
@@ -79,11 +92,15 @@ def test_an_entry_is_carried_from_its_magic_on_and_gets_a_checksum_if_it_has_non
 
 
 @given(IDS, st.lists(st.tuples(IDS, IDS), min_size=1, max_size=5), IDS, st.integers(0, 2**62))
-def test_receipts_are_encoded_as_protobuf_would(producer_id: int, sends: list[tuple[int, int]], ledger_id: int, first: int) -> None:
+def test_receipts_are_encoded_as_protobuf_would(
+    producer_id: int, sends: list[tuple[int, int]], ledger_id: int, first: int
+) -> None:
     frames = receipt_frames(producer_id, sends, ledger_id, first)
     for index, (sequence_id, highest) in enumerate(sends):
         receipt = pb.SendReceipt(
-            producer_id=producer_id, sequence_id=sequence_id, message_id=pb.MessageIdData(ledger_id=ledger_id, entry_id=first + index)
+            producer_id=producer_id,
+            sequence_id=sequence_id,
+            message_id=pb.MessageIdData(ledger_id=ledger_id, entry_id=first + index),
         )
         if highest:
             receipt.highest_sequence_id = highest
@@ -93,15 +110,39 @@ def test_receipts_are_encoded_as_protobuf_would(producer_id: int, sends: list[tu
 def test_a_receipt_of_a_duplicate_names_no_place() -> None:
     (frame,) = receipt_frames(1, [(5, 0)], -1, -1)
     receipt = pb.Command.FromString(frame[8:]).send_receipt
-    assert (receipt.sequence_id, receipt.message_id.ledger_id, receipt.message_id.entry_id) == (5, 2**64 - 1, 2**64 - 1)
+    assert (receipt.sequence_id, receipt.message_id.ledger_id, receipt.message_id.entry_id) == (
+        5,
+        2**64 - 1,
+        2**64 - 1,
+    )
 
 
-@given(IDS, IDS, IDS, st.integers(-1, 1000), st.integers(0, 2**31), st.lists(st.integers(0, 2**64 - 1), max_size=4), st.integers(-1, 2**40))
+@given(
+    IDS,
+    IDS,
+    IDS,
+    st.integers(-1, 1000),
+    st.integers(0, 2**31),
+    st.lists(st.integers(0, 2**64 - 1), max_size=4),
+    st.integers(-1, 2**40),
+)
 def test_deliveries_are_encoded_as_protobuf_would(
-    consumer_id: int, ledger_id: int, entry_id: int, partition: int, count: int, words: list[int], epoch: int
+    consumer_id: int,
+    ledger_id: int,
+    entry_id: int,
+    partition: int,
+    count: int,
+    words: list[int],
+    epoch: int,
 ) -> None:
     head = delivery_frame_head(
-        consumer_id, Position(ledger_id, entry_id), partition, len(ENTRY), redelivery_count=count, ack_set=words, epoch=epoch
+        consumer_id,
+        Position(ledger_id, entry_id),
+        partition,
+        len(ENTRY),
+        redelivery_count=count,
+        ack_set=words,
+        epoch=epoch,
     )
     place = pb.MessageIdData(ledger_id=ledger_id, entry_id=entry_id)
     if partition >= 0:

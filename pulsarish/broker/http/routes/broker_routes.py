@@ -12,7 +12,17 @@ from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.json_bodies import Json, LeaderBody, OwnedBundleBody
 from pulsarish.broker.http.openapi import own_version
-from pulsarish.broker.http.route import AFTER, LIMIT, Call, Handler, Lane, Moved, Parameter, Route, answer
+from pulsarish.broker.http.route import (
+    AFTER,
+    LIMIT,
+    Call,
+    Handler,
+    Lane,
+    Moved,
+    Parameter,
+    Route,
+    answer,
+)
 from pulsarish.broker.listeners import http_at
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.metadata import paths
@@ -30,7 +40,13 @@ _TEXT: Final = "text/plain"
 
 
 class BrokerRoutes:
-    def __init__(self, config: BrokerConfig, records: Records, ownership: Ownership, unready_reason: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        records: Records,
+        ownership: Ownership,
+        unready_reason: Callable[[], str],
+    ) -> None:
         self._config = config
         self._records = records
         self._ownership = ownership
@@ -39,7 +55,12 @@ class BrokerRoutes:
     def routes(self) -> list[Route]:
         read, admin = Permission.ADMIN_READ, Permission.ADMIN_TENANT
         version = (
-            Parameter("topicVersion", "Nothing is published to find out.", choices=("V1", "V2"), default="V2"),
+            Parameter(
+                "topicVersion",
+                "Nothing is published to find out.",
+                choices=("V1", "V2"),
+                default="V2",
+            ),
             Parameter("brokerId", "Ask that broker itself."),
         )
         page = (AFTER, LIMIT)
@@ -55,7 +76,15 @@ class BrokerRoutes:
                 parameters=page,
                 answers=list[str],
             ),
-            Route("GET", _BROKERS + "/{cluster}", self._list_cluster, read, "The same of a cluster.", parameters=page, answers=list[str]),
+            Route(
+                "GET",
+                _BROKERS + "/{cluster}",
+                self._list_cluster,
+                read,
+                "The same of a cluster.",
+                parameters=page,
+                answers=list[str],
+            ),
             Route(
                 "GET",
                 _BROKERS + "/registrations",
@@ -65,26 +94,83 @@ class BrokerRoutes:
                 parameters=page,
                 answers=list[Json],
             ),
-            Route("GET", _BROKERS + "/leaderBroker", self._leader, read, "The leader broker.", answers=LeaderBody),
-            Route("GET", owned, self._owned, read, "The bundles that a broker serves.", answers=dict[str, OwnedBundleBody], owner=True),
-            _text("/health", self._health, Permission.NONE, "Whether this broker can serve: ok, or why not.", *version),
+            Route(
+                "GET",
+                _BROKERS + "/leaderBroker",
+                self._leader,
+                read,
+                "The leader broker.",
+                answers=LeaderBody,
+            ),
+            Route(
+                "GET",
+                owned,
+                self._owned,
+                read,
+                "The bundles that a broker serves.",
+                answers=dict[str, OwnedBundleBody],
+                owner=True,
+            ),
+            _text(
+                "/health",
+                self._health,
+                Permission.NONE,
+                "Whether this broker can serve: ok, or why not.",
+                *version,
+            ),
             _text("/ready", self._health, Permission.NONE, "The same."),
             _text("/version", self._version, Permission.NONE, "The version of this broker."),
-            Route("GET", _CONFIGURATION, self._no_names, read, "Options that can be set while it runs: none.", answers=list[str]),
-            Route("GET", _CONFIGURATION + "/values", self._no_values, read, "Options set while it runs: none.", answers=dict[str, str]),
-            Route("GET", _CONFIGURATION + "/runtime", self._runtime, read, "All options in force.", answers=dict[str, str]),
+            Route(
+                "GET",
+                _CONFIGURATION,
+                self._no_names,
+                read,
+                "Options that can be set while it runs: none.",
+                answers=list[str],
+            ),
+            Route(
+                "GET",
+                _CONFIGURATION + "/values",
+                self._no_values,
+                read,
+                "Options set while it runs: none.",
+                answers=dict[str, str],
+            ),
+            Route(
+                "GET",
+                _CONFIGURATION + "/runtime",
+                self._runtime,
+                read,
+                "All options in force.",
+                answers=dict[str, str],
+            ),
             Route("POST", setting + "/{value}", self._set, admin, "Not here.", statuses=(501,)),
             Route("DELETE", setting, self._set, admin, "Not here.", statuses=(501,)),
-            Route("GET", _BROKERS + "/internal-configuration", self._internal, read, "Where its metadata is.", answers=dict[str, str]),
+            Route(
+                "GET",
+                _BROKERS + "/internal-configuration",
+                self._internal,
+                read,
+                "Where its metadata is.",
+                answers=dict[str, str],
+            ),
         ]
 
     async def _found(self) -> list[BrokerRegistration]:
         names = await self._records.children(paths.BROKERS)
-        found = await self._records.get_many([f"{paths.BROKERS}/{name}" for name in names], BrokerRegistration) if names else []
+        found = (
+            await self._records.get_many(
+                [f"{paths.BROKERS}/{name}" for name in names], BrokerRegistration
+            )
+            if names
+            else []
+        )
         return [record[0] for record in found if record is not None]
 
     async def _list(self, call: Call) -> HttpResponse:
-        return answer(call.page([http_at(broker, call.listener) for broker in await self._found()], str))
+        return answer(
+            call.page([http_at(broker, call.listener) for broker in await self._found()], str)
+        )
 
     async def _list_cluster(self, call: Call) -> HttpResponse:
         self._check_cluster(call)
@@ -92,10 +178,16 @@ class BrokerRoutes:
 
     def _check_cluster(self, call: Call) -> None:
         if call["cluster"] != self._config.cluster_name:
-            raise NotFound(f"cluster {call['cluster']!r} does not exist; there is one, {self._config.cluster_name!r}")
+            raise NotFound(
+                f"cluster {call['cluster']!r} does not exist; there is one, "
+                f"{self._config.cluster_name!r}"
+            )
 
     async def _registrations(self, call: Call) -> HttpResponse:
-        shown = [msgspec.to_builtins(msgspec.structs.replace(broker, admin_key="")) for broker in await self._found()]
+        shown = [
+            msgspec.to_builtins(msgspec.structs.replace(broker, admin_key=""))
+            for broker in await self._found()
+        ]
         return answer(call.page(shown, itemgetter("broker_id")))
 
     async def _leader(self, call: Call) -> HttpResponse:
@@ -111,7 +203,11 @@ class BrokerRoutes:
         """
         self._check_cluster(call)
         for broker in await self._found():
-            if call["broker"] in (broker.broker_id, broker.http_address, http_at(broker, call.listener)):
+            if call["broker"] in (
+                broker.broker_id,
+                broker.http_address,
+                http_at(broker, call.listener),
+            ):
                 if broker.instance_id != self._ownership.registry.instance_id:
                     raise Moved(http_at(broker, call.listener))
                 owned = self._ownership.owned.bundles()
@@ -141,17 +237,33 @@ class BrokerRoutes:
             value: object = self._config
             for part in option.name.split("."):
                 value = getattr(value, part)
-            found[option.name] = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            found[option.name] = (
+                value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            )
         return answer(found)
 
     async def _set(self, call: Call) -> HttpResponse:
-        raise UnsupportedFeature("options cannot be set while a broker runs; set them where it is started and restart it")
+        raise UnsupportedFeature(
+            "options cannot be set while a broker runs; set them where it is started and restart it"
+        )
 
     async def _internal(self, call: Call) -> HttpResponse:
-        return answer({"metadataStoreUrl": self._config.metadata_url, "ledgersRootPath": paths.LEDGERS})
+        return answer(
+            {"metadataStoreUrl": self._config.metadata_url, "ledgersRootPath": paths.LEDGERS}
+        )
 
 
-def _text(words: str, handler: Handler, permission: Permission, summary: str, *parameters: Parameter) -> Route:
+def _text(
+    words: str, handler: Handler, permission: Permission, summary: str, *parameters: Parameter
+) -> Route:
     return Route(
-        "GET", _BROKERS + words, handler, permission, summary, parameters=parameters, answers=str, answer_type=_TEXT, lane=Lane.PROMPT
+        "GET",
+        _BROKERS + words,
+        handler,
+        permission,
+        summary,
+        parameters=parameters,
+        answers=str,
+        answer_type=_TEXT,
+        lane=Lane.PROMPT,
     )

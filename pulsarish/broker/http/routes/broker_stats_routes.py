@@ -47,11 +47,44 @@ class BrokerStatsRoutes:
     def routes(self) -> list[Route]:
         read, page = Permission.ADMIN_READ, (AFTER, LIMIT)
         return [
-            Route("GET", _STATS + "/metrics", self._as_json, read, "Its metrics.", answers=list[Json]),
-            Route("GET", _STATS + "/topics", self._all, read, "Statistics of the topics it has loaded.", parameters=page, answers=Json),
-            Route("GET", _STATS + "/load-report", self._load, read, "What it has to do.", answers=LoadReportBody),
-            Route("GET", _STATS + "/mbeans", self._java, read, "Not here.", answers=Json, statuses=(501,)),
-            Route("GET", _STATS + "/allocator-stats/{allocator}", self._java, read, "Not here.", answers=Json, statuses=(501,)),
+            Route(
+                "GET", _STATS + "/metrics", self._as_json, read, "Its metrics.", answers=list[Json]
+            ),
+            Route(
+                "GET",
+                _STATS + "/topics",
+                self._all,
+                read,
+                "Statistics of the topics it has loaded.",
+                parameters=page,
+                answers=Json,
+            ),
+            Route(
+                "GET",
+                _STATS + "/load-report",
+                self._load,
+                read,
+                "What it has to do.",
+                answers=LoadReportBody,
+            ),
+            Route(
+                "GET",
+                _STATS + "/mbeans",
+                self._java,
+                read,
+                "Not here.",
+                answers=Json,
+                statuses=(501,),
+            ),
+            Route(
+                "GET",
+                _STATS + "/allocator-stats/{allocator}",
+                self._java,
+                read,
+                "Not here.",
+                answers=Json,
+                statuses=(501,),
+            ),
         ]
 
     async def _as_json(self, call: Call) -> HttpResponse:
@@ -59,7 +92,12 @@ class BrokerStatsRoutes:
         for line in (await self._metrics()).decode().splitlines():
             match = None if line.startswith("#") else _SERIES.fullmatch(line)
             if match is not None and match[3] not in ("NaN", "+Inf", "-Inf"):
-                found.append({"metrics": {match[1]: float(match[3])}, "dimensions": dict(_LABEL.findall(match[2] or ""))})
+                found.append(
+                    {
+                        "metrics": {match[1]: float(match[3])},
+                        "dimensions": dict(_LABEL.findall(match[2] or "")),
+                    }
+                )
         return answer(found)
 
     async def _all(self, call: Call) -> HttpResponse:
@@ -70,7 +108,9 @@ class BrokerStatsRoutes:
         found: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
         for number, full in enumerate(names, 1):
             name = served[full]
-            bundle = bundle_of(name, (await self._namespaces.policies(name.tenant, name.namespace)).bundles)
+            bundle = bundle_of(
+                name, (await self._namespaces.policies(name.tenant, name.namespace)).bundles
+            )
             of_bundle = found.setdefault(name.namespace_name, {}).setdefault(bundle.range, {})
             if (topic := self._topics.loaded.get(full)) is not None:
                 of_bundle.setdefault(name.domain, {})[full] = await self._statistics.topic(topic)
@@ -94,7 +134,9 @@ class BrokerStatsRoutes:
                 pulsar_service_url=f"pulsar://{told.pulsar_address}" if told.pulsar_address else "",
                 num_topics=len(loaded),
                 num_bundles=len(self._ownership.owned),
-                num_consumers=sum(len(each.consumers) for topic in loaded for each in topic.subscriptions.values()),
+                num_consumers=sum(
+                    len(each.consumers) for topic in loaded for each in topic.subscriptions.values()
+                ),
                 num_producers=sum(len(topic.producers) for topic in loaded),
                 msg_rate_in=round(sum(rate for rate, _ in came), 3),
                 msg_throughput_in=round(sum(throughput for _, throughput in came), 3),
@@ -105,4 +147,6 @@ class BrokerStatsRoutes:
         )
 
     async def _java(self, call: Call) -> HttpResponse:
-        raise UnsupportedFeature("there is no Java virtual machine here; what a broker tells of itself is at /metrics")
+        raise UnsupportedFeature(
+            "there is no Java virtual machine here; what a broker tells of itself is at /metrics"
+        )

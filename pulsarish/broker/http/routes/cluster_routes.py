@@ -27,19 +27,61 @@ class ClusterRoutes:
         read = Permission.ADMIN_READ
         domains, policies = _CLUSTER + "/failureDomains", _CLUSTER + "/namespaceIsolationPolicies"
         return [
-            Route("GET", "/admin/v2/clusters", self._list, read, "The clusters: this one.", answers=list[str]),
+            Route(
+                "GET",
+                "/admin/v2/clusters",
+                self._list,
+                read,
+                "The clusters: this one.",
+                answers=list[str],
+            ),
             Route("GET", _CLUSTER, self._get, read, "Where a cluster is.", answers=ClusterBody),
             _refused("PUT", _CLUSTER, self._create, body=Any, statuses=(409, 501)),
             _refused("POST", _CLUSTER, self._change, body=Any),
             _refused("DELETE", _CLUSTER, self._change),
-            Route("GET", _CLUSTER + "/peers", self._none, read, "The clusters that take over for it: none.", answers=list[str]),
+            Route(
+                "GET",
+                _CLUSTER + "/peers",
+                self._none,
+                read,
+                "The clusters that take over for it: none.",
+                answers=list[str],
+            ),
             _refused("POST", _CLUSTER + "/peers", self._change, body=Any),
-            Route("GET", domains, self._no_map, read, "Groups of brokers that fail together: none.", answers=Json),
-            Route("GET", domains + "/{domain}", self._no_domain, read, "One of them: there is none.", answers=Json),
+            Route(
+                "GET",
+                domains,
+                self._no_map,
+                read,
+                "Groups of brokers that fail together: none.",
+                answers=Json,
+            ),
+            Route(
+                "GET",
+                domains + "/{domain}",
+                self._no_domain,
+                read,
+                "One of them: there is none.",
+                answers=Json,
+            ),
             _refused("POST", domains + "/{domain}", self._no_groups, body=Any),
             _refused("DELETE", domains + "/{domain}", self._no_groups),
-            Route("GET", policies, self._no_map, read, "Which brokers may serve which namespaces: all, all.", answers=Json),
-            Route("GET", policies + "/{policy}", self._no_policy, read, "One of them: there is none.", answers=Json),
+            Route(
+                "GET",
+                policies,
+                self._no_map,
+                read,
+                "Which brokers may serve which namespaces: all, all.",
+                answers=Json,
+            ),
+            Route(
+                "GET",
+                policies + "/{policy}",
+                self._no_policy,
+                read,
+                "One of them: there is none.",
+                answers=Json,
+            ),
             _refused("POST", policies + "/{policy}", self._no_groups, body=Any),
             _refused("DELETE", policies + "/{policy}", self._no_groups),
         ]
@@ -49,7 +91,9 @@ class ClusterRoutes:
 
     def _check(self, call: Call) -> None:
         if call["cluster"] != self._cluster:
-            raise NotFound(f"cluster {call['cluster']!r} does not exist; there is one, {self._cluster!r}")
+            raise NotFound(
+                f"cluster {call['cluster']!r} does not exist; there is one, {self._cluster!r}"
+            )
 
     async def _get(self, call: Call) -> HttpResponse:
         """Return the cluster with this broker's addresses: any broker of the cluster will do."""
@@ -68,11 +112,16 @@ class ClusterRoutes:
     async def _create(self, call: Call) -> HttpResponse:
         if call["cluster"] == self._cluster:
             raise AlreadyExists(f"cluster {self._cluster!r} exists already")
-        raise UnsupportedFeature(f"other clusters are not known yet: topics are not replicated beyond {self._cluster!r}")
+        raise UnsupportedFeature(
+            f"other clusters are not known yet: topics are not replicated beyond {self._cluster!r}"
+        )
 
     async def _change(self, call: Call) -> HttpResponse:
         self._check(call)
-        raise UnsupportedFeature("a cluster's addresses are those of its brokers; set a broker's advertised_listeners and restart it")
+        raise UnsupportedFeature(
+            "a cluster's addresses are those of its brokers; set a broker's advertised_listeners "
+            "and restart it"
+        )
 
     async def _none(self, call: Call) -> HttpResponse:
         self._check(call)
@@ -92,8 +141,25 @@ class ClusterRoutes:
 
     async def _no_groups(self, call: Call) -> HttpResponse:
         self._check(call)
-        raise UnsupportedFeature("namespaces are not bound to groups of brokers yet: any broker may serve any bundle")
+        raise UnsupportedFeature(
+            "namespaces are not bound to groups of brokers yet: any broker may serve any bundle"
+        )
 
 
-def _refused(method: str, pattern: str, handler: Handler, *, body: Any = None, statuses: tuple[int, ...] = (501,)) -> Route:
-    return Route(method, pattern, handler, Permission.ADMIN_TENANT, "Not there yet.", body=body, statuses=statuses)
+def _refused(
+    method: str,
+    pattern: str,
+    handler: Handler,
+    *,
+    body: Any = None,
+    statuses: tuple[int, ...] = (501,),
+) -> Route:
+    return Route(
+        method,
+        pattern,
+        handler,
+        Permission.ADMIN_TENANT,
+        "Not there yet.",
+        body=body,
+        statuses=statuses,
+    )

@@ -21,7 +21,12 @@ from pulsarish.runtime.seams import HttpResponse
 __all__ = ["CompactionRoutes"]
 
 _PATH: Final = TOPIC + "/compaction"
-_WORST_FIRST: Final = (CompactionState.RUNNING, CompactionState.ERROR, CompactionState.NOT_RUN, CompactionState.SUCCESS)
+_WORST_FIRST: Final = (
+    CompactionState.RUNNING,
+    CompactionState.ERROR,
+    CompactionState.NOT_RUN,
+    CompactionState.SUCCESS,
+)
 
 
 class CompactionRoutes:
@@ -32,16 +37,41 @@ class CompactionRoutes:
     def routes(self) -> list[Route]:
         admin, read = Permission.ADMIN_TOPIC, Permission.ADMIN_READ
         return [
-            Route("PUT", _PATH, self._start, admin, "Begin to compact it; answered at once.", statuses=(409,), owner=True),
-            Route("GET", _PATH, self._status, read, "What became of its last compaction.", answers=CompactionBody, owner=True),
-            Route("DELETE", f"{TOPIC}/subscription/{VIEW_SUBSCRIPTION}", self._forget, admin, "Give its compacted view up.", owner=True),
+            Route(
+                "PUT",
+                _PATH,
+                self._start,
+                admin,
+                "Begin to compact it; answered at once.",
+                statuses=(409,),
+                owner=True,
+            ),
+            Route(
+                "GET",
+                _PATH,
+                self._status,
+                read,
+                "What became of its last compaction.",
+                answers=CompactionBody,
+                owner=True,
+            ),
+            Route(
+                "DELETE",
+                f"{TOPIC}/subscription/{VIEW_SUBSCRIPTION}",
+                self._forget,
+                admin,
+                "Give its compacted view up.",
+                owner=True,
+            ),
         ]
 
     async def _start(self, call: Call) -> HttpResponse:
         name = call.topic()
         partitions = await self._namespaces.partition_names(name)
         if partitions is not None:
-            return await each_done(self._owners, call, partitions, OwnerCall("PUT", ("compaction",)))
+            return await each_done(
+                self._owners, call, partitions, OwnerCall("PUT", ("compaction",))
+            )
         (await self._owners.topic(call, name)).compaction.start()
         return no_content()
 
@@ -49,7 +79,10 @@ class CompactionRoutes:
         name = call.topic()
         partitions = await self._namespaces.partition_names(name)
         if partitions is not None:
-            answers = settled(await self._owners.send_all(call, partitions, OwnerCall("GET", ("compaction",))), unless=(NotFound,))
+            answers = settled(
+                await self._owners.send_all(call, partitions, OwnerCall("GET", ("compaction",))),
+                unless=(NotFound,),
+            )
             return answer(
                 min(
                     (CompactionBody(each["status"], each["lastError"]) for each in answers),
@@ -63,6 +96,11 @@ class CompactionRoutes:
         name = call.topic()
         partitions = await self._namespaces.partition_names(name)
         if partitions is not None:
-            return await each_done(self._owners, call, partitions, OwnerCall("DELETE", ("subscription", VIEW_SUBSCRIPTION)))
+            return await each_done(
+                self._owners,
+                call,
+                partitions,
+                OwnerCall("DELETE", ("subscription", VIEW_SUBSCRIPTION)),
+            )
         await (await self._owners.topic(call, name)).compaction.forget()
         return no_content()

@@ -18,7 +18,9 @@ from pulsarish.runtime.seams import HttpResponse
 __all__ = ["LookupRoutes"]
 
 _TOPIC = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
-_DOMAIN = Parameter("domain", "Topics that are kept, or that are not.", choices=("persistent", "non-persistent"))
+_DOMAIN = Parameter(
+    "domain", "Topics that are kept, or that are not.", choices=("persistent", "non-persistent")
+)
 
 
 class LookupRoutes:
@@ -83,4 +85,6 @@ class LookupRoutes:
 
 
 def _topic(call: Call) -> TopicName:
-    return TopicName.parse(f"{call['domain']}://{call['tenant']}/{call['namespace']}/{call['topic']}")
+    return TopicName.parse(
+        f"{call['domain']}://{call['tenant']}/{call['namespace']}/{call['topic']}"
+    )

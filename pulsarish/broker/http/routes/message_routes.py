@@ -1,4 +1,6 @@
-"""Single messages of a topic: by id, by time, or counted from either end of the log; and the size of the backlog after a message."""
+"""Single messages of a topic: by id, by time, or counted from either end of the log; and the size
+of the backlog after a message.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,35 @@ class MessageRoutes:
     def routes(self) -> list[Route]:
         read, consume = Permission.ADMIN_READ, Permission.CONSUME
         timestamp = Parameter("timestamp", "Milliseconds since the epoch.", int, minimum=0)
-        end = Parameter("initialPosition", "From which end to count.", choices=("latest", "earliest"), default="latest")
-        place = Parameter("messagePosition", "The entry's place from there, from 1.", int, minimum=1, default=1)
-        entry = (Parameter("ledger", "A ledger's id.", int, minimum=0), Parameter("entry", "An entry's id in it.", int, minimum=0))
+        end = Parameter(
+            "initialPosition",
+            "From which end to count.",
+            choices=("latest", "earliest"),
+            default="latest",
+        )
+        place = Parameter(
+            "messagePosition", "The entry's place from there, from 1.", int, minimum=1, default=1
+        )
+        entry = (
+            Parameter("ledger", "A ledger's id.", int, minimum=0),
+            Parameter("entry", "An entry's id in it.", int, minimum=0),
+        )
         return [
-            _one("GET", "/lastMessageId", self._last, read, "The id of the last message; entry -1 when there is none."),
-            _one("GET", "/messageid/{timestamp}", self._by_time, read, "The first published then or later, else the last.", timestamp),
+            _one(
+                "GET",
+                "/lastMessageId",
+                self._last,
+                read,
+                "The id of the last message; entry -1 when there is none.",
+            ),
+            _one(
+                "GET",
+                "/messageid/{timestamp}",
+                self._by_time,
+                read,
+                "The first published then or later, else the last.",
+                timestamp,
+            ),
             Route(
                 "GET",
                 TOPIC + "/examinemessage",
@@ -78,7 +103,10 @@ class MessageRoutes:
         name = call.topic()
         count = await self._namespaces.partitions(name)
         if count is not None:
-            raise NotAllowed(f"{name} is a partitioned topic; name one of its {count} partitions, {name.with_partition(0)} and on")
+            raise NotAllowed(
+                f"{name} is a partitioned topic; name one of its {count} partitions, "
+                f"{name.with_partition(0)} and on"
+            )
         return await self._owners.topic(call, name)
 
     async def _last(self, call: Call) -> HttpResponse:
@@ -94,7 +122,9 @@ class MessageRoutes:
         topic = await self._topic(call)
         place, entries = call.number("messagePosition"), topic.log.entries
         if place > entries:
-            raise NoSuchEntry(f"topic {topic.name} has {entries} entries; there is none at place {place}")
+            raise NoSuchEntry(
+                f"topic {topic.name} has {entries} entries; there is none at place {place}"
+            )
         left = place - 1 if call.text("initialPosition") == "earliest" else entries - place
         for ledger in topic.log.ledgers:
             if left < ledger.entries:
@@ -103,15 +133,24 @@ class MessageRoutes:
         raise NoSuchEntry(f"topic {topic.name} was trimmed meanwhile; try again")
 
     async def _entry(self, call: Call) -> HttpResponse:
-        return await self._read(call, await self._topic(call), Position(call.number("ledger"), call.number("entry")))
+        return await self._read(
+            call, await self._topic(call), Position(call.number("ledger"), call.number("entry"))
+        )
 
     async def _read(self, call: Call, topic: Topic, position: Position) -> HttpResponse:
         # Rule 18: a position named by a client must belong to this topic.
-        found = await topic.log.read(position, max_entries=1, max_bytes=_READ_BYTES_MAX) if topic.log.contains(position) else []
+        found = (
+            await topic.log.read(position, max_entries=1, max_bytes=_READ_BYTES_MAX)
+            if topic.log.contains(position)
+            else []
+        )
         if not found or found[0].position != position:
             raise NoSuchEntry(f"topic {topic.name} has no entry {position}")
         entry = whole_entry(found[0].payload)
-        headers = {"X-Pulsar-Message-ID": f"{position.ledger_id}:{position.entry_id}", **entry.headers}
+        headers = {
+            "X-Pulsar-Message-ID": f"{position.ledger_id}:{position.entry_id}",
+            **entry.headers,
+        }
         return HttpResponse(200, entry.payload, "application/octet-stream", headers)
 
     async def _backlog_size(self, call: Call) -> HttpResponse:
@@ -119,9 +158,24 @@ class MessageRoutes:
         return answer(topic.log.bytes_above(Position(body.ledger_id, body.entry_id)))
 
 
-def _one(method: str, words: str, handler: Handler, permission: Permission, summary: str, *parameters: Parameter) -> Route:
+def _one(
+    method: str,
+    words: str,
+    handler: Handler,
+    permission: Permission,
+    summary: str,
+    *parameters: Parameter,
+) -> Route:
     return Route(
-        method, TOPIC + words, handler, permission, summary, parameters=parameters, answers=MessageIdBody, statuses=(405,), owner=True
+        method,
+        TOPIC + words,
+        handler,
+        permission,
+        summary,
+        parameters=parameters,
+        answers=MessageIdBody,
+        statuses=(405,),
+        owner=True,
     )
 
 

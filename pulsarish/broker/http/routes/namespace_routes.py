@@ -25,19 +25,40 @@ class NamespaceRoutes:
     def routes(self) -> list[Route]:
         read, namespace = Permission.ADMIN_READ, Permission.ADMIN_NAMESPACE
         return [
-            Route("GET", _NAMESPACE, self._get, read, "A namespace and its policies.", answers=Json),
-            Route("PUT", _NAMESPACE, self._create, namespace, "Create a namespace.", body=Json, statuses=(409,)),
+            Route(
+                "GET", _NAMESPACE, self._get, read, "A namespace and its policies.", answers=Json
+            ),
+            Route(
+                "PUT",
+                _NAMESPACE,
+                self._create,
+                namespace,
+                "Create a namespace.",
+                body=Json,
+                statuses=(409,),
+            ),
         ]
 
     async def _get(self, call: Call) -> HttpResponse:
         policies = await self._namespaces.policies(call["tenant"], call["namespace"])
         bundles = bundles_of(call["tenant"], call["namespace"], policies.bundles)
-        boundaries = [bundle.range.split("_")[0] for bundle in bundles] + [bundles[-1].range.split("_")[1]]
-        return answer({"bundles": {"numBundles": policies.bundles, "boundaries": boundaries}, **namespace_body(policies, self._cluster)})
+        boundaries = [bundle.range.split("_")[0] for bundle in bundles] + [
+            bundles[-1].range.split("_")[1]
+        ]
+        return answer(
+            {
+                "bundles": {"numBundles": policies.bundles, "boundaries": boundaries},
+                **namespace_body(policies, self._cluster),
+            }
+        )
 
     async def _create(self, call: Call) -> HttpResponse:
         wanted = new_namespace(call.body or {}, self._cluster)
         await self._namespaces.create_namespace(
-            call["tenant"], call["namespace"], wanted.bundles, policies=wanted.policies, properties=wanted.properties
+            call["tenant"],
+            call["namespace"],
+            wanted.bundles,
+            policies=wanted.policies,
+            properties=wanted.properties,
         )
         return no_content()

@@ -10,7 +10,17 @@ from pulsarish.broker.http.json_bodies import BundlesBody
 from pulsarish.broker.http.listing import Listing
 from pulsarish.broker.http.owner_calls import OwnerCall, OwnerCalls
 from pulsarish.broker.http.partitions import settled
-from pulsarish.broker.http.route import AFTER, AUTHORITATIVE, LIMIT, Call, Handler, Parameter, Route, answer, no_content
+from pulsarish.broker.http.route import (
+    AFTER,
+    AUTHORITATIVE,
+    LIMIT,
+    Call,
+    Handler,
+    Parameter,
+    Route,
+    answer,
+    no_content,
+)
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of, bundles_of
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.publishing.dedup_log import DEDUP_CURSOR
@@ -26,16 +36,30 @@ __all__ = ["NamespaceWorkRoutes"]
 
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _ADMIN: Final = Permission.ADMIN_NAMESPACE
-_FORCE: Final = Parameter("force", "With its topics and their data, although clients are connected.", bool, default=False)
-_MODE: Final = Parameter(
-    "mode", "Topics that are kept, that are not, or both.", choices=("PERSISTENT", "NON_PERSISTENT", "ALL"), default="PERSISTENT"
+_FORCE: Final = Parameter(
+    "force", "With its topics and their data, although clients are connected.", bool, default=False
 )
-_SYSTEM: Final = Parameter("includeSystemTopic", "The broker's own topics, too.", bool, default=False)
+_MODE: Final = Parameter(
+    "mode",
+    "Topics that are kept, that are not, or both.",
+    choices=("PERSISTENT", "NON_PERSISTENT", "ALL"),
+    default="PERSISTENT",
+)
+_SYSTEM: Final = Parameter(
+    "includeSystemTopic", "The broker's own topics, too.", bool, default=False
+)
 _BUNDLE: Final = Parameter("bundle", "Only the topics of this bundle.")
 
 
 class NamespaceWorkRoutes:
-    def __init__(self, records: Records, namespaces: Namespaces, topics: LoadedTopics, owners: OwnerCalls, listing: Listing) -> None:
+    def __init__(
+        self,
+        records: Records,
+        namespaces: Namespaces,
+        topics: LoadedTopics,
+        owners: OwnerCalls,
+        listing: Listing,
+    ) -> None:
         self._records = records
         self._namespaces = namespaces
         self._topics = topics
@@ -46,17 +70,72 @@ class NamespaceWorkRoutes:
         read, options = Permission.ADMIN_READ, (_MODE, _SYSTEM, _BUNDLE, AFTER, LIMIT)
         bundle = _NAMESPACE + "/{bundle}"
         return [
-            Route("DELETE", _NAMESPACE, self._delete, _ADMIN, "Delete it.", parameters=(_FORCE, AUTHORITATIVE), statuses=(409,)),
-            Route("GET", _NAMESPACE + "/topics", self._list, read, "Its topics and partitions.", parameters=options, answers=list[str]),
-            Route("GET", _NAMESPACE + "/bundles", self._bundles, read, "How it is cut.", answers=BundlesBody),
-            Route("PUT", _NAMESPACE + "/unload", self._unload, _ADMIN, "Let all of it go.", parameters=(AUTHORITATIVE,)),
-            Route("PUT", bundle + "/unload", self._unload_bundle, _ADMIN, "Let a bundle go.", owner=True),
-            _post(_NAMESPACE + "/clearBacklog", self._clear, "Acknowledge everything for every subscription."),
-            _post(_NAMESPACE + "/clearBacklog/{subscription}", self._clear, "Acknowledge everything for one subscription."),
+            Route(
+                "DELETE",
+                _NAMESPACE,
+                self._delete,
+                _ADMIN,
+                "Delete it.",
+                parameters=(_FORCE, AUTHORITATIVE),
+                statuses=(409,),
+            ),
+            Route(
+                "GET",
+                _NAMESPACE + "/topics",
+                self._list,
+                read,
+                "Its topics and partitions.",
+                parameters=options,
+                answers=list[str],
+            ),
+            Route(
+                "GET",
+                _NAMESPACE + "/bundles",
+                self._bundles,
+                read,
+                "How it is cut.",
+                answers=BundlesBody,
+            ),
+            Route(
+                "PUT",
+                _NAMESPACE + "/unload",
+                self._unload,
+                _ADMIN,
+                "Let all of it go.",
+                parameters=(AUTHORITATIVE,),
+            ),
+            Route(
+                "PUT",
+                bundle + "/unload",
+                self._unload_bundle,
+                _ADMIN,
+                "Let a bundle go.",
+                owner=True,
+            ),
+            _post(
+                _NAMESPACE + "/clearBacklog",
+                self._clear,
+                "Acknowledge everything for every subscription.",
+            ),
+            _post(
+                _NAMESPACE + "/clearBacklog/{subscription}",
+                self._clear,
+                "Acknowledge everything for one subscription.",
+            ),
             _post(bundle + "/clearBacklog", self._clear, "The same in one bundle."),
-            _post(bundle + "/clearBacklog/{subscription}", self._clear, "The same in one bundle for one subscription."),
-            _post(_NAMESPACE + "/unsubscribe/{subscription}", self._unsubscribe, "Delete a subscription from every topic."),
-            _post(bundle + "/unsubscribe/{subscription}", self._unsubscribe, "The same in one bundle."),
+            _post(
+                bundle + "/clearBacklog/{subscription}",
+                self._clear,
+                "The same in one bundle for one subscription.",
+            ),
+            _post(
+                _NAMESPACE + "/unsubscribe/{subscription}",
+                self._unsubscribe,
+                "Delete a subscription from every topic.",
+            ),
+            _post(
+                bundle + "/unsubscribe/{subscription}", self._unsubscribe, "The same in one bundle."
+            ),
         ]
 
     async def _list(self, call: Call) -> HttpResponse:
@@ -71,22 +150,35 @@ class NamespaceWorkRoutes:
         tenant, namespace = call["tenant"], call["namespace"]
         bundles = (await self._namespaces.policies(tenant, namespace)).bundles
         call.waits_for = "every broker to say which non-persistent topics it has"
-        names, bundle = await self._owners.non_persistent_topics(tenant, namespace), call.text("bundle")
-        return [name for name in names if not bundle or bundle_of(TopicName.parse(name), bundles).range == bundle]
+        names, bundle = (
+            await self._owners.non_persistent_topics(tenant, namespace),
+            call.text("bundle"),
+        )
+        return [
+            name
+            for name in names
+            if not bundle or bundle_of(TopicName.parse(name), bundles).range == bundle
+        ]
 
     async def _bundles(self, call: Call) -> HttpResponse:
         bundles = await self._all_bundles(call)
-        boundaries = [bundle.range.split("_")[0] for bundle in bundles] + [bundles[-1].range.split("_")[1]]
+        boundaries = [bundle.range.split("_")[0] for bundle in bundles] + [
+            bundles[-1].range.split("_")[1]
+        ]
         return answer(BundlesBody(len(bundles), boundaries))
 
     async def _all_bundles(self, call: Call) -> list[Bundle]:
         tenant, namespace = call["tenant"], call["namespace"]
-        return bundles_of(tenant, namespace, (await self._namespaces.policies(tenant, namespace)).bundles)
+        return bundles_of(
+            tenant, namespace, (await self._namespaces.policies(tenant, namespace)).bundles
+        )
 
     async def _bundle(self, call: Call) -> Bundle:
         bundle = Bundle(call["tenant"], call["namespace"], call["bundle"])
         if bundle not in await self._all_bundles(call):
-            raise NotFound(f"namespace {bundle.tenant}/{bundle.namespace} has no bundle {bundle.range}")
+            raise NotFound(
+                f"namespace {bundle.tenant}/{bundle.namespace} has no bundle {bundle.range}"
+            )
         return bundle
 
     # -- unloading
@@ -114,24 +206,42 @@ class NamespaceWorkRoutes:
         if call.flag("force"):
             call.values = {**call.values, "includeSystemTopic": True}
             errand = OwnerCall("DELETE", query={"force": "true"})
-            not_kept = [TopicName.parse(name) for name in await self._owners.non_persistent_topics(tenant, namespace)]
-            _done_where_there(await self._owners.send_all(call, [*await self._listing.names(call), *not_kept], errand))
-            partitioned = await self._namespaces.partitioned_topics(tenant, namespace, persistent=False)
-            for name in [*await self._listing.names(call, partitioned=True), *map(TopicName.parse, partitioned)]:
+            not_kept = [
+                TopicName.parse(name)
+                for name in await self._owners.non_persistent_topics(tenant, namespace)
+            ]
+            _done_where_there(
+                await self._owners.send_all(
+                    call, [*await self._listing.names(call), *not_kept], errand
+                )
+            )
+            partitioned = await self._namespaces.partitioned_topics(
+                tenant, namespace, persistent=False
+            )
+            for name in [
+                *await self._listing.names(call, partitioned=True),
+                *map(TopicName.parse, partitioned),
+            ]:
                 await self._namespaces.delete_partitioned(name)
         elif await self._owners.non_persistent_topics(tenant, namespace):
-            raise NotEmpty(f"namespace {tenant}/{namespace} has non-persistent topics; delete them first")
+            raise NotEmpty(
+                f"namespace {tenant}/{namespace} has non-persistent topics; delete them first"
+            )
         await self._namespaces.check_empty(tenant, namespace)
         _ = await self._unload(call)
         await self._namespaces.delete_namespace(tenant, namespace)
         return no_content()
 
     async def _clear(self, call: Call) -> HttpResponse:
-        await self._each_subscription(call, lambda subscription: OwnerCall("POST", ("subscription", subscription, "skip_all")))
+        await self._each_subscription(
+            call, lambda subscription: OwnerCall("POST", ("subscription", subscription, "skip_all"))
+        )
         return no_content()
 
     async def _unsubscribe(self, call: Call) -> HttpResponse:
-        await self._each_subscription(call, lambda subscription: OwnerCall("DELETE", ("subscription", subscription)))
+        await self._each_subscription(
+            call, lambda subscription: OwnerCall("DELETE", ("subscription", subscription))
+        )
         return no_content()
 
     async def _each_subscription(self, call: Call, errand_of: Callable[[str], OwnerCall]) -> None:
@@ -140,13 +250,21 @@ class NamespaceWorkRoutes:
         wanted = call.text("subscription")
         if wanted:
             # Topics without this subscription answer so, which is not an error.
-            _done_where_there(await self._owners.send_all(call, await self._listing.names(call), errand_of(wanted)))
+            _done_where_there(
+                await self._owners.send_all(
+                    call, await self._listing.names(call), errand_of(wanted)
+                )
+            )
             return
         errands: list[tuple[TopicName, OwnerCall]] = []
         for name in await self._listing.names(call):
             call.waits_for = f"the subscriptions of {name}"
             there = map(decode_segment, await self._records.children(paths.cursors(name)))
-            errands += [(name, errand_of(subscription)) for subscription in there if subscription != DEDUP_CURSOR]
+            errands += [
+                (name, errand_of(subscription))
+                for subscription in there
+                if subscription != DEDUP_CURSOR
+            ]
         _done_where_there(await self._owners.send_each(call, errands))
 
 

@@ -36,14 +36,32 @@ _NAMESPACE: Final = "/admin/v2/non-persistent/{tenant}/{namespace}"
 _TOPIC: Final = _NAMESPACE + "/{topic}"
 _READ: Final = Permission.ADMIN_READ
 _ADMIN: Final = Permission.ADMIN_TOPIC
-_SYSTEM: Final = Parameter("includeSystemTopic", "There are none: it makes no difference.", bool, default=False)
+_SYSTEM: Final = Parameter(
+    "includeSystemTopic", "There are none: it makes no difference.", bool, default=False
+)
 _BUNDLE: Final = Parameter("bundle", "Only the topics of this bundle.")
-_HERE: Final = Parameter("here", "Only those that the broker which is asked has itself.", bool, default=False)
-_SCHEMA: Final = Parameter("deleteSchema", "Schemas go with their topic anyway.", bool, default=True)
+_HERE: Final = Parameter(
+    "here", "Only those that the broker which is asked has itself.", bool, default=False
+)
+_SCHEMA: Final = Parameter(
+    "deleteSchema", "Schemas go with their topic anyway.", bool, default=True
+)
 _BACKLOG: Final = (
-    Parameter("getPreciseBacklog", "There is no backlog: it makes no difference.", bool, default=False),
-    Parameter("subscriptionBacklogSize", "There is no backlog: it makes no difference.", bool, default=True),
-    Parameter("getEarliestTimeInBacklog", "There is no backlog: it makes no difference.", bool, default=False),
+    Parameter(
+        "getPreciseBacklog", "There is no backlog: it makes no difference.", bool, default=False
+    ),
+    Parameter(
+        "subscriptionBacklogSize",
+        "There is no backlog: it makes no difference.",
+        bool,
+        default=True,
+    ),
+    Parameter(
+        "getEarliestTimeInBacklog",
+        "There is no backlog: it makes no difference.",
+        bool,
+        default=False,
+    ),
     Parameter("excludePublishers", "Without the list of producers.", bool, default=False),
     Parameter("excludeConsumers", "Without the lists of consumers.", bool, default=False),
 )
@@ -60,7 +78,13 @@ _ALIKE: Final = {
 
 
 class NonPersistentRoutes:
-    def __init__(self, namespaces: Namespaces, topics: NonPersistentTopics, owners: OwnerCalls, statistics: Statistics) -> None:
+    def __init__(
+        self,
+        namespaces: Namespaces,
+        topics: NonPersistentTopics,
+        owners: OwnerCalls,
+        statistics: Statistics,
+    ) -> None:
         self._namespaces = namespaces
         self._topics = topics
         self._owners = owners
@@ -68,20 +92,95 @@ class NonPersistentRoutes:
 
     def routes(self, persistent: Sequence[Route]) -> list[Route]:
         """Return the routes, with a counterpart for each of the ``persistent`` ones."""
-        metadata = Parameter("metadata", "There are no ledgers: it makes no difference.", bool, default=False)
+        metadata = Parameter(
+            "metadata", "There are no ledgers: it makes no difference.", bool, default=False
+        )
         page, listed, names = (AFTER, LIMIT), (_SYSTEM, AFTER, LIMIT), list[str]
         own = [
-            Route("GET", _NAMESPACE, self._list, _READ, "Those that brokers have.", parameters=(_BUNDLE, _HERE, *listed), answers=names),
-            Route("GET", _NAMESPACE + "/partitioned", self._partitioned, _READ, "Partitioned ones.", parameters=listed, answers=names),
             Route(
-                "GET", _NAMESPACE + "/{bundle}", self._of_bundle, _READ, "Those of a bundle.", parameters=page, answers=names, owner=True
+                "GET",
+                _NAMESPACE,
+                self._list,
+                _READ,
+                "Those that brokers have.",
+                parameters=(_BUNDLE, _HERE, *listed),
+                answers=names,
             ),
-            Route("PUT", _TOPIC, self._create, _ADMIN, "Make one.", body=dict[str, str], owner=True, statuses=(405, 409)),
-            Route("DELETE", _TOPIC, self._delete, _ADMIN, "Close it for good.", parameters=(FORCE, _SCHEMA), owner=True),
-            Route("PUT", _TOPIC + "/unload", self._unload, _ADMIN, "Let it go; its users look it up again.", owner=True),
-            Route("GET", _TOPIC + "/stats", self._stats, _READ, "Statistics.", parameters=_BACKLOG, answers=Json, owner=True),
-            Route("GET", _TOPIC + "/internalStats", self._internal, _READ, "Counts.", parameters=(metadata,), answers=Json, owner=True),
-            Route("GET", _TOPIC + "/explain", self._explain, _READ, "Why it does not move.", answers=Json, owner=True),
+            Route(
+                "GET",
+                _NAMESPACE + "/partitioned",
+                self._partitioned,
+                _READ,
+                "Partitioned ones.",
+                parameters=listed,
+                answers=names,
+            ),
+            Route(
+                "GET",
+                _NAMESPACE + "/{bundle}",
+                self._of_bundle,
+                _READ,
+                "Those of a bundle.",
+                parameters=page,
+                answers=names,
+                owner=True,
+            ),
+            Route(
+                "PUT",
+                _TOPIC,
+                self._create,
+                _ADMIN,
+                "Make one.",
+                body=dict[str, str],
+                owner=True,
+                statuses=(405, 409),
+            ),
+            Route(
+                "DELETE",
+                _TOPIC,
+                self._delete,
+                _ADMIN,
+                "Close it for good.",
+                parameters=(FORCE, _SCHEMA),
+                owner=True,
+            ),
+            Route(
+                "PUT",
+                _TOPIC + "/unload",
+                self._unload,
+                _ADMIN,
+                "Let it go; its users look it up again.",
+                owner=True,
+            ),
+            Route(
+                "GET",
+                _TOPIC + "/stats",
+                self._stats,
+                _READ,
+                "Statistics.",
+                parameters=_BACKLOG,
+                answers=Json,
+                owner=True,
+            ),
+            Route(
+                "GET",
+                _TOPIC + "/internalStats",
+                self._internal,
+                _READ,
+                "Counts.",
+                parameters=(metadata,),
+                answers=Json,
+                owner=True,
+            ),
+            Route(
+                "GET",
+                _TOPIC + "/explain",
+                self._explain,
+                _READ,
+                "Why it does not move.",
+                answers=Json,
+                owner=True,
+            ),
             Route(
                 "GET",
                 _TOPIC + "/subscription/{subscription}/explain",
@@ -101,7 +200,15 @@ class NonPersistentRoutes:
                 answers=names,
                 owner=True,
             ),
-            Route("PUT", _TOPIC + "/subscription/{subscription}", self._subscribe, _ADMIN, "Make one.", body=Any, owner=True),
+            Route(
+                "PUT",
+                _TOPIC + "/subscription/{subscription}",
+                self._subscribe,
+                _ADMIN,
+                "Make one.",
+                body=Any,
+                owner=True,
+            ),
             Route(
                 "DELETE",
                 _TOPIC + "/subscription/{subscription}",
@@ -118,7 +225,11 @@ class NonPersistentRoutes:
             name = route.name.replace(TOPIC, _TOPIC)
             if route.pattern.startswith(TOPIC) and name not in there:
                 pattern = route.pattern.replace(TOPIC, _TOPIC)
-                own.append(replace(route, pattern=pattern) if route.name in _ALIKE else _refused(route, pattern))
+                own.append(
+                    replace(route, pattern=pattern)
+                    if route.name in _ALIKE
+                    else _refused(route, pattern)
+                )
         return own
 
     # -- lists
@@ -132,12 +243,18 @@ class NonPersistentRoutes:
         names = await self._owners.non_persistent_topics(tenant, namespace)
         if bundle := call.text("bundle"):
             self._check_bundle(Bundle(tenant, namespace, bundle), policies.bundles)
-            names = [name for name in names if bundle_of(TopicName.parse(name), policies.bundles).range == bundle]
+            names = [
+                name
+                for name in names
+                if bundle_of(TopicName.parse(name), policies.bundles).range == bundle
+            ]
         return answer(call.page(names, str))
 
     def _check_bundle(self, bundle: Bundle, count: int) -> None:
         if bundle not in bundles_of(bundle.tenant, bundle.namespace, count):
-            raise NotFound(f"namespace {bundle.tenant}/{bundle.namespace} has no bundle {bundle.range}")
+            raise NotFound(
+                f"namespace {bundle.tenant}/{bundle.namespace} has no bundle {bundle.range}"
+            )
 
     async def _of_bundle(self, call: Call) -> HttpResponse:
         bundle = Bundle(call["tenant"], call["namespace"], call["bundle"])
@@ -145,12 +262,20 @@ class NonPersistentRoutes:
         self._check_bundle(bundle, count)
         await self._owners.require_bundle(call, bundle)
         here = self._topics.names(bundle.tenant, bundle.namespace)
-        return answer(call.page([name for name in here if bundle_of(TopicName.parse(name), count) == bundle], str))
+        return answer(
+            call.page(
+                [name for name in here if bundle_of(TopicName.parse(name), count) == bundle], str
+            )
+        )
 
     async def _partitioned(self, call: Call) -> HttpResponse:
         tenant, namespace = call["tenant"], call["namespace"]
         await self._namespaces.policies(tenant, namespace)
-        return answer(call.page(await self._namespaces.partitioned_topics(tenant, namespace, persistent=False), str))
+        return answer(
+            call.page(
+                await self._namespaces.partitioned_topics(tenant, namespace, persistent=False), str
+            )
+        )
 
     # -- one topic
 
@@ -177,7 +302,9 @@ class NonPersistentRoutes:
 
     async def _unload(self, call: Call) -> HttpResponse:
         topic = await self._topic(call)
-        self._topics.close(topic.name, TopicFenced(f"topic {topic.name} is being unloaded; look it up again"))
+        self._topics.close(
+            topic.name, TopicFenced(f"topic {topic.name} is being unloaded; look it up again")
+        )
         return no_content()
 
     async def _stats(self, call: Call) -> HttpResponse:
@@ -193,14 +320,20 @@ class NonPersistentRoutes:
         return answer(non_persistent_internal_stats(await self._topic(call)))
 
     async def _explain_partitions(self, call: Call, *words: str) -> HttpResponse | None:
-        return None if call.topic().full in self._topics.open else await explain_partitions(call, self._namespaces, self._owners, words)
+        return (
+            None
+            if call.topic().full in self._topics.open
+            else await explain_partitions(call, self._namespaces, self._owners, words)
+        )
 
     async def _explain(self, call: Call) -> HttpResponse:
         return await explained(call, self._report(call))
 
     async def _report(self, call: Call) -> HttpResponse:
         done = await self._explain_partitions(call, "explain")
-        return done or answer(topic_report(call.topic().full, self._statistics.not_kept(await self._topic(call))))
+        return done or answer(
+            topic_report(call.topic().full, self._statistics.not_kept(await self._topic(call)))
+        )
 
     async def _explain_subscription(self, call: Call) -> HttpResponse:
         name = call["subscription"]
@@ -208,7 +341,11 @@ class NonPersistentRoutes:
 
     async def _report_subscription(self, call: Call, name: str) -> HttpResponse:
         done = await self._explain_partitions(call, "subscription", name, "explain")
-        return done or answer(subscription_report(call.topic().full, name, self._statistics.not_kept(await self._topic(call))))
+        return done or answer(
+            subscription_report(
+                call.topic().full, name, self._statistics.not_kept(await self._topic(call))
+            )
+        )
 
     # -- its subscriptions
 

@@ -1,4 +1,6 @@
-"""Partitioned topics: their record in metadata, and the creation and deletion of their partitions."""
+"""Partitioned topics: their record in metadata, and the creation and deletion of their
+partitions.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.json_bodies import PartitionsBody
 from pulsarish.broker.http.owner_calls import OwnerCall, OwnerCalls
-from pulsarish.broker.http.route import AUTHORITATIVE, Call, Lane, Parameter, Route, answer, no_content
+from pulsarish.broker.http.route import (
+    AUTHORITATIVE,
+    Call,
+    Lane,
+    Parameter,
+    Route,
+    answer,
+    no_content,
+)
 from pulsarish.broker.http.routes.topic_routes import FORCE, TOPIC
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.publishing.dedup_log import DEDUP_CURSOR
@@ -32,7 +42,13 @@ class PartitionRoutes:
     """
 
     def __init__(
-        self, config: BrokerConfig, records: Records, namespaces: Namespaces, lookups: Namespaces, topics: LoadedTopics, owners: OwnerCalls
+        self,
+        config: BrokerConfig,
+        records: Records,
+        namespaces: Namespaces,
+        lookups: Namespaces,
+        topics: LoadedTopics,
+        owners: OwnerCalls,
     ) -> None:
         self._records = records
         self._namespaces = namespaces
@@ -43,11 +59,34 @@ class PartitionRoutes:
 
     def routes(self) -> list[Route]:
         admin, count = Permission.ADMIN_TOPIC, int | PartitionsBody
-        create = Parameter("checkAllowAutoCreation", "Make the topic if topics are made on first use.", bool, default=False)
-        local = Parameter("createLocalTopicOnly", "There is one cluster: it makes no difference.", bool, default=False)
-        update = Parameter("updateLocalTopicOnly", "There is one cluster: it makes no difference.", bool, default=False)
-        grow = (update, Parameter("force", "Not needed here: subscriptions are never in the way.", bool, default=False), AUTHORITATIVE)
-        schema = Parameter("deleteSchema", "Schemas go with their topic anyway.", bool, default=True)
+        create = Parameter(
+            "checkAllowAutoCreation",
+            "Make the topic if topics are made on first use.",
+            bool,
+            default=False,
+        )
+        local = Parameter(
+            "createLocalTopicOnly",
+            "There is one cluster: it makes no difference.",
+            bool,
+            default=False,
+        )
+        update = Parameter(
+            "updateLocalTopicOnly",
+            "There is one cluster: it makes no difference.",
+            bool,
+            default=False,
+        )
+        grow = (
+            update,
+            Parameter(
+                "force", "Not needed here: subscriptions are never in the way.", bool, default=False
+            ),
+            AUTHORITATIVE,
+        )
+        schema = Parameter(
+            "deleteSchema", "Schemas go with their topic anyway.", bool, default=True
+        )
         return [
             Route(
                 "GET",
@@ -70,9 +109,32 @@ class PartitionRoutes:
                 body_required=True,
                 statuses=(409,),
             ),
-            Route("POST", _PARTITIONS, self._grow, admin, "More partitions.", parameters=grow, body=count, body_required=True),
-            Route("DELETE", _PARTITIONS, self._delete, admin, "Delete it with its partitions.", parameters=(FORCE, schema, AUTHORITATIVE)),
-            Route("POST", TOPIC + "/createMissedPartitions", self._create_missed, admin, "Make the missing ones.", statuses=(405, 409)),
+            Route(
+                "POST",
+                _PARTITIONS,
+                self._grow,
+                admin,
+                "More partitions.",
+                parameters=grow,
+                body=count,
+                body_required=True,
+            ),
+            Route(
+                "DELETE",
+                _PARTITIONS,
+                self._delete,
+                admin,
+                "Delete it with its partitions.",
+                parameters=(FORCE, schema, AUTHORITATIVE),
+            ),
+            Route(
+                "POST",
+                TOPIC + "/createMissedPartitions",
+                self._create_missed,
+                admin,
+                "Make the missing ones.",
+                statuses=(405, 409),
+            ),
         ]
 
     async def _get(self, call: Call) -> HttpResponse:
@@ -108,8 +170,14 @@ class PartitionRoutes:
 
         So consumers miss nothing, whenever they find the new partitions.
         """
-        names = set(map(decode_segment, await self._records.children(paths.cursors(first)))) - {DEDUP_CURSOR}
-        errands = [(each, OwnerCall("PUT", ("subscription", name), body="earliest")) for each in added for name in sorted(names)]
+        names = set(map(decode_segment, await self._records.children(paths.cursors(first)))) - {
+            DEDUP_CURSOR
+        }
+        errands = [
+            (each, OwnerCall("PUT", ("subscription", name), body="earliest"))
+            for each in added
+            for name in sorted(names)
+        ]
         for error in await self._owners.send_each(call, errands):
             if isinstance(error, PulsarishError) and not isinstance(error, AlreadyExists):
                 raise error
@@ -124,8 +192,12 @@ class PartitionRoutes:
 
     async def _create_partitions(self, call: Call, names: Sequence[TopicName]) -> None:
         for start in range(0, len(names), self._at_once_max):
-            call.waits_for = f"{names[start]} and {len(names) - start - 1} more partitions to be made"
-            await asyncio.gather(*(self._ensure(name) for name in names[start : start + self._at_once_max]))
+            call.waits_for = (
+                f"{names[start]} and {len(names) - start - 1} more partitions to be made"
+            )
+            await asyncio.gather(
+                *(self._ensure(name) for name in names[start : start + self._at_once_max])
+            )
 
     async def _ensure(self, name: TopicName) -> None:
         try:
@@ -135,13 +207,17 @@ class PartitionRoutes:
             return
 
     async def _delete(self, call: Call) -> HttpResponse:
-        """Delete the partitions first and the record last, so that the next deletion can finish one that stopped halfway."""
+        """Delete the partitions first and the record last, so that the next deletion can finish one
+        that stopped halfway.
+        """
         name = call.topic()
         partitions = await self._namespaces.partition_names(name)
         if partitions is None:
             raise TopicNotFound(f"{name} is no partitioned topic")
         force = {"force": "true"} if call.flag("force") else {}
-        for error in await self._owners.send_all(call, partitions, OwnerCall("DELETE", query=force)):
+        for error in await self._owners.send_all(
+            call, partitions, OwnerCall("DELETE", query=force)
+        ):
             if isinstance(error, PulsarishError) and not isinstance(error, TopicNotFound):
                 raise error
         await self._namespaces.delete_partitioned(name)

@@ -1,4 +1,5 @@
-"""The policies of namespaces over HTTP: routes made from the rows of ``model/policies.py``, and Apache Pulsar's form of a namespace.
+"""The policies of namespaces over HTTP: routes made from the rows of ``model/policies.py``, and
+Apache Pulsar's form of a namespace.
 
 POST of a value sets a policy, GET returns it (204 when nothing is set), and DELETE removes it.
 Backlog quotas are set one type at a time. Any broker answers from metadata. Loaded topics follow a
@@ -31,7 +32,16 @@ from pulsarish.model.policies import (
 from pulsarish.model.schema_compatibility import Strategy
 from pulsarish.runtime.seams import HttpResponse
 
-__all__ = ["APPLIED", "QUOTA_TYPE", "NamespacePolicyRoutes", "namespace_body", "policy_value", "quota_change", "removed", "shown"]
+__all__ = [
+    "APPLIED",
+    "QUOTA_TYPE",
+    "NamespacePolicyRoutes",
+    "namespace_body",
+    "policy_value",
+    "quota_change",
+    "removed",
+    "shown",
+]
 
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _TEXT: Final = "text/plain"
@@ -57,8 +67,12 @@ _NEW_STRATEGIES: Final[Mapping[_OldStrategy, Strategy]] = {
 }
 _PROPERTY: Final = _NAMESPACE + "/property/{key}"
 
-APPLIED: Final = Parameter("applied", "What is in force, whichever level says it.", bool, default=False)
-QUOTA_TYPE: Final = Parameter("backlogQuotaType", "Which quota.", choices=QUOTA_TYPES, default="destination_storage")
+APPLIED: Final = Parameter(
+    "applied", "What is in force, whichever level says it.", bool, default=False
+)
+QUOTA_TYPE: Final = Parameter(
+    "backlogQuotaType", "Which quota.", choices=QUOTA_TYPES, default="destination_storage"
+)
 
 
 def removed(_stored: Any) -> None:
@@ -73,8 +87,14 @@ def put_value(value: Any) -> Change:
 
 
 def policy_value(policy: Policy[Any], value: Any) -> Change:
-    """Return the change that sets a policy, or removes it if the value means that nothing is set."""
-    return removed if policy.says_nothing is not None and value == policy.says_nothing else put_value(value)
+    """Return the change that sets a policy, or removes it if the value means that nothing is
+    set.
+    """
+    return (
+        removed
+        if policy.says_nothing is not None and value == policy.says_nothing
+        else put_value(value)
+    )
 
 
 def quota_change(kind: str, quota: BacklogQuota | None) -> Change:
@@ -99,7 +119,12 @@ class NamespacePolicyRoutes:
         self._namespaces = namespaces
 
     def routes(self) -> list[Route]:
-        found = [route for policy in POLICIES if policy.namespace and policy is not BACKLOG_QUOTA for route in self._policy(policy)]
+        found = [
+            route
+            for policy in POLICIES
+            if policy.namespace and policy is not BACKLOG_QUOTA
+            for route in self._policy(policy)
+        ]
         return [*found, *self._quotas(), *self._old_strategy(), *self._properties()]
 
     def _policy(self, policy: Policy[Any]) -> list[Route]:
@@ -126,80 +151,179 @@ class NamespacePolicyRoutes:
                 # Apache Pulsar's clients remove this policy by setting it without a body.
                 body_required=policy is not DEDUPLICATION_SNAPSHOT_INTERVAL,
             ),
-            Route("DELETE", path, partial(self._remove, policy), may, f"Back to the broker's default: {what}"),
+            Route(
+                "DELETE",
+                path,
+                partial(self._remove, policy),
+                may,
+                f"Back to the broker's default: {what}",
+            ),
         ]
 
     async def _get(self, policy: Policy[Any], call: Call) -> HttpResponse:
         effective = await self._namespaces.effective(call["tenant"], call["namespace"])
-        return shown(policy, effective[policy] if call.flag(APPLIED.name) else effective.namespace.get(policy))
+        return shown(
+            policy,
+            effective[policy] if call.flag(APPLIED.name) else effective.namespace.get(policy),
+        )
 
     async def _set(self, policy: Policy[Any], call: Call) -> HttpResponse:
         change = removed if call.body is None else policy_value(policy, call.body)
-        await self._namespaces.store.set_namespace(call["tenant"], call["namespace"], policy, change)
+        await self._namespaces.store.set_namespace(
+            call["tenant"], call["namespace"], policy, change
+        )
         return no_content()
 
     async def _remove(self, policy: Policy[Any], call: Call) -> HttpResponse:
-        await self._namespaces.store.set_namespace(call["tenant"], call["namespace"], policy, removed)
+        await self._namespaces.store.set_namespace(
+            call["tenant"], call["namespace"], policy, removed
+        )
         return no_content()
 
     # -- backlog quotas, set by type
 
     def _quotas(self) -> list[Route]:
-        path, may, quota = f"{_NAMESPACE}/{BACKLOG_QUOTA.namespace}", Permission.ADMIN_NAMESPACE, (QUOTA_TYPE,)
+        path, may, quota = (
+            f"{_NAMESPACE}/{BACKLOG_QUOTA.namespace}",
+            Permission.ADMIN_NAMESPACE,
+            (QUOTA_TYPE,),
+        )
         get = partial(self._get, BACKLOG_QUOTA)
         return [
-            Route("GET", path + "Map", get, Permission.ADMIN_READ, "The backlog quotas that are set.", answers=BACKLOG_QUOTA.kind),
-            Route("POST", path, self._set_quota, may, "Set a backlog quota.", quota, body=BacklogQuota, body_required=True),
+            Route(
+                "GET",
+                path + "Map",
+                get,
+                Permission.ADMIN_READ,
+                "The backlog quotas that are set.",
+                answers=BACKLOG_QUOTA.kind,
+            ),
+            Route(
+                "POST",
+                path,
+                self._set_quota,
+                may,
+                "Set a backlog quota.",
+                quota,
+                body=BacklogQuota,
+                body_required=True,
+            ),
             Route("DELETE", path, self._remove_quota, may, "Take a backlog quota back.", quota),
         ]
 
     async def _set_quota(self, call: Call) -> HttpResponse:
         change = quota_change(call.text("backlogQuotaType"), call.body)
-        await self._namespaces.store.set_namespace(call["tenant"], call["namespace"], BACKLOG_QUOTA, change)
+        await self._namespaces.store.set_namespace(
+            call["tenant"], call["namespace"], BACKLOG_QUOTA, change
+        )
         return no_content()
 
     async def _remove_quota(self, call: Call) -> HttpResponse:
         change = quota_change(call.text("backlogQuotaType"), None)
-        await self._namespaces.store.set_namespace(call["tenant"], call["namespace"], BACKLOG_QUOTA, change)
+        await self._namespaces.store.set_namespace(
+            call["tenant"], call["namespace"], BACKLOG_QUOTA, change
+        )
         return no_content()
 
     # -- the older form of schemaCompatibilityStrategy
 
     def _old_strategy(self) -> list[Route]:
-        path, what = _NAMESPACE + "/schemaAutoUpdateCompatibilityStrategy", "The older form of schemaCompatibilityStrategy"
+        path, what = (
+            _NAMESPACE + "/schemaAutoUpdateCompatibilityStrategy",
+            "The older form of schemaCompatibilityStrategy",
+        )
         return [
-            Route("GET", path, self._get_old_strategy, Permission.ADMIN_READ, f"{what}: what is in force.", answers=_OldStrategy),
-            Route("PUT", path, self._set_old_strategy, Permission.ADMIN_NAMESPACE, f"{what}.", body=_OldStrategy, body_required=True),
+            Route(
+                "GET",
+                path,
+                self._get_old_strategy,
+                Permission.ADMIN_READ,
+                f"{what}: what is in force.",
+                answers=_OldStrategy,
+            ),
+            Route(
+                "PUT",
+                path,
+                self._set_old_strategy,
+                Permission.ADMIN_NAMESPACE,
+                f"{what}.",
+                body=_OldStrategy,
+                body_required=True,
+            ),
         ]
 
     async def _get_old_strategy(self, call: Call) -> HttpResponse:
-        strategy = (await self._namespaces.effective(call["tenant"], call["namespace"]))[SCHEMA_COMPATIBILITY_STRATEGY]
+        strategy = (await self._namespaces.effective(call["tenant"], call["namespace"]))[
+            SCHEMA_COMPATIBILITY_STRATEGY
+        ]
         return answer(next(old for old, new in _NEW_STRATEGIES.items() if new == strategy))
 
     async def _set_old_strategy(self, call: Call) -> HttpResponse:
         change = put_value(_NEW_STRATEGIES[call.body])
-        await self._namespaces.store.set_namespace(call["tenant"], call["namespace"], SCHEMA_COMPATIBILITY_STRATEGY, change)
+        await self._namespaces.store.set_namespace(
+            call["tenant"], call["namespace"], SCHEMA_COMPATIBILITY_STRATEGY, change
+        )
         return no_content()
 
     # -- properties
 
     def _properties(self) -> list[Route]:
-        path, read, may, properties = _NAMESPACE + "/properties", Permission.ADMIN_READ, Permission.ADMIN_NAMESPACE, dict[str, str]
+        path, read, may, properties = (
+            _NAMESPACE + "/properties",
+            Permission.ADMIN_READ,
+            Permission.ADMIN_NAMESPACE,
+            dict[str, str],
+        )
         return [
-            Route("GET", path, self._get_properties, read, "The namespace's own properties.", answers=properties),
-            Route("PUT", path, self._put_properties, may, "Set several properties.", body=properties, body_required=True),
+            Route(
+                "GET",
+                path,
+                self._get_properties,
+                read,
+                "The namespace's own properties.",
+                answers=properties,
+            ),
+            Route(
+                "PUT",
+                path,
+                self._put_properties,
+                may,
+                "Set several properties.",
+                body=properties,
+                body_required=True,
+            ),
             Route("DELETE", path, self._clear_properties, may, "Delete all properties."),
-            Route("GET", _PROPERTY, self._get_property, read, "One property.", answers=str, answer_type=_TEXT),
+            Route(
+                "GET",
+                _PROPERTY,
+                self._get_property,
+                read,
+                "One property.",
+                answers=str,
+                answer_type=_TEXT,
+            ),
             Route("PUT", _PROPERTY + "/{value}", self._put_property, may, "Set one property."),
-            Route("DELETE", _PROPERTY, self._remove_property, may, "Delete one property: what it was.", answers=str, answer_type=_TEXT),
+            Route(
+                "DELETE",
+                _PROPERTY,
+                self._remove_property,
+                may,
+                "Delete one property: what it was.",
+                answers=str,
+                answer_type=_TEXT,
+            ),
         ]
 
     async def _get_properties(self, call: Call) -> HttpResponse:
-        return answer((await self._namespaces.policies(call["tenant"], call["namespace"])).properties)
+        return answer(
+            (await self._namespaces.policies(call["tenant"], call["namespace"])).properties
+        )
 
     async def _put_properties(self, call: Call) -> HttpResponse:
         given: dict[str, str] = call.body
-        await self._namespaces.store.set_properties(call["tenant"], call["namespace"], lambda found: {**found, **given})
+        await self._namespaces.store.set_properties(
+            call["tenant"], call["namespace"], lambda found: {**found, **given}
+        )
         return no_content()
 
     async def _clear_properties(self, call: Call) -> HttpResponse:
@@ -209,12 +333,16 @@ class NamespacePolicyRoutes:
     async def _get_property(self, call: Call) -> HttpResponse:
         found = (await self._namespaces.policies(call["tenant"], call["namespace"])).properties
         if call["key"] not in found:
-            raise NotFound(f"namespace {call['tenant']}/{call['namespace']} has no property {call['key']!r}")
+            raise NotFound(
+                f"namespace {call['tenant']}/{call['namespace']} has no property {call['key']!r}"
+            )
         return _text(found[call["key"]])
 
     async def _put_property(self, call: Call) -> HttpResponse:
         key, value = call["key"], call["value"]
-        await self._namespaces.store.set_properties(call["tenant"], call["namespace"], lambda found: {**found, key: value})
+        await self._namespaces.store.set_properties(
+            call["tenant"], call["namespace"], lambda found: {**found, key: value}
+        )
         return no_content()
 
     async def _remove_property(self, call: Call) -> HttpResponse:
@@ -223,7 +351,9 @@ class NamespacePolicyRoutes:
 
         def change(found: dict[str, str]) -> dict[str, str]:
             if key not in found:
-                raise NotFound(f"namespace {call['tenant']}/{call['namespace']} has no property {key!r}")
+                raise NotFound(
+                    f"namespace {call['tenant']}/{call['namespace']} has no property {key!r}"
+                )
             was[:] = [found.pop(key)]
             return found
 
@@ -243,7 +373,11 @@ def namespace_body(record: NamespacePolicies, cluster: str) -> dict[str, Any]:
     Fields that are not set are left out, as in Pulsar.
     """
     body: dict[str, Any] = {
-        "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
+        "auth_policies": {
+            "namespace_auth": {},
+            "destination_auth": {},
+            "subscription_auth_roles": {},
+        },
         "replication_clusters": [cluster],
         "allowed_clusters": [],
         "backlog_quota_map": {},

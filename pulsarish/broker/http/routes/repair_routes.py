@@ -1,4 +1,6 @@
-"""Under-replicated ledgers, and bookies that an operator gives up: reads the state of auto-recovery, and requests its work."""
+"""Under-replicated ledgers, and bookies that an operator gives up: reads the state of
+auto-recovery, and requests its work.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +32,53 @@ class RepairRoutes:
         read, admin = Permission.ADMIN_READ, Permission.ADMIN_TENANT
         page = (
             Parameter("after", "Only ledgers above this one.", int, minimum=-1, default=-1),
-            Parameter("limit", "Greatest number of items.", int, minimum=1, maximum=_PAGE_MAX, default=_PAGE_MAX),
+            Parameter(
+                "limit",
+                "Greatest number of items.",
+                int,
+                minimum=1,
+                maximum=_PAGE_MAX,
+                default=_PAGE_MAX,
+            ),
         )
         return [
-            Route("GET", "/admin/v2/bookies/underreplicated", self._lacking, read, "Ledgers that lack copies.", page, answers=list[Json]),
-            Route("GET", _DECOMMISSION, self._progress, read, "How far a bookie's decommission is.", answers=Json, statuses=(404,)),
-            Route("PUT", _DECOMMISSION, self._give_up, admin, "Give a stopped bookie up for good.", answers=Json, statuses=(404, 405)),
+            Route(
+                "GET",
+                "/admin/v2/bookies/underreplicated",
+                self._lacking,
+                read,
+                "Ledgers that lack copies.",
+                page,
+                answers=list[Json],
+            ),
+            Route(
+                "GET",
+                _DECOMMISSION,
+                self._progress,
+                read,
+                "How far a bookie's decommission is.",
+                answers=Json,
+                statuses=(404,),
+            ),
+            Route(
+                "PUT",
+                _DECOMMISSION,
+                self._give_up,
+                admin,
+                "Give a stopped bookie up for good.",
+                answers=Json,
+                statuses=(404, 405),
+            ),
         ]
 
     async def _lacking(self, call: Call) -> HttpResponse:
         after, limit = call.number("after"), call.number("limit")
-        ledger_ids = sorted(paths.underreplicated_ids(await self._records.children(paths.UNDERREPLICATED)))
-        wanted = [paths.underreplicated(ledger_id) for ledger_id in ledger_ids if ledger_id > after][:limit]
+        ledger_ids = sorted(
+            paths.underreplicated_ids(await self._records.children(paths.UNDERREPLICATED))
+        )
+        wanted = [
+            paths.underreplicated(ledger_id) for ledger_id in ledger_ids if ledger_id > after
+        ][:limit]
         found = await self._records.get_many(wanted, UnderReplicated) if wanted else []
         return answer([msgspec.to_builtins(record[0]) for record in found if record is not None])
 
@@ -57,12 +94,19 @@ class RepairRoutes:
         bookie = await self._instance(call["bookie"])
         there = await self._records.get(paths.bookie(bookie.bookie_id), BookieRegistration)
         if there is not None and there[0].instance_id == bookie.instance_id:
-            raise NotAllowed(f"bookie {bookie.bookie_id} is alive at {there[0].address}: stop it first, then give it up")
+            raise NotAllowed(
+                f"bookie {bookie.bookie_id} is alive at {there[0].address}: stop it first, then "
+                "give it up"
+            )
         asked_ms = self._clock.wall_ms()
         _ = await self._records.update(
             paths.given_up(bookie.instance_id),
             GivenUpBookie,
-            lambda found: GivenUpBookie(bookie.bookie_id, bookie.instance_id, asked_ms) if found is None else None,
+            lambda found: (
+                GivenUpBookie(bookie.bookie_id, bookie.instance_id, asked_ms)
+                if found is None
+                else None
+            ),
         )
         return answer(await self._state_of(bookie))
 
@@ -80,7 +124,8 @@ class RepairRoutes:
         cookie = await self._records.get(paths.cookie(bookie_id), Cookie)
         if cookie is None:
             raise NotFound(
-                f"there never was a bookie {name!r}, or it is decommissioned; one that ledgers still name is given up by instance id"
+                f"there never was a bookie {name!r}, or it is decommissioned; one that ledgers "
+                "still name is given up by instance id"
             )
         return GivenUpBookie(bookie_id, cookie[0].instance_id)
 

@@ -37,12 +37,16 @@ __all__ = ["SchemaRoutes"]
 
 _TOPIC: Final = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 _VERSION: Final = Parameter("version", "Counted from 0.", int, minimum=0)
-_FORCE: Final = Parameter("force", "Forget that there were any: versions begin at 0 again.", bool, default=False)
+_FORCE: Final = Parameter(
+    "force", "Forget that there were any: versions begin at 0 again.", bool, default=False
+)
 _NO_VERSION: Final = -1
 
 
 class SchemaRoutes:
-    def __init__(self, registry: SchemaRegistry, namespaces: Namespaces, topics: LoadedTopics) -> None:
+    def __init__(
+        self, registry: SchemaRegistry, namespaces: Namespaces, topics: LoadedTopics
+    ) -> None:
         self._registry = registry
         self._namespaces = namespaces
         self._topics = topics
@@ -53,21 +57,54 @@ class SchemaRoutes:
         one, deletion = f"{_TOPIC}/schema", (_FORCE, AUTHORITATIVE)
         which = (_VERSION, AUTHORITATIVE)
         return [
-            Route("GET", one, self._newest, read, "The newest schema of a topic.", anywhere, answers=SchemaBody),
-            Route("GET", one + "/{version}", self._version, read, "A version of a topic's schema.", which, answers=SchemaBody),
-            Route("GET", f"{_TOPIC}/schemas", self._all, read, "All versions since the last deletion.", anywhere, answers=SchemasBody),
+            Route(
+                "GET",
+                one,
+                self._newest,
+                read,
+                "The newest schema of a topic.",
+                anywhere,
+                answers=SchemaBody,
+            ),
+            Route(
+                "GET",
+                one + "/{version}",
+                self._version,
+                read,
+                "A version of a topic's schema.",
+                which,
+                answers=SchemaBody,
+            ),
+            Route(
+                "GET",
+                f"{_TOPIC}/schemas",
+                self._all,
+                read,
+                "All versions since the last deletion.",
+                anywhere,
+                answers=SchemasBody,
+            ),
             Route(
                 "POST",
                 one,
                 self._upload,
                 may,
-                "Give a topic a schema, if it is compatible; a topic that is made on first use is made.",
+                "Give a topic a schema, if it is compatible; a topic that is made on first use is "
+                "made.",
                 anywhere,
                 **payload,
                 answers=UploadedSchemaBody,
                 statuses=(409, 422),
             ),
-            Route("DELETE", one, self._delete, may, "Delete all versions.", deletion, answers=SchemaVersionBody),
+            Route(
+                "DELETE",
+                one,
+                self._delete,
+                may,
+                "Delete all versions.",
+                deletion,
+                answers=SchemaVersionBody,
+            ),
             Route(
                 "POST",
                 f"{_TOPIC}/compatibility",
@@ -99,16 +136,22 @@ class SchemaRoutes:
         return answer(_body(await self._registry.get(call.topic(), call.number("version"))))
 
     async def _all(self, call: Call) -> HttpResponse:
-        return answer(SchemasBody([_body(each) for each in await self._registry.versions(call.topic())]))
+        return answer(
+            SchemasBody([_body(each) for each in await self._registry.versions(call.topic())])
+        )
 
     async def _upload(self, call: Call) -> HttpResponse:
         name, schema = call.topic(), _schema(call)
         await self._make_sure_of(name)
-        version = await self._registry.get_or_create(name, schema, await self._strategy(name), may_create=True)
+        version = await self._registry.get_or_create(
+            name, schema, await self._strategy(name), may_create=True
+        )
         return answer(UploadedSchemaBody(SchemaVersionBody(version)))
 
     async def _delete(self, call: Call) -> HttpResponse:
-        return answer(SchemaVersionBody(await self._registry.delete(call.topic(), force=call.flag("force"))))
+        return answer(
+            SchemaVersionBody(await self._registry.delete(call.topic(), force=call.flag("force")))
+        )
 
     async def _compatibility(self, call: Call) -> HttpResponse:
         name, schema = call.topic(), _schema(call)
@@ -124,7 +167,9 @@ class SchemaRoutes:
         return answer(SchemaVersionBody(_NO_VERSION if found is None else found))
 
     async def _make_sure_of(self, name: TopicName) -> None:
-        """Create the topic if it does not exist, as its first client would: Apache Pulsar accepts schemas for missing topics."""
+        """Create the topic if it does not exist, as its first client would: Apache Pulsar accepts
+        schemas for missing topics.
+        """
         try:
             await self._registry.home(name)
         except TopicNotFound:
@@ -148,7 +193,10 @@ def _schema(call: Call) -> Schema:
     try:
         kind = SchemaType[body.type]
     except KeyError:
-        raise InvalidSchema(f"type: {body.type!r} is no type of schema; there are {', '.join(each.name for each in SchemaType)}") from None
+        raise InvalidSchema(
+            f"type: {body.type!r} is no type of schema; there are "
+            f"{', '.join(each.name for each in SchemaType)}"
+        ) from None
     data = _key_value_data(body.schema) if kind is SchemaType.KEY_VALUE else body.schema.encode()
     return Schema(kind, data, call["topic"], body.properties or {})
 
@@ -156,19 +204,27 @@ def _schema(call: Call) -> Schema:
 def _key_value_data(text: str) -> bytes:
     try:
         parts = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-        definitions = [b"" if bytes(parts[part]) == b'""' else bytes(parts[part]) for part in ("key", "value")]
+        definitions = [
+            b"" if bytes(parts[part]) == b'""' else bytes(parts[part]) for part in ("key", "value")
+        ]
     except (msgspec.MsgspecError, KeyError, RecursionError) as error:
-        raise InvalidSchema(f"schema: that of KEY_VALUE is a JSON object with key and value ({error})") from None
+        raise InvalidSchema(
+            f"schema: that of KEY_VALUE is a JSON object with key and value ({error})"
+        ) from None
     return b"".join([len(each).to_bytes(4, "big") + each for each in definitions])
 
 
 def _body(found: VersionedSchema) -> SchemaBody:
     schema = found.schema
-    return SchemaBody(found.version, schema.type.name, found.created_ms, _text(schema), dict(schema.properties))
+    return SchemaBody(
+        found.version, schema.type.name, found.created_ms, _text(schema), dict(schema.properties)
+    )
 
 
 def _text(schema: Schema) -> str:
     if schema.type is not SchemaType.KEY_VALUE:
         return schema.data.decode(errors="replace")
     parts = zip(("key", "value"), split_key_value(schema), strict=True)
-    return msgspec.json.encode({part: msgspec.Raw(each.data or b'""') for part, each in parts}).decode(errors="replace")
+    return msgspec.json.encode(
+        {part: msgspec.Raw(each.data or b'""') for part, each in parts}
+    ).decode(errors="replace")

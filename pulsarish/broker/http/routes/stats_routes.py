@@ -1,4 +1,6 @@
-"""Statistics of topics by their owner, and their ledgers and cursors from metadata or by their owner."""
+"""Statistics of topics by their owner, and their ledgers and cursors from metadata or by their
+owner.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ from typing import Any
 import msgspec
 
 from pulsarish.broker.clients.authorization import Permission
-from pulsarish.broker.http.json_bodies import CursorInfoBody, Json, LedgerInfoBody, LogInfoBody, MessageIdBody
+from pulsarish.broker.http.json_bodies import (
+    CursorInfoBody,
+    Json,
+    LedgerInfoBody,
+    LogInfoBody,
+    MessageIdBody,
+)
 from pulsarish.broker.http.owner_calls import OwnerCall, OwnerCalls
 from pulsarish.broker.http.partitions import explain_partitions, explained, settled
 from pulsarish.broker.http.route import AUTHORITATIVE, Call, Parameter, Route, answer
@@ -32,16 +40,38 @@ from pulsarish.runtime.seams import HttpResponse
 __all__ = ["StatsRoutes"]
 
 _OPTIONS = (
-    Parameter("getPreciseBacklog", "Backlogs are always counted exactly: it makes no difference.", bool, default=False),
-    Parameter("subscriptionBacklogSize", "They are always told: it makes no difference.", bool, default=True),
-    Parameter("getEarliestTimeInBacklog", "It is always told: it makes no difference.", bool, default=False),
+    Parameter(
+        "getPreciseBacklog",
+        "Backlogs are always counted exactly: it makes no difference.",
+        bool,
+        default=False,
+    ),
+    Parameter(
+        "subscriptionBacklogSize",
+        "They are always told: it makes no difference.",
+        bool,
+        default=True,
+    ),
+    Parameter(
+        "getEarliestTimeInBacklog",
+        "It is always told: it makes no difference.",
+        bool,
+        default=False,
+    ),
     Parameter("excludePublishers", "Without the list of producers.", bool, default=False),
     Parameter("excludeConsumers", "Without the lists of consumers.", bool, default=False),
 )
 
 
 class StatsRoutes:
-    def __init__(self, records: Records, namespaces: Namespaces, topics: LoadedTopics, owners: OwnerCalls, statistics: Statistics) -> None:
+    def __init__(
+        self,
+        records: Records,
+        namespaces: Namespaces,
+        topics: LoadedTopics,
+        owners: OwnerCalls,
+        statistics: Statistics,
+    ) -> None:
         self._records = records
         self._namespaces = namespaces
         self._topics = topics
@@ -52,17 +82,67 @@ class StatsRoutes:
         read = Permission.ADMIN_READ
         metadata = (
             Parameter(
-                "metadata", "With each ledger's record, as JSON in a text, when the topic was made, what was trimmed.", bool, default=False
+                "metadata",
+                "With each ledger's record, as JSON in a text, when the topic was made, what was "
+                "trimmed.",
+                bool,
+                default=False,
             ),
         )
-        each = (Parameter("perPartition", "With those of each partition.", bool, default=True), *_OPTIONS, AUTHORITATIVE)
+        each = (
+            Parameter("perPartition", "With those of each partition.", bool, default=True),
+            *_OPTIONS,
+            AUTHORITATIVE,
+        )
         total, internal = TOPIC + "/partitioned-stats", TOPIC + "/partitioned-internalStats"
         return [
-            Route("GET", TOPIC + "/stats", self._stats, read, "Statistics.", parameters=_OPTIONS, answers=Json, owner=True),
-            Route("GET", TOPIC + "/internalStats", self._internal, read, "Its log.", parameters=metadata, answers=Json, owner=True),
-            Route("GET", TOPIC + "/internal-info", self._info, read, "Its records.", parameters=(AUTHORITATIVE,), answers=LogInfoBody),
-            Route("GET", total, self._partitioned, read, "Statistics of all partitions.", parameters=each, answers=Json),
-            Route("GET", TOPIC + "/explain", self._explain, read, "Why it does not move.", answers=Json, owner=True),
+            Route(
+                "GET",
+                TOPIC + "/stats",
+                self._stats,
+                read,
+                "Statistics.",
+                parameters=_OPTIONS,
+                answers=Json,
+                owner=True,
+            ),
+            Route(
+                "GET",
+                TOPIC + "/internalStats",
+                self._internal,
+                read,
+                "Its log.",
+                parameters=metadata,
+                answers=Json,
+                owner=True,
+            ),
+            Route(
+                "GET",
+                TOPIC + "/internal-info",
+                self._info,
+                read,
+                "Its records.",
+                parameters=(AUTHORITATIVE,),
+                answers=LogInfoBody,
+            ),
+            Route(
+                "GET",
+                total,
+                self._partitioned,
+                read,
+                "Statistics of all partitions.",
+                parameters=each,
+                answers=Json,
+            ),
+            Route(
+                "GET",
+                TOPIC + "/explain",
+                self._explain,
+                read,
+                "Why it does not move.",
+                answers=Json,
+                owner=True,
+            ),
             Route(
                 "GET",
                 TOPIC + "/subscription/{subscription}/explain",
@@ -72,7 +152,15 @@ class StatsRoutes:
                 answers=Json,
                 owner=True,
             ),
-            Route("GET", internal, self._partitioned_internal, read, "Their logs.", parameters=(AUTHORITATIVE,), answers=Json),
+            Route(
+                "GET",
+                internal,
+                self._partitioned_internal,
+                read,
+                "Their logs.",
+                parameters=(AUTHORITATIVE,),
+                answers=Json,
+            ),
         ]
 
     async def _stats(self, call: Call) -> HttpResponse:
@@ -94,7 +182,11 @@ class StatsRoutes:
         await self._owners.require(call, name)
         # A request that asks why a topic does not open must not wait until it does.
         found = self._statistics.unloaded(name) if self._topics.loading_since_ms(name) else None
-        if found is None and name.full not in self._topics.loaded and self._topics.load_failure(name) is None:
+        if (
+            found is None
+            and name.full not in self._topics.loaded
+            and self._topics.load_failure(name) is None
+        ):
             found = await self._statistics.resting(name, self._records)
         if found is None:
             try:
@@ -143,9 +235,19 @@ class StatsRoutes:
         """
         topic = await self._records.get(paths.topic(name), TopicRecord)
         found["creationDate"] = topic[0].created_ms if topic is not None else 0
-        found["trimmedPosition"] = str(Position(topic[0].trimmed_ledger, topic[0].trimmed_entry) if topic is not None else EARLIEST)
+        found["trimmedPosition"] = str(
+            Position(topic[0].trimmed_ledger, topic[0].trimmed_entry)
+            if topic is not None
+            else EARLIEST
+        )
         ledgers = found["ledgers"]
-        records = await self._records.get_many([paths.ledger(each["ledgerId"]) for each in ledgers], LedgerMetadata) if ledgers else []
+        records = (
+            await self._records.get_many(
+                [paths.ledger(each["ledgerId"]) for each in ledgers], LedgerMetadata
+            )
+            if ledgers
+            else []
+        )
         for each, record in zip(ledgers, records, strict=True):
             each["metadata"] = None if record is None else msgspec.json.encode(record[0]).decode()
 
@@ -157,7 +259,10 @@ class StatsRoutes:
             count = await self._namespaces.partitions(name)
             if count is None:
                 raise
-            raise TopicNotFound(f"{name} is a partitioned topic with {count} partitions; ask at its path /partitioned-stats") from None
+            raise TopicNotFound(
+                f"{name} is a partitioned topic with {count} partitions; ask at its path "
+                "/partitioned-stats"
+            ) from None
 
     async def _info(self, call: Call) -> HttpResponse:
         name = call.topic()
@@ -165,15 +270,27 @@ class StatsRoutes:
         if record is None or record[0].deleted:
             raise TopicNotFound(f"topic {name} does not exist")
         cursors = await self._records.children(paths.cursors(name))
-        found = await self._records.get_many([f"{paths.cursors(name)}/{each}" for each in cursors], CursorRecord) if cursors else []
+        found = (
+            await self._records.get_many(
+                [f"{paths.cursors(name)}/{each}" for each in cursors], CursorRecord
+            )
+            if cursors
+            else []
+        )
         return answer(
             LogInfoBody(
                 record[1],
                 record[0].created_ms,
-                [LedgerInfoBody(each.ledger_id, each.entries, each.size_bytes, each.closed_ms) for each in record[0].ledgers],
+                [
+                    LedgerInfoBody(each.ledger_id, each.entries, each.size_bytes, each.closed_ms)
+                    for each in record[0].ledgers
+                ],
                 {
                     decode_segment(cursor): CursorInfoBody(
-                        each[1], each[0].created_ms, each[0].cursor_ledger, MessageIdBody(each[0].mark_ledger, each[0].mark_entry)
+                        each[1],
+                        each[0].created_ms,
+                        each[0].cursor_ledger,
+                        MessageIdBody(each[0].mark_ledger, each[0].mark_entry),
                     )
                     for cursor, each in zip(cursors, found, strict=True)
                     if each is not None
@@ -184,13 +301,22 @@ class StatsRoutes:
 
     # -- partitioned topics
 
-    async def _of_partitions(self, call: Call, words: tuple[str, ...], query: dict[str, str]) -> dict[str, Any]:
+    async def _of_partitions(
+        self, call: Call, words: tuple[str, ...], query: dict[str, str]
+    ) -> dict[str, Any]:
         name = call.topic()
         partitions = await self._partitions(name)
         answers = await self._owners.send_all(call, partitions, OwnerCall("GET", words, query))
         # A partition that was never used need not exist.
-        there = [(each, found) for each, found in zip(partitions, answers, strict=True) if not isinstance(found, NotFound)]
-        return {each.full: found for (each, _), found in zip(there, settled([found for _, found in there]), strict=True)}
+        there = [
+            (each, found)
+            for each, found in zip(partitions, answers, strict=True)
+            if not isinstance(found, NotFound)
+        ]
+        return {
+            each.full: found
+            for (each, _), found in zip(there, settled([found for _, found in there]), strict=True)
+        }
 
     async def _partitions(self, name: TopicName) -> Sequence[TopicName]:
         partitions = await self._namespaces.partition_names(name)

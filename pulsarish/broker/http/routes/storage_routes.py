@@ -8,7 +8,13 @@ from typing import Final
 import msgspec
 
 from pulsarish.broker.clients.authorization import Permission
-from pulsarish.broker.http.json_bodies import BookieNameBody, BookiesBody, Json, RackBody, RecoverBody
+from pulsarish.broker.http.json_bodies import (
+    BookieNameBody,
+    BookiesBody,
+    Json,
+    RackBody,
+    RecoverBody,
+)
 from pulsarish.broker.http.route import AFTER, LIMIT, Call, Parameter, Route, answer
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata import paths
@@ -38,9 +44,18 @@ class StorageRoutes:
         ledger = (Parameter("ledger", "A ledger's id.", int, minimum=0),)
         page = (
             Parameter("after", "Only ids above this one.", int, minimum=-1, default=-1),
-            Parameter("limit", "Greatest number of ids.", int, minimum=1, maximum=_LEDGERS_MAX, default=_LEDGERS_MAX),
+            Parameter(
+                "limit",
+                "Greatest number of ids.",
+                int,
+                minimum=1,
+                maximum=_LEDGERS_MAX,
+                default=_LEDGERS_MAX,
+            ),
         )
-        group = (Parameter("group", "There is one group, default.", choices=(_GROUP,), default=_GROUP),)
+        group = (
+            Parameter("group", "There is one group, default.", choices=(_GROUP,), default=_GROUP),
+        )
         return [
             Route(
                 "GET",
@@ -51,13 +66,54 @@ class StorageRoutes:
                 parameters=(AFTER, LIMIT),
                 answers=list[Json],
             ),
-            Route("GET", "/admin/v2/bookies/all", self._names, read, "The bookies that are there.", answers=BookiesBody),
-            Route("GET", _RACKS, self._racks, read, "Where they stand.", answers=dict[str, dict[str, RackBody]]),
-            Route("GET", _RACKS + "/{bookie}", self._rack, read, "Where one stands.", answers=RackBody),
-            Route("POST", _RACKS + "/{bookie}", self._move, admin, "Not here.", parameters=group, body=Json, statuses=(501,)),
+            Route(
+                "GET",
+                "/admin/v2/bookies/all",
+                self._names,
+                read,
+                "The bookies that are there.",
+                answers=BookiesBody,
+            ),
+            Route(
+                "GET",
+                _RACKS,
+                self._racks,
+                read,
+                "Where they stand.",
+                answers=dict[str, dict[str, RackBody]],
+            ),
+            Route(
+                "GET", _RACKS + "/{bookie}", self._rack, read, "Where one stands.", answers=RackBody
+            ),
+            Route(
+                "POST",
+                _RACKS + "/{bookie}",
+                self._move,
+                admin,
+                "Not here.",
+                parameters=group,
+                body=Json,
+                statuses=(501,),
+            ),
             Route("DELETE", _RACKS + "/{bookie}", self._move, admin, "Not here.", statuses=(501,)),
-            Route("GET", "/admin/v2/ledgers", self._ledgers, read, "Ids of ledgers, ascending.", parameters=page, answers=list[int]),
-            Route("GET", "/admin/v2/ledgers/{ledger}", self._ledger, read, "The record of one.", parameters=ledger, answers=Json),
+            Route(
+                "GET",
+                "/admin/v2/ledgers",
+                self._ledgers,
+                read,
+                "Ids of ledgers, ascending.",
+                parameters=page,
+                answers=list[int],
+            ),
+            Route(
+                "GET",
+                "/admin/v2/ledgers/{ledger}",
+                self._ledger,
+                read,
+                "The record of one.",
+                parameters=ledger,
+                answers=Json,
+            ),
             Route(
                 "POST",
                 "/admin/v2/ledgers/{ledger}/recover",
@@ -74,17 +130,37 @@ class StorageRoutes:
 
     async def _bookies(self) -> list[BookieRegistration]:
         names = await self._records.children(paths.BOOKIES)
-        found = await self._records.get_many([f"{paths.BOOKIES}/{name}" for name in names], BookieRegistration) if names else []
+        found = (
+            await self._records.get_many(
+                [f"{paths.BOOKIES}/{name}" for name in names], BookieRegistration
+            )
+            if names
+            else []
+        )
         return [record[0] for record in found if record is not None]
 
     async def _registrations(self, call: Call) -> HttpResponse:
-        return answer(call.page([msgspec.to_builtins(bookie) for bookie in await self._bookies()], itemgetter("bookie_id")))
+        return answer(
+            call.page(
+                [msgspec.to_builtins(bookie) for bookie in await self._bookies()],
+                itemgetter("bookie_id"),
+            )
+        )
 
     async def _names(self, call: Call) -> HttpResponse:
-        return answer(BookiesBody([BookieNameBody(bookie.bookie_id) for bookie in await self._bookies()]))
+        return answer(
+            BookiesBody([BookieNameBody(bookie.bookie_id) for bookie in await self._bookies()])
+        )
 
     async def _racks(self, call: Call) -> HttpResponse:
-        return answer({_GROUP: {bookie.bookie_id: RackBody(bookie.rack, bookie.host) for bookie in await self._bookies()}})
+        return answer(
+            {
+                _GROUP: {
+                    bookie.bookie_id: RackBody(bookie.rack, bookie.host)
+                    for bookie in await self._bookies()
+                }
+            }
+        )
 
     async def _rack(self, call: Call) -> HttpResponse:
         for bookie in await self._bookies():
@@ -93,7 +169,9 @@ class StorageRoutes:
         raise NotFound(f"there is no bookie {call['bookie']!r}")
 
     async def _move(self, call: Call) -> HttpResponse:
-        raise UnsupportedFeature("a bookie says itself which rack it stands in: set its option rack and restart it")
+        raise UnsupportedFeature(
+            "a bookie says itself which rack it stands in: set its option rack and restart it"
+        )
 
     async def _ledgers(self, call: Call) -> HttpResponse:
         """Return a page of ledger ids. Reads the tree only as far as the page needs."""
@@ -115,4 +193,8 @@ class StorageRoutes:
     async def _recover(self, call: Call) -> HttpResponse:
         ledger_id = call.number("ledger")
         call.waits_for = f"the bookies of ledger {ledger_id} that are left"
-        return answer(msgspec.to_builtins(await self._client.recover_without(ledger_id, call.body.given_up_bookies)))
+        return answer(
+            msgspec.to_builtins(
+                await self._client.recover_without(ledger_id, call.body.given_up_bookies)
+            )
+        )

@@ -1,4 +1,6 @@
-"""Subscriptions: lists come from metadata, the topic's owner does everything else; for a partitioned topic the partitions' owners."""
+"""Subscriptions: lists come from metadata, the topic's owner does everything else; for a
+partitioned topic the partitions' owners.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,26 @@ from typing import Any, Final, Literal
 
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.http.json_bodies import BacklogAnalysisBody, MessageIdBody, PositionBody, RecoverBody
+from pulsarish.broker.http.json_bodies import (
+    BacklogAnalysisBody,
+    MessageIdBody,
+    PositionBody,
+    RecoverBody,
+)
 from pulsarish.broker.http.message_view import message_in
 from pulsarish.broker.http.owner_calls import OwnerCall, OwnerCalls
 from pulsarish.broker.http.partitions import each_done
-from pulsarish.broker.http.route import AFTER, AUTHORITATIVE, LIMIT, Call, Handler, Parameter, Route, answer, no_content
+from pulsarish.broker.http.route import (
+    AFTER,
+    AUTHORITATIVE,
+    LIMIT,
+    Call,
+    Handler,
+    Parameter,
+    Route,
+    answer,
+    no_content,
+)
 from pulsarish.broker.http.routes.topic_routes import FORCE, TOPIC
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.policies.topic_limits import check_subscription_properties
@@ -19,7 +36,13 @@ from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
-from pulsarish.model.errors import AlreadyExists, NotAllowed, NotFound, TopicNotFound, UnsupportedFeature
+from pulsarish.model.errors import (
+    AlreadyExists,
+    NotAllowed,
+    NotFound,
+    TopicNotFound,
+    UnsupportedFeature,
+)
 from pulsarish.model.position import EARLIEST, LATEST, Position
 from pulsarish.model.topic_name import TopicName, decode_segment
 from pulsarish.runtime.seams import HttpResponse, World
@@ -35,7 +58,13 @@ _SECONDS: Final = Parameter("seconds", "What was published longer ago is skipped
 
 class SubscriptionRoutes:
     def __init__(
-        self, world: World, config: BrokerConfig, records: Records, namespaces: Namespaces, owners: OwnerCalls, topics: LoadedTopics
+        self,
+        world: World,
+        config: BrokerConfig,
+        records: Records,
+        namespaces: Namespaces,
+        owners: OwnerCalls,
+        topics: LoadedTopics,
     ) -> None:
         self._world = world
         self._records = records
@@ -46,7 +75,9 @@ class SubscriptionRoutes:
 
     def routes(self) -> list[Route]:
         admin, consume = Permission.ADMIN_TOPIC, Permission.CONSUME
-        number = Parameter("number", "Which unacknowledged message, from 1.", int, minimum=1, maximum=_PEEK_MAX)
+        number = Parameter(
+            "number", "Which unacknowledged message, from 1.", int, minimum=1, maximum=_PEEK_MAX
+        )
         count = Parameter("count", "How many messages.", int, minimum=1)
         timestamp = Parameter("timestamp", "Milliseconds since the epoch.", int, minimum=0)
         replicated = Parameter("replicated", "Kept alike in other clusters.", bool, default=False)
@@ -60,7 +91,16 @@ class SubscriptionRoutes:
                 parameters=(AFTER, LIMIT, AUTHORITATIVE),
                 answers=list[str],
             ),
-            _on("PUT", "", self._create, admin, "Create one, at the end or at a position.", replicated, body=_POSITION, more=(409, 501)),
+            _on(
+                "PUT",
+                "",
+                self._create,
+                admin,
+                "Create one, at the end or at a position.",
+                replicated,
+                body=_POSITION,
+                more=(409, 501),
+            ),
             _on("DELETE", "", self._delete, admin, "Delete one.", FORCE),
             Route(
                 "GET",
@@ -85,13 +125,53 @@ class SubscriptionRoutes:
                 answers=dict[str, str],
                 owner=True,
             ),
-            _on("PUT", "/properties", self._set_properties, admin, "Replace them.", body=dict[str, str], required=True),
+            _on(
+                "PUT",
+                "/properties",
+                self._set_properties,
+                admin,
+                "Replace them.",
+                body=dict[str, str],
+                required=True,
+            ),
             _on("POST", "/skip/{count}", self._skip, admin, "Skip messages.", count, more=(405,)),
             _on("POST", "/skip_all", self._skip_all, admin, "Skip everything."),
-            _on("POST", "/resetcursor", self._reset, admin, "Deliver from a message on.", body=_POSITION, required=True, more=(405,)),
-            _on("POST", "/resetcursor/{timestamp}", self._reset_to_time, admin, "Deliver from a time on.", timestamp),
-            _on("POST", "/expireMessages/{seconds}", self._expire, admin, "Skip what is old.", _SECONDS),
-            _on("POST", "/expireMessages", self._expire_to, admin, "Skip up to a message.", body=PositionBody, required=True, more=(405,)),
+            _on(
+                "POST",
+                "/resetcursor",
+                self._reset,
+                admin,
+                "Deliver from a message on.",
+                body=_POSITION,
+                required=True,
+                more=(405,),
+            ),
+            _on(
+                "POST",
+                "/resetcursor/{timestamp}",
+                self._reset_to_time,
+                admin,
+                "Deliver from a time on.",
+                timestamp,
+            ),
+            _on(
+                "POST",
+                "/expireMessages/{seconds}",
+                self._expire,
+                admin,
+                "Skip what is old.",
+                _SECONDS,
+            ),
+            _on(
+                "POST",
+                "/expireMessages",
+                self._expire_to,
+                admin,
+                "Skip up to a message.",
+                body=PositionBody,
+                required=True,
+                more=(405,),
+            ),
             Route(
                 "POST",
                 TOPIC + "/all_subscription/expireMessages/{seconds}",
@@ -106,7 +186,8 @@ class SubscriptionRoutes:
                 _SUBSCRIPTION + "/recover",
                 self._recover,
                 admin,
-                "Go on without its ledger of acknowledgements, which is gone for good; refused while it may be read.",
+                "Go on without its ledger of acknowledgements, which is gone for good; refused "
+                "while it may be read.",
                 body=RecoverBody,
                 body_required=True,
                 answers=MessageIdBody,
@@ -133,7 +214,11 @@ class SubscriptionRoutes:
             raise TopicNotFound(f"topic {name} does not exist")
         names: dict[str, None] = {}
         for topic in partitions or [name]:
-            names.update(dict.fromkeys(map(decode_segment, await self._records.children(paths.cursors(topic)))))
+            names.update(
+                dict.fromkeys(
+                    map(decode_segment, await self._records.children(paths.cursors(topic)))
+                )
+            )
         names.pop(DEDUP_CURSOR, None)
         return answer(call.page(names, str))
 
@@ -143,7 +228,12 @@ class SubscriptionRoutes:
         if partitions is None:
             return None
         words = ("subscription", call["subscription"], *errand.words)
-        return await each_done(self._owners, call, partitions, OwnerCall(errand.method, words, errand.query, errand.body))
+        return await each_done(
+            self._owners,
+            call,
+            partitions,
+            OwnerCall(errand.method, words, errand.query, errand.body),
+        )
 
     async def _subscription(self, call: Call) -> Subscription:
         name = await self._whole(call)
@@ -156,18 +246,30 @@ class SubscriptionRoutes:
         """
         name = call.topic()
         if await self._namespaces.partitions(name) is not None:
-            raise NotAllowed(f"{name} is a partitioned topic; name one of its partitions, {name.with_partition(0)} and on")
+            raise NotAllowed(
+                f"{name} is a partitioned topic; name one of its partitions, "
+                f"{name.with_partition(0)} and on"
+            )
         return name
 
     # -- creating and deleting
 
     async def _create(self, call: Call) -> HttpResponse:
         if call.flag("replicated"):
-            raise UnsupportedFeature("subscriptions are not replicated: there is one cluster; create it without replicated")
+            raise UnsupportedFeature(
+                "subscriptions are not replicated: there is one cluster; create it without "
+                "replicated"
+            )
         body = call.body
-        symbolic = not isinstance(body, PositionBody) or body.ledger_id in (LATEST.ledger_id, EARLIEST.ledger_id)
+        symbolic = not isinstance(body, PositionBody) or body.ledger_id in (
+            LATEST.ledger_id,
+            EARLIEST.ledger_id,
+        )
         if not symbolic and await self._namespaces.partitions(call.topic()) is not None:
-            raise NotAllowed("a message id belongs to one partition; create it at earliest or latest, or on that partition")
+            raise NotAllowed(
+                "a message id belongs to one partition; create it at earliest or latest, or on "
+                "that partition"
+            )
         done = await self._partitions(call, OwnerCall("PUT", body=body))
         if done is not None:
             return done
@@ -176,7 +278,9 @@ class SubscriptionRoutes:
         if subscription in topic.subscriptions:
             raise AlreadyExists(f"subscription {subscription!r} of {name} exists already")
         properties = body.properties if isinstance(body, PositionBody) else None
-        await topic.create_subscription(subscription, LATEST if body is None else _start(body), properties=properties)
+        await topic.create_subscription(
+            subscription, LATEST if body is None else _start(body), properties=properties
+        )
         return no_content()
 
     async def _properties(self, call: Call) -> HttpResponse:
@@ -213,17 +317,22 @@ class SubscriptionRoutes:
             if isinstance(found, int):
                 left -= found
                 continue
-            position, payload = entry.position, found.payload
-            headers = {"X-Pulsar-Message-ID": f"{position.ledger_id}:{position.entry_id}:{found.batch_index}", **found.headers}
-            return HttpResponse(200, payload, "application/octet-stream", headers)
-        raise NotFound(f"subscription {subscription.name!r} has fewer than {number} unacknowledged messages")
+            position = entry.position
+            message_id = f"{position.ledger_id}:{position.entry_id}:{found.batch_index}"
+            headers = {"X-Pulsar-Message-ID": message_id, **found.headers}
+            return HttpResponse(200, found.payload, "application/octet-stream", headers)
+        raise NotFound(
+            f"subscription {subscription.name!r} has fewer than {number} unacknowledged messages"
+        )
 
     async def _analyze(self, call: Call) -> HttpResponse:
         subscription = await self._subscription(call)
         call.waits_for = f"the backlog of {subscription.name!r} to be read"
         entries = await subscription.unacknowledged(self._scan_max + 1)
         start = None if call.body is None else _position(call.body)
-        seen = [entry for entry in entries[: self._scan_max] if start is None or entry.position >= start]
+        seen = [
+            entry for entry in entries[: self._scan_max] if start is None or entry.position >= start
+        ]
         messages = markers = 0
         for entry in seen:
             metadata = parse_metadata(entry.payload)
@@ -231,7 +340,11 @@ class SubscriptionRoutes:
             left = subscription.cursor.ack_set(entry.position)
             messages += metadata.num_messages_in_batch if left is None else left.bit_count()
         first, last = (str(seen[0].position), str(seen[-1].position)) if seen else ("", "")
-        return answer(BacklogAnalysisBody(len(seen), messages, markers, len(entries) > self._scan_max, first, last))
+        return answer(
+            BacklogAnalysisBody(
+                len(seen), messages, markers, len(entries) > self._scan_max, first, last
+            )
+        )
 
     # -- moving the cursor
 
@@ -248,7 +361,12 @@ class SubscriptionRoutes:
     async def _reset(self, call: Call) -> HttpResponse:
         position = _start(call.body)
         if position in (EARLIEST, LATEST):
-            done = await self._partitions(call, OwnerCall("POST", ("resetcursor",), body="earliest" if position == EARLIEST else "latest"))
+            done = await self._partitions(
+                call,
+                OwnerCall(
+                    "POST", ("resetcursor",), body="earliest" if position == EARLIEST else "latest"
+                ),
+            )
             if done is not None:
                 return done
         await (await self._subscription(call)).seek(position, 0)
@@ -267,8 +385,12 @@ class SubscriptionRoutes:
         """
         name = await self._whole(call)
         await self._owners.require(call, name)
-        call.waits_for = f"the bookies to say whether they have the ledger of {call['subscription']!r}"
-        mark = await self._topics.lost.recover_subscription(name, call["subscription"], call.body.given_up_bookies)
+        call.waits_for = (
+            f"the bookies to say whether they have the ledger of {call['subscription']!r}"
+        )
+        mark = await self._topics.lost.recover_subscription(
+            name, call["subscription"], call.body.given_up_bookies
+        )
         return answer(MessageIdBody(mark.ledger_id, mark.entry_id, name.partition))
 
     async def _expire(self, call: Call) -> HttpResponse:
@@ -328,7 +450,11 @@ def _on(
 def _start(body: PositionBody | str) -> Position:
     """Return where delivery is to begin: at the named message or, if it is excluded, after it."""
     position = _position(body)
-    if isinstance(body, PositionBody) and (body.is_excluded or body.excluded) and position not in (EARLIEST, LATEST):
+    if (
+        isinstance(body, PositionBody)
+        and (body.is_excluded or body.excluded)
+        and position not in (EARLIEST, LATEST)
+    ):
         # A batch is one entry: it is redelivered as a whole unless the last of its messages is
         # excluded.
         is_past = body.batch_index < 0 or body.batch_index + 1 == body.batch_size

@@ -1,4 +1,6 @@
-"""The request of the leader's sweeper: the owner of a bundle maintains topics of it that are not open."""
+"""The request of the leader's sweeper: the owner of a bundle maintains topics of it that are not
+open.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,14 @@ __all__ = ["SweepRoutes"]
 _BUNDLE: Final = "/admin/v2/namespaces/{tenant}/{namespace}/{bundle}"
 _WORD: Final = "lookAfter"
 
-Names = Annotated[list[str], Meta(min_length=1, max_length=1_000, description="Names of topics of the bundle, without the namespace.")]
+Names = Annotated[
+    list[str],
+    Meta(
+        min_length=1,
+        max_length=1_000,
+        description="Names of topics of the bundle, without the namespace.",
+    ),
+]
 
 
 class SweepRoutes:
@@ -32,9 +41,21 @@ class SweepRoutes:
         self._owners = owners
 
     def routes(self) -> list[Route]:
-        what = "Open topics that no broker has open, do what their policies say is due, and close them again."
+        what = (
+            "Open topics that no broker has open, do what their policies say is due, and "
+            "close them again."
+        )
         return [
-            Route("POST", f"{_BUNDLE}/{_WORD}", self._look_after, Permission.ADMIN_TOPIC, what, body=Names, body_required=True, owner=True)
+            Route(
+                "POST",
+                f"{_BUNDLE}/{_WORD}",
+                self._look_after,
+                Permission.ADMIN_TOPIC,
+                what,
+                body=Names,
+                body_required=True,
+                owner=True,
+            )
         ]
 
     async def ask(self, bundle: Bundle, names: Sequence[str]) -> None:
@@ -47,10 +68,16 @@ class SweepRoutes:
     async def _look_after(self, call: Call) -> HttpResponse:
         bundle = Bundle(call["tenant"], call["namespace"], call["bundle"])
         policies = await self._namespaces.policies(bundle.tenant, bundle.namespace)
-        topics = [TopicName.parse(f"persistent://{bundle.tenant}/{bundle.namespace}/{name}") for name in call.body]
+        topics = [
+            TopicName.parse(f"persistent://{bundle.tenant}/{bundle.namespace}/{name}")
+            for name in call.body
+        ]
         for name in topics:
             if bundle_of(name, policies.bundles) != bundle:
-                raise InvalidArgument(f"topic {name} is not in bundle {bundle.range}; it is in {bundle_of(name, policies.bundles).range}")
+                raise InvalidArgument(
+                    f"topic {name} is not in bundle {bundle.range}; it is in "
+                    f"{bundle_of(name, policies.bundles).range}"
+                )
         await self._owners.require_bundle(call, bundle)
         call.waits_for = f"{len(topics)} topics to be looked after"
         await self._topics.look_after_closed(topics)

@@ -26,7 +26,9 @@ _TENANT: Final = "/admin/v2/tenants/{tenant}"
 def _warn_of_roles(tenant: str, body: TenantBody) -> None:
     if body.admin_roles:
         _log.warning(
-            "admin roles are kept and not checked: there is no authentication yet", tenant=tenant, roles=",".join(body.admin_roles)
+            "admin roles are kept and not checked: there is no authentication yet",
+            tenant=tenant,
+            roles=",".join(body.admin_roles),
         )
 
 
@@ -38,13 +40,50 @@ class TenantRoutes:
 
     def routes(self) -> list[Route]:
         read, admin, page = Permission.ADMIN_READ, Permission.ADMIN_TENANT, (AFTER, LIMIT)
-        force = Parameter("force", "A tenant that has namespaces is not deleted with it either.", bool, default=False)
+        force = Parameter(
+            "force",
+            "A tenant that has namespaces is not deleted with it either.",
+            bool,
+            default=False,
+        )
         return [
-            Route("GET", "/admin/v2/tenants", self._list, read, "All tenants.", parameters=page, answers=list[str]),
+            Route(
+                "GET",
+                "/admin/v2/tenants",
+                self._list,
+                read,
+                "All tenants.",
+                parameters=page,
+                answers=list[str],
+            ),
             Route("GET", _TENANT, self._get, read, "A tenant.", answers=TenantBody),
-            Route("PUT", _TENANT, self._create, admin, "Create a tenant.", body=TenantBody, statuses=(409,)),
-            Route("POST", _TENANT, self._update, admin, "Change who administers it and where.", body=TenantBody, body_required=True),
-            Route("DELETE", _TENANT, self._delete, admin, "Delete a tenant without namespaces.", parameters=(force,), statuses=(409,)),
+            Route(
+                "PUT",
+                _TENANT,
+                self._create,
+                admin,
+                "Create a tenant.",
+                body=TenantBody,
+                statuses=(409,),
+            ),
+            Route(
+                "POST",
+                _TENANT,
+                self._update,
+                admin,
+                "Change who administers it and where.",
+                body=TenantBody,
+                body_required=True,
+            ),
+            Route(
+                "DELETE",
+                _TENANT,
+                self._delete,
+                admin,
+                "Delete a tenant without namespaces.",
+                parameters=(force,),
+                statuses=(409,),
+            ),
             Route(
                 "GET",
                 "/admin/v2/namespaces/{tenant}",
@@ -62,7 +101,9 @@ class TenantRoutes:
     async def _get(self, call: Call) -> HttpResponse:
         record = await self._namespaces.tenant(call["tenant"])
         # There is one cluster, which may have had another name when the tenant was created.
-        return answer(TenantBody(record.admin_roles, (self._cluster,) if record.allowed_clusters else ()))
+        return answer(
+            TenantBody(record.admin_roles, (self._cluster,) if record.allowed_clusters else ())
+        )
 
     async def _create(self, call: Call) -> HttpResponse:
         body: TenantBody = call.body or TenantBody()
@@ -84,7 +125,10 @@ class TenantRoutes:
     def _clusters(self, body: TenantBody) -> tuple[str, ...]:
         unknown = [name for name in body.allowed_clusters or () if name != self._cluster]
         if unknown:
-            raise InvalidArgument(f"allowedClusters names {unknown[0]!r}, which does not exist; there is one cluster, {self._cluster!r}")
+            raise InvalidArgument(
+                f"allowedClusters names {unknown[0]!r}, which does not exist; there is one "
+                f"cluster, {self._cluster!r}"
+            )
         return tuple(body.allowed_clusters or ())
 
     async def _delete(self, call: Call) -> HttpResponse:
@@ -96,4 +140,9 @@ class TenantRoutes:
         await self._namespaces.tenant(tenant)
         if call.text("after").startswith(f"{tenant}/"):
             call.values = {**call.values, "after": call.text("after").removeprefix(f"{tenant}/")}
-        return answer([f"{tenant}/{name}" for name in await self._listing.page(call, paths.namespaces(tenant))])
+        return answer(
+            [
+                f"{tenant}/{name}"
+                for name in await self._listing.page(call, paths.namespaces(tenant))
+            ]
+        )

@@ -1,4 +1,5 @@
-"""The policies of topics over HTTP: the same rows as for namespaces, with Apache Pulsar's paths and words for topics.
+"""The policies of topics over HTTP: the same rows as for namespaces, with Apache Pulsar's paths and
+words for topics.
 
 Policies of a partitioned topic apply to all its partitions. ``?applied=true`` returns what is in
 force, from whichever level.
@@ -11,7 +12,14 @@ from typing import Any, Final
 
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.http.route import AUTHORITATIVE, Call, Parameter, Route, no_content
-from pulsarish.broker.http.routes.policy_routes import APPLIED, QUOTA_TYPE, policy_value, quota_change, removed, shown
+from pulsarish.broker.http.routes.policy_routes import (
+    APPLIED,
+    QUOTA_TYPE,
+    policy_value,
+    quota_change,
+    removed,
+    shown,
+)
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.policies.store import Change, Effective
 from pulsarish.model.errors import Malformed, UnsupportedFeature
@@ -24,7 +32,10 @@ __all__ = ["TOPIC_PARAMETERS", "TopicPolicyRoutes"]
 _TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 
 # Official clients send these; any broker answers, and there is one cluster.
-_COMMON: Final = (AUTHORITATIVE, Parameter("isGlobal", "For all clusters of a replicated namespace.", bool, default=False))
+_COMMON: Final = (
+    AUTHORITATIVE,
+    Parameter("isGlobal", "For all clusters of a replicated namespace.", bool, default=False),
+)
 TOPIC_PARAMETERS: Final = (APPLIED, *_COMMON)
 """Parameters of GET for every policy of a topic."""
 
@@ -34,9 +45,18 @@ class TopicPolicyRoutes:
         self._namespaces = namespaces
 
     def routes(self) -> list[Route]:
-        found = [route for policy in POLICIES if policy.topic and policy is not BACKLOG_QUOTA for route in self._policy(policy)]
+        found = [
+            route
+            for policy in POLICIES
+            if policy.topic and policy is not BACKLOG_QUOTA
+            for route in self._policy(policy)
+        ]
         what, may = "Back to the namespace's policies, all at once.", Permission.ADMIN_TOPIC
-        return [*found, *self._quotas(), Route("DELETE", f"{_TOPIC}/policies", self._clear, may, what, _COMMON)]
+        return [
+            *found,
+            *self._quotas(),
+            Route("DELETE", f"{_TOPIC}/policies", self._clear, may, what, _COMMON),
+        ]
 
     async def _clear(self, call: Call) -> HttpResponse:
         _check_local(call)
@@ -47,11 +67,37 @@ class TopicPolicyRoutes:
         path, what = f"{_TOPIC}/{policy.topic}", policy.meaning
         may, read = Permission.ADMIN_TOPIC, Permission.ADMIN_READ
         value = (Parameter(policy.topic, what, int),) if policy.in_query else ()
-        body: dict[str, Any] = {} if policy.in_query else {"body": policy.kind, "body_required": True}
+        body: dict[str, Any] = (
+            {} if policy.in_query else {"body": policy.kind, "body_required": True}
+        )
         return [
-            Route("GET", path, partial(self._get, policy), read, what, TOPIC_PARAMETERS, answers=policy.kind, statuses=(204,)),
-            Route(policy.method, path, partial(self._set, policy), may, f"Set: {what}", (*value, *_COMMON), **body),
-            Route("DELETE", path, partial(self._remove, policy), may, f"Back to the namespace's: {what}", (*value, *_COMMON)),
+            Route(
+                "GET",
+                path,
+                partial(self._get, policy),
+                read,
+                what,
+                TOPIC_PARAMETERS,
+                answers=policy.kind,
+                statuses=(204,),
+            ),
+            Route(
+                policy.method,
+                path,
+                partial(self._set, policy),
+                may,
+                f"Set: {what}",
+                (*value, *_COMMON),
+                **body,
+            ),
+            Route(
+                "DELETE",
+                path,
+                partial(self._remove, policy),
+                may,
+                f"Back to the namespace's: {what}",
+                (*value, *_COMMON),
+            ),
         ]
 
     async def _get(self, policy: Policy[Any], call: Call) -> HttpResponse:
@@ -84,21 +130,49 @@ class TopicPolicyRoutes:
     # -- backlog quotas, set by type
 
     def _quotas(self) -> list[Route]:
-        path, may, quota = f"{_TOPIC}/{BACKLOG_QUOTA.topic}", Permission.ADMIN_TOPIC, (QUOTA_TYPE, *_COMMON)
+        path, may, quota = (
+            f"{_TOPIC}/{BACKLOG_QUOTA.topic}",
+            Permission.ADMIN_TOPIC,
+            (QUOTA_TYPE, *_COMMON),
+        )
         get, what = partial(self._get, BACKLOG_QUOTA), "The topic's own backlog quotas."
         return [
-            Route("GET", path + "Map", get, Permission.ADMIN_READ, what, TOPIC_PARAMETERS, answers=BACKLOG_QUOTA.kind),
-            Route("POST", path, self._set_quota, may, "Set a backlog quota.", quota, body=BacklogQuota, body_required=True),
+            Route(
+                "GET",
+                path + "Map",
+                get,
+                Permission.ADMIN_READ,
+                what,
+                TOPIC_PARAMETERS,
+                answers=BACKLOG_QUOTA.kind,
+            ),
+            Route(
+                "POST",
+                path,
+                self._set_quota,
+                may,
+                "Set a backlog quota.",
+                quota,
+                body=BacklogQuota,
+                body_required=True,
+            ),
             Route("DELETE", path, self._remove_quota, may, "Take a backlog quota back.", quota),
         ]
 
     async def _set_quota(self, call: Call) -> HttpResponse:
-        return await self._change(call, BACKLOG_QUOTA, quota_change(call.text("backlogQuotaType"), call.body))
+        return await self._change(
+            call, BACKLOG_QUOTA, quota_change(call.text("backlogQuotaType"), call.body)
+        )
 
     async def _remove_quota(self, call: Call) -> HttpResponse:
-        return await self._change(call, BACKLOG_QUOTA, quota_change(call.text("backlogQuotaType"), None))
+        return await self._change(
+            call, BACKLOG_QUOTA, quota_change(call.text("backlogQuotaType"), None)
+        )
 
 
 def _check_local(call: Call) -> None:
     if call.flag("isGlobal"):
-        raise UnsupportedFeature("policies for all clusters need geo-replication, which this version does not have; leave isGlobal out")
+        raise UnsupportedFeature(
+            "policies for all clusters need geo-replication, which this version does not have; "
+            "leave isGlobal out"
+        )

@@ -14,7 +14,16 @@ from pulsarish.broker.http.json_bodies import LostBody, MessageIdBody, SkipLostB
 from pulsarish.broker.http.listing import Listing
 from pulsarish.broker.http.owner_calls import OwnerCall, OwnerCalls
 from pulsarish.broker.http.partitions import each_done, settled
-from pulsarish.broker.http.route import AFTER, AUTHORITATIVE, LIMIT, Call, Parameter, Route, answer, no_content
+from pulsarish.broker.http.route import (
+    AFTER,
+    AUTHORITATIVE,
+    LIMIT,
+    Call,
+    Parameter,
+    Route,
+    answer,
+    no_content,
+)
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.metadata import paths
@@ -32,14 +41,25 @@ _READ: Final = Permission.ADMIN_READ
 _ADMIN: Final = Permission.ADMIN_TOPIC
 
 FORCE: Final = Parameter("force", "Although clients are connected.", bool, default=False)
-_DELETE_SCHEMA: Final = Parameter("deleteSchema", "Schemas go with their topic anyway.", bool, default=True)
-_SYSTEM: Final = Parameter("includeSystemTopic", "The broker's own topics, too.", bool, default=False)
+_DELETE_SCHEMA: Final = Parameter(
+    "deleteSchema", "Schemas go with their topic anyway.", bool, default=True
+)
+_SYSTEM: Final = Parameter(
+    "includeSystemTopic", "The broker's own topics, too.", bool, default=False
+)
 _BUNDLE: Final = Parameter("bundle", "Only the topics of this bundle.")
 _LISTED: Final = (_SYSTEM, AFTER, LIMIT)
 
 
 class TopicRoutes:
-    def __init__(self, records: Records, namespaces: Namespaces, topics: LoadedTopics, owners: OwnerCalls, listing: Listing) -> None:
+    def __init__(
+        self,
+        records: Records,
+        namespaces: Namespaces,
+        topics: LoadedTopics,
+        owners: OwnerCalls,
+        listing: Listing,
+    ) -> None:
         self._records = records
         self._namespaces = namespaces
         self._topics = topics
@@ -50,12 +70,62 @@ class TopicRoutes:
         properties, deletion = dict[str, str], (FORCE, _DELETE_SCHEMA)
         anywhere, names = (AUTHORITATIVE,), list[str]
         return [
-            Route("GET", _NAMESPACE, self._list, _READ, "Topics and partitions.", parameters=(_BUNDLE, *_LISTED), answers=names),
-            Route("GET", _NAMESPACE + "/partitioned", self._partitioned, _READ, "Partitioned topics.", parameters=_LISTED, answers=names),
-            Route("PUT", TOPIC, self._create, _ADMIN, "Create a topic.", parameters=anywhere, body=properties, statuses=(405, 409)),
-            Route("DELETE", TOPIC, self._delete, _ADMIN, "Delete a topic and its data.", parameters=deletion, owner=True),
-            Route("GET", TOPIC + "/properties", self._properties, _READ, "Its properties.", parameters=anywhere, answers=properties),
-            Route("PUT", TOPIC + "/properties", self._set_properties, _ADMIN, "Set some.", body=properties, body_required=True, owner=True),
+            Route(
+                "GET",
+                _NAMESPACE,
+                self._list,
+                _READ,
+                "Topics and partitions.",
+                parameters=(_BUNDLE, *_LISTED),
+                answers=names,
+            ),
+            Route(
+                "GET",
+                _NAMESPACE + "/partitioned",
+                self._partitioned,
+                _READ,
+                "Partitioned topics.",
+                parameters=_LISTED,
+                answers=names,
+            ),
+            Route(
+                "PUT",
+                TOPIC,
+                self._create,
+                _ADMIN,
+                "Create a topic.",
+                parameters=anywhere,
+                body=properties,
+                statuses=(405, 409),
+            ),
+            Route(
+                "DELETE",
+                TOPIC,
+                self._delete,
+                _ADMIN,
+                "Delete a topic and its data.",
+                parameters=deletion,
+                owner=True,
+            ),
+            Route(
+                "GET",
+                TOPIC + "/properties",
+                self._properties,
+                _READ,
+                "Its properties.",
+                parameters=anywhere,
+                answers=properties,
+            ),
+            Route(
+                "PUT",
+                TOPIC + "/properties",
+                self._set_properties,
+                _ADMIN,
+                "Set some.",
+                body=properties,
+                body_required=True,
+                owner=True,
+            ),
             Route(
                 "DELETE",
                 TOPIC + "/properties",
@@ -65,7 +135,14 @@ class TopicRoutes:
                 parameters=(Parameter("key", "Which one.", required=True),),
                 owner=True,
             ),
-            Route("PUT", TOPIC + "/unload", self._unload, _ADMIN, "Let it go; its users look it up again.", owner=True),
+            Route(
+                "PUT",
+                TOPIC + "/unload",
+                self._unload,
+                _ADMIN,
+                "Let it go; its users look it up again.",
+                owner=True,
+            ),
             Route(
                 "POST",
                 TOPIC + "/skipLost",
@@ -78,7 +155,16 @@ class TopicRoutes:
                 owner=True,
                 statuses=(405,),
             ),
-            Route("POST", TOPIC + "/terminate", self._terminate, _ADMIN, "Seal it.", answers=MessageIdBody, statuses=(405,), owner=True),
+            Route(
+                "POST",
+                TOPIC + "/terminate",
+                self._terminate,
+                _ADMIN,
+                "Seal it.",
+                answers=MessageIdBody,
+                statuses=(405,),
+                owner=True,
+            ),
             Route(
                 "POST",
                 TOPIC + "/terminate/partitions",
@@ -88,7 +174,14 @@ class TopicRoutes:
                 parameters=anywhere,
                 answers=dict[str, MessageIdBody],
             ),
-            Route("DELETE", TOPIC + "/truncate", self._truncate, _ADMIN, "Acknowledge everything everywhere and delete it.", owner=True),
+            Route(
+                "DELETE",
+                TOPIC + "/truncate",
+                self._truncate,
+                _ADMIN,
+                "Acknowledge everything everywhere and delete it.",
+                owner=True,
+            ),
             Route(
                 "POST",
                 TOPIC + "/trim",
@@ -141,7 +234,9 @@ class TopicRoutes:
     async def _remove_property(self, call: Call) -> HttpResponse:
         return await self._change_properties(call, {}, (call.text("key"),))
 
-    async def _change_properties(self, call: Call, wanted: dict[str, str], gone: tuple[str, ...]) -> HttpResponse:
+    async def _change_properties(
+        self, call: Call, wanted: dict[str, str], gone: tuple[str, ...]
+    ) -> HttpResponse:
         """Change the properties of a topic.
 
         Those of a partitioned topic are in its record. Those of another topic are changed by its
@@ -180,14 +275,24 @@ class TopicRoutes:
     async def _skip_lost(self, call: Call) -> HttpResponse:
         name, wanted = call.topic(), call.body
         await self._owners.require(call, name)
-        call.waits_for = f"the bookies to say whether they have entries of ledger {wanted.ledger_id}"
-        lost = await self._topics.lost.skip(name, wanted.ledger_id, wanted.first_entry, wanted.last_entry, wanted.given_up_bookies)
-        return answer(LostBody(lost.ledger_id, lost.first_entry, lost.last_entry, lost.given_up, lost.skipped_ms))
+        call.waits_for = (
+            f"the bookies to say whether they have entries of ledger {wanted.ledger_id}"
+        )
+        lost = await self._topics.lost.skip(
+            name, wanted.ledger_id, wanted.first_entry, wanted.last_entry, wanted.given_up_bookies
+        )
+        return answer(
+            LostBody(
+                lost.ledger_id, lost.first_entry, lost.last_entry, lost.given_up, lost.skipped_ms
+            )
+        )
 
     async def _terminate(self, call: Call) -> HttpResponse:
         name = call.topic()
         if await self._namespaces.partitions(name) is not None:
-            raise NotAllowed(f"{name} is a partitioned topic; terminate it at its path /terminate/partitions")
+            raise NotAllowed(
+                f"{name} is a partitioned topic; terminate it at its path /terminate/partitions"
+            )
         topic = await self._owners.topic(call, name)
         last = await topic.terminate()
         return answer(MessageIdBody(last.ledger_id, last.entry_id, name.partition))
@@ -196,15 +301,21 @@ class TopicRoutes:
         name = call.topic()
         partitions = await self._namespaces.partition_names(name)
         if partitions is None:
-            raise TopicNotFound(f"{name} is no partitioned topic; terminate it at its path /terminate")
-        answers = settled(await self._owners.send_all(call, partitions, OwnerCall("POST", ("terminate",))))
+            raise TopicNotFound(
+                f"{name} is no partitioned topic; terminate it at its path /terminate"
+            )
+        answers = settled(
+            await self._owners.send_all(call, partitions, OwnerCall("POST", ("terminate",)))
+        )
         return answer({str(index): last for index, last in enumerate(answers)})
 
     async def _truncate(self, call: Call) -> HttpResponse:
         name = call.topic()
         partitions = await self._namespaces.partition_names(name)
         if partitions is not None:
-            return await each_done(self._owners, call, partitions, OwnerCall("DELETE", ("truncate",)))
+            return await each_done(
+                self._owners, call, partitions, OwnerCall("DELETE", ("truncate",))
+            )
         topic = await self._owners.topic(call, name)
         await topic.truncate()
         return no_content()

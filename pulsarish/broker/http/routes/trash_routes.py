@@ -17,7 +17,9 @@ __all__ = ["TrashRoutes"]
 
 _TRASH: Final = "/admin/v2/bookies/trash"
 _AFTER: Final = Parameter("after", "Only ledgers above this one.", int, default=-1)
-_LIMIT: Final = Parameter("limit", "The most ledgers to list.", int, minimum=1, maximum=1_000, default=1_000)
+_LIMIT: Final = Parameter(
+    "limit", "The most ledgers to list.", int, minimum=1, maximum=1_000, default=1_000
+)
 _CALL_LEDGERS: Final = 20
 """Ledgers named in one call to a bookie: each ledger may have many entries."""
 
@@ -53,7 +55,8 @@ class TrashRoutes:
                 _TRASH + "/empty",
                 self._empty,
                 admin,
-                "Delete ledgers in the trash of every bookie for good; all of them when none is named.",
+                "Delete ledgers in the trash of every bookie for good; all of them when none is "
+                "named.",
                 body=TrashBody,
                 body_required=True,
                 answers=TrashResultBody,
@@ -77,7 +80,9 @@ class TrashRoutes:
 
     async def _restore(self, call: Call) -> HttpResponse:
         if not call.body.ledgers:
-            raise InvalidArgument("name the ledgers to take out of the trash; GET bookies/trash lists what is there")
+            raise InvalidArgument(
+                "name the ledgers to take out of the trash; GET bookies/trash lists what is there"
+            )
         return await self._change(call, restore=True)
 
     async def _empty(self, call: Call) -> HttpResponse:
@@ -100,7 +105,9 @@ class TrashRoutes:
                 return error
             return rows
 
-        return dict(zip(members, await asyncio.gather(*(ask(member) for member in members)), strict=True))
+        return dict(
+            zip(members, await asyncio.gather(*(ask(member) for member in members)), strict=True)
+        )
 
     async def _change(self, call: Call, *, restore: bool) -> HttpResponse:
         call.waits_for = "the bookies"
@@ -115,9 +122,13 @@ class TrashRoutes:
             done = result.ledgers.setdefault(member, [])
             try:
                 for first in range(0, len(mine), _CALL_LEDGERS):
-                    done += await self._ledgers.control.change_trash(member, mine[first : first + _CALL_LEDGERS], restore=restore)
+                    done += await self._ledgers.control.change_trash(
+                        member, mine[first : first + _CALL_LEDGERS], restore=restore
+                    )
             except NoAnswer as error:
                 result.errors[member] = str(error)
 
-        await asyncio.gather(*(change(member, rows) for member, rows in (await self._trash()).items()))
+        await asyncio.gather(
+            *(change(member, rows) for member, rows in (await self._trash()).items())
+        )
         return answer(result)

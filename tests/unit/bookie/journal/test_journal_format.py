@@ -1,4 +1,6 @@
-"""What the journal's bytes promise: a torn tail is cut, damage to what was promised is refused with file and offset (rule 10)."""
+"""What the journal's bytes promise: a torn tail is cut, damage to what was promised is refused with
+file and offset (rule 10).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ GROUPS = [[b"a"], [b"bb" * 10, b"", b"ccc"], [b"d" * 100]]
 """Three writes to one file: the second has three records."""
 
 
-def build(groups: list[list[bytes]], *, file_id: int = 1, first: int = 1, reserve: int = 64) -> tuple[bytes, list[int]]:
+def build(
+    groups: list[list[bytes]], *, file_id: int = 1, first: int = 1, reserve: int = 64
+) -> tuple[bytes, list[int]]:
     """A file as the journal writes it, and the offset at which each record begins."""
     data = b"".join(frame_record(file_id, RecordType.FILE_HEADER, first, first, [b"b~1"], 3))
     offsets: list[int] = []
@@ -31,7 +35,16 @@ def build(groups: list[list[bytes]], *, file_id: int = 1, first: int = 1, reserv
     for group in groups:
         for payload in group:
             offsets.append(len(data))
-            data += b"".join(frame_record(file_id, RecordType.ADD, sequence, synced, [payload[:1], payload[1:]], len(payload)))
+            data += b"".join(
+                frame_record(
+                    file_id,
+                    RecordType.ADD,
+                    sequence,
+                    synced,
+                    [payload[:1], payload[1:]],
+                    len(payload),
+                )
+            )
             sequence += 1
         synced = sequence
     return data + bytes(reserve), offsets
@@ -40,7 +53,9 @@ def build(groups: list[list[bytes]], *, file_id: int = 1, first: int = 1, reserv
 def scan(files: dict[int, bytes], durable_up_to: int = 0) -> tuple[list[JournalRecord], ScanEnd]:
     scanner = JournalScanner("J", durable_up_to)
     records = [record for file_id, data in files.items() for record in scanner.scan(file_id, data)]
-    return [record for record in records if record.type is not RecordType.FILE_HEADER], scanner.finish()
+    return [
+        record for record in records if record.type is not RecordType.FILE_HEADER
+    ], scanner.finish()
 
 
 def payloads(records: list[JournalRecord]) -> list[bytes]:
@@ -67,7 +82,9 @@ def test_records_are_aligned_and_sizes_agree() -> None:
 
 @pytest.mark.parametrize("zeroes", [0, 64])
 def test_a_tail_torn_at_any_byte_is_cut_there(zeroes: int) -> None:
-    """The last group was written and not synced: whatever prefix of it a crash left, all before it is read, nothing else."""
+    """The last group was written and not synced: whatever prefix of it a crash left, all before it
+    is read, nothing else.
+    """
     data, offsets = build(GROUPS, reserve=0)
     for cut in range(offsets[-1], len(data)):
         records, end = scan({1: data[:cut] + bytes(zeroes)})
@@ -81,7 +98,9 @@ def test_a_tail_torn_at_any_byte_is_cut_there(zeroes: int) -> None:
 
 
 def test_any_subset_of_an_unsynced_group_may_survive() -> None:
-    """Sectors reach the disk in any order: a later record of the same group proves nothing about an earlier one."""
+    """Sectors reach the disk in any order: a later record of the same group proves nothing about an
+    earlier one.
+    """
     data, offsets = build(GROUPS[:2])
     broken = bytearray(data)
     broken[offsets[1] + HEAD_SIZE] ^= 1
@@ -92,7 +111,8 @@ def test_any_subset_of_an_unsynced_group_may_survive() -> None:
 
 def test_every_bit_flip_in_what_was_synced_is_refused_with_file_and_offset() -> None:
     data, offsets = build(GROUPS, reserve=16)
-    # The second group is proved by the third record behind it; its own first record by the third group too.
+    # The second group is proved by the third record behind it; its own first record by the third
+    # group too.
     for byte in range(offsets[0], offsets[4]):
         record = max(number for number, offset in enumerate(offsets) if offset <= byte)
         if byte >= offsets[record] + HEAD_SIZE + len(ALL[record]):
@@ -100,7 +120,13 @@ def test_every_bit_flip_in_what_was_synced_is_refused_with_file_and_offset() -> 
         for bit in (0, 7):
             broken = bytearray(data)
             broken[byte] ^= 1 << bit
-            with pytest.raises(CorruptData, match=rf"J/{file_name(1)} is damaged at offset {offsets[record]}: record {record + 1} "):
+            with pytest.raises(
+                CorruptData,
+                match=(
+                    rf"J/{file_name(1)} is damaged at offset {offsets[record]}: record "
+                    rf"{record + 1} "
+                ),
+            ):
                 scan({1: bytes(broken)})
 
 
@@ -118,7 +144,9 @@ def test_a_next_file_proves_all_before_it() -> None:
     first, offsets = build(GROUPS)
     second, _ = build([[b"next"]], file_id=2, first=6)
     assert payloads(scan({1: first, 2: second})[0]) == [*ALL, b"next"]
-    with pytest.raises(CorruptData, match=f"offset {offsets[-1]}: record 5 .*goes on with record 6"):
+    with pytest.raises(
+        CorruptData, match=f"offset {offsets[-1]}: record 5 .*goes on with record 6"
+    ):
         scan({1: first[: offsets[-1]], 2: second})
 
 
@@ -158,8 +186,12 @@ def test_stale_bytes_of_another_file_are_no_records() -> None:
     st.integers(min_value=0, max_value=10**6),
     st.integers(min_value=0, max_value=255),
 )
-def test_damage_never_yields_a_record_that_was_not_written(groups: list[list[bytes]], place: int, value: int) -> None:
-    """One byte anywhere takes any value: what is read is a prefix of what was written, or the damage is refused."""
+def test_damage_never_yields_a_record_that_was_not_written(
+    groups: list[list[bytes]], place: int, value: int
+) -> None:
+    """One byte anywhere takes any value: what is read is a prefix of what was written, or the
+    damage is refused.
+    """
     data, offsets = build(groups, reserve=8)
     broken = bytearray(data)
     broken[place % len(data)] = value
@@ -175,7 +207,10 @@ def test_damage_never_yields_a_record_that_was_not_written(groups: list[list[byt
     assert end.next_sequence == len(records) + 1
 
 
-@pytest.mark.parametrize(("name", "file_id"), [("0000000012.journal", 12), ("LOCK", None), ("x.journal", None), (".journal", None)])
+@pytest.mark.parametrize(
+    ("name", "file_id"),
+    [("0000000012.journal", 12), ("LOCK", None), ("x.journal", None), (".journal", None)],
+)
 def test_file_names(name: str, file_id: int | None) -> None:
     assert file_id_of(name) == file_id
     if file_id is not None:

@@ -1,4 +1,6 @@
-"""The file of the mark: what is written is read back, and marks of earlier versions stay readable."""
+"""The file of the mark: what is written is read back, and marks of earlier versions stay
+readable.
+"""
 
 from __future__ import annotations
 

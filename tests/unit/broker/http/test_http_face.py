@@ -1,4 +1,6 @@
-"""The HTTP port alone: how a path finds its route, what a route refuses, lanes, places and timeouts."""
+"""The HTTP port alone: how a path finds its route, what a route refuses, lanes, places and
+timeouts.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,16 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.admission import PAUSE_SECONDS_MAX, Admission, LoopShare
 from pulsarish.broker.http.face import HttpFace
 from pulsarish.broker.http.openapi import document
-from pulsarish.broker.http.route import AFTER, Call, Handler, Lane, Parameter, Route, answer, no_content
+from pulsarish.broker.http.route import (
+    AFTER,
+    Call,
+    Handler,
+    Lane,
+    Parameter,
+    Route,
+    answer,
+    no_content,
+)
 from pulsarish.broker.http.route import LIMIT as ALL
 from pulsarish.broker.http.router import RouteTable
 from pulsarish.broker.http.stats_sum import summed
@@ -97,7 +108,9 @@ TABLE = RouteTable(
         ("GET", "/a/clear/b/deep", "GET /a/{x}/{y}/deep", {"x": "clear", "y": "b"}),
     ],
 )
-def test_fixed_words_come_before_names_and_no_dead_end_is_final(method: str, path: str, name: str, values: dict[str, str]) -> None:
+def test_fixed_words_come_before_names_and_no_dead_end_is_final(
+    method: str, path: str, name: str, values: dict[str, str]
+) -> None:
     found = TABLE.find(method, path.strip("/").split("/"))
     assert found is not None
     assert isinstance(found[0], Route)
@@ -153,12 +166,24 @@ NUMBER = Parameter("number", "", int, minimum=0)
         ("GET", "/list?limit=9&colour=red&flag=TRUE", b"", 200, '"flag":true,"limit":9'),
         ("GET", "/list?limit=0", b"", 412, "limit must be 1 to 9, not 0"),
         ("GET", "/list?limit=x", b"", 400, "limit must be a whole number, not 'x'"),
-        ("GET", f"/list?limit=1{'0' * 19}", b"", 400, "limit must be a whole number of at most 19 digits, not '1000"),
+        (
+            "GET",
+            f"/list?limit=1{'0' * 19}",
+            b"",
+            400,
+            "limit must be a whole number of at most 19 digits, not '1000",
+        ),
         ("GET", "/list?limit=1e3", b"", 400, "whole number"),
         ("GET", "/list?limit=" + "9" * 30, b"", 400, "whole number"),
         ("GET", "/list?colour=green", b"", 412, "colour must be one of red, blue, not 'green'"),
         ("GET", "/list?flag=1", b"", 400, "flag must be true or false"),
-        ("GET", "/list?lmit=1", b"", 400, "does not know the parameter 'lmit'; it takes limit, colour, flag"),
+        (
+            "GET",
+            "/list?lmit=1",
+            b"",
+            400,
+            "does not know the parameter 'lmit'; it takes limit, colour, flag",
+        ),
         ("GET", "/at/7", b"", 200, '"number":7'),
         ("GET", "/at/-1", b"", 412, "number must be 0 or more, not -1"),
         ("GET", "/at/x", b"", 400, "number must be a whole number"),
@@ -177,7 +202,9 @@ NUMBER = Parameter("number", "", int, minimum=0)
         ("DELETE", "/list", b"", 405, "takes GET, not DELETE"),
     ],
 )
-def test_a_request_is_held_to_its_route(method: str, target: str, body: bytes, status: int, text: str) -> None:
+def test_a_request_is_held_to_its_route(
+    method: str, target: str, body: bytes, status: int, text: str
+) -> None:
     async def show(call: Call) -> HttpResponse:
         return answer(dict(sorted(call.values.items())))
 
@@ -224,7 +251,9 @@ def test_lookups_pass_administration_whose_places_and_queue_are_full() -> None:
         for name in "abcd":
             _ = world.tasks.spawn(ask(name), name=name)
             await world.clock.sleep(0.01)
-        assert (ran, answers) == (["a", "b"], {"d": 503}), "two run, one waits, the fourth is refused"
+        assert (ran, answers) == (["a", "b"], {"d": 503}), (
+            "two run, one waits, the fourth is refused"
+        )
         assert (await face.handle(request("GET", "/prompt"))).status == 204
         gate.set()
         await world.clock.sleep(0.01)
@@ -243,7 +272,8 @@ def test_what_is_late_is_answered_with_what_it_waits_for_and_not_torn_off() -> N
         response = await face.handle(request("POST", "/slow"))
         assert response.status == 504
         assert b"waited 3 s for the owner of t; it was not given up" in response.body
-        # A request keeps its place until it ends. The next one waits for that, and never begins after its caller got a timeout.
+        # A request keeps its place until it ends. The next one waits for that, and never begins
+        # after its caller got a timeout.
         response = await face.handle(request("GET", "/next"))
         assert response.status == 504
         assert b"for a place among" in response.body
@@ -271,7 +301,12 @@ def test_what_is_late_is_answered_with_what_it_waits_for_and_not_torn_off() -> N
         worlds.append(world)
         await scenario(face, world)
 
-    ask_all(routes(worlds), remembered, http_request_timeout_seconds=3.0, max_concurrent_admin_requests=1)
+    ask_all(
+        routes(worlds),
+        remembered,
+        http_request_timeout_seconds=3.0,
+        max_concurrent_admin_requests=1,
+    )
 
 
 def test_a_defect_of_a_handler_reaches_whoever_asked_and_gives_its_place_back() -> None:
@@ -318,7 +353,9 @@ class HandClock(SystemClock):
         await asyncio.sleep(0)
 
 
-async def steps(clock: HandClock, count: int, seconds: float, log: list[str], name: str = "") -> int:
+async def steps(
+    clock: HandClock, count: int, seconds: float, log: list[str], name: str = ""
+) -> int:
     """Run ``count`` steps of ``seconds`` each, with longer waits between them."""
     for number in range(count):
         clock.now += seconds
@@ -423,7 +460,8 @@ def test_what_a_request_takes_holds_the_next_one_back_but_not_the_prompt_ones() 
         began = clock.now
         await asyncio.gather(*(face.handle(request("GET", "/heavy")) for _ in range(3)))
         assert clock.now - began == pytest.approx(2 * 0.020 + 0.002)
-        await face.forwarded(request("GET", "/heavy"))  # the request that is done has waited, and its time counts too
+        # the request that is done has waited, and its time counts too
+        await face.forwarded(request("GET", "/heavy"))
         assert clock.now - began == pytest.approx(2 * 0.020 + 0.004)
         await face.handle(request("GET", "/prompt"))
         assert clock.now - began == pytest.approx(2 * 0.020 + 0.006)
@@ -431,12 +469,21 @@ def test_what_a_request_takes_holds_the_next_one_back_but_not_the_prompt_ones() 
         assert clock.now - began == pytest.approx(4 * 0.020 + 0.002)
 
     routes = [route("GET", "/heavy", heavy), route("GET", "/prompt", heavy, lane=Lane.PROMPT)]
-    ask_all(routes, scenario, clock=clock, messages_flow=lambda: True, admin_share_beside_messages=0.1)
+    ask_all(
+        routes, scenario, clock=clock, messages_flow=lambda: True, admin_share_beside_messages=0.1
+    )
 
 
 @pytest.mark.parametrize(
     ("query", "expected"),
-    [("", "abcd"), ("?limit=2", "ab"), ("?after=b", "cd"), ("?after=b&limit=1", "c"), ("?after=bb", "cd"), ("?after=d", "")],
+    [
+        ("", "abcd"),
+        ("?limit=2", "ab"),
+        ("?after=b", "cd"),
+        ("?after=b&limit=1", "c"),
+        ("?after=bb", "cd"),
+        ("?after=d", ""),
+    ],
 )
 def test_a_list_comes_in_pages(query: str, expected: str) -> None:
     async def list_all(call: Call) -> HttpResponse:
@@ -457,10 +504,18 @@ def test_every_list_of_what_can_be_many_comes_in_pages() -> None:
     async def main() -> None:
         routes = await sim.node("b").run(routes_of)
         whole = [
-            each.pattern for each in routes if get_origin(each.answers) is list and "limit" not in {one.name for one in each.parameters}
+            each.pattern
+            for each in routes
+            if get_origin(each.answers) is list
+            and "limit" not in {one.name for one in each.parameters}
         ]
-        # One cluster, its peers, options that can be set, kinds of subscriptions, and the form of metrics of Apache Pulsar's tools.
-        assert [pattern for pattern in whole if not pattern.endswith(("/subscriptionTypesEnabled", "/configuration"))] == [
+        # One cluster, its peers, options that can be set, kinds of subscriptions, and the form of
+        # metrics of Apache Pulsar's tools.
+        assert [
+            pattern
+            for pattern in whole
+            if not pattern.endswith(("/subscriptionTypesEnabled", "/configuration"))
+        ] == [
             "/admin/v2/clusters",
             "/admin/v2/clusters/{cluster}/peers",
             "/admin/v2/broker-stats/metrics",
@@ -490,18 +545,44 @@ def test_the_document_says_what_the_face_does() -> None:
         ("limit", "query", False),
         ("authoritative", "query", False),
     ]
-    assert get["parameters"][1]["schema"] == {"type": "integer", "minimum": 1, "maximum": 9, "default": 5}
-    assert get["responses"]["200"]["content"]["application/json"]["schema"] == {"type": "array", "items": {"type": "string"}}
+    assert get["parameters"][1]["schema"] == {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 9,
+        "default": 5,
+    }
+    assert get["responses"]["200"]["content"]["application/json"]["schema"] == {
+        "type": "array",
+        "items": {"type": "string"},
+    }
     assert {"307", "504"} <= set(get["responses"])
     assert {"204", "409"} <= set(put["responses"])
-    assert put["requestBody"]["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Body"}
+    assert put["requestBody"]["content"]["application/json"]["schema"] == {
+        "$ref": "#/components/schemas/Body"
+    }
     assert found["components"]["schemas"]["Body"]["additionalProperties"] is False
 
 
 def test_statistics_of_partitions_add_up() -> None:
-    first = {"msgInCounter": 2, "bytesInCounter": 10, "averageMsgSize": 5.0, "waiting": {"sinceMs": 0}, "publishers": [1]}
-    second = {"msgInCounter": 2, "bytesInCounter": 30, "averageMsgSize": 15.0, "waiting": {"sinceMs": 70}, "publishers": [2]}
-    third = {"msgInCounter": 0, "waiting": {"sinceMs": 60}, "subscriptions": {"s": {"blocked": True, "type": "Shared"}}}
+    first = {
+        "msgInCounter": 2,
+        "bytesInCounter": 10,
+        "averageMsgSize": 5.0,
+        "waiting": {"sinceMs": 0},
+        "publishers": [1],
+    }
+    second = {
+        "msgInCounter": 2,
+        "bytesInCounter": 30,
+        "averageMsgSize": 15.0,
+        "waiting": {"sinceMs": 70},
+        "publishers": [2],
+    }
+    third = {
+        "msgInCounter": 0,
+        "waiting": {"sinceMs": 60},
+        "subscriptions": {"s": {"blocked": True, "type": "Shared"}},
+    }
     fourth = {"subscriptions": {"s": {"blocked": False, "type": ""}, "r": {"blocked": False}}}
     assert summed([first, second, third, fourth]) == {
         "msgInCounter": 4,
@@ -539,7 +620,10 @@ def test_what_is_no_amount_is_not_added_up_over_partitions() -> None:
             "topicEpoch": 3,
             "ledger": {"ledgerId": number, "writeQuorum": 3},
             "lastAddFailure": {"error": f"error {number}", "atMs": 900 - number},
-            "compaction": {"lastCompactionSucceedTimestamp": 500 * number, "lastCompactionDurationTimeInMills": 10 * number},
+            "compaction": {
+                "lastCompactionSucceedTimestamp": 500 * number,
+                "lastCompactionDurationTimeInMills": 10 * number,
+            },
             "bookies": {"writable": 4 - number, "down": number, "needed": 2},
             "waiting": {"state": "idle", "explanation": "", "sinceMs": 0},
             "diagnosis": ["nothing stands still"],
@@ -555,7 +639,10 @@ def test_what_is_no_amount_is_not_added_up_over_partitions() -> None:
         "backlogQuotaLimitSize": -1,
         "lastPublishTimeStamp": 23,
         "topicCreationTimeStamp": 10,
-        "compaction": {"lastCompactionSucceedTimestamp": 1500, "lastCompactionDurationTimeInMills": 30},
+        "compaction": {
+            "lastCompactionSucceedTimestamp": 1500,
+            "lastCompactionDurationTimeInMills": 30,
+        },
         "bookies": {"writable": 1, "down": 3, "needed": 2},
         "waiting": held,
         "diagnosis": ["it is held"],

@@ -14,13 +14,17 @@ from pulsarish.wire.entry import encode_entry
 
 def headers_of(key: str, properties: dict[str, str]) -> dict[str, str]:
     metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1, partition_key=key)
-    metadata.properties.extend(KeyValue(key=name, value=value) for name, value in properties.items())
+    metadata.properties.extend(
+        KeyValue(key=name, value=value) for name, value in properties.items()
+    )
     found = message_in(encode_entry(metadata, b"x"), 0)
     assert isinstance(found, MessageView)
     return found.headers
 
 
-@pytest.mark.parametrize("key", ["\x0b", "a\r\nSet-Cookie: b", " edge ", "\x7f\x80\x9b", "\u202e", "ключ", "\t"])
+@pytest.mark.parametrize(
+    "key", ["\x0b", "a\r\nSet-Cookie: b", " edge ", "\x7f\x80\x9b", "\u202e", "ключ", "\t"]
+)
 def test_any_key_fits_in_a_header(key: str) -> None:
     headers = headers_of(key, {key: key})
     h11.Response(status_code=200, headers=list(headers.items()))

@@ -23,12 +23,18 @@ class Namespaces:
         return self._record
 
 
-@pytest.mark.parametrize(("allowed", "answered"), [((), []), (("former",), ["here"]), (("here",), ["here"])])
-def test_a_tenant_is_allowed_in_the_only_cluster_whatever_it_was_called(allowed: tuple[str, ...], answered: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("allowed", "answered"), [((), []), (("former",), ["here"]), (("here",), ["here"])]
+)
+def test_a_tenant_is_allowed_in_the_only_cluster_whatever_it_was_called(
+    allowed: tuple[str, ...], answered: list[str]
+) -> None:
     namespaces: Any = Namespaces(TenantRecord((), allowed))
     listing: Any = None
     routes = TenantRoutes(BrokerConfig(cluster_name="here"), namespaces, listing).routes()
     get = next(route for route in routes if route.name == "GET /admin/v2/tenants/{tenant}")
-    request = HttpRequest("GET", "/admin/v2/tenants/t", {}, {}, b"", ("admin", "v2", "tenants", "t"))
+    request = HttpRequest(
+        "GET", "/admin/v2/tenants/t", {}, {}, b"", ("admin", "v2", "tenants", "t")
+    )
     found = asyncio.run(get.handler(Call(request, "", {"tenant": "t"}, None)))
     assert msgspec.json.decode(found.body)["allowedClusters"] == answered

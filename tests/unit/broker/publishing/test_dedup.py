@@ -1,4 +1,6 @@
-"""The deduplication core against an oracle that keeps the whole log, over failures and changes of owner."""
+"""The deduplication core against an oracle that keeps the whole log, over failures and changes of
+owner.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,10 @@ class _World:
             self.log.append((first, last))
             self.core.persisted("p", sequence_mark(last))
             self.under_way.pop(0)
-            awaited = self.receipts < len(self.batches) and self.batches[self.receipts] == (first, last)
+            awaited = self.receipts < len(self.batches) and self.batches[self.receipts] == (
+                first,
+                last,
+            )
             # The receipt may be lost on its way; then the producer resends.
             if awaited and self.rng.random() < 0.8:
                 self.receipts += 1
@@ -92,7 +97,17 @@ def test_the_log_holds_each_message_once_in_order(seed: int) -> None:
     for _ in range(400):
         if world.receipts == len(world.batches):
             break
-        step = rng.choice([world.send, world.send, world.confirm, world.confirm, world.fail, world.store, world.new_owner])
+        step = rng.choice(
+            [
+                world.send,
+                world.send,
+                world.confirm,
+                world.confirm,
+                world.fail,
+                world.store,
+                world.new_owner,
+            ]
+        )
         step()
         world.core.check()
         assert world.log == world.batches[: len(world.log)], "a duplicate, a gap or a wrong order"
@@ -130,7 +145,9 @@ def test_chunks_share_a_sequence_id() -> None:
         assert core.last_sequence_id("p") == (7 if chunk == 2 else 6)
         other = fresh()
         other.restore(core.snapshot(), 0)
-        assert other.push("p", mark, mark) is Verdict.DUPLICATE, "the chunks that are there survive a snapshot"
+        assert other.push("p", mark, mark) is Verdict.DUPLICATE, (
+            "the chunks that are there survive a snapshot"
+        )
     following = sequence_mark(8)
     assert core.push("p", following, following) is Verdict.NEW
 
@@ -141,7 +158,9 @@ def test_idle_producers_are_forgotten_and_connected_ones_are_not() -> None:
         core.observe(f"p{number}", sequence_mark(9), now_ms=number)
     core.connect("p0", 5)
     core.purge(now_ms=50)
-    assert sorted(core.snapshot()) == ["p0", "p3", "p4"], "the longest idle go when there are too many"
+    assert sorted(core.snapshot()) == ["p0", "p3", "p4"], (
+        "the longest idle go when there are too many"
+    )
     core.purge(now_ms=104)
     assert sorted(core.snapshot()) == ["p0"]
     core.disconnect("p0", 110)

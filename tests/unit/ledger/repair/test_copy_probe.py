@@ -26,10 +26,14 @@ IDS = st.lists(st.integers(0, 40), unique=True).map(sorted)
         ([0, 1, 3, 4], [(0, 1), (3, 4)], True),
     ],
 )
-def test_all_that_is_wanted_must_lie_in_the_spans(wanted: list[int], spans: list[tuple[int, int]], there: bool) -> None:
+def test_all_that_is_wanted_must_lie_in_the_spans(
+    wanted: list[int], spans: list[tuple[int, int]], there: bool
+) -> None:
     assert are_in_spans(wanted, spans) is there
 
 
 @given(IDS, IDS)
 def test_it_says_what_sets_say(wanted: list[int], held: list[int]) -> None:
-    assert are_in_spans(wanted, spans_of(held)) == (not [entry_id for entry_id in wanted if entry_id not in held])
+    assert are_in_spans(wanted, spans_of(held)) == (
+        not [entry_id for entry_id in wanted if entry_id not in held]
+    )

@@ -1,4 +1,6 @@
-"""In which steps a ledger is repaired: tables, and a property against counting copies one by one."""
+"""In which steps a ledger is repaired: tables, and a property against counting copies one by
+one.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +8,49 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsarish.ledger.repair.repair_core import MemberState, Part, Step, StepKind, held_entries, plan_repair, spans_of
+from pulsarish.ledger.repair.repair_core import (
+    MemberState,
+    Part,
+    Step,
+    StepKind,
+    held_entries,
+    plan_repair,
+    spans_of,
+)
 from pulsarish.metadata.records import UnderReplicated
-from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind, Segment
+from pulsarish.model.ledger_metadata import (
+    LedgerMetadata,
+    LedgerPurpose,
+    LedgerState,
+    PurposeKind,
+    Segment,
+)
 
 ABC = ("a", "b", "c")
 
 
-def ledger(state: LedgerState = LedgerState.CLOSED, *, segments: tuple[Segment, ...] = (Segment(0, ABC),), last: int = 9) -> LedgerMetadata:
+def ledger(
+    state: LedgerState = LedgerState.CLOSED,
+    *,
+    segments: tuple[Segment, ...] = (Segment(0, ABC),),
+    last: int = 9,
+) -> LedgerMetadata:
     purpose = LedgerPurpose(PurposeKind.TOPIC, "t")
-    return LedgerMetadata(1, 3, 3, 2, purpose, segments, state, last if state is LedgerState.CLOSED else -1)
+    return LedgerMetadata(
+        1, 3, 3, 2, purpose, segments, state, last if state is LedgerState.CLOSED else -1
+    )
 
 
 def states(**words: MemberState) -> dict[str, MemberState]:
     return {member: words.get(member, MemberState.THERE) for member in "abcdefgh"}
 
 
-def plan(metadata: LedgerMetadata, *missing: str, whole: tuple[Part, ...] = (), **words: MemberState) -> tuple[list[Step], str]:
-    found = plan_repair(metadata, UnderReplicated(1, tuple(missing)), states(**words).__getitem__, whole)
+def plan(
+    metadata: LedgerMetadata, *missing: str, whole: tuple[Part, ...] = (), **words: MemberState
+) -> tuple[list[Step], str]:
+    found = plan_repair(
+        metadata, UnderReplicated(1, tuple(missing)), states(**words).__getitem__, whole
+    )
     return list(found.steps), "; ".join(found.waits)
 
 
@@ -61,7 +88,10 @@ def test_one_that_is_away_is_waited_for() -> None:
 
 
 def test_a_closed_ledger_without_entries_still_names_nobody_lost() -> None:
-    assert plan(ledger(last=-1), a=MemberState.LOST) == ([Step(StepKind.REPLACE, Part(0, -1, 0, "a"))], "")
+    assert plan(ledger(last=-1), a=MemberState.LOST) == (
+        [Step(StepKind.REPLACE, Part(0, -1, 0, "a"))],
+        "",
+    )
 
 
 def test_a_ledger_below_its_policy_gets_another_copy_when_it_is_closed() -> None:
@@ -102,9 +132,15 @@ def test_parts_together_are_all_copies_of_all_entries(size: int, data: st.DataOb
         for place, member in enumerate(members):
             part = Part(segment.first_entry, metadata.last_entry_of(index), place, member)
             held = held_entries(metadata, part, part.first, part.last)
-            assert [entry for first, end in spans_of(held) for entry in range(first, end + 1)] == list(held)
+            assert [
+                entry for first, end in spans_of(held) for entry in range(first, end + 1)
+            ] == list(held)
             copies += [(entry_id, member) for entry_id in held]
-    assert sorted(copies) == sorted((entry_id, member) for entry_id in range(last + 1) for member in metadata.write_set(entry_id))
+    assert sorted(copies) == sorted(
+        (entry_id, member)
+        for entry_id in range(last + 1)
+        for member in metadata.write_set(entry_id)
+    )
 
 
 def test_replacing_keeps_places_and_other_segments() -> None:

@@ -1,4 +1,6 @@
-"""When a client's stream counts as accepted: gRPC tells of its metadata and of its status one after the other."""
+"""When a client's stream counts as accepted: gRPC tells of its metadata and of its status one after
+the other.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def stream_of(call: _Call) -> ClientStream:
 def test_a_stream_is_refused_though_its_status_comes_after_its_metadata() -> None:
     async def work() -> None:
         call = _Call(())
-        asyncio.get_running_loop().call_later(0.01, call.status.set_result, grpc.StatusCode.UNIMPLEMENTED)
+        asyncio.get_running_loop().call_later(
+            0.01, call.status.set_result, grpc.StatusCode.UNIMPLEMENTED
+        )
         with pytest.raises(StreamBroken, match=r"Method not found! \(UNIMPLEMENTED\)"):
             await stream_of(call).accepted(5.0)
 

@@ -13,7 +13,10 @@ from pulsarish.runtime.grpc.http_tunnel import proxy_for
         ({}, None),
         ({"http_proxy": "http://p:1"}, "p:1"),
         ({"http_proxy": "http://p:1", "https_proxy": "http://q:2"}, "q:2"),
-        ({"http_proxy": "http://p:1", "https_proxy": "http://q:2", "grpc_proxy": "http://r:3"}, "r:3"),
+        (
+            {"http_proxy": "http://p:1", "https_proxy": "http://q:2", "grpc_proxy": "http://r:3"},
+            "r:3",
+        ),
         ({"grpc_proxy": "socks5://p:1"}, None),
         ({"grpc_proxy": "p:1"}, None),
         ({"grpc_proxy": "http://p:1", "no_proxy": "localhost, .internal"}, None),

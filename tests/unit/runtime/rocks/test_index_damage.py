@@ -1,4 +1,6 @@
-"""A RocksDB index with one flipped bit, a cut file or an older one: what was synced is there, or the error says that it is not."""
+"""A RocksDB index with one flipped bit, a cut file or an older one: what was synced is there, or
+the error says that it is not.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,12 @@ import pytest
 
 from pulsarish.model.errors import CorruptData
 from pulsarish.runtime.lanes import Lanes, OutsideWork
-from pulsarish.runtime.rocks.index import RocksIndex, accept_index_loss, open_rocks_index, synced_path
+from pulsarish.runtime.rocks.index import (
+    RocksIndex,
+    accept_index_loss,
+    open_rocks_index,
+    synced_path,
+)
 from pulsarish.runtime.rocks.index_evidence import SyncedFile
 
 T = TypeVar("T")
@@ -23,7 +30,12 @@ Rows = dict[bytes, bytes]
 WRITES = 400
 ROWS_A_WRITE = 10
 LAST_WRITE_BYTES_MAX = 1_600
-BACKGROUND_WORK = ("mem-table-flush-pending", "num-running-flushes", "compaction-pending", "num-running-compactions")
+BACKGROUND_WORK = (
+    "mem-table-flush-pending",
+    "num-running-flushes",
+    "compaction-pending",
+    "num-running-compactions",
+)
 
 
 def in_loop(work: Callable[[Lanes], Awaitable[T]]) -> T:
@@ -38,7 +50,9 @@ def in_loop(work: Callable[[Lanes], Awaitable[T]]) -> T:
 
 
 async def opened(lanes: Lanes, directory: Path) -> RocksIndex:
-    return await open_rocks_index(str(directory), lane=lanes.get("x"), write_buffer_bytes=64 << 10, block_cache_bytes=1 << 20)
+    return await open_rocks_index(
+        str(directory), lane=lanes.get("x"), write_buffer_bytes=64 << 10, block_cache_bytes=1 << 20
+    )
 
 
 def image(source: Path, target: Path) -> Path:
@@ -51,7 +65,9 @@ def image(source: Path, target: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Rows]:
-    """An index of several openings as a SIGKILL left it, with rows in tables and in the log, and all its rows, which are synced."""
+    """An index of several openings as a SIGKILL left it, with rows in tables and in the log, and
+    all its rows, which are synced.
+    """
     directory = tmp_path_factory.mktemp("whole")
     chance = random.Random(1)
     rows: Rows = {}
@@ -59,14 +75,20 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Rows]:
     async def write(lanes: Lanes, count: int, *, close: bool) -> None:
         index = await opened(lanes, directory / "index")
         for _ in range(count):
-            puts = {b"n%06d" % chance.randrange(1500): chance.randbytes(100) for _ in range(ROWS_A_WRITE)}
+            puts = {
+                b"n%06d" % chance.randrange(1500): chance.randbytes(100)
+                for _ in range(ROWS_A_WRITE)
+            }
             await index.write(list(puts.items()), sync=True)
             rows.update(puts)
         if close:
             await index.close()
         else:
-            # A copy is not made in one moment: a flush or compaction that goes on meanwhile would leave tables that nothing names.
-            while any(index._database.property_int_value(f"rocksdb.{name}") for name in BACKGROUND_WORK):  # noqa: ASYNC110
+            # A copy is not made in one moment: a flush or compaction that goes on meanwhile would
+            # leave tables that nothing names.
+            while any(  # noqa: ASYNC110
+                index._database.property_int_value(f"rocksdb.{name}") for name in BACKGROUND_WORK
+            ):
                 await asyncio.sleep(0.01)
             image(directory / "index", directory / "killed")
             await index.close()
@@ -89,7 +111,9 @@ def flip(path: Path, at: int, bit: int) -> None:
 
 
 def outcome(directory: Path, rows: Rows) -> str:
-    """Open it and read everything, by scan both ways and by key: "whole", "refused" or "unreadable". Fails when a row is not there."""
+    """Open it and read everything, by scan both ways and by key: "whole", "refused" or
+    "unreadable". Fails when a row is not there.
+    """
 
     async def read(lanes: Lanes) -> str:
         before = contents(directory)
@@ -113,21 +137,35 @@ def outcome(directory: Path, rows: Rows) -> str:
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir() if path.suffix in (".log", ".sst") or "MANIFEST" in path.name}
+    return {
+        path.name: path.read_bytes()
+        for path in directory.iterdir()
+        if path.suffix in (".log", ".sst") or "MANIFEST" in path.name
+    }
 
 
 def places(size: int, count: int) -> list[int]:
     """Places all over a file, its ends among them."""
     chance = random.Random(7)
-    return sorted({*range(min(size, 8)), *range(max(0, size - 8), size), *(chance.randrange(size) for _ in range(count))})
+    return sorted(
+        {
+            *range(min(size, 8)),
+            *range(max(0, size - 8), size),
+            *(chance.randrange(size) for _ in range(count)),
+        }
+    )
 
 
 def test_what_a_kill_leaves_is_whole(killed: tuple[Path, Rows], tmp_path: Path) -> None:
     assert outcome(image(killed[0], tmp_path / "index"), killed[1]) == "whole"
 
 
-def test_a_flipped_bit_anywhere_in_the_log_is_refused(killed: tuple[Path, Rows], tmp_path: Path) -> None:
-    """But in the last write, which nothing in the log follows: the file next to the index has that one."""
+def test_a_flipped_bit_anywhere_in_the_log_is_refused(
+    killed: tuple[Path, Rows], tmp_path: Path
+) -> None:
+    """But in the last write, which nothing in the log follows: the file next to the index has that
+    one.
+    """
     chance = random.Random(2)
     size = newest(killed[0], "*.log").stat().st_size
     seen = []
@@ -139,7 +177,9 @@ def test_a_flipped_bit_anywhere_in_the_log_is_refused(killed: tuple[Path, Rows],
     assert "whole" in {result for at, result in seen if at >= size - LAST_WRITE_BYTES_MAX}
 
 
-def test_a_record_type_that_rocksdb_would_read_for_ever_is_refused(killed: tuple[Path, Rows], tmp_path: Path) -> None:
+def test_a_record_type_that_rocksdb_would_read_for_ever_is_refused(
+    killed: tuple[Path, Rows], tmp_path: Path
+) -> None:
     for pattern in ("*.log", "MANIFEST*"):
         directory = image(killed[0], tmp_path / "index")
         flip(newest(directory, pattern), 6, 2)
@@ -152,15 +192,20 @@ def test_a_log_that_is_cut_or_gone_is_refused(killed: tuple[Path, Rows], tmp_pat
         directory = image(killed[0], tmp_path / "index")
         with newest(directory, "*.log").open("r+b") as log:
             log.truncate(at)
-        assert outcome(directory, killed[1]) == ("refused" if at < size - 1 else "whole"), f"cut at {at}"
+        assert outcome(directory, killed[1]) == ("refused" if at < size - 1 else "whole"), (
+            f"cut at {at}"
+        )
     directory = image(killed[0], tmp_path / "index")
     newest(directory, "*.log").unlink()
     assert outcome(directory, killed[1]) == "refused"
 
 
-def test_a_manifest_that_is_damaged_or_cut_is_refused(killed: tuple[Path, Rows], tmp_path: Path) -> None:
-    """A cut one names older tables, and the log that follows them is whole: without the trail rows would be gone in between. Some cuts
-    take nothing away that matters."""
+def test_a_manifest_that_is_damaged_or_cut_is_refused(
+    killed: tuple[Path, Rows], tmp_path: Path
+) -> None:
+    """A cut one names older tables, and the log that follows them is whole: without the trail rows
+    would be gone in between. Some cuts take nothing away that matters.
+    """
     size = newest(killed[0], "MANIFEST*").stat().st_size
     for at in range(0, size, 43):
         directory = image(killed[0], tmp_path / "index")
@@ -186,7 +231,9 @@ def test_a_damaged_or_missing_current_is_refused(killed: tuple[Path, Rows], tmp_
     assert outcome(directory, killed[1]) == "refused"
 
 
-def test_a_damaged_table_is_an_error_and_never_an_end(killed: tuple[Path, Rows], tmp_path: Path) -> None:
+def test_a_damaged_table_is_an_error_and_never_an_end(
+    killed: tuple[Path, Rows], tmp_path: Path
+) -> None:
     chance = random.Random(3)
     seen = []
     for at in places(newest(killed[0], "*.sst").stat().st_size, 30):
@@ -199,7 +246,9 @@ def test_a_damaged_table_is_an_error_and_never_an_end(killed: tuple[Path, Rows],
     assert outcome(directory, killed[1]) == "refused"
 
 
-def test_an_index_that_is_gone_is_refused_and_not_begun_anew(killed: tuple[Path, Rows], tmp_path: Path) -> None:
+def test_an_index_that_is_gone_is_refused_and_not_begun_anew(
+    killed: tuple[Path, Rows], tmp_path: Path
+) -> None:
     directory = image(killed[0], tmp_path / "index")
     shutil.rmtree(directory)
     with pytest.raises(CorruptData, match="is gone"):
@@ -264,7 +313,9 @@ def test_what_was_served_after_an_opening_counts_as_synced(tmp_path: Path) -> No
     in_loop(write)
 
 
-def test_an_operator_takes_what_is_left_for_all_of_it(killed: tuple[Path, Rows], tmp_path: Path) -> None:
+def test_an_operator_takes_what_is_left_for_all_of_it(
+    killed: tuple[Path, Rows], tmp_path: Path
+) -> None:
     directory = image(killed[0], tmp_path / "index")
     log = newest(directory, "*.log")
     flip(log, log.stat().st_size // 2, 1)
@@ -335,14 +386,20 @@ def test_errors_of_rocksdb_are_oserrors(tmp_path: Path) -> None:
     async def use(lanes: Lanes) -> None:
         index = await opened(lanes, tmp_path / "index")
         await index.close()
-        for work in (index.get_many([b"a"]), index.scan(b"a", b"b", limit=1), index.write([(b"a", b"1")], sync=True)):
+        for work in (
+            index.get_many([b"a"]),
+            index.scan(b"a", b"b", limit=1),
+            index.write([(b"a", b"1")], sync=True),
+        ):
             with pytest.raises(OSError, match="failed"):
                 await work
 
     in_loop(use)
 
 
-def test_a_kill_while_an_index_is_first_made_does_not_keep_it_from_being_made(tmp_path: Path) -> None:
+def test_a_kill_while_an_index_is_first_made_does_not_keep_it_from_being_made(
+    tmp_path: Path,
+) -> None:
     """RocksDB writes its manifest before the file that names it."""
     directory = tmp_path / "index"
     in_loop(lambda lanes: _reopen(lanes, directory))

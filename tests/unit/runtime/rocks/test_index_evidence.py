@@ -7,11 +7,22 @@ from pathlib import Path
 import pytest
 
 from pulsarish.model.errors import CorruptData
-from pulsarish.runtime.rocks.index_evidence import TRAIL_SLOTS, Counter, SyncedFile, missing_from, trail_key, trail_keys, trail_row
+from pulsarish.runtime.rocks.index_evidence import (
+    TRAIL_SLOTS,
+    Counter,
+    SyncedFile,
+    missing_from,
+    trail_key,
+    trail_keys,
+    trail_row,
+)
 
 
 def trail_of(counter: Counter) -> list[bytes | None]:
-    rows = dict(trail_row(number) for number in range(max(1, counter.trail - TRAIL_SLOTS + 1), counter.trail + 1))
+    rows = dict(
+        trail_row(number)
+        for number in range(max(1, counter.trail - TRAIL_SLOTS + 1), counter.trail + 1)
+    )
     return [rows.get(key) for key in trail_keys(counter)]
 
 
@@ -23,7 +34,9 @@ def test_an_index_that_has_what_was_synced_is_complete(trail: int) -> None:
 
 
 def test_an_index_that_ends_before_what_was_synced_says_how_much_is_missing() -> None:
-    assert "write 10, and all up to write 13 was synced: 3 synced writes" in missing_from(Counter(10, 0, 0), [], 13)
+    assert "write 10, and all up to write 13 was synced: 3 synced writes" in missing_from(
+        Counter(10, 0, 0), [], 13
+    )
     assert "write 0, and all up to write 13" in missing_from(Counter.decode(None), [], 13)
 
 
@@ -33,7 +46,9 @@ def test_a_gap_in_the_trail_is_a_loss_although_the_end_is_there() -> None:
     trail[3] = None
     assert "from number 11 on" in missing_from(counter, trail, 10)
     trail[3] = trail_row(11 - 8)[1]
-    assert "1 of its trail" in missing_from(counter, trail, 10), "an older row in its place is a loss too"
+    assert "1 of its trail" in missing_from(counter, trail, 10), (
+        "an older row in its place is a loss too"
+    )
 
 
 def test_what_an_operator_gave_up_is_not_missed_again() -> None:
@@ -44,7 +59,9 @@ def test_what_an_operator_gave_up_is_not_missed_again() -> None:
 
 def test_an_index_with_a_number_and_without_its_file_is_refused() -> None:
     assert "missing" in missing_from(Counter(1, 0, 0), [], None)
-    assert not missing_from(Counter.decode(None), [], None), "of an index that is older than the file nothing is known"
+    assert not missing_from(Counter.decode(None), [], None), (
+        "of an index that is older than the file nothing is known"
+    )
 
 
 def test_the_file_gives_back_the_greatest_number(tmp_path: Path) -> None:

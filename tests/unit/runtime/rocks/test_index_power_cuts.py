@@ -1,4 +1,6 @@
-"""A small synced write goes to RocksDB's log and to the file next to it at the same time: all that a power cut may leave of the two."""
+"""A small synced write goes to RocksDB's log and to the file next to it at the same time: all that
+a power cut may leave of the two.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ import pytest
 
 from pulsarish.model.errors import CorruptData
 from pulsarish.runtime.lanes import Lanes, OutsideWork
-from pulsarish.runtime.rocks.index import RocksIndex, accept_index_loss, look_at_index, open_rocks_index, synced_path
+from pulsarish.runtime.rocks.index import (
+    RocksIndex,
+    accept_index_loss,
+    look_at_index,
+    open_rocks_index,
+    synced_path,
+)
 from pulsarish.runtime.rocks.index_evidence import REDO_BYTES_MAX, SyncedFile
 
 T = TypeVar("T")
@@ -31,7 +39,9 @@ def in_loop(work: Callable[[Lanes], Awaitable[T]]) -> T:
 
 
 async def opened(lanes: Lanes, directory: Path) -> RocksIndex:
-    return await open_rocks_index(str(directory), lane=lanes.get("x"), write_buffer_bytes=64 << 10, block_cache_bytes=1 << 20)
+    return await open_rocks_index(
+        str(directory), lane=lanes.get("x"), write_buffer_bytes=64 << 10, block_cache_bytes=1 << 20
+    )
 
 
 def put_together(log_of: Path, evidence_of: Path, target: Path) -> Path:
@@ -42,14 +52,18 @@ def put_together(log_of: Path, evidence_of: Path, target: Path) -> Path:
     return target
 
 
-async def moments(lanes: Lanes, directory: Path, writes: Sequence[tuple[list[tuple[bytes, bytes]], list[bytes]]]) -> list[Path]:
+async def moments(
+    lanes: Lanes, directory: Path, writes: Sequence[tuple[list[tuple[bytes, bytes]], list[bytes]]]
+) -> list[Path]:
     """The state before these writes and after each of them, as a SIGKILL would leave it."""
     index = await opened(lanes, directory / "index")
     found = [put_together(directory / "index", directory / "index", directory / "at-0")]
     for number, (puts, deletes) in enumerate(writes, 1):
         await index.write(puts, deletes, sync=True)
         assert index.synced == number
-        found.append(put_together(directory / "index", directory / "index", directory / f"at-{number}"))
+        found.append(
+            put_together(directory / "index", directory / "index", directory / f"at-{number}")
+        )
     await index.close()
     return found
 
@@ -67,11 +81,18 @@ WRITES: list[tuple[list[tuple[bytes, bytes]], list[bytes]]] = [
     ([(b"a", b"2"), (b"c", b"2")], [b"b"]),
     ([(b"d", b"3"), (b"e", b"")], [b"e"]),
 ]
-AFTER = [{}, {b"a": b"1", b"b": b"1"}, {b"a": b"2", b"c": b"2"}, {b"a": b"2", b"c": b"2", b"d": b"3"}]
+AFTER = [
+    {},
+    {b"a": b"1", b"b": b"1"},
+    {b"a": b"2", b"c": b"2"},
+    {b"a": b"2", b"c": b"2", b"d": b"3"},
+]
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_write_that_only_the_file_has_is_there_after_the_opening(tmp_path: Path, number: int) -> None:
+def test_a_write_that_only_the_file_has_is_there_after_the_opening(
+    tmp_path: Path, number: int
+) -> None:
     async def work(lanes: Lanes) -> None:
         states = await moments(lanes, tmp_path, WRITES)
         cut = put_together(states[number - 1], states[number], tmp_path / "cut")
@@ -93,7 +114,10 @@ def test_a_write_that_only_the_file_has_is_there_after_the_opening(tmp_path: Pat
 def test_a_write_that_only_the_log_has_is_no_damage(tmp_path: Path, number: int) -> None:
     async def work(lanes: Lanes) -> None:
         states = await moments(lanes, tmp_path, WRITES)
-        assert await rows_of(lanes, put_together(states[number], states[number - 1], tmp_path / "cut")) == AFTER[number]
+        assert (
+            await rows_of(lanes, put_together(states[number], states[number - 1], tmp_path / "cut"))
+            == AFTER[number]
+        )
 
     in_loop(work)
 
@@ -131,7 +155,10 @@ def test_two_missing_writes_are_damage(tmp_path: Path) -> None:
 def test_a_write_of_another_index_is_not_taken(tmp_path: Path) -> None:
     async def work(lanes: Lanes) -> None:
         (tmp_path / "other").mkdir()
-        states, others = await moments(lanes, tmp_path, WRITES), await moments(lanes, tmp_path / "other", WRITES)
+        states, others = (
+            await moments(lanes, tmp_path, WRITES),
+            await moments(lanes, tmp_path / "other", WRITES),
+        )
         mixed = put_together(states[1], others[2], tmp_path / "mixed")
         with pytest.raises(CorruptData, match="1 synced writes are missing"):
             await opened(lanes, mixed)
@@ -157,7 +184,9 @@ def test_a_missing_table_is_damage_although_the_file_has_the_last_write(tmp_path
     in_loop(work)
 
 
-def test_only_a_small_write_that_is_the_first_since_the_last_sync_goes_into_the_file(tmp_path: Path) -> None:
+def test_only_a_small_write_that_is_the_first_since_the_last_sync_goes_into_the_file(
+    tmp_path: Path,
+) -> None:
     async def work(lanes: Lanes) -> None:
         index = await opened(lanes, tmp_path / "index")
         evidence = SyncedFile(synced_path(str(tmp_path / "index")))
