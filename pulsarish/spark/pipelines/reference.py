@@ -4,13 +4,17 @@ pipeline keys`` and for docs/spark.md.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from pulsarish.spark.pipelines.declaration import Key, Part, PartOf, keys_of
 from pulsarish.spark.pipelines.parts import SINKS, SOURCES, Pipeline
 from pulsarish.spark.pipelines.steps import STEPS
 
 __all__ = ["reference"]
+
+_PROSE_COLUMNS: Final = 88
 
 
 def reference() -> str:
@@ -41,7 +45,8 @@ def _parts(types: Mapping[str, type[Part]]) -> Iterator[str]:
 
 def _part(title: str, part: type[Part]) -> Iterator[str]:
     yield ""
-    yield f"{title}: {' '.join((part.__doc__ or '').split())}"
+    text = f"{title}: {' '.join((part.__doc__ or '').split())}"
+    yield textwrap.fill(text, _PROSE_COLUMNS, break_long_words=False, break_on_hyphens=False)
     yield ""
     yield from _table(part)
 
