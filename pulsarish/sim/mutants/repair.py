@@ -148,6 +148,7 @@ REPAIR_MUTANTS: Final = (
         (20,),
         replacing(Copier, "_copy_batch", _skip_unreadable),
         "pairs",
+        seeds=40,
     ),
     _mutant(
         "member_taken_for_whole",
