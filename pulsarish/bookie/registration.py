@@ -16,6 +16,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BookieRegistration
 from pulsarish.model.errors import CorruptData, MetadataUnavailable, PulsarishError
+from pulsarish.runtime.backoff import Backoff
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Clock, Conflict, Op, SessionState, Versioned
 from pulsarish.wire.json_record import decode_record, encode_record
@@ -80,18 +81,17 @@ class Registrar:
             _log.warning("the registration is left to its session's end", reason=error)
 
     async def run(self) -> None:
-        wait = _RETRY_SECONDS
+        backoff = Backoff(_RETRY_SECONDS, _RETRY_MAX_SECONDS)
         while not self._stopping:
             self._wake.clear()
             try:
                 self.registered = await self._ensure()
                 self._tried.set()
-                wait = _RETRY_SECONDS
+                backoff.reset()
             except (PulsarishError, Conflict) as error:
                 self.registered = False
                 _log.warning("not registered, trying again", reason=error)
-                await self._clock.sleep(wait)
-                wait = min(wait * 2, _RETRY_MAX_SECONDS)
+                await self._clock.sleep(backoff.next_seconds())
                 continue
             try:
                 async with self._clock.timeout(None if self.registered else _LOOK_AGAIN_SECONDS):

@@ -1,40 +1,13 @@
-"""Growing waits: between attempts to connect, and before a message that was refused several times
-comes again.
-"""
+"""The growing delay before a message that was refused several times is delivered again."""
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 
 from pulsarish.client.checks import check_number, check_type
 from pulsarish.model.errors import InvalidArgument
 
-__all__ = ["Backoff", "MultiplierRedeliveryBackoff"]
-
-
-class Backoff:
-    """Waits that double from ``first_seconds`` to ``most_seconds``, each shortened by up to a fifth
-    so that clients spread out.
-    """
-
-    __slots__ = ("_first", "_most", "_next", "_random")
-
-    def __init__(
-        self, random_stream: random.Random, *, first_seconds: float = 0.1, most_seconds: float = 1.0
-    ) -> None:
-        self._random = random_stream
-        self._first = first_seconds
-        self._most = most_seconds
-        self._next = first_seconds
-
-    def next_seconds(self) -> float:
-        wait = self._next
-        self._next = min(self._most, wait * 2)
-        return wait * (1 - 0.2 * self._random.random())
-
-    def reset(self) -> None:
-        self._next = self._first
+__all__ = ["MultiplierRedeliveryBackoff"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from google.protobuf.message import DecodeError
 
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.model.errors import ChecksumError
+from pulsarish.runtime.backoff import Backoff
 from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.seams import Buffer, ClientConnections, Clock, Stream, StreamBroken, Tasks
 
@@ -92,7 +93,9 @@ class BookieStream:
         self._answered_count = 0
         self._waiting_since = 0.0  # when the wait for the next answer, or for the connection, began
         self._last_heard = 0.0
-        self._backoff_ms = options.reconnect_backoff_min_ms
+        self._backoff = Backoff(
+            options.reconnect_backoff_min_ms / 1000, options.reconnect_backoff_max_ms / 1000
+        )
         self._down_until = 0.0
 
     # -- what subclasses implement
@@ -192,7 +195,7 @@ class BookieStream:
                 if stream is not self._stream:
                     return "given up"
                 self._last_heard = self._waiting_since = self._clock.monotonic()
-                self._backoff_ms = self._options.reconnect_backoff_min_ms
+                self._backoff.reset()
                 self._answered_count = self._heard(data)
                 self._signal.set()
         except StreamBroken as error:
@@ -230,8 +233,7 @@ class BookieStream:
         self._connecting = False
         self._stream = None
         self._signal.set()  # the writer task then sees that its stream is gone
-        self._down_until = self._clock.monotonic() + self._backoff_ms / 1000
-        self._backoff_ms = min(2 * self._backoff_ms, self._options.reconnect_backoff_max_ms)
+        self._down_until = self._clock.monotonic() + self._backoff.next_seconds()
         self._lost(reason)
 
     def break_off(self, reason: str) -> None:

@@ -38,6 +38,7 @@ from pulsarish.model.errors import (
     TopicFenced,
     TopicTerminated,
 )
+from pulsarish.runtime.backoff import Backoff
 from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, World
@@ -591,7 +592,9 @@ class Appender:
 
         A closing topic tries once.
         """
-        wait_ms = self._options.retry_wait_ms
+        backoff = Backoff(
+            self._options.retry_wait_ms / 1000, self._options.retry_wait_max_ms / 1000
+        )
         while True:
             self._check_goal(goal)
             try:
@@ -602,18 +605,18 @@ class Appender:
                 if isinstance(error, TopicFenced) or not error.retryable or goal is _Goal.CLOSE:
                     raise
                 reason = error
-            self._note_outage(reason, wait_ms)
-            await self._clock.sleep(wait_ms / 1000)
-            wait_ms = min(2 * wait_ms, self._options.retry_wait_max_ms)
+            wait_seconds = backoff.next_seconds()
+            self._note_outage(reason, wait_seconds)
+            await self._clock.sleep(wait_seconds)
 
-    def _note_outage(self, error: PulsarishError, wait_ms: int) -> None:
+    def _note_outage(self, error: PulsarishError, wait_seconds: float) -> None:
         now_ms = self._clock.wall_ms()
         trouble = self._trouble
         self._trouble = Trouble(
             error,
             trouble.since_ms if trouble else now_ms,
             trouble.attempts + 1 if trouble else 1,
-            retry_at_ms=now_ms + wait_ms,
+            retry_at_ms=now_ms + round(wait_seconds * 1000),
         )
         if trouble is None or str(trouble.error) != str(error):
             # Once for each reason. Statistics and ``topics explain`` show it, with the number of

@@ -19,6 +19,7 @@ import msgspec
 
 from pulsarish.metadata.paths import OF_SESSIONS, parents
 from pulsarish.model.errors import MetadataUnavailable
+from pulsarish.runtime.backoff import Backoff
 from pulsarish.runtime.seams import (
     Clock,
     Conflict,
@@ -246,7 +247,7 @@ class Records:
         token = token or self.token()
         data = encode_record(msgspec.structs.replace(record, token=token))
         op = Op("create", path, data) if version is None else Op("put", path, data, version)
-        wait = _WAIT_SECONDS
+        backoff = Backoff(_WAIT_SECONDS, _WAIT_MAX_SECONDS)
         unsure = False
         for _ in range(ATTEMPTS_MAX):
             try:
@@ -277,22 +278,20 @@ class Records:
                 raise
             except (OutcomeUnknown, SessionLost):
                 unsure = True
-                await self._clock.sleep(wait)
-                wait = min(wait * 2, _WAIT_MAX_SECONDS)
+                await self._clock.sleep(backoff.next_seconds())
         raise MetadataUnavailable(
             f"the metadata store did not answer whether {path} was written; its outcome is unknown"
         )
 
     async def _read_surely(self, path: str) -> Versioned | None:
-        wait = _WAIT_SECONDS
+        backoff = Backoff(_WAIT_SECONDS, _WAIT_MAX_SECONDS)
         for _ in range(ATTEMPTS_MAX):
             try:
                 await self._store.sync(path)
                 await self._check()
                 node = (await self._store.get_many([path]))[0]
             except (OutcomeUnknown, SessionLost):
-                await self._clock.sleep(wait)
-                wait = min(wait * 2, _WAIT_MAX_SECONDS)
+                await self._clock.sleep(backoff.next_seconds())
             else:
                 return node
         raise MetadataUnavailable(f"the metadata store did not answer a read of {path}")
@@ -336,7 +335,7 @@ class Records:
 
     async def ensure(self, path: str, data: bytes = b"") -> None:
         """Make a plain node unless it exists; its parent must exist."""
-        wait = _WAIT_SECONDS
+        backoff = Backoff(_WAIT_SECONDS, _WAIT_MAX_SECONDS)
         for _ in range(ATTEMPTS_MAX):
             try:
                 await self._commit([Op("create", path, data)])
@@ -346,8 +345,7 @@ class Records:
                     return
                 raise
             except (OutcomeUnknown, SessionLost):
-                await self._clock.sleep(wait)
-                wait = min(wait * 2, _WAIT_MAX_SECONDS)
+                await self._clock.sleep(backoff.next_seconds())
         raise MetadataUnavailable(f"the metadata store did not answer whether {path} was made")
 
     async def delete(
@@ -375,7 +373,7 @@ class Records:
         was = None if once else await self._read_surely(path)
         if was is None and not once:
             return False
-        wait = _WAIT_SECONDS
+        backoff = Backoff(_WAIT_SECONDS, _WAIT_MAX_SECONDS)
         unsure = False
         for _ in range(ATTEMPTS_MAX):
             if unsure and was is not None:
@@ -391,6 +389,5 @@ class Records:
                 raise
             except (OutcomeUnknown, SessionLost):
                 unsure = True
-                await self._clock.sleep(wait)
-                wait = min(wait * 2, _WAIT_MAX_SECONDS)
+                await self._clock.sleep(backoff.next_seconds())
         raise MetadataUnavailable(f"the metadata store did not answer whether {path} was deleted")

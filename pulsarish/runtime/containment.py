@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from pulsarish.runtime.backoff import Backoff
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -146,7 +148,7 @@ def run_in_background(
 async def _restarted(
     tasks: Tasks, clock: Clock, name: str, work: Callable[[], Coroutine[object, object, None]]
 ) -> None:
-    wait_seconds = RESTART_SECONDS
+    backoff = Backoff(RESTART_SECONDS, RESTART_SECONDS_MAX)
     while True:
         began = clock.monotonic()
         try:
@@ -156,6 +158,5 @@ async def _restarted(
         else:
             return
         if clock.monotonic() - began >= RESTART_SECONDS_MAX:
-            wait_seconds = RESTART_SECONDS
-        await clock.sleep(wait_seconds)
-        wait_seconds = min(2 * wait_seconds, RESTART_SECONDS_MAX)
+            backoff.reset()
+        await clock.sleep(backoff.next_seconds())

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from pulsarish.broker.dispatchers.chunks import Chunk
 from pulsarish.broker.dispatchers.delayed import DelayedEntries
 from pulsarish.model.position import Position
+from pulsarish.runtime.backoff import Backoff
 
 __all__ = ["Read", "ReadLimits", "Reads", "Ready"]
 
@@ -87,7 +88,7 @@ class Reads:
         self._epoch = 0
         self._out: Read | None = None
         self._entries = limits.entries_max
-        self._wait_seconds = limits.backoff_min_seconds
+        self._backoff = Backoff(limits.backoff_min_seconds, limits.backoff_max_seconds)
         self._empty_at: Position | None = None  # end of the log at which a read found nothing
 
     @property
@@ -146,7 +147,7 @@ class Reads:
         """
         self._out = None
         self.failure, self.failed_since_ms = "", 0
-        self._wait_seconds = self._limits.backoff_min_seconds
+        self._backoff.reset()
         self._entries = min(self._entries * 2, self._limits.entries_max)
         if read.epoch != self._epoch:
             return
@@ -231,10 +232,8 @@ class Reads:
         if not self.failure:
             self.failed_since_ms = now_ms
         self.failure = reason
-        wait = self._wait_seconds
-        self._wait_seconds = min(wait * 2, self._limits.backoff_max_seconds)
         self._entries = 1
-        return wait
+        return self._backoff.next_seconds()
 
     def deliver_again(self, positions: Sequence[Position]) -> None:
         """Read and deliver these entries again, the lowest position first."""

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pulsarish.client.backoff import Backoff
 from pulsarish.client.connection.consume_stream import ConsumeStream
 from pulsarish.client.connection.lookup import Lookup
 from pulsarish.client.connection.loop_bridge import LoopBridge
@@ -24,6 +23,7 @@ from pulsarish.model.errors import (
     PulsarishError,
     Timeout,
 )
+from pulsarish.runtime.backoff import Backoff
 from pulsarish.runtime.seams import Clock, Tasks
 
 __all__ = ["ClientContext", "may_retry", "retrying"]
@@ -63,7 +63,7 @@ async def retrying(parts: ClientContext, what: str, work: Callable[[], Awaitable
     all.
     """
     deadline = parts.clock.monotonic() + parts.operation_timeout_seconds
-    backoff = Backoff(parts.random)
+    backoff = Backoff(0.1, 1.0, jitter=parts.random)
     while True:
         try:
             return await work()

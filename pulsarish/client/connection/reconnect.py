@@ -12,10 +12,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from pulsarish.client.backoff import Backoff
 from pulsarish.client.connection.context import ClientContext, may_retry
 from pulsarish.client.connection.stream_pool import BrokerGone
 from pulsarish.model.errors import AlreadyClosed, PulsarishError, Timeout, UnknownError
+from pulsarish.runtime.backoff import Backoff
 from pulsarish.runtime.log import get_logger
 
 __all__ = ["SETTLED_SECONDS", "Reconnector"]
@@ -85,7 +85,7 @@ class Reconnector:
 
     async def _run(self, known: str) -> None:
         parts = self._parts
-        backoff = Backoff(parts.random)
+        backoff = Backoff(0.1, 1.0, jitter=parts.random)
         deadline = parts.clock.monotonic() + parts.operation_timeout_seconds
         address = avoid = ""
         at_once = True

@@ -7,7 +7,6 @@ again: reading the values of its messages raises an error.
 
 from __future__ import annotations
 
-from pulsarish.client.backoff import Backoff
 from pulsarish.client.connection.context import ClientContext
 from pulsarish.client.consumer.message_queue import MessageQueue
 from pulsarish.client.messages.message import Entry
@@ -19,6 +18,7 @@ from pulsarish.model.errors import (
     PulsarishError,
     UnknownError,
 )
+from pulsarish.runtime.backoff import Backoff
 from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
@@ -103,7 +103,7 @@ class WriterSchemas:
 
     async def _fetch(self, topic: str, version: bytes) -> None:
         assert self._reader_for is not None
-        backoff = Backoff(self._parts.random)
+        backoff = Backoff(0.1, 1.0, jitter=self._parts.random)
         decode: Decode | None = None
         while decode is None and self._inbox.failure is None:
             try:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsarish.client.backoff import Backoff, MultiplierRedeliveryBackoff
+from pulsarish.client.backoff import MultiplierRedeliveryBackoff
 from pulsarish.client.enums import HashingScheme, PartitionsRoutingMode
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.producer.routing import OutgoingMessage, hash_key, make_router
@@ -18,6 +18,7 @@ from pulsarish.client.schemas.schema import BytesSchema, JsonSchema, StringSchem
 from pulsarish.client.service_url import parse_service_url
 from pulsarish.model import errors
 from pulsarish.model.hashing import java_string_hash, murmur3_32_hash
+from pulsarish.runtime.backoff import Backoff
 
 
 @pytest.mark.parametrize(
@@ -177,7 +178,7 @@ def test_bad_service_url(url: object) -> None:
 
 
 def test_backoff_grows_to_its_limit() -> None:
-    backoff = Backoff(random.Random(3), first_seconds=0.1, most_seconds=1.0)
+    backoff = Backoff(0.1, 1.0, jitter=random.Random(3))
     waits = [backoff.next_seconds() for _ in range(8)]
     for wait, most in zip(waits, [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0], strict=True):
         assert most * 0.8 <= wait <= most
