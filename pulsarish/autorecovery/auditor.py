@@ -236,7 +236,7 @@ class Auditor:
             missing_members += await self._ledgers.in_limbo(
                 metadata.ledger_id, [member for member in members if member not in missing_members]
             )
-            below_policy = metadata.write_quorum < metadata.wished_write_quorum
+            below_policy = metadata.write_quorum < metadata.requested_write_quorum
             if missing_members or below_policy:
                 self.counts.ledgers_published += await self._ledgers.publish_found(
                     metadata.ledger_id, missing_members, below_policy=below_policy

@@ -240,16 +240,16 @@ class Bookie:
             self._listeners.append(web)
             self.http_address = web.address
         self.address = listener.address
-        told = advertised_address(config.advertised_address, listener.address)
+        advertised = advertised_address(config.advertised_address, listener.address)
         self._registration = BookieRegistration(
             bookie_id=config.bookie_id,
             instance_id=cookie.instance_id,
-            address=told,
-            host=config.host or host_of(told),
+            address=advertised,
+            host=config.host or host_of(advertised),
             # The advertised port, if one is configured, is that of the gRPC listener.
             http_address=self.http_address
             and advertised_address(
-                host_of(told) if config.advertised_address else "", self.http_address
+                host_of(advertised) if config.advertised_address else "", self.http_address
             ),
             rack=config.rack,
             read_only=store.space is not SpaceMode.WRITABLE,

@@ -304,14 +304,14 @@ class EntryStore:
         self.states.changed(state)
         return 0
 
-    async def write_lacs(self, told: Sequence[tuple[int, int]]) -> list[int]:
+    async def write_lacs(self, lacs: Sequence[tuple[int, int]]) -> list[int]:
         """Store explicit LACs, given as ``(ledger, LAC)``. Return their codes once all are durable.
 
         The code for a fenced ledger makes its writer stop.
         """
-        await self.states.load([ledger_id for ledger_id, _ in told])
+        await self.states.load([ledger_id for ledger_id, _ in lacs])
         codes: list[int] = []
-        for ledger_id, lac in told:
+        for ledger_id, lac in lacs:
             state = self.states.loaded[ledger_id]
             if state.fenced or state.limbo:
                 codes.append(LedgerFenced.code)

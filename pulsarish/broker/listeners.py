@@ -72,9 +72,9 @@ def plan_listeners(
 
     Raises ``ConfigError``.
     """
-    told = _entries("advertised_listeners", advertised_listeners)
+    advertised_entries = _entries("advertised_listeners", advertised_listeners)
     bound = _entries("bind_addresses", bind_addresses)
-    if not told:
+    if not advertised_entries:
         if bound:
             raise ConfigError(
                 f"bind_addresses names listener {next(iter(bound))[0]!r}, and "
@@ -99,23 +99,23 @@ def plan_listeners(
             f"advertised_address = {advertised_address!r} and advertised_listeners exclude each "
             "other: leave advertised_address out"
         )
-    names = list(dict.fromkeys(name for name, _ in told))
+    names = list(dict.fromkeys(name for name, _ in advertised_entries))
     internal = internal_listener_name or names[0]
     if internal not in names:
         raise ConfigError(
             f"internal_listener_name = {internal!r} is none of advertised_listeners: use one of "
             f"{', '.join(names)}"
         )
-    _check_bindings(names, internal, told, bound)
+    _check_bindings(names, internal, advertised_entries, bound)
     plans: list[ListenerPlan] = []
     for name in sorted(names, key=lambda each: each != internal):
         advertised, advertised_http = (
-            told.get((name, "pulsarish"), ""),
-            told.get((name, "http"), ""),
+            advertised_entries.get((name, "pulsarish"), ""),
+            advertised_entries.get((name, "http"), ""),
         )
         bind, bind_http = bound.get((name, "pulsarish"), ""), bound.get((name, "http"), "")
         advertised_pulsar, bind_pulsar = (
-            told.get((name, "pulsar"), ""),
+            advertised_entries.get((name, "pulsar"), ""),
             bound.get((name, "pulsar"), ""),
         )
         if name == internal:
@@ -144,11 +144,11 @@ def plan_listeners(
 def _check_bindings(
     names: Sequence[str],
     internal: str,
-    told: Mapping[tuple[str, str], str],
+    advertised_entries: Mapping[tuple[str, str], str],
     bound: Mapping[tuple[str, str], str],
 ) -> None:
     for name in names:
-        if (name, "pulsarish") not in told:
+        if (name, "pulsarish") not in advertised_entries:
             raise ConfigError(
                 f"advertised_listeners: listener {name!r} has no gRPC address: add "
                 f"{name}:pulsarish://host:port"
@@ -163,12 +163,15 @@ def _check_bindings(
             raise ConfigError(
                 f"bind_addresses binds the internal listener {name!r}: that is what {option} is for"
             )
-        if (name, scheme) not in told:
+        if (name, scheme) not in advertised_entries:
             raise ConfigError(
                 f"bind_addresses binds {name}:{scheme}, which is not advertised: add "
                 f"{name}:{scheme}://host:port to it"
             )
-    for option, addresses in (("advertised_listeners", told), ("bind_addresses", bound)):
+    for option, addresses in (
+        ("advertised_listeners", advertised_entries),
+        ("bind_addresses", bound),
+    ):
         seen: dict[str, tuple[str, str]] = {}
         for key, address in addresses.items():
             if _port(address) and address in seen:

@@ -21,12 +21,12 @@ async def start_broker(config: BrokerConfig, process: NodeProcess) -> RunningNod
             f" http={broker.http_address}" if broker.http_address else ""
         )
         faces += f" pulsar={broker.pulsar_address}" if broker.pulsar_address else ""
-        for name, told in broker.listeners.items():
-            if told.address != broker.address:
-                faces += f" {name}=pulsarish://{told.address}" + (
-                    f",http://{told.http_address}" if told.http_address else ""
+        for name, listener in broker.listeners.items():
+            if listener.address != broker.address:
+                faces += f" {name}=pulsarish://{listener.address}" + (
+                    f",http://{listener.http_address}" if listener.http_address else ""
                 )
-                faces += f",pulsar://{told.pulsar_address}" if told.pulsar_address else ""
+                faces += f",pulsar://{listener.pulsar_address}" if listener.pulsar_address else ""
         return f"broker {broker.broker_id} ready {faces}"
 
     return await start_node(

@@ -207,7 +207,7 @@ def consume(
     latencies = _Latencies()
     progress = _Progress("received")
     count = size_bytes = 0
-    told = False
+    reported = False
     started = last = time.perf_counter()
     while messages is None or count < messages:
         try:
@@ -215,11 +215,11 @@ def consume(
         except pulsarish.Timeout:
             if messages is None:
                 break
-            if not told:
+            if not reported:
                 say(f"received {count:,} of {messages:,}; waiting for more; stop with Ctrl-C")
-            told = True
+            reported = True
             continue
-        told = False
+        reported = False
         last = time.perf_counter()
         if count == 0:
             started = last

@@ -152,7 +152,7 @@ class LedgerClient:
             segments=(Segment(0, ensemble.members),),
             created_ms=self._world.clock.wall_ms(),
             below_policy=ensemble.below_policy,
-            wished_write_quorum=write_quorum if ensemble.write_quorum < write_quorum else 0,
+            requested_write_quorum=write_quorum if ensemble.write_quorum < write_quorum else 0,
         )
         version = 0
         if commit is not None:
@@ -173,7 +173,7 @@ class LedgerClient:
             metadata,
             version,
             listener,
-            keeper=self,
+            ticker=self,
         )
         self._writers[ledger_id] = writer
         return writer
@@ -413,11 +413,11 @@ class LedgerClient:
     def _reader(self, metadata: LedgerMetadata) -> LedgerReader:
         return LedgerReader(self._world, self._options, self._pool, self._store, metadata)
 
-    def writer_ended(self, writer: LedgerWriter) -> None:
+    def on_writer_ended(self, writer: LedgerWriter) -> None:
         self._writers.pop(writer.ledger_id, None)
         self._restless.pop(writer.ledger_id, None)
 
-    def writer_stirred(self, writer: LedgerWriter) -> None:
+    def on_writer_busy(self, writer: LedgerWriter) -> None:
         if writer.ledger_id in self._writers:
             self._restless[writer.ledger_id] = writer
             self._pool.wake()
@@ -504,9 +504,9 @@ class LedgerClient:
 
         One call to each bookie carries all its ledgers. This is off the hot path.
         """
-        told = [(writer, writer.metadata, writer.last_add_confirmed) for writer in writers]
+        to_publish = [(writer, writer.metadata, writer.last_add_confirmed) for writer in writers]
         by_member: dict[str, list[int]] = {}
-        for place, (_, metadata, _) in enumerate(told):
+        for place, (_, metadata, _) in enumerate(to_publish):
             for member in metadata.last_segment.members:
                 by_member.setdefault(member, []).append(place)
         # A reader believes the highest LAC of Qw - Qa + 1 answers in every write quorum. So Qa
@@ -517,14 +517,14 @@ class LedgerClient:
                 metadata.write_quorum,
                 metadata.write_quorum - metadata.ack_quorum + 1,
             )
-            for _, metadata, _ in told
+            for _, metadata, _ in to_publish
         ]
         codes = await asyncio.gather(
             *(
                 self._tell(
                     member,
-                    [told[place][1].ledger_id for place in places],
-                    [told[place][2] for place in places],
+                    [to_publish[place][1].ledger_id for place in places],
+                    [to_publish[place][2] for place in places],
                 )
                 for member, places in by_member.items()
             )
@@ -532,10 +532,10 @@ class LedgerClient:
         for (member, places), answers in zip(by_member.items(), codes, strict=True):
             for place, code in zip(places, answers, strict=False):
                 if code == 0:
-                    known[place].hear(told[place][1].last_segment.members.index(member))
-        for (writer, _, lac), coverage in zip(told, known, strict=True):
+                    known[place].hear(to_publish[place][1].last_segment.members.index(member))
+        for (writer, _, lac), coverage in zip(to_publish, known, strict=True):
             if coverage.covered:
-                writer.lac_told(lac)
+                writer.lac_published(lac)
 
     async def _tell(self, member: str, ledger_ids: list[int], lacs: list[int]) -> list[int]:
         """Return the bookie's codes; an empty list when it does not answer."""

@@ -47,13 +47,13 @@ class WriterListener(Protocol):
         ...
 
 
-class WriterKeeper(Protocol):
+class WriterTicker(Protocol):
     """The creator of a writer, which calls the writer's ``tick``."""
 
-    def writer_stirred(self, writer: LedgerWriter) -> None:
+    def on_writer_busy(self, writer: LedgerWriter) -> None:
         """Call the writer's ``tick`` from now on, until ``rests``."""
 
-    def writer_ended(self, writer: LedgerWriter) -> None:
+    def on_writer_ended(self, writer: LedgerWriter) -> None:
         """Handle the end of the writer. Called once."""
 
 
@@ -73,7 +73,7 @@ class LedgerWriter:
         metadata: LedgerMetadata,
         version: int,
         listener: WriterListener,
-        keeper: WriterKeeper,
+        ticker: WriterTicker,
     ) -> None:
         self.ledger_id = metadata.ledger_id
         self.created_ms = metadata.created_ms
@@ -85,7 +85,7 @@ class LedgerWriter:
         self._store = store
         self._version = version
         self._listener = listener
-        self._keeper = keeper
+        self._ticker = ticker
         self._restless = False
         self._core = WriterCore(metadata)
         self._replicator = Replicator(world, options, pool, self._core, self, recovery=False)
@@ -98,7 +98,7 @@ class LedgerWriter:
         self._room: list[asyncio.Future[None]] = []
         self._closing = False
         self._drained: asyncio.Future[None] | None = None
-        self._lac_told = NO_ENTRY
+        self._published_lac = NO_ENTRY
         self._idle_since = 0.0
 
     # -- the interface
@@ -235,33 +235,33 @@ class LedgerWriter:
         self._replicator.fail(error)
 
     def rests(self) -> bool:
-        """Whether a tick would do nothing until the writer calls ``writer_stirred``.
+        """Whether a tick would do nothing until the writer calls ``on_writer_busy``.
 
         Most ledgers of a broker are idle.
         """
         core = self._core
-        told = core.confirmed == self.last_add_pushed == self._lac_told
+        is_published = core.confirmed == self.last_add_pushed == self._published_lac
         busy = self._waiting or self._room or core.missing or core.failed or core.changing
-        self._restless = not self.stopped and bool(busy or not told)
+        self._restless = not self.stopped and bool(busy or not is_published)
         return not self._restless
 
     def _stir(self) -> None:
         if not self._restless:
             self._restless = True
-            self._keeper.writer_stirred(self)
+            self._ticker.on_writer_busy(self)
 
     def lac_due(self, now: float) -> bool:
         """Whether this ledger is idle and its records do not carry the last confirmed entry yet."""
         if (
             self.stopped
-            or self._core.confirmed == self._lac_told
+            or self._core.confirmed == self._published_lac
             or self._core.confirmed != self.last_add_pushed
         ):
             return False
         return (now - self._idle_since) * 1000 >= self._options.explicit_lac_interval_ms
 
-    def lac_told(self, lac: int) -> None:
-        self._lac_told = max(self._lac_told, lac)
+    def lac_published(self, lac: int) -> None:
+        self._published_lac = max(self._published_lac, lac)
 
     # -- sending
 
@@ -330,7 +330,7 @@ class LedgerWriter:
             sizes.append(size + RECORD_HEAD_SIZE)
             entry_id += 1
         self._sent_length = length
-        self._lac_told = lac
+        self._published_lac = lac
         self._replicator.push(parts, sizes)
 
     def confirmed(self, count: int, size_bytes: int) -> None:
@@ -354,7 +354,7 @@ class LedgerWriter:
 
     def _end(self) -> None:
         self._waiting.clear()
-        self._keeper.writer_ended(self)
+        self._ticker.on_writer_ended(self)
 
     def _wake_room(self) -> None:
         if self._room and self.has_room:

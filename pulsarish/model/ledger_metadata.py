@@ -80,7 +80,7 @@ class LedgerMetadata(msgspec.Struct, frozen=True):
     created_ms: int = 0
     below_policy: bool = False  # made with fewer members than the policy requests
     # write quorum that the policy requests, where the ledger was made with fewer; otherwise 0
-    wished_write_quorum: int = 0
+    requested_write_quorum: int = msgspec.field(default=0, name="wished_write_quorum")
     # it was open when the backup was taken from which the metadata were restored: this record may
     # be old
     restored: bool = False
@@ -168,7 +168,7 @@ class LedgerMetadata(msgspec.Struct, frozen=True):
                 Segment(segment.first_entry, (*segment.members, member))
                 for segment, member in zip(self.segments, members, strict=True)
             ),
-            below_policy=quorum < self.wished_write_quorum,
+            below_policy=quorum < self.requested_write_quorum,
         )
 
     def last_entry_of(self, index: int) -> int:

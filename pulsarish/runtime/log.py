@@ -162,14 +162,14 @@ class _LimitedHandler(logging.StreamHandler[TextIO]):
         now = time.monotonic()
         event = (record.name, record.levelno, str(record.msg))
         held_back = self._limit.admit(event, now)
-        self.tell_held_back(now)
+        self.log_held_back(now)
         if held_back is None:
             return
         if held_back and isinstance(record, _Record):
             record.fields = {**record.fields, "held_back": held_back}
         super().emit(record)
 
-    def tell_held_back(self, now: float) -> None:
+    def log_held_back(self, now: float) -> None:
         """Report the suppressed lines of windows that are over."""
         for (name, level, phrase), count in self._limit.over(now):
             super().emit(_Record(name, level, phrase, {"held_back": count}))
@@ -278,5 +278,5 @@ def flush_logs() -> None:
     """Flush the handlers, before the process ends without cleaning up."""
     for handler in logging.getLogger(_ROOT).handlers or logging.getLogger().handlers:
         if isinstance(handler, _LimitedHandler):
-            handler.tell_held_back(float("inf"))
+            handler.log_held_back(float("inf"))
         handler.flush()

@@ -58,7 +58,7 @@ class Answers:
         self._highest_producer = -1  # that was ever opened
         self._acks: dict[int, int] = {}  # request -> consumer
         self._subscribing: set[int] = set()
-        self._unheard: dict[int, list[bytes]] = {}  # notices by consumer, until its first permits
+        self._notices: dict[int, list[bytes]] = {}  # notices by consumer, until its first permits
 
     def expect(self, command: Command) -> None:
         """Note a command before the session gets it."""
@@ -67,19 +67,19 @@ class Answers:
                 self._highest_producer = max(self._highest_producer, command.producer_id)
             case Subscribe():
                 self._subscribing.add(command.consumer_id)
-                self._unheard[command.consumer_id] = []
+                self._notices[command.consumer_id] = []
                 self.partitions[command.consumer_id] = _partition(command.topic)
             case CloseConsumer():
                 self.partitions.pop(command.consumer_id, None)
-                self._unheard.pop(command.consumer_id, None)
+                self._notices.pop(command.consumer_id, None)
             case Acknowledge() if command.request_id:
                 self._acks[command.request_id] = command.consumer_id
             case _:
                 return
 
-    def unheard(self, consumer_id: int) -> list[bytes]:
+    def take_notices(self, consumer_id: int) -> list[bytes]:
         """Return the notices that waited for this consumer. From now on its notices do not wait."""
-        return self._unheard.pop(consumer_id, []) if consumer_id not in self._subscribing else []
+        return self._notices.pop(consumer_id, []) if consumer_id not in self._subscribing else []
 
     def check_opened(self, producer_id: int) -> None:
         """Raise ``Malformed`` for a producer that cannot have been opened: clients number their
@@ -145,8 +145,8 @@ class Answers:
                 parts.append(command_frame(_outcome(answer.request_id, answer.error)))
                 self._subscribing.discard(answer.consumer_id)
                 if answer.error is not None:
-                    self._unheard.pop(answer.consumer_id, None)
-                elif self._unheard.get(answer.consumer_id):
+                    self._notices.pop(answer.consumer_id, None)
+                elif self._notices.get(answer.consumer_id):
                     self._held(answer.consumer_id)
             case ActiveChanged():
                 self._unasked(answer.consumer_id, command_frame(_active(answer)), parts)
@@ -161,7 +161,7 @@ class Answers:
                 )
 
     def _unasked(self, consumer_id: int, frame: bytes, parts: Parts) -> None:
-        waiting = self._unheard.get(consumer_id)
+        waiting = self._notices.get(consumer_id)
         if waiting is None:
             parts.append(frame)
             return

@@ -146,7 +146,7 @@ class Connection(ContainedProtocol):
         self._finishing = False
         self._answers = Answers(self._held)
         self._watches: dict[int, TopicWatch] = {}
-        self._keeper: asyncio.Task[None] | None = None
+        self._keep_alive_task: asyncio.Task[None] | None = None
 
     # -- callbacks of the transport
 
@@ -166,7 +166,9 @@ class Connection(ContainedProtocol):
         self._session = self._make_session(self._peer, self._world.tasks, self._outbox)
         self._opened(self)
         _ = self._world.tasks.spawn(self._write(), name=f"writer {self._peer}")
-        self._keeper = self._world.tasks.spawn(self._keep_alive(), name=f"keeper {self._peer}")
+        self._keep_alive_task = self._world.tasks.spawn(
+            self._keep_alive(), name=f"keeper {self._peer}"
+        )
 
     def connection_lost(self, exc: Exception | None) -> None:
         _log.debug("connection ended", peer=self._peer, reason=exc or "closed")
@@ -183,10 +185,10 @@ class Connection(ContainedProtocol):
         for watch in self._watches.values():
             self._questions.unwatch(watch)
         self._watches.clear()
-        if self._keeper is not None:
+        if self._keep_alive_task is not None:
             # while asleep it would keep all of this in memory; a peer may open thousands of
             # connections per second
-            self._keeper.cancel()
+            self._keep_alive_task.cancel()
         self._room.set()
         self._writable.set()
         self._wake.set()
@@ -295,7 +297,7 @@ class Connection(ContainedProtocol):
                 return
             if asked is not None:
                 if type(asked) is Flow:
-                    self._tell_unheard(asked.consumer_id)
+                    self._send_notices(asked.consumer_id)
                 self._answers.expect(asked)
                 self._session.handle(asked)
             elif kind == _CONSUMER_STATS:
@@ -465,14 +467,14 @@ class Connection(ContainedProtocol):
 
     # -- sent answers and deliveries
 
-    def _tell_unheard(self, consumer_id: int) -> None:
-        for frame in self._answers.unheard(consumer_id):
+    def _send_notices(self, consumer_id: int) -> None:
+        for frame in self._answers.take_notices(consumer_id):
             self._send(frame)
 
     def _held(self, consumer_id: int) -> None:
         async def tell() -> None:
             await self._world.clock.sleep(_UNHEARD_SECONDS_MAX)
-            self._tell_unheard(consumer_id)
+            self._send_notices(consumer_id)
 
         _ = self._world.tasks.spawn(tell(), name=f"unheard {self._peer}")
 

@@ -53,7 +53,7 @@ class Outlet(Protocol):
         ...
 
 
-def _unheard(_consumer: Consumer, _messages: int, _size_bytes: int, _redelivered: int) -> None:
+def _uncounted(_consumer: Consumer, _messages: int, _size_bytes: int, _redelivered: int) -> None:
     """Ignore deliveries: no statistics are kept."""
 
 
@@ -88,7 +88,7 @@ class Consumer:
     # shared: delivered, unacknowledged entry -> its messages
     pending: dict[Position, int] = field(default_factory=dict)
     # called for each delivery: messages, bytes, redelivered messages
-    sent: Callable[[Consumer, int, int, int], None] = _unheard
+    sent: Callable[[Consumer, int, int, int], None] = _uncounted
     out: Meter = field(default_factory=lambda: Meter(0.0))
     entries_out: int = 0
     redelivered: Meter = field(default_factory=lambda: Meter(0.0))  # redelivered messages

@@ -148,7 +148,7 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
         self._holders: dict[int, _Holder] = {}
         # hashes with entries at a consumer that they no longer belong to
         self._draining: set[int] = set()
-        self._held: dict[Position, int] = {}  # hash of each entry that a consumer holds
+        self._hashes: dict[Position, int] = {}  # hash of each entry that a consumer holds
         # hash of each entry that is a holder's ``skipped``: at most one per hash
         self._skipped: dict[Position, int] = {}
         self._asked: set[Position] = set()  # kept entries that are being read
@@ -200,7 +200,7 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
         super()._start_over()
         self._kept.clear()
         self._kept_bytes = 0
-        self._held.clear()
+        self._hashes.clear()
         self._skipped.clear()
         self._holders.clear()
         self._asked.clear()
@@ -218,7 +218,7 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
         }
         for consumer in self.consumers:
             for position in consumer.pending:
-                self._hold(consumer, position, self._held[position])
+                self._hold(consumer, position, self._hashes[position])
         self._asked.intersection_update(self.reads.coming())
         self._line_up_anew()
 
@@ -261,7 +261,7 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
         return kept
 
     def _give_back(self, consumer: Consumer, positions: Sequence[Position]) -> None:
-        hashes = [self._held[position] for position in positions]
+        hashes = [self._hashes[position] for position in positions]
         for position in positions:
             self._take_back(consumer, position)
         for position, key_hash in zip(positions, hashes, strict=True):
@@ -274,7 +274,7 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
 
     def _forget(self, consumer: Consumer, position: Position) -> None:
         super()._forget(consumer, position)
-        key_hash = self._held.pop(position)
+        key_hash = self._hashes.pop(position)
         holder = self._holders[key_hash]
         holder.entries -= 1
         self._free(consumer, key_hash, holder)
@@ -297,7 +297,9 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
             # A consumer that is done with an entry is done with the earlier entries of the same
             # key.
             later = [
-                (self._held[position], position) for position in positions if position in self._held
+                (self._hashes[position], position)
+                for position in positions
+                if position in self._hashes
             ]
             holders = [(self._holders[key_hash].skipped, position) for key_hash, position in later]
             self._done_with(
@@ -323,7 +325,7 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
             self._drop(kept)
 
     def _skip(self, position: Position) -> None:
-        key_hash = self._held[position]
+        key_hash = self._hashes[position]
         holder = self._holders[key_hash]
         if holder.skipped is None or holder.skipped < position:
             if holder.skipped is not None:
@@ -396,7 +398,7 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
             self._arrived(reads.ready.popleft())
 
     def _arrived(self, ready: Ready) -> None:
-        if ready.position not in self._held:
+        if ready.position not in self._hashes:
             self._keep(ready.position, _Kept(ready.key_hash, ready))
             self._line_up((ready.position,))
 
@@ -457,7 +459,7 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
         return holder is not None and holder.consumer is not consumer and self._in_order
 
     def _hold(self, consumer: Consumer, position: Position, key_hash: int) -> None:
-        self._held[position] = key_hash
+        self._hashes[position] = key_hash
         holder = self._holders.get(key_hash)
         if holder is None:
             holder = self._holders[key_hash] = _Holder(consumer)
@@ -541,8 +543,8 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
 
     def check(self) -> None:
         super().check()
-        assert self._held.keys().isdisjoint(self._kept), "an entry is held and kept"
-        assert self._held.keys() == {
+        assert self._hashes.keys().isdisjoint(self._kept), "an entry is held and kept"
+        assert self._hashes.keys() == {
             position for consumer in self.consumers for position in consumer.pending
         }
         assert self._kept_bytes == sum(
@@ -551,7 +553,7 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
         counts: dict[int, int] = {}
         for consumer in self.consumers:
             for position in consumer.pending:
-                key_hash = self._held[position]
+                key_hash = self._hashes[position]
                 counts[key_hash] = counts.get(key_hash, 0) + 1
                 assert not self._in_order or self._holders[key_hash].consumer is consumer, (
                     "a hash is held by two consumers"

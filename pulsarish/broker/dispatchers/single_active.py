@@ -46,7 +46,7 @@ class SingleActiveDispatcher(Dispatcher):
         """
         super().__init__(Reads(read_from(), limits, acknowledged))
         self._hands_over_slowly = hands_over_slowly
-        self._told: Consumer | None = None  # the consumer that was informed that it is active
+        self._notified: Consumer | None = None  # the consumer that was informed that it is active
         self._failover = failover
         self._partition = max(partition, 0)
         self._read_from = read_from
@@ -91,8 +91,8 @@ class SingleActiveDispatcher(Dispatcher):
 
     def remove(self, consumer: Consumer) -> None:
         self.consumers.remove(consumer)
-        if consumer is self._told:
-            self._told = None
+        if consumer is self._notified:
+            self._notified = None
         if consumer is self.active:
             self.active = None
             self._rewind()
@@ -114,8 +114,8 @@ class SingleActiveDispatcher(Dispatcher):
             # Its unacknowledged entries go to the new one. Entries that have not been sent yet are
             # withdrawn.
             before.permits += before.outlet.withdraw(before.consumer_id)
-            if before is self._told:
-                self._told = None
+            if before is self._notified:
+                self._notified = None
                 before.outlet.put(ActiveChanged(before.consumer_id, active=False))
             if self._hands_over_slowly:
                 self.handing_over = True
@@ -125,8 +125,8 @@ class SingleActiveDispatcher(Dispatcher):
 
     def _begin(self) -> None:
         self.handing_over = False
-        if self._failover and self.active is not None and self.active is not self._told:
-            self._told = self.active
+        if self._failover and self.active is not None and self.active is not self._notified:
+            self._notified = self.active
             self.active.outlet.put(ActiveChanged(self.active.consumer_id, active=True))
 
     def hand_over(self) -> None:
@@ -246,7 +246,7 @@ class SingleActiveDispatcher(Dispatcher):
     def check(self) -> None:
         self.reads.check()
         assert (self.active is None) == (not self.consumers)
-        assert self._told is None or self._told is self.active
-        assert self.handing_over or not self._failover or self._told is self.active
+        assert self._notified is None or self._notified is self.active
+        assert self.handing_over or not self._failover or self._notified is self.active
         assert self._failover or len(self.consumers) <= 1
         assert self._rewinds == sorted(self._rewinds)

@@ -105,7 +105,7 @@ class HttpFace:
         self._table = RouteTable(routes)
         self._guard = BrowserGuard(_own_addresses(config), config.http_allowed_hosts)
         self._large_answers = asyncio.Semaphore(_LARGE_ANSWERS_MAX)
-        self._told_of_credentials = False
+        self._warned_of_credentials = False
 
     def body_limit(self, method: str, segments: Sequence[str]) -> int:
         """Return the largest allowed body of a request, in bytes."""
@@ -119,8 +119,8 @@ class HttpFace:
 
     async def handle(self, request: HttpRequest, came_in_on: str = INTERNAL) -> HttpResponse:
         """Answer a request that came in on the port of a listener."""
-        if "authorization" in request.headers and not self._told_of_credentials:
-            self._told_of_credentials = True
+        if "authorization" in request.headers and not self._warned_of_credentials:
+            self._warned_of_credentials = True
             _log.warning(
                 "requests carry an Authorization header, which is not checked: there is no "
                 "authentication yet",

@@ -82,8 +82,8 @@ def _headers(key: str, publish_time: int, properties: Iterable[pb.KeyValue]) -> 
     headers = {"X-Pulsar-publish-time": _instant(publish_time)}
     if key:
         headers["X-Pulsar-partition-key"] = _header(key)
-    if told := {as_text(each.key): as_text(each.value) for each in properties}:
-        headers["X-Pulsar-PROPERTY"] = json.dumps(told)
+    if public := {as_text(each.key): as_text(each.value) for each in properties}:
+        headers["X-Pulsar-PROPERTY"] = json.dumps(public)
     return headers
 
 

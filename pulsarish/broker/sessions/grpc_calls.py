@@ -99,7 +99,7 @@ class GrpcCalls:
             elif found or request.wanted == pb.PARTITIONS or isinstance(name, PulsarishError):
                 answers[index] = pb.LookupResponse(partitions=found)
             elif (here := self._lookup.at_once(name)) is not None:
-                answers[index] = self._told(came_in_on, request, here)
+                answers[index] = self._response(came_in_on, request, here)
             else:
                 left.append((index, request, name))
         others = await asyncio.gather(
@@ -125,19 +125,23 @@ class GrpcCalls:
             found = await self._lookup.find(name, authoritative=request.authoritative)
         except PulsarishError as error:
             return _refused(error)
-        return self._told(came_in_on, request, found)
+        return self._response(came_in_on, request, found)
 
-    def _told(self, came_in_on: str, request: pb.LookupRequest, found: Found) -> pb.LookupResponse:
+    def _response(
+        self, came_in_on: str, request: pb.LookupRequest, found: Found
+    ) -> pb.LookupResponse:
         try:
-            told = advertised_at(found.broker, self._listeners.chosen(request.listener, came_in_on))
+            advertised = advertised_at(
+                found.broker, self._listeners.chosen(request.listener, came_in_on)
+            )
         except PulsarishError as error:
             return _refused(error)
         return pb.LookupResponse(
             redirect=found.redirect,
-            address=told.address,
+            address=advertised.address,
             broker_id=found.broker.broker_id,
             authoritative=True,
-            http_address=told.http_address,
+            http_address=advertised.http_address,
         )
 
     async def _partitions(self, names: Sequence[TopicName]) -> dict[str, int | PulsarishError]:
@@ -181,7 +185,7 @@ class GrpcCalls:
             self._gate.check("broker.schema", ANYBODY, name.full)
             if request.HasField("create"):
                 self._gate.check("GetOrCreateSchema", ANYBODY, name.full)
-                version = await self._schemas.get_or_create(name, _wished(request.create))
+                version = await self._schemas.get_or_create(name, _requested(request.create))
                 return pb.SchemaResponse(schema=request.create, version=version).SerializeToString()
             found = await self._schemas.get(name, request.version or None)
         except PulsarishError as error:
@@ -235,7 +239,7 @@ def _refused(error: PulsarishError) -> pb.LookupResponse:
     return pb.LookupResponse(code=error.code, message=str(error))
 
 
-def _wished(message: pb.Schema) -> Schema:
+def _requested(message: pb.Schema) -> Schema:
     try:
         return schema_of(message)
     except ValueError as error:

@@ -156,7 +156,7 @@ class _FaceStream:
         """Read until the client is gone, then drop what it opened."""
         tasks, peer = self._world.tasks, self._stream.peer
         writer = tasks.spawn(self._write(), name=f"writer {peer}")
-        keeper = tasks.spawn(self._keep_alive(), name=f"keeper {peer}")
+        keep_alive = tasks.spawn(self._keep_alive(), name=f"keeper {peer}")
         try:
             while (data := await self._stream.receive()) is not None:
                 self._received_at = self._world.clock.monotonic()
@@ -172,7 +172,7 @@ class _FaceStream:
             self._over = True
             self._session.close()
             self._wake.set()
-            keeper.cancel()
+            keep_alive.cancel()
         # what it raised was counted already
         _ = await asyncio.gather(writer, return_exceptions=True)
 
@@ -229,7 +229,7 @@ class _PublishStream(_FaceStream):
         # Unanswered counted messages and when each came, oldest first.
         self._open: deque[tuple[float, PublishRequest]] = deque()
         self._timing = False
-        self._held = False  # nothing is read until there is room
+        self._is_paused = False  # nothing is read until there is room
 
     async def _take(self, data: bytes) -> None:
         head, records = split_records(data)
@@ -260,7 +260,7 @@ class _PublishStream(_FaceStream):
         await self._wait_for_room()
 
     async def _wait_for_room(self) -> None:
-        self._held = True
+        self._is_paused = True
         await self._session.wait_for_room()
         while self._live() and (
             self._bytes >= self._config.max_publish_bytes_per_connection or self._budget.full
@@ -270,11 +270,11 @@ class _PublishStream(_FaceStream):
             else:
                 self._room.clear()
                 await self._room.wait()
-        self._held = False
+        self._is_paused = False
 
     @property
     def _busy(self) -> bool:
-        return self._held
+        return self._is_paused
 
     def _resolved(self, request: PublishRequest, size_bytes: int) -> None:
         self._bytes -= size_bytes

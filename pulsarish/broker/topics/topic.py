@@ -92,7 +92,7 @@ class Topic:
         """
         self.name = name
         self.closed: PulsarishError | None = None
-        self._held = False  # closed, but clients have not been informed yet
+        self._is_notice_due = False  # closed, but clients have not been informed yet
         self.traffic = TopicTraffic(world.clock.monotonic())
         self.loaded_ms = world.clock.wall_ms()
         self.last_add_failure: tuple[PulsarishError, int] | None = None
@@ -497,7 +497,7 @@ class Topic:
         """Stop serving, because this broker no longer owns the log."""
         if self._dedup is not None:
             self._dedup.stop()
-        if self.closed is not None and not self._held:
+        if self.closed is not None and not self._is_notice_due:
             return
         _log.warning("topic fenced", topic=self.name, reason=error)
         self.stop_serving(
@@ -603,7 +603,7 @@ class Topic:
         Call ``stop_serving`` when the result is known.
         """
         if self.closed is None:
-            self.closed, self._held = error, True
+            self.closed, self._is_notice_due = error, True
 
     def stop_taking(self, error: PulsarishError) -> None:
         """Refuse new work, and ask consumers to look the topic up again.
@@ -611,8 +611,8 @@ class Topic:
         Producers are closed later, in ``close``, after the outcome of their entries in flight. So
         they do not send again what will be stored.
         """
-        if self.closed is None or self._held:
-            self._held = False
+        if self.closed is None or self._is_notice_due:
+            self._is_notice_due = False
             self.closed = error
             if self._compaction is not None:
                 self._compaction.stop()

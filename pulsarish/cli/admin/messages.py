@@ -46,13 +46,13 @@ def print_messages(messages: Iterable[Answer], output: str, form: str) -> None:
             row["value"] = payload.hex(" ") if form == "hex" else payload.decode(errors="replace")
             rows.append(row)
             if output == "table":
-                say(_told(row))
+                say(_line(row))
                 print_payload(payload if form == "text" else row["value"].encode())
     if output == "json":
         print_json(rows)
 
 
-def _told(row: _Row) -> str:
+def _line(row: _Row) -> str:
     words = [row["id"], f"key={row['key'] or '-'}"]
     if row["publish_time"]:
         words.append(f"published={format_instant(row['publish_time'])}")

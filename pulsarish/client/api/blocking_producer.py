@@ -162,9 +162,9 @@ class Producer:
             if self._takes_bytes and type(content) is bytes
             else self._publishing.encode(content)
         )
-        told: object = callback  # whatever its annotation says
-        if told is not None and not callable(told):
-            check_callable("callback", told, "a function (result, message_id), or None")
+        function: object = callback  # whatever its annotation says
+        if function is not None and not callable(function):
+            check_callable("callback", function, "a function (result, message_id), or None")
         extras = None
         # Written out: every message passes here, and most carry only their content.
         if (

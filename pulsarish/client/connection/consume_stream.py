@@ -56,7 +56,7 @@ class ConsumeStream(BrokerStream):
         self._outbox: deque[pb.ConsumeRequest] = deque()
         self._open: pb.ConsumeRequest | None = None
         self._taken = 0
-        self._taken_told = 0
+        self._reported_taken = 0
         self._tell_at = 1
 
     # Commands.
@@ -208,12 +208,12 @@ class ConsumeStream(BrokerStream):
             request = self._outbox.popleft()
             if request is self._open:
                 self._open = None
-        elif self._taken - self._taken_told >= self._tell_at or self.heartbeat_due:
-            request = pb.ConsumeRequest(heartbeat=self._taken == self._taken_told)
+        elif self._taken - self._reported_taken >= self._tell_at or self.heartbeat_due:
+            request = pb.ConsumeRequest(heartbeat=self._taken == self._reported_taken)
         else:
             return None
         self.heartbeat_due = False
-        request.taken = self._taken_told = self._taken
+        request.taken = self._reported_taken = self._taken
         return [request.SerializeToString()]
 
     def _heartbeat(self) -> bytes:

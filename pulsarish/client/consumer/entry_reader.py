@@ -49,11 +49,13 @@ class EntryReader:
         self._stream: ConsumeStream | None = None
         self._consumer_id = 0
         self._failure: PulsarishError | None = None
-        self._keeper = Reconnector("entry reader", topic.full, parts, self._open_at, self._ended)
+        self._reconnector = Reconnector(
+            "entry reader", topic.full, parts, self._open_at, self._ended
+        )
 
     async def open(self) -> None:
         """Open. Raises the broker's refusal, or ``Timeout``."""
-        await self._keeper.open()
+        await self._reconnector.open()
 
     async def take(self, timeout_seconds: float) -> list[Entry]:
         """Return all entries that have arrived, at least one; an empty list after the timeout.
@@ -78,7 +80,7 @@ class EntryReader:
         return taken
 
     async def close(self) -> None:
-        self._keeper.close()
+        self._reconnector.close()
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close_quietly(self._consumer_id)
@@ -105,7 +107,7 @@ class EntryReader:
             start=pb.MessageId(ledger=first.ledger_id, entry=first.entry_id, batch_index=-1),
         )
         consumer_id = await stream.subscribe(self, command, parts.operation_timeout_seconds)
-        if self._keeper.is_closing or not stream.has_consumer(consumer_id):
+        if self._reconnector.is_closing or not stream.has_consumer(consumer_id):
             stream.close_quietly(consumer_id)
             raise ServiceNotReady(f"the reader of {self.topic} was closed as soon as it was open")
         self._stream, self._consumer_id, self._granted = stream, consumer_id, self._wanted
@@ -148,7 +150,7 @@ class EntryReader:
     def closed_by_broker(self, error: PulsarishError) -> None:
         self._lose()
         if not may_retry(error, first=False):
-            self._keeper.close()
+            self._reconnector.close()
             self._ended(error)
 
     def stream_lost(self, error: PulsarishError) -> None:
@@ -157,4 +159,4 @@ class EntryReader:
     def _lose(self) -> None:
         self._stream = None
         self._entries.clear()
-        self._keeper.lost()
+        self._reconnector.lost()

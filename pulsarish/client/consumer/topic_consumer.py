@@ -94,7 +94,7 @@ class TopicConsumer:
         )
         policy = options.dead_letter_policy
         self._acks = AckTracker(group_max=ACK_GROUP_MAX, batch_index=options.batch_index_ack)
-        self._held = UnackedMessages(
+        self._unacked = UnackedMessages(
             self._acks,
             negative_delay_ms=options.negative_ack_delay,
             unacked_timeout_seconds=options.unacked_timeout_seconds,
@@ -120,7 +120,7 @@ class TopicConsumer:
             inbox,
             self.incoming,
             self._chunks,
-            self._held,
+            self._unacked,
             writers,
             clock,
             self._notice.give,
@@ -136,13 +136,13 @@ class TopicConsumer:
         self._seeks = SeekTracker()
         self._place = ReaderPosition(options, self.incoming, persistent=topic.persistent)
         self._keeps_queue = options.start is not None or not topic.persistent
-        self._keeper = Reconnector("consumer", topic.full, parts, self._open_at, self._ended)
+        self._reconnector = Reconnector("consumer", topic.full, parts, self._open_at, self._ended)
 
     # Subscribing, and subscribing again.
 
     async def open(self) -> None:
         """Subscribe for the first time. Raises the broker's refusal, or ``Timeout``."""
-        await self._keeper.open()
+        await self._reconnector.open()
 
     async def _open_at(self, address: str) -> None:
         stream = await self._parts.consume.get(address)
@@ -155,7 +155,7 @@ class TopicConsumer:
         if self._place.is_to_be_learned:
             await self._learn_start(stream, consumer_id)
         if (
-            self._keeper.is_closing
+            self._reconnector.is_closing
             or not stream.has_consumer(consumer_id)
             or self._seeks.late_count != late_seeks
         ):
@@ -167,7 +167,7 @@ class TopicConsumer:
             # A second time: the program may have taken queued messages while the broker answered,
             # and the broker sends those again.
             self._place.go_on_after_taken()
-            self._held.forget()
+            self._unacked.forget()
             permits = self.incoming.restart(keep_ready=self._keeps_queue)
             self._seeks.subscribed_anew()
         self._stream, self._consumer_id = stream, consumer_id
@@ -222,8 +222,8 @@ class TopicConsumer:
             self._subscribe_anew()
             return
         with self._inbox.lock:
-            self._held.damaged((ledger_id, entry_id), self._parts.clock.monotonic())
-            due = self._held.next_due()
+            self._unacked.damaged((ledger_id, entry_id), self._parts.clock.monotonic())
+            due = self._unacked.next_due()
         self._redelivery_alarm.set(due)
 
     def active_changed(self, active: bool) -> None:
@@ -235,7 +235,7 @@ class TopicConsumer:
     def closed_by_broker(self, error: PulsarishError) -> None:
         self._lose()
         if not may_retry(error, first=False):
-            self._keeper.close()
+            self._reconnector.close()
             self._ended(error)
 
     def stream_lost(self, error: PulsarishError) -> None:
@@ -249,7 +249,7 @@ class TopicConsumer:
             if not self._keeps_queue:
                 # It is redelivered, here or to another consumer of the subscription.
                 self.incoming.restart(keep_ready=False)
-        self._keeper.lost()
+        self._reconnector.lost()
 
     def _ended(self, error: PulsarishError) -> None:
         """Note that no more messages come."""
@@ -270,13 +270,13 @@ class TopicConsumer:
         """
         with self._inbox.lock:
             waited = self._acks.is_waiting
-            self._held.acknowledge(ids)
+            self._unacked.acknowledge(ids)
             self._acknowledged(waited, done)
 
     def acknowledge_cumulative(self, message_id: MessageId, done: Done | None) -> None:
         with self._inbox.lock:
             waited = self._acks.is_waiting
-            self._held.acknowledge_cumulative(message_id)
+            self._unacked.acknowledge_cumulative(message_id)
             self._acknowledged(waited, done)
 
     def _acknowledged(self, waited: bool, done: Done | None) -> None:
@@ -288,7 +288,7 @@ class TopicConsumer:
 
     def negative_acknowledge(self, message_id: MessageId, redelivery_count: int) -> None:
         with self._inbox.lock:
-            self._held.refuse(message_id, redelivery_count, self._parts.clock.monotonic())
+            self._unacked.refuse(message_id, redelivery_count, self._parts.clock.monotonic())
         self._notice.give()
 
     # The loop's side.
@@ -298,7 +298,7 @@ class TopicConsumer:
         now = self._parts.clock.monotonic()
         self._writers.fetch()
         with self._inbox.lock:
-            dead = self._held.take_dead()
+            dead = self._unacked.take_dead()
             due = self._unpacker.next_due()
             permits = 0
             stream = self._stream
@@ -335,7 +335,7 @@ class TopicConsumer:
         now = self._parts.clock.monotonic()
         with self._inbox.lock:
             self._unpacker.expire_chunks(now, connected=self._stream is not None)
-            keys = self._held.take_due(now)
+            keys = self._unacked.take_due(now)
         if keys and self._stream is not None:
             self._stream.redeliver(self._consumer_id, keys)
         self.look()
@@ -352,7 +352,7 @@ class TopicConsumer:
             return
         with self._inbox.lock:
             self.incoming.clear()
-            self._held.forget()
+            self._unacked.forget()
         if self._stream is not None:
             self._stream.redeliver(self._consumer_id, [])
         self.look()
@@ -391,7 +391,7 @@ class TopicConsumer:
                 )
                 return
             with self._inbox.lock:
-                self._held.not_buried(key, messages, self._parts.clock.monotonic())
+                self._unacked.not_buried(key, messages, self._parts.clock.monotonic())
             self.look()
 
         self._dead_letters.send(messages, copied)
@@ -404,7 +404,9 @@ class TopicConsumer:
         It answers ``AlreadyClosed`` when it has closed the consumer and the client does not know
         yet.
         """
-        return error.retryable or (isinstance(error, AlreadyClosed) and not self._keeper.is_closing)
+        return error.retryable or (
+            isinstance(error, AlreadyClosed) and not self._reconnector.is_closing
+        )
 
     async def _ask(self, what: str, work: Callable[[], Awaitable[T]]) -> T:
         """Send a request on the present connection, and again after a loss, within the operation
@@ -415,7 +417,7 @@ class TopicConsumer:
             try:
                 return await work()
             except AlreadyClosed as error:
-                if self._keeper.is_closing:
+                if self._reconnector.is_closing:
                     raise
                 raise ConnectError(
                     f"consumer on {self.topic} is not connected now: {error}"
@@ -429,7 +431,7 @@ class TopicConsumer:
         return AlreadyClosed(f"consumer on {self.topic} was closed: subscribe again")
 
     def _live(self) -> ConsumeStream:
-        if self._keeper.is_closing:
+        if self._reconnector.is_closing:
             raise self._inbox.failure or self._closed_error()
         if self._stream is None:
             raise ConnectError(f"consumer on {self.topic} is not connected now")
@@ -463,7 +465,7 @@ class TopicConsumer:
                 passed = self._seeks.answered(of_now=is_here, done=error is None)
                 if error is None:
                     self.incoming.clear()
-                    self._held.forget()
+                    self._unacked.forget()
                     self.incoming.start_at(None, inclusive=False)
                     if isinstance(position, MessageId):
                         self._place.move_to(position, inclusive=self._options.start_inclusive)
@@ -491,7 +493,7 @@ class TopicConsumer:
                 # the seek.
                 with self._inbox.lock:
                     self.incoming.clear()
-                    self._held.forget()
+                    self._unacked.forget()
                 self._seeks.came_late()
                 self._subscribe_anew()
         self.look()
@@ -545,7 +547,7 @@ class TopicConsumer:
                 self._ack_sending.send(stream, consumer_id, batch)
         self._stream = None
         self.is_open = False
-        self._keeper.close()
+        self._reconnector.close()
         if stream is not None and stream.lost is None:
             try:
                 await stream.close_consumer(consumer_id, self._parts.operation_timeout_seconds)
@@ -559,7 +561,7 @@ class TopicConsumer:
         """End now, without waiting for the broker."""
         stream, self._stream = self._stream, None
         self.is_open = False
-        self._keeper.close()
+        self._reconnector.close()
         if stream is not None:
             stream.close_quietly(self._consumer_id)
         if self._dead_letters is not None:

@@ -103,7 +103,7 @@ class TopicProducer:
         self._was_open = False
         self._schema = schema_message(options.schema)
         self.send_failures = SendFailures(topic.full, parts.handoff, parts.alarms, clock)
-        self._keeper = Reconnector("producer", topic.full, parts, self._open_at, self._end)
+        self._reconnector = Reconnector("producer", topic.full, parts, self._open_at, self._end)
 
     # Opening, and opening again.
 
@@ -112,7 +112,7 @@ class TopicProducer:
 
         Raises the broker's refusal, or ``Timeout``.
         """
-        await self._keeper.open(address)
+        await self._reconnector.open(address)
 
     async def _open_at(self, address: str) -> None:
         parts = self._parts
@@ -135,7 +135,7 @@ class TopicProducer:
             )
         except ProducerBusy as error:
             raise self._outdone(error) from None
-        if self._keeper.is_closing:
+        if self._reconnector.is_closing:
             stream.close_producer(opened.producer_id)
             return
         if not stream.has_producer(opened.producer_id):
@@ -263,7 +263,7 @@ class TopicProducer:
         self._stream = None
         with self.lock:
             self.core.disconnected()
-        self._keeper.lost()
+        self._reconnector.lost()
 
     # Completion.
 
@@ -317,7 +317,7 @@ class TopicProducer:
 
     def _end(self, error: PulsarishError) -> None:
         self.failure = error
-        self._keeper.close()
+        self._reconnector.close()
         self._batch_alarm.cancel()
         self._timeout_alarm.cancel()
         with self.lock:

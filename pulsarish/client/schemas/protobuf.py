@@ -171,8 +171,8 @@ def _plain(field: Any, value: Any) -> Any:
     if isinstance(value, (str, bytes)):
         return value
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        held = field.message_type.fields_by_name["value"]
-        return {key: _plain_one(held, value[key]) for key in value}
+        value_field = field.message_type.fields_by_name["value"]
+        return {key: _plain_one(value_field, value[key]) for key in value}
     if isinstance(value, Sequence):
         return [_plain_one(field, each) for each in value]
     return _plain_one(field, value)

@@ -143,10 +143,10 @@ class Copier:
             avoid=avoid,
         )
         records = found.records
-        held = dict.fromkeys(
+        stored = dict.fromkeys(
             held_entries(metadata, part, records[0].entry_id, records[-1].entry_id)
         )
-        wanted = [record for record in records if record.entry_id in held]
+        wanted = [record for record in records if record.entry_id in stored]
         size_bytes = sum(len(record.payload) + RECORD_HEAD_SIZE for record in records)
         self._counts.read_bytes += size_bytes
         if wanted:

@@ -105,7 +105,7 @@ def plan_repair(
                     steps.append(Step(StepKind.FILL, part))
                 else:
                     waits.append(f"bookie {member} is away and may come back")
-    if metadata.write_quorum < metadata.wished_write_quorum:
+    if metadata.write_quorum < metadata.requested_write_quorum:
         if closed:
             steps.append(Step(StepKind.ADD_COPY))
         else:

@@ -115,7 +115,7 @@ def read_backup(lines: Iterable[bytes], name: str) -> Backup:
     header: BackupHeader | None = None
     nodes: dict[str, bytes] = {}
     # the newest line: a node's, unless it proves to be the last one
-    held: tuple[int, bytes] | None = None
+    last_line: tuple[int, bytes] | None = None
     for number, line in enumerate(lines, start=1):
         if header is None:
             header = _decode(line, BackupHeader, name, number)
@@ -126,17 +126,17 @@ def read_backup(lines: Iterable[bytes], name: str) -> Backup:
                 )
             checksum.update(line)
             continue
-        if held is not None:
-            checksum.update(held[1])
-            _take(nodes, _decode(held[1], BackupNode, name, held[0]), name, held[0])
-        held = (number, line)
-    if header is None or held is None:
+        if last_line is not None:
+            checksum.update(last_line[1])
+            _take(nodes, _decode(last_line[1], BackupNode, name, last_line[0]), name, last_line[0])
+        last_line = (number, line)
+    if header is None or last_line is None:
         raise CorruptData(f"{name} is not a complete backup: it has no last line with a checksum")
-    footer = _decode(held[1], BackupFooter, name, held[0])
-    if footer.sha256 != checksum.hexdigest() or footer.lines != held[0] - 2:
+    footer = _decode(last_line[1], BackupFooter, name, last_line[0])
+    if footer.sha256 != checksum.hexdigest() or footer.lines != last_line[0] - 2:
         raise CorruptData(
-            f"{name} is damaged: its {held[0] - 2} lines do not have the number and checksum that "
-            "its last line says"
+            f"{name} is damaged: its {last_line[0] - 2} lines do not have the number and checksum "
+            "that its last line says"
         )
     return Backup(header, footer, nodes)
 

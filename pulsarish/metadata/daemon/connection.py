@@ -135,7 +135,7 @@ class Connection(ContainedProtocol):
         self._received.clear()
         self._answers.clear()
         self._limits.leave(self)
-        if self.queue.held:  # its requests waited for a client that does not receive its answers
+        if self.queue.paused:  # its requests waited for a client that does not receive its answers
             self._drop_requests()
         self._count_requests()
         self._server.left(self)
@@ -201,7 +201,7 @@ class Connection(ContainedProtocol):
         if not self._reading:
             count_limit, bytes_limit = count_limit // 2 or 1, bytes_limit // 2
         return (
-            not self.queue.held
+            not self.queue.paused
             and self._outstanding < count_limit
             and self._outstanding_bytes < bytes_limit
         )
@@ -231,7 +231,7 @@ class Connection(ContainedProtocol):
     def expect(self, answer: bytes | LongReply) -> None:
         self._unsent_bytes += len(answer) if isinstance(answer, bytes) else answer.size_bytes
         if self._unsent_bytes > ANSWER_MAX_BYTES:
-            self.queue.held = True
+            self.queue.paused = True
 
     def answer(self, answer: bytes | LongReply) -> None:
         if self._transport is not None:
@@ -265,7 +265,7 @@ class Connection(ContainedProtocol):
             self._count_requests()
             return 0
         count = self._send()
-        if self.queue.held and self._unsent_bytes <= ANSWER_MAX_BYTES // 2:
+        if self.queue.paused and self._unsent_bytes <= ANSWER_MAX_BYTES // 2:
             self._server.resume(self.queue)
         if self._answers:
             if not self._paused_by_client:

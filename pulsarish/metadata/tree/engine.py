@@ -6,7 +6,7 @@ durable: what a client has seen must not be gone after a crash.
 
 Each peer has a queue. The jobs of a queue run in the order in which they were submitted. Queues
 take turns, so that a peer with many or slow jobs does not keep the others waiting. A queue that is
-held has no turn, because its peer does not receive its answers.
+paused has no turn, because its peer does not receive its answers.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Job(Protocol):
 class JobQueue:
     """The jobs of one peer, in order."""
 
-    __slots__ = ("held", "in_turn", "jobs")
+    __slots__ = ("in_turn", "jobs", "paused")
 
     def __init__(self) -> None:
         self.jobs: deque[Job] = deque()
-        self.held = False
+        self.paused = False
         """Set while no job may run; cleared by ``Engine.resume``."""
         self.in_turn = False
 
@@ -114,12 +114,12 @@ class Engine:
         queue = queue or self._own
         queue.jobs.append(job)
         self.waiting += 1
-        if not queue.in_turn and not queue.held:
+        if not queue.in_turn and not queue.paused:
             self._give_turn(queue)
 
     def resume(self, queue: JobQueue) -> None:
-        """Let the jobs of a held queue run."""
-        queue.held = False
+        """Let the jobs of a paused queue run."""
+        queue.paused = False
         if queue.jobs and not queue.in_turn:
             self._give_turn(queue)
 
@@ -129,7 +129,7 @@ class Engine:
         queue.jobs.clear()
 
     async def stop(self) -> None:
-        """Finish all jobs that wait in queues that are not held, then end."""
+        """Finish all jobs that wait in queues that are not paused, then end."""
         self._stopping = True
         self._wake.set()
         await self._task
@@ -190,13 +190,13 @@ class Engine:
             and self._clock.monotonic() < until
         ):
             queue = self._turns.popleft()
-            if queue.held:
+            if queue.paused:
                 queue.in_turn = False
                 continue
             size_bytes += self._take_turn(
                 queue, batch, decided, BATCH_MAX_BYTES - size_bytes, until
             )
-            if queue.jobs and not queue.held:
+            if queue.jobs and not queue.paused:
                 self._turns.append(queue)
             else:
                 queue.in_turn = False
@@ -227,6 +227,6 @@ class Engine:
             else:
                 batch.add(committed)
                 decided.append((job, committed.events))
-            if queue.held or size_bytes >= room_bytes or monotonic() >= until:
+            if queue.paused or size_bytes >= room_bytes or monotonic() >= until:
                 break
         return size_bytes

@@ -269,13 +269,13 @@ class Tree:
         events: list[Event] = []
         for kind, path in fired:
             if kind is not EventKind.CHILD:
-                told = self._take_watchers(False, path) or {}
-                events += [Event(session_id, kind, path) for session_id in told]
+                notified = self._take_watchers(False, path) or {}
+                events += [Event(session_id, kind, path) for session_id in notified]
                 if kind is EventKind.DELETED:
                     # A session that watches both the node and its children gets one event for the
                     # deletion.
                     for session_id in self._take_watchers(True, path) or ():
-                        if session_id not in told:
+                        if session_id not in notified:
                             events.append(Event(session_id, kind, path))
             else:
                 events += [

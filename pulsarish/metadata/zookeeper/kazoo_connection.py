@@ -129,11 +129,11 @@ class _WakeWriter:
     def __init__(self, connection: socket.socket, reader: _WakeReader) -> None:
         self._connection = connection
         self._reader = reader
-        self.held = False
+        self.paused = False
         """Set while a caller queues more requests; it calls ``wake`` after them."""
 
     def send(self, data: bytes) -> int:
-        if not self.held:
+        if not self.paused:
             self.wake()
         return len(data)
 
@@ -386,13 +386,13 @@ class Client(KazooClient):  # type: ignore[misc]
         Call it from the loop's thread.
         """
         writer = self._connection._write_sock
-        writer.held = True
+        writer.paused = True
         try:
             for message, answer in requests:
                 answer.connection = self._followed
                 self._call(message, answer)
         finally:
-            writer.held = False
+            writer.paused = False
             writer.wake()
 
 

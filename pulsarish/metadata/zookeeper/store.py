@@ -130,7 +130,7 @@ class ZooKeeperStore:
         )
         self._connected_once = asyncio.Event()
         self._closed = False
-        self._keeper: asyncio.Task[None] | None = None
+        self._session_task: asyncio.Task[None] | None = None
 
     @property
     def zxid(self) -> int:
@@ -139,7 +139,7 @@ class ZooKeeperStore:
     async def start(self) -> None:
         """Open the first session. Wait for a server as long as the caller does."""
         self._open_client()
-        self._keeper = self._tasks.spawn(
+        self._session_task = self._tasks.spawn(
             self._keep_session(), name="metadata-session", critical=Critical.METADATA_SESSION
         )
         await self._connected_once.wait()
@@ -185,7 +185,7 @@ class ZooKeeperStore:
             # connection.
             lambda state: self._post(
                 generation,
-                partial(self._heard_state, client, state, client.client_id, client.connections),
+                partial(self._state_reported, client, state, client.client_id, client.connections),
             )
         )
         self._client = client
@@ -242,7 +242,7 @@ class ZooKeeperStore:
     def _negotiated(self, seconds: float) -> None:
         self._timeout_seconds = seconds
 
-    def _heard_state(
+    def _state_reported(
         self, client: Client, state: str, identity: tuple[int, bytes] | None, connection: int
     ) -> None:
         self._link += 1

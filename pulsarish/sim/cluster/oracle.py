@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 __all__ = ["Anomaly", "Attempt", "Oracle", "Outcome", "Place", "Promises", "Subscription"]
 
 # Reports of one kind of anomaly; the first ones matter.
-_TOLD_MAX: Final = 5
+_REPORTED_MAX: Final = 5
 
 
 class Place(NamedTuple):
@@ -161,11 +161,11 @@ class Oracle:
         """Called at once for each receipt of an acknowledgement, with the name of the
         subscription.
         """
-        self._told: Counter[str] = Counter()
+        self._reported: Counter[str] = Counter()
 
     def report(self, name: str, what: str, value: str = "") -> None:
-        self._told[name] += 1
-        if self._told[name] <= _TOLD_MAX:
+        self._reported[name] += 1
+        if self._reported[name] <= _REPORTED_MAX:
             self.anomalies.append(Anomaly(name, what, value))
 
     # -- events

@@ -47,7 +47,7 @@ class LedgerView:
         self.denied: dict[int, int] = {}  # by bookie: entries that it has ever denied to have
         self.offered: dict[int, int] = {}  # by bookie: entries that it was ever sent
         self.admitted: dict[int, int] = {}  # by bookie: entries that it took before it was fenced
-        self.told: dict[int, int] = {}  # by bookie: the greatest LAC that it was ever sent
+        self.sent_lacs: dict[int, int] = {}  # by bookie: the greatest LAC that it was ever sent
         self.closings: dict[int, int] = {}  # by recoverer: the end at which it tries to close
         # recoverers by the record that they started from
         self.attempts: dict[int, tuple[int, LedgerMetadata]] = {}
@@ -217,7 +217,7 @@ class LedgerView:
         """Note that a bookie is sent an entry."""
         index = self.bookie(member)
         self.offered[index] = self.offered.get(index, 0) | 1 << entry
-        self.told[index] = max(self.told.get(index, -1), lac)
+        self.sent_lacs[index] = max(self.sent_lacs.get(index, -1), lac)
 
     def stores(self, member: str, entry: int, lac: int, *, recovery: bool) -> None:
         """Note that a bookie has answered an add as durable."""
@@ -283,7 +283,7 @@ class LedgerView:
         if lac > self.state.confirmed:
             raise NotAllowed(f"{member} is sent the LAC {lac}, confirmed is {self.state.confirmed}")
         index = self.bookie(member)
-        self.told[index] = max(self.told.get(index, -1), lac)
+        self.sent_lacs[index] = max(self.sent_lacs.get(index, -1), lac)
 
     def _stamp(self, entry: int) -> int | None:
         return self.state.stamps[entry] if entry < len(self.state.stamps) else None
@@ -295,7 +295,7 @@ class LedgerView:
         """Note that a bookie, which knew at least the LAC ``least`` when it was asked, has answered
         ``lac``.
         """
-        most = max(self.told.get(self.bookie(member), -1), least)
+        most = max(self.sent_lacs.get(self.bookie(member), -1), least)
         if not least <= lac <= most:
             raise NotAllowed(f"{member} answers the LAC {lac}; it has been sent {least} to {most}")
         if lac > self.state.confirmed:

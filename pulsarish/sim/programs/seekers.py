@@ -330,7 +330,7 @@ def judge_seeks(oracle: Oracle, seeker: Seeker, log: Sequence[Place]) -> None:
                     "in the log"
                 )
                 oracle.report(
-                    name, f"{what}; started by {_told(stretch.starts)}", oracle.values[place]
+                    name, f"{what}; started by {_described(stretch.starts)}", oracle.values[place]
                 )
             at = index
 
@@ -347,7 +347,7 @@ def _may_be_trimmed(oracle: Oracle, seeker: Seeker, seek: Seek, first: Place) ->
     return any(seeker.stamps.get(place, seek.time_ms) >= seek.time_ms for place in gone)
 
 
-def _told(starts: Sequence[Seek]) -> str:
+def _described(starts: Sequence[Seek]) -> str:
     return " or ".join(f"{seek.kind} {seek.place or seek.time_ms or ''}".strip() for seek in starts)
 
 

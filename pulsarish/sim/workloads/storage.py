@@ -482,16 +482,16 @@ class _Workload:
             for entry_id in entry_ids
         ]
         answers = await self._on(lambda store: store.read(items))
-        told = await self._on(lambda store: store.read_lac(ledger.ledger_id, NO_ENTRY, 0))
-        if answers is None or told is None or ledger.deleted:
+        found = await self._on(lambda store: store.read_lac(ledger.ledger_id, NO_ENTRY, 0))
+        if answers is None or found is None or ledger.deleted:
             return
         for entry_id, answer in zip(entry_ids, answers, strict=True):
             was_read = ledger.judge(entry_id, answer, entry_id in stored, damaged=self._damaged)
             self.counts.verified += was_read
             self.counts.unreadable += entry_id in stored and not was_read
         known = NO_ENTRY if self._may_be_in_trash(ledger) else min(known, ledger.lac)
-        assert told[0] not in (0, *NEGATIVE) or told[1] >= known, (
-            f"the LAC of ledger {ledger.ledger_id} was {known}, now it is {told[1]}"
+        assert found[0] not in (0, *NEGATIVE) or found[1] >= known, (
+            f"the LAC of ledger {ledger.ledger_id} was {known}, now it is {found[1]}"
         )
 
     async def _verify_all(self) -> None:

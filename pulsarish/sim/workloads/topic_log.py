@@ -202,8 +202,8 @@ class LogOracle:
             latest[session] = number
             self.counts.unknown_kept += position not in self.confirmed
             if cursor.is_acknowledged(position):
-                unheard = position not in self.confirmed and position <= self.cumulative
-                assert unheard or position in self.maybe_acknowledged, (
+                unconfirmed = position not in self.confirmed and position <= self.cumulative
+                assert unconfirmed or position in self.maybe_acknowledged, (
                     f"{position} was skipped: no client acknowledged it"
                 )
             else:

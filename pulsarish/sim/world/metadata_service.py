@@ -75,7 +75,7 @@ class _Lag:
     """
 
     view: int
-    held: list[Event] = field(default_factory=list)
+    waiting: list[Event] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +310,7 @@ class MetadataService:
         before = self._seen_by(session_id, path)
         if before is not None:
             if watch:
-                self._lagging[session_id].held.append(Event(session_id, EventKind.CHANGED, path))
+                self._lagging[session_id].waiting.append(Event(session_id, EventKind.CHANGED, path))
             return before.node
         if watch:
             self.tree.watch_data(session_id, path)
@@ -322,7 +322,7 @@ class MetadataService:
         if names is None:
             raise Conflict(0, ConflictReason.NO_NODE, path)
         if watch and before is not None:
-            self._lagging[session_id].held.append(Event(session_id, EventKind.CHILD, path))
+            self._lagging[session_id].waiting.append(Event(session_id, EventKind.CHILD, path))
         elif watch:
             self.tree.watch_children(session_id, path)
         return names
@@ -399,8 +399,8 @@ class MetadataService:
         lag = self._lagging.get(session_id)
         if lag is not None:
             lag.view = self.tree.zxid
-            held, lag.held = lag.held, []
-            self._send_events(held)
+            waiting, lag.waiting = lag.waiting, []
+            self._send_events(waiting)
 
     def _forget_lag(self, session_id: int) -> None:
         self._lagging.pop(session_id, None)
@@ -419,7 +419,7 @@ class MetadataService:
         for event in events:
             lag = self._lagging.get(event.session_id)
             if lag is not None:
-                lag.held.append(event)
+                lag.waiting.append(event)
             else:
                 self._send_events([event])
 

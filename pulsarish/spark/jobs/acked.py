@@ -91,12 +91,15 @@ def audit(spark: Any, url: str, file: str) -> Audit:
             f'"id": "1:2:-1:0"}}'
         )
     keyed = lines.rdd.map(_keyed)
-    told = keyed.groupByKey().map(partial(_look, url)).collect()
+    looked_up = keyed.groupByKey().map(partial(_look, url)).collect()
     lines.unpersist()
-    findings = [one for each in told for one in each.findings]
-    topics = {ledger_id: topic for each in told for ledger_id, topic in each.topics.items()}
+    findings = [one for each in looked_up for one in each.findings]
+    topics = {ledger_id: topic for each in looked_up for ledger_id, topic in each.topics.items()}
     return Audit(
-        sum(each.acked for each in told), sum(each.trimmed for each in told), findings, topics
+        sum(each.acked for each in looked_up),
+        sum(each.trimmed for each in looked_up),
+        findings,
+        topics,
     )
 
 

@@ -198,8 +198,9 @@ async def _length(here: ClusterAccess, bookie: str, ledger_id: int) -> int:
 
 
 async def _lacks(here: ClusterAccess, metadata: LedgerMetadata, leak: Leak) -> bool:
-    if metadata.write_quorum < metadata.wished_write_quorum or await here.ledgers.under_replicated(
-        [leak.ledger_id]
+    if (
+        metadata.write_quorum < metadata.requested_write_quorum
+        or await here.ledgers.under_replicated([leak.ledger_id])
     ):
         return True
     members = {member for segment in metadata.segments for member in segment.members}

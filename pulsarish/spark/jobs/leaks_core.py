@@ -121,7 +121,7 @@ def judge(ledger_id: int, evidence: Iterable[Evidence], rules: Rules) -> list[Le
     """Return the defects of a ledger."""
     metadata: LedgerMetadata | None = None
     under_replicated: UnderReplicated | None = None
-    held: list[str] = []
+    holders: list[str] = []
     references: list[Reference] = []
     for each in evidence:
         match each:
@@ -130,13 +130,15 @@ def judge(ledger_id: int, evidence: Iterable[Evidence], rules: Rules) -> list[Le
             case MissingCopies(record_of_copies):
                 under_replicated = record_of_copies
             case Held(bookie):
-                held.append(bookie)
+                holders.append(bookie)
             case Reference():
                 references.append(each)
-    held.sort()
+    holders.sort()
     if metadata is None:
-        return _without_metadata(ledger_id, held, references)
-    found = _unused(metadata, references, rules) + _copies(metadata, held, under_replicated, rules)
+        return _without_metadata(ledger_id, holders, references)
+    found = _unused(metadata, references, rules) + _copies(
+        metadata, holders, under_replicated, rules
+    )
     if any(each.expired for each in references):
         (name, *_) = [each.owner for each in references if each.expired]
         detail = "its retention is over and every subscription has passed it"
@@ -176,13 +178,13 @@ def _all_bytes(metadata: LedgerMetadata) -> int:
 
 
 def _without_metadata(
-    ledger_id: int, held: Sequence[str], references: Sequence[Reference]
+    ledger_id: int, holders: Sequence[str], references: Sequence[Reference]
 ) -> list[Leak]:
     found = []
     for each in references:
         if each.use in _IN_USE:
             detail = f"{each.path} names it as its {each.use.value}" + (
-                "; bookies still hold it" if held else ""
+                "; bookies still hold it" if holders else ""
             )
             found.append(
                 Leak(
@@ -190,17 +192,17 @@ def _without_metadata(
                     ledger_id,
                     each.owner,
                     each.size_bytes,
-                    tuple(held),
+                    tuple(holders),
                     0,
                     detail,
                 )
             )
-    if held and not found:
+    if holders and not found:
         detail = (
             "bookies delete it at their next collection, unless the metadata are restored "
             "ones that are not confirmed yet"
         )
-        found.append(Leak(LeakKind.STRAY.value, ledger_id, "", -1, tuple(held), 0, detail))
+        found.append(Leak(LeakKind.STRAY.value, ledger_id, "", -1, tuple(holders), 0, detail))
     return found
 
 
@@ -223,7 +225,7 @@ def _unused(metadata: LedgerMetadata, references: Sequence[Reference], rules: Ru
 
 def _copies(
     metadata: LedgerMetadata,
-    held: Sequence[str],
+    holders: Sequence[str],
     under_replicated: UnderReplicated | None,
     rules: Rules,
 ) -> list[Leak]:
@@ -239,11 +241,11 @@ def _copies(
         missing += [
             member
             for member in bound
-            if member in rules.answered and member not in held and member not in missing
+            if member in rules.answered and member not in holders and member not in missing
         ]
     short = (
-        max(0, metadata.wished_write_quorum - metadata.write_quorum)
-        if metadata.wished_write_quorum
+        max(0, metadata.requested_write_quorum - metadata.write_quorum)
+        if metadata.requested_write_quorum
         else 0
     )
     if missing or short or (under_replicated is not None and under_replicated.below_policy):
@@ -256,7 +258,7 @@ def _copies(
         parts += (
             [
                 (
-                    f"has {metadata.write_quorum} copies of {metadata.wished_write_quorum} that "
+                    f"has {metadata.write_quorum} copies of {metadata.requested_write_quorum} that "
                     "its policy asks for"
                 )
             ]
@@ -274,7 +276,7 @@ def _copies(
                 LeakKind.UNDER_REPLICATED, metadata, _purpose(metadata), size_bytes, missing, detail
             )
         )
-    more = [bookie for bookie in held if bookie not in members]
+    more = [bookie for bookie in holders if bookie not in members]
     if more:
         size_bytes = (
             metadata.length_bytes * len(more) if metadata.state is LedgerState.CLOSED else -1

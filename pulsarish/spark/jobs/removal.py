@@ -134,9 +134,9 @@ async def _cluster_id(here: ClusterAccess) -> str:
 
 def _check_whole(leaks: Leaks, what: str) -> None:
     if leaks.gaps:
-        told = "; ".join(f"{name}: {why}" for name, why in leaks.gaps)
+        unread = "; ".join(f"{name}: {why}" for name, why in leaks.gaps)
         raise NotAllowed(
-            f"{what} not made of an incomplete view, and this could not be read: {told}"
+            f"{what} not made of an incomplete view, and this could not be read: {unread}"
         )
     if leaks.restored:
         raise NotAllowed(

@@ -205,11 +205,11 @@ def import_(
         "topic", "partition", "message_id"
     )
     planned_ms = background().world.clock.wall_ms()
-    told = ordered.rdd.mapPartitions(
+    results = ordered.rdd.mapPartitions(
         partial(_publish, service_url, manifest.export_id, targets, keep_origin, planned_ms)
     ).collect()
     done = Imported(dict.fromkeys(targets.values(), 0), dict.fromkeys(targets.values(), 0))
-    for topic, published, passed_over in told:
+    for topic, published, passed_over in results:
         done.published[topic] += published
         done.passed_over[topic] += passed_over
     for each in manifest.topics:

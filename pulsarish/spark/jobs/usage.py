@@ -130,7 +130,7 @@ def usage(
             .collect()
         )
         for row, (_, sample) in zip(found.topics, looked, strict=True):
-            row.update(_told(sample))
+            row.update(_stored_row(sample))
     return found
 
 
@@ -326,7 +326,7 @@ async def _readable(here: ClusterAccess, name: TopicName) -> list[tuple[LedgerMe
     return found
 
 
-def _told(sample: Sample) -> Row:
+def _stored_row(sample: Sample) -> Row:
     compressibility = sample.compressibility
     return {
         "sampled_entries": sample.entries,

@@ -247,10 +247,10 @@ _Judged = tuple[int, int, int, list[Finding]]
 def _judge(group: tuple[tuple[int, int], Iterable[Copy]]) -> _Judged:
     (ledger_id, first), heard = group
     copies = sorted(heard)
-    held = sum(len(copy.states) - copy.states.count(CopyState.ELSEWHERE) for copy in copies)
+    stored = sum(len(copy.states) - copy.states.count(CopyState.ELSEWHERE) for copy in copies)
     return (
         len(copies[0].states),
-        held,
+        stored,
         sum(copy.read_bytes for copy in copies),
         compare(ledger_id, first, copies),
     )

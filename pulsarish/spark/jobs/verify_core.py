@@ -181,21 +181,21 @@ def _divergent(ledger_id: int, entry_id: int, read: Sequence[tuple[str, bytes]])
 
 def merge(findings: Iterable[Finding]) -> Iterator[Finding]:
     """Yield the findings with neighbours joined, in the order of ledger, bookie, entry."""
-    held: Finding | None = None
+    previous: Finding | None = None
     for each in sorted(
         findings,
         key=lambda each: (each.ledger_id, each.bookie, each.kind, each.detail, each.first_entry),
     ):
         if (
-            held is not None
-            and held[:2] == each[:2]
-            and held[4:] == each[4:]
-            and each.first_entry <= held.last_entry + 1
+            previous is not None
+            and previous[:2] == each[:2]
+            and previous[4:] == each[4:]
+            and each.first_entry <= previous.last_entry + 1
         ):
-            held = held._replace(last_entry=max(held.last_entry, each.last_entry))
+            previous = previous._replace(last_entry=max(previous.last_entry, each.last_entry))
             continue
-        if held is not None:
-            yield held
-        held = each
-    if held is not None:
-        yield held
+        if previous is not None:
+            yield previous
+        previous = each
+    if previous is not None:
+        yield previous

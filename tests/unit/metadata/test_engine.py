@@ -229,7 +229,7 @@ def test_a_batch_has_an_end_in_bytes() -> None:
 def test_a_held_queue_waits_and_keeps_its_order() -> None:
     async def scenario(engine: Engine, clock: SteppedClock, log: list[str]) -> None:
         held, dropped = JobQueue(), JobQueue()
-        held.held = dropped.held = True
+        held.paused = dropped.paused = True
         engine.submit(Counted(log, "1", clock), held)
         engine.submit(Counted(log, "never", clock), dropped)
         engine.submit(Counted(log, "other", clock), JobQueue())

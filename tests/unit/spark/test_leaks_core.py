@@ -77,7 +77,7 @@ RULES = Rules(NOW_MS, HOUR_MS, frozenset("abcd"))
             ["under-replicated"],
         ),
         (
-            [Known(msgspec.structs.replace(CLOSED, wished_write_quorum=3)), IN_CHAIN, *BOTH],
+            [Known(msgspec.structs.replace(CLOSED, requested_write_quorum=3)), IN_CHAIN, *BOTH],
             ["under-replicated"],
         ),
         ([Known(CLOSED), IN_CHAIN, *BOTH, Held("c")], ["over-replicated"]),

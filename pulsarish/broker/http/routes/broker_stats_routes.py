@@ -124,14 +124,18 @@ class BrokerStatsRoutes:
         me = self._ownership.registry.me
         if me is None:
             raise ServiceNotReady("this broker is not registered at the moment")
-        told, now = advertised_at(me, call.listener), self._world.clock.monotonic()
+        advertised, now = advertised_at(me, call.listener), self._world.clock.monotonic()
         loaded = self._topics.served()
         came = [topic.traffic.came.rates(now) for topic in loaded]
         went = [each.out.rates(now) for topic in loaded for each in topic.subscriptions.values()]
         return answer(
             LoadReportBody(
-                web_service_url=f"http://{told.http_address}" if told.http_address else "",
-                pulsar_service_url=f"pulsar://{told.pulsar_address}" if told.pulsar_address else "",
+                web_service_url=f"http://{advertised.http_address}"
+                if advertised.http_address
+                else "",
+                pulsar_service_url=f"pulsar://{advertised.pulsar_address}"
+                if advertised.pulsar_address
+                else "",
                 num_topics=len(loaded),
                 num_bundles=len(self._ownership.owned),
                 num_consumers=sum(

@@ -101,11 +101,11 @@ class ClusterRoutes:
         me = self._ownership.registry.me
         if me is None:
             return answer(ClusterBody())
-        told = advertised_at(me, call.listener)
+        advertised = advertised_at(me, call.listener)
         return answer(
             ClusterBody(
-                f"http://{told.http_address}" if told.http_address else "",
-                f"pulsar://{told.pulsar_address}" if told.pulsar_address else "",
+                f"http://{advertised.http_address}" if advertised.http_address else "",
+                f"pulsar://{advertised.pulsar_address}" if advertised.pulsar_address else "",
             )
         )
 

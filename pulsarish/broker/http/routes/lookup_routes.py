@@ -64,15 +64,17 @@ class LookupRoutes:
         found = await self._lookup.find(_topic(call), authoritative=call.flag("authoritative"))
         if found.redirect:
             raise Moved(http_at(found.broker, listener))
-        told = advertised_at(found.broker, listener)
+        advertised = advertised_at(found.broker, listener)
         return answer(
             LookupBody(
-                broker_url=f"pulsar://{told.pulsar_address}" if told.pulsar_address else "",
+                broker_url=f"pulsar://{advertised.pulsar_address}"
+                if advertised.pulsar_address
+                else "",
                 broker_url_tls="",
                 broker_url_ssl="",
-                http_url=f"http://{told.http_address}" if told.http_address else "",
+                http_url=f"http://{advertised.http_address}" if advertised.http_address else "",
                 http_url_tls="",
-                native_url=f"pulsarish://{told.address}",
+                native_url=f"pulsarish://{advertised.address}",
                 broker_id=found.broker.broker_id,
                 bundle=found.bundle.range,
             )

@@ -150,13 +150,13 @@ class PartitionRoutes:
         return answer(PartitionsBody(0))
 
     async def _create(self, call: Call) -> HttpResponse:
-        name, (count, properties) = call.topic(), _wished(call.body)
+        name, (count, properties) = call.topic(), _requested(call.body)
         await self._namespaces.create_partitioned(name, count, properties=properties)
         await self._create_partitions(call, _to_be_made(name, range(count)))
         return no_content()
 
     async def _grow(self, call: Call) -> HttpResponse:
-        name, (count, _) = call.topic(), _wished(call.body)
+        name, (count, _) = call.topic(), _requested(call.body)
         before = await self._namespaces.partitions(name) or 0
         await self._namespaces.grow_partitioned(name, count)
         added = _to_be_made(name, range(before, count))
@@ -232,5 +232,5 @@ def _to_be_made(name: TopicName, indexes: range) -> list[TopicName]:
     return [name.with_partition(index) for index in indexes] if name.persistent else []
 
 
-def _wished(body: int | PartitionsBody) -> tuple[int, dict[str, str] | None]:
+def _requested(body: int | PartitionsBody) -> tuple[int, dict[str, str] | None]:
     return (body, None) if isinstance(body, int) else (body.partitions, body.properties)

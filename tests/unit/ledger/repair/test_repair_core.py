@@ -105,7 +105,7 @@ def test_a_ledger_below_its_policy_gets_another_copy_when_it_is_closed() -> None
         LedgerState.CLOSED,
         9,
         below_policy=True,
-        wished_write_quorum=3,
+        requested_write_quorum=3,
     )
     assert plan(few) == ([Step(StepKind.ADD_COPY)], "")
     more = few.with_another_copy(("c", "b"))
