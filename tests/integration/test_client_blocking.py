@@ -83,7 +83,7 @@ def test_ten_lines(client: pulsarish.Client) -> None:
 
 
 def test_bad_arguments(url: str) -> None:
-    """The same table as for the asyncio face in ``tests/unit/client/test_bad_calls.py``."""
+    """The same table as for the asyncio face in ``tests/unit/client/api/test_bad_calls.py``."""
     with pytest.raises(
         pulsarish.InvalidArgument,
         match=r"Client\(\) has no argument 'operation_timeout'.*operation_timeout_seconds",

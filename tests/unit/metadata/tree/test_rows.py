@@ -14,7 +14,7 @@ from pulsarish.metadata.tree.nodes import Committed
 from pulsarish.metadata.tree.rows import Batch, load
 from pulsarish.metadata.tree.tree import Tree
 from pulsarish.model.errors import CorruptData
-from tests.unit.metadata.test_tree import SESSIONS, random_op
+from tests.unit.metadata.tree.test_tree import SESSIONS, random_op
 
 
 class DictIndex:

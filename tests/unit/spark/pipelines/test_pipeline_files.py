@@ -19,7 +19,7 @@ from pulsarish.spark.pipelines.reading import read_pipeline
 from pulsarish.spark.pipelines.reference import reference
 from pulsarish.spark.pipelines.steps import WindowStep
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 GOOD = """\
 name: delays

@@ -402,7 +402,7 @@ def test_without_metadata_a_broker_that_does_not_serve_the_topic_says_so(subscri
 
 
 def test_each_reason_is_shown_on_a_real_cluster() -> None:
-    directory = Path(__file__).resolve().parents[2] / "integration"
+    directory = Path(__file__).resolve().parents[3] / "integration"
     text = "".join(
         (directory / name).read_text() for name in ("test_explain.py", "test_explain_faults.py")
     )

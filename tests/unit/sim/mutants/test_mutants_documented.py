@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pulsarish.sim.mutants.catalogue import MUTANTS
 
-DOCS = Path(__file__).resolve().parents[3] / "docs"
+DOCS = Path(__file__).resolve().parents[4] / "docs"
 ROWS = re.findall(
     r"^\| (\d+ [^|]+|the promise) \| ([^|]+) \| ([^|]+) \|$",
     (DOCS / "mutants.md").read_text(),

@@ -14,7 +14,7 @@ from pulsarish.metadata.tree.nodes import Committed, Create, Event, Put
 from pulsarish.metadata.tree.tree import Tree
 from pulsarish.runtime.clock import SystemClock
 from pulsarish.runtime.tasks import Supervisor
-from tests.unit.metadata.test_rows import DictIndex
+from tests.unit.metadata.tree.test_rows import DictIndex
 
 
 class GatedIndex(DictIndex):

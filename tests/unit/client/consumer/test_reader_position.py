@@ -14,7 +14,7 @@ from pulsarish.client.messages.message import Message, open_entry
 from pulsarish.client.messages.options import ConsumerOptions
 from pulsarish.client.schemas.schema import BytesSchema
 from pulsarish.wire._pb import broker_pb2 as pb
-from tests.unit.client.test_receiving import entry
+from tests.unit.client.consumer.test_receiving import entry
 
 
 def queue() -> ReceiveQueue:
