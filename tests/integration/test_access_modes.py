@@ -42,11 +42,11 @@ def test_who_waits_comes_in_turn() -> None:
         second = asyncio.ensure_future(
             other.create_producer(TOPIC, access_mode=WAITING, producer_name="second")
         )
-        await brokered.until(lambda: len(brokered.topic(TOPIC).waiting_producers) == 1)
+        await brokered.until(lambda: len(brokered.topic(TOPIC).publishing.waiting_producers) == 1)
         third = asyncio.ensure_future(
             client.create_producer(TOPIC, access_mode=WAITING, producer_name="third")
         )
-        await brokered.until(lambda: len(brokered.topic(TOPIC).waiting_producers) == 2)
+        await brokered.until(lambda: len(brokered.topic(TOPIC).publishing.waiting_producers) == 2)
         with pytest.raises(ProducerBusy, match="'second' waits"):
             await client.create_producer(TOPIC)
         assert (await brokered.stats(TOPIC))["waitingPublishers"] == 2
@@ -67,11 +67,11 @@ def test_a_waiting_producer_whose_client_goes_leaves_the_queue() -> None:
         client, gone = brokered.client(), brokered.client()
         first = await client.create_producer(TOPIC)
         leaving = asyncio.ensure_future(gone.create_producer(TOPIC, access_mode=WAITING))
-        await brokered.until(lambda: len(brokered.topic(TOPIC).waiting_producers) == 1)
+        await brokered.until(lambda: len(brokered.topic(TOPIC).publishing.waiting_producers) == 1)
         gone.shutdown()
         with pytest.raises(PulsarishError):
             await leaving
-        await brokered.until(lambda: len(brokered.topic(TOPIC).waiting_producers) == 0)
+        await brokered.until(lambda: len(brokered.topic(TOPIC).publishing.waiting_producers) == 0)
         await client.create_producer(TOPIC)
         await first.send(b"1")
 
@@ -84,7 +84,7 @@ def test_fencing_ends_all_others_and_they_do_not_come_back() -> None:
         old = await client.create_producer(TOPIC, access_mode=FENCING, producer_name="old")
         await old.send(b"old")
         waiting = asyncio.ensure_future(client.create_producer(TOPIC, access_mode=WAITING))
-        await brokered.until(lambda: len(brokered.topic(TOPIC).waiting_producers) == 1)
+        await brokered.until(lambda: len(brokered.topic(TOPIC).publishing.waiting_producers) == 1)
         new = await client.create_producer(TOPIC, access_mode=FENCING, producer_name="new")
         with pytest.raises(ProducerFenced, match="'new' has fenced"):
             await waiting
@@ -114,7 +114,7 @@ def test_an_exclusive_producer_returns_after_its_owner_died_unless_it_was_replac
         assert [(await consumer.receive()).data() for _ in range(2)] == [b"1", b"2"]
         # Another producer is connected while this one is away.
         await brokered.topic(TOPIC).log.set_producer_epoch(5)
-        brokered.topic(TOPIC).close_producers(ProducerBusy("looks for it again"))
+        brokered.topic(TOPIC).publishing.close_producers(ProducerBusy("looks for it again"))
         with pytest.raises(ProducerFenced, match="epoch 5, this producer at 0"):
             await producer.send(b"3")
 
@@ -142,7 +142,7 @@ def test_a_connection_that_breaks_takes_nobody_out_of_turn() -> None:
         second = asyncio.ensure_future(
             other.create_producer(TOPIC, access_mode=WAITING, producer_name="second")
         )
-        await brokered.until(lambda: len(brokered.topic(TOPIC).waiting_producers) == 1)
+        await brokered.until(lambda: len(brokered.topic(TOPIC).publishing.waiting_producers) == 1)
         # The client returns with a newer epoch before the broker has noticed that its former
         # connection is gone.
         child = first._publishing.children[0]

@@ -111,7 +111,7 @@ class Statistics:
             log = policy_waiting(topic.topic_limits, now, now_ms) or log
         if topic.log.terminated:
             log = terminated(topic.log.last_confirmed)
-        queue = [*topic.producers, *topic.waiting_producers]
+        queue = [*topic.producers, *topic.publishing.waiting_producers]
         subscriptions = {
             name: self._subscription(topic, subscription, now, now_ms, bookies)
             for name, subscription in sorted(topic.subscriptions.items())
@@ -122,7 +122,7 @@ class Statistics:
             topic.log.bytes_above(subscription.cursor.mark_delete)
             for subscription in topic.subscriptions.values()
         ]
-        failure = topic.last_add_failure
+        failure = topic.publishing.last_add_failure
         stats = {
             "msgRateIn": round(message_rate, 3),
             "msgThroughputIn": round(byte_rate, 3),
@@ -138,13 +138,13 @@ class Statistics:
             "storageSize": topic.log.size_bytes,
             "backlogSize": max(sizes, default=0),
             **backlog_stats(subscriptions, topic.topic_limits.policies.quotas()),
-            "lastPublishTimeStamp": topic.last_published_ms,
+            "lastPublishTimeStamp": topic.publishing.last_published_ms,
             "topicCreationTimeStamp": topic.log.created_ms,
             "offloadedStorageSize": 0,
             "replication": {},
             "ownerBroker": self._config.broker_id or self._owner()["address"],
             "owner": {**self._owner(), "loadedSince": iso_time(topic.loaded_ms)},
-            "duplicatesDropped": topic.duplicates,
+            "duplicatesDropped": topic.publishing.duplicates,
             "deduplicationStatus": "Enabled" if topic.deduplication else "Disabled",
             "pendingEntries": condition.pending_entries,
             "pendingBytes": condition.pending_bytes,
@@ -162,11 +162,11 @@ class Statistics:
             "topicEpoch": topic.log.producer_epoch
             if topic.log.producer_epoch != NO_EPOCH
             else None,
-            "waitingPublishers": len(topic.waiting_producers),
+            "waitingPublishers": len(topic.publishing.waiting_producers),
             "publishersInTurn": [
                 {"producerName": name, "waiting": waiting_row(turn_waiting(ahead), full)}
                 for ahead, name in pairwise(queue)
-                if name in topic.waiting_producers
+                if name in topic.publishing.waiting_producers
             ],
             "publishers": [
                 {

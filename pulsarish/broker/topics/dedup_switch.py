@@ -26,7 +26,7 @@ async def settle_deduplication(topic: Topic) -> None:
         if wanted and not topic.deduplication:
             await _switch_on(topic)
         elif not wanted and topic.deduplication:
-            topic.use_dedup(None)
+            topic.publishing.use_dedup(None)
         elif not wanted and DEDUP_CURSOR in topic.log.cursor_names():
             await topic.log.delete_cursor(DEDUP_CURSOR)  # it would hold back trimming forever
         else:
@@ -34,16 +34,16 @@ async def settle_deduplication(topic: Topic) -> None:
 
 
 async def _switch_on(topic: Topic) -> None:
-    dedup = await topic.begin_dedup()
+    dedup = await topic.publishing.begin_dedup()
     await dedup.catch_up()
     topic.topic_limits.switching = ServiceNotReady(
         f"deduplication of topic {topic.name} is being switched on; connect again"
     )
     try:
-        topic.close_producers(topic.topic_limits.switching)
-        await topic.flights.all_landed()
+        topic.publishing.close_producers(topic.topic_limits.switching)
+        await topic.publishing.flights.all_landed()
         await dedup.catch_up()
         if topic.closed is None:
-            topic.use_dedup(dedup)
+            topic.publishing.use_dedup(dedup)
     finally:
         topic.topic_limits.switching = None

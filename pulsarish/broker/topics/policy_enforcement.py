@@ -105,7 +105,7 @@ async def check_quota(topic: Topic, now_ms: int) -> None:
         )
         topic.topic_limits.hold(error)
         if error is not None:
-            topic.close_producers(error)
+            topic.publishing.close_producers(error)
 
 
 def _durable(topic: Topic) -> list[Subscription]:

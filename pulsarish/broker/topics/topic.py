@@ -1,52 +1,34 @@
-"""A loaded topic: its log, its producers and its subscriptions.
-
-Publishing is one pass without waiting: check the entry once, check it for duplicates, append it.
-The log confirms ranges in order, and the topic turns each range into receipts. Work that can be
-done once for a range is not done once for each entry.
-"""
+"""A loaded topic: its log, publishing to it, its subscriptions, and how it begins and ends."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from pulsarish.broker.clients.commands import OpenProducer, Subscribe
 from pulsarish.broker.clients.consumer import Consumer, Outlet
-from pulsarish.broker.clients.entry_checks import check_metadata, read_entry
 from pulsarish.broker.clients.interfaces import ServedSubscription
 from pulsarish.broker.clients.meters import TopicTraffic
-from pulsarish.broker.clients.producer import Flights, PendingEntry, Producer, PublishRequest
+from pulsarish.broker.clients.producer import Producer, PublishRequest
 from pulsarish.broker.compaction.admission import check_compacted_read
 from pulsarish.broker.compaction.compaction import CompactionGate, TopicCompaction
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.policies.store import Effective
 from pulsarish.broker.policies.topic_limits import TopicLimits
-from pulsarish.broker.publishing.dedup import Deduplication
-from pulsarish.broker.publishing.dedup_log import (
-    DEDUP_CURSOR,
-    BatchPartlyStored,
-    DedupLog,
-    entry_marks,
-    is_new,
-)
-from pulsarish.broker.publishing.producers import Queued, TopicProducers
+from pulsarish.broker.publishing.dedup_log import DEDUP_CURSOR
+from pulsarish.broker.publishing.producers import Queued
+from pulsarish.broker.publishing.topic_publishing import TopicPublishing
 from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.broker.subscriptions.subscriptions import TopicSubscriptions
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.model.errors import (
-    ChecksumError,
-    DeduplicationUncertain,
-    InvalidArgument,
-    NotAllowed,
     PulsarishError,
-    ServiceNotReady,
     SubscriptionBusy,
     TopicFenced,
     TopicTerminated,
 )
-from pulsarish.model.policies import DEDUPLICATION, DEDUPLICATION_SNAPSHOT_INTERVAL
+from pulsarish.model.policies import DEDUPLICATION
 from pulsarish.model.position import EARLIEST, Position
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.containment import Scope, ScopeKind, contained
@@ -55,7 +37,6 @@ from pulsarish.runtime.seams import World
 
 if TYPE_CHECKING:
     from pulsarish.managed_ledger.managed_ledger import ManagedLedger
-    from pulsarish.wire._pb.message_pb2 import MessageMetadata
 
 __all__ = ["Topic"]
 
@@ -95,21 +76,11 @@ class Topic:
         self._is_notice_due = False  # closed, but clients have not been informed yet
         self.traffic = TopicTraffic(world.clock.monotonic())
         self.loaded_ms = world.clock.wall_ms()
-        self.last_add_failure: tuple[PulsarishError, int] | None = None
-        """The last error of an append and when it happened (wall clock, ms); ``None`` if no append
-        has failed.
-        """
-        self.last_published_ms = 0
-        """When the last entry was published since the topic was loaded (wall clock); 0: none
-        was.
-        """
         self.topic_limits = TopicLimits(name, config, world.clock, policies, self.traffic.came)
-        self.duplicates = 0
         self.scope = Scope(ScopeKind.TOPIC, name.full, self.fail)
         self._world = world = contained(world, self.scope)
         self._config = config
-        self._dedup: DedupLog | None = None
-        self._producing = TopicProducers(self, world, config, self.topic_limits)
+        self.publishing = TopicPublishing(self, world, config, self.topic_limits, self.traffic)
         self._subscribing = TopicSubscriptions(self, world, config, self.topic_limits)
         self._died = died
         self._compactions = compactions
@@ -141,9 +112,9 @@ class Topic:
         """
         names = self.log.cursor_names()
         if self.topic_limits.policies[DEDUPLICATION]:
-            dedup = await self.begin_dedup()
+            dedup = await self.publishing.begin_dedup()
             await dedup.catch_up()
-            self.use_dedup(dedup)
+            self.publishing.use_dedup(dedup)
         elif DEDUP_CURSOR in names:
             # The cursor of deduplication would hold back trimming forever.
             await self.log.delete_cursor(DEDUP_CURSOR)
@@ -157,8 +128,7 @@ class Topic:
         self.log.use(self.topic_limits.log_options(), self.topic_limits.retention())
         for subscription in self.subscriptions.values():
             subscription.policies_changed()
-        if self._dedup is not None:
-            self._dedup.snapshot_interval_seconds = policies[DEDUPLICATION_SNAPSHOT_INTERVAL]
+        self.publishing.policies_changed()
 
     @property
     def compaction(self) -> TopicCompaction:
@@ -202,103 +172,31 @@ class Topic:
             await self.log.note_inactive(0)
         self.check_open()
 
-    def close_producers(self, error: PulsarishError, *, waiting: bool = False) -> None:
-        """Close all producers with ``error``; with ``waiting`` also those that wait for exclusive
-        access.
-
-        ``topic_limits`` decides whether and when they may connect again.
-        """
-        self._producing.close_all(error, waiting=waiting)
-
-    @property
-    def producers(self) -> dict[str, Producer]:
-        """Connected producers by name."""
-        return self._producing.by_name
-
-    @property
-    def flights(self) -> Flights:
-        return self._producing.flights
-
-    @property
-    def waiting_producers(self) -> list[str]:
-        """Names of the producers that wait for exclusive access, the next one first."""
-        return self._producing.access.waiting_names
-
     @property
     def kept_bytes(self) -> int:
         """Size of the stored messages in bytes, one replica counted."""
         return self.log.size_bytes
 
-    # -- producers
-
-    def check_publishable(self) -> None:
-        """Raise the error that prevents publishing, if there is one."""
-        self.check_open()
-        if self.log.terminated:
-            raise TopicTerminated(
-                f"topic {self.name} is terminated; nothing can be published to it"
-            )
+    # -- publishing
 
     @property
-    def producer_epoch(self) -> int:
-        """Epoch of the last exclusive producer; ``NO_EPOCH`` if there was none."""
-        return self.log.producer_epoch
-
-    async def set_producer_epoch(self, epoch: int) -> None:
-        """Store the epoch. It is durable on return. Raises the errors of the log."""
-        await self.log.set_producer_epoch(epoch)
+    def producers(self) -> dict[str, Producer]:
+        """Connected producers by name."""
+        return self.publishing.producers
 
     @property
     def deduplication(self) -> bool:
-        return self._dedup is not None
-
-    @property
-    def dedup_marks(self) -> Deduplication | None:
-        """The deduplication marks; ``None`` while deduplication is off."""
-        return None if self._dedup is None else self._dedup.marks
+        return self.publishing.deduplication
 
     async def open_producer(
         self, command: OpenProducer, outlet: Outlet, address: str, queued: Queued
     ) -> tuple[Producer, int]:
-        """Connect a producer.
-
-        Return it and the last sequence id of its name that is in the log (-1 without
-        deduplication).
-
-        ``queued`` is called if the producer has to wait for exclusive access. Raises the errors of
-        ``TopicProducers.open``.
-        """
-        producer = await self._producing.open(command, outlet, address, queued)
-        return producer, self._last_sequence_id(producer.name)
-
-    def _last_sequence_id(self, name: str) -> int:
-        return -1 if self._dedup is None else self._dedup.marks.last_sequence_id(name)
+        """Connect a producer. See ``TopicPublishing.open_producer``."""
+        return await self.publishing.open_producer(command, outlet, address, queued)
 
     def remove_producer(self, producer: Producer) -> None:
-        """Remove a producer that its client closed or lost.
-
-        Its entries in flight still get an outcome, but no receipt is sent.
-        """
-        self._producing.remove(producer)
-
-    async def begin_dedup(self) -> DedupLog:
-        """Start deduplication marks; ``catch_up`` completes them. Raises the errors of the log."""
-        dedup = await DedupLog.begin(self.name.full, self.log, self._world, self._config)
-        dedup.snapshot_interval_seconds = self.topic_limits.policies[
-            DEDUPLICATION_SNAPSHOT_INTERVAL
-        ]
-        return dedup
-
-    def use_dedup(self, dedup: DedupLog | None) -> None:
-        """Check published entries against these marks, which must be complete.
-
-        ``None``: switch deduplication off.
-        """
-        if self._dedup is not None:
-            self._dedup.stop()
-        self._dedup = dedup
-
-    # -- publishing
+        """Remove a producer that its client closed or lost."""
+        self.publishing.remove_producer(producer)
 
     def publish(
         self, producer: Producer, entries: Sequence[memoryview], request: PublishRequest
@@ -307,96 +205,7 @@ class Topic:
 
         Each entry gets an outcome through the producer's outlet.
         """
-        dedup = self.dedup_marks
-        append = self.log.append
-        topic_limits = self.topic_limits
-        leaving = self.closed is not None
-        first_mark = last_mark = 0
-        messages_in = bytes_in = 0
-        latest: MessageMetadata | None = None
-        sizes = self.traffic.entry_sizes()
-        size_counts, size_bounds = sizes.counts, sizes.bounds
-        for view in entries:
-            size_bytes = len(view)
-            if producer.closed or leaving:
-                # One of these entries closed the producer, or the topic is closing. The client
-                # sends the rest again to the next owner.
-                request.resolve(1, size_bytes)
-                continue
-            sequence_id = -1
-            try:
-                entry, metadata = read_entry(view, topic_limits)
-                sequence_id = metadata.sequence_id
-                check_metadata(metadata, topic_limits)
-                messages = metadata.num_messages_in_batch
-                if dedup is not None:
-                    if metadata.producer_name != producer.name:
-                        raise InvalidArgument(
-                            f"an entry of producer {producer.name!r} is signed "
-                            f"{metadata.producer_name!r};"
-                            " with deduplication on they must be the same"
-                        )
-                    first_mark, last_mark = entry_marks(metadata)
-                    if not is_new(dedup.push(producer.name, first_mark, last_mark), metadata):
-                        self.duplicates += 1
-                        last = metadata.highest_sequence_id or metadata.sequence_id
-                        producer.acknowledge(-1, -1, last)
-                        request.resolve(1, size_bytes)
-                        continue
-            except BatchPartlyStored as error:
-                producer.close(error)
-                self.remove_producer(producer)
-                request.resolve(1, size_bytes)
-                continue
-            except ChecksumError as error:
-                # Do not refuse this entry alone: later entries would be stored before it, and
-                # deduplication would drop its retry. When the producer is closed, the client opens
-                # it again and sends everything without a receipt again, in order.
-                damaged = ServiceNotReady(
-                    f"an entry of producer {producer.name!r} arrived damaged, send it again: "
-                    f"{error}"
-                )
-                self._close_producer(producer, damaged)
-                request.resolve(1, size_bytes)
-                continue
-            except (InvalidArgument, NotAllowed, DeduplicationUncertain) as error:
-                producer.refuse(sequence_id, error)
-                request.resolve(1, size_bytes)
-                continue
-            sequence_id = metadata.highest_sequence_id or sequence_id
-            try:
-                append(
-                    entry,
-                    PendingEntry(
-                        producer, request, sequence_id, messages, size_bytes, first_mark, last_mark
-                    ),
-                )
-            except PulsarishError as error:
-                # The entry was not appended, and no later one will be: the log does not accept
-                # appends.
-                self.last_add_failure = (error, self._world.clock.wall_ms())
-                if dedup is not None:
-                    dedup.failed(producer.name, first_mark)
-                self._close_producer(producer, error)
-                request.resolve(1, size_bytes)
-                continue
-            producer.sent(1)
-            messages_in += messages
-            bytes_in += size_bytes
-            size_counts[bisect_left(size_bounds, size_bytes)] += 1
-            latest = metadata
-        # Once for each request: a producer that names clusters names them in every entry.
-        if latest is not None and latest.replicate_to and not producer.replication_ignored:
-            producer.ignore_replication(
-                self.name.full, latest.replicate_to, self._config.cluster_name
-            )
-        clock = self._world.clock
-        now = clock.monotonic()
-        sizes.total += bytes_in
-        producer.last_published_ms = self.last_published_ms = clock.wall_ms()
-        producer.came.add(messages_in, bytes_in, now)
-        self.traffic.came.add(messages_in, bytes_in, now)
-        self.topic_limits.publish_rate.take(messages_in, bytes_in, now)
+        self.publishing.publish(producer, entries, request)
 
     @property
     def has_room(self) -> bool:
@@ -404,99 +213,27 @@ class Topic:
 
         While not, the broker reads nothing more from the publisher.
         """
-        return self.log.has_room and not self.topic_limits.publish_wait_seconds()
+        return self.publishing.has_room
 
     async def wait_for_room(self) -> None:
-        """Wait until there is room, or until nothing can be appended.
-
-        In the second case the next entries are answered with the reason.
-        """
-        while self.closed is None and not await self.topic_limits.publish_rate_allows():
-            continue
-        try:
-            await self.log.wait_for_room()
-        except PulsarishError as error:
-            _log.debug("no room and no log to append to", topic=self.name, reason=error)
-
-    def _close_producer(self, producer: Producer, error: PulsarishError) -> None:
-        producer.close(
-            error if error.retryable else TopicFenced(f"topic {self.name} stopped: {error}")
-        )
-        self.remove_producer(producer)
+        """Wait until there is room, or until nothing can be appended."""
+        await self.publishing.wait_for_room()
 
     # -- callbacks of the log
 
     def appended(self, ledger_id: int, first_entry: int, contexts: Sequence[object]) -> None:
-        """Handle consecutive entries that the log confirmed: move their marks, and send each
-        producer one row of receipts per run.
-        """
-        run = cast("Sequence[PendingEntry]", contexts)
-        dedup = self._dedup
-        if dedup is not None:
-            persisted = dedup.marks.persisted
-            for pending in run:
-                persisted(pending.producer.name, pending.last_mark)
-            dedup.confirmed(Position(ledger_id, first_entry + len(run) - 1), len(run))
-        now = self._world.clock.monotonic()
-        last = run[0]
-        count = size_bytes = 0
-        for pending in run:
-            if pending.producer is not last.producer or pending.request is not last.request:
-                self._confirmed(last, ledger_id, first_entry, count, size_bytes, now)
-                first_entry += count
-                count = size_bytes = 0
-            last = pending
-            count += 1
-            size_bytes += pending.size_bytes
-        self._confirmed(last, ledger_id, first_entry, count, size_bytes, now)
+        """Handle consecutive entries that the log confirmed."""
+        self.publishing.appended(ledger_id, first_entry, contexts)
         for subscription in self.subscriptions.values():
             subscription.wake()
 
-    def _confirmed(
-        self,
-        last: PendingEntry,
-        ledger_id: int,
-        first_entry: int,
-        count: int,
-        size_bytes: int,
-        now: float,
-    ) -> None:
-        took_ms = (now - last.request.received) * 1000
-        self.traffic.stored(count, size_bytes, took_ms, now)
-        if took_ms >= self._config.slow_add_ms:
-            _log.warning(
-                "slow add",
-                topic=self.name,
-                ledger=ledger_id,
-                entry=first_entry,
-                producer=last.producer.name,
-                took_ms=round(took_ms),
-            )
-        last.producer.confirmed(ledger_id, first_entry, count, last.sequence_id)
-        last.request.resolve(count, size_bytes)
-        self.flights.forget(last.producer, connected=last.producer.name in self.producers)
-
     def append_failed(self, contexts: Sequence[object], error: PulsarishError) -> None:
-        """Close the producers of entries that the log could not append.
-
-        The entries are not in the log, or (before ``fenced``) only the log's recovery can tell.
-        Their producers open again and send them again; by then it is known.
-        """
-        self.last_add_failure = (error, self._world.clock.wall_ms())
-        for pending in cast("Sequence[PendingEntry]", contexts):
-            producer = pending.producer
-            if self._dedup is not None:
-                self._dedup.marks.failed(producer.name, pending.first_mark)
-            if not producer.closed:
-                self._close_producer(producer, error)
-            producer.lost(1)
-            pending.request.resolve(1, pending.size_bytes)
-            self.flights.forget(producer, connected=producer.name in self.producers)
+        """Handle entries that the log could not append."""
+        self.publishing.append_failed(contexts, error)
 
     def fenced(self, error: PulsarishError) -> None:
         """Stop serving, because this broker no longer owns the log."""
-        if self._dedup is not None:
-            self._dedup.stop()
+        self.publishing.stop_dedup()
         if self.closed is not None and not self._is_notice_due:
             return
         _log.warning("topic fenced", topic=self.name, reason=error)
@@ -568,7 +305,7 @@ class Topic:
         """Seal the topic for good. Return its last position."""
         self.check_open()
         last = await self.log.terminate()
-        self.close_producers(
+        self.publishing.close_producers(
             TopicTerminated(
                 f"topic {self.name} was terminated; nothing can be published to it any more"
             ),
@@ -624,7 +361,7 @@ class Topic:
         the topic up again.
         """
         self.stop_taking(error)
-        self.close_producers(error, waiting=True)
+        self.publishing.close_producers(error, waiting=True)
 
     def check_deletable(self, *, force: bool) -> None:
         """Raise ``SubscriptionBusy`` when producers or consumers are connected, unless
@@ -646,15 +383,12 @@ class Topic:
         with suppress(TimeoutError):
             async with self._world.clock.timeout(_OUTCOMES_SECONDS_MAX):
                 await self.log.settle()
-        self.close_producers(error, waiting=True)
-        if self._dedup is not None:
-            await self._dedup.close()
+        self.publishing.close_producers(error, waiting=True)
+        await self.publishing.close_dedup()
         await self.log.close()
 
     def check(self) -> None:
         """Assert the invariants of the topic, its producers and its subscriptions."""
-        if self._dedup is not None:
-            self._dedup.marks.check()
-        self._producing.check()
+        self.publishing.check()
         for subscription in self.subscriptions.values():
             subscription.check()
