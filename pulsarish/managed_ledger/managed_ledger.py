@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import msgspec
-
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.appender import Appender, LogListener
 from pulsarish.managed_ledger.chain_core import ChainCore, Phase
 from pulsarish.managed_ledger.cursor import Cursor
 from pulsarish.managed_ledger.cursors import Cursors
+from pulsarish.managed_ledger.ledger_deletion import LedgerDeletion
 from pulsarish.managed_ledger.log_condition import LogCondition
 from pulsarish.managed_ledger.log_reader import LogEntry, LogReader
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
@@ -26,10 +25,11 @@ from pulsarish.managed_ledger.owned_topic_record import OwnedTopicRecord
 from pulsarish.managed_ledger.seek_target import judge_foreign, seek_target
 from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.takeover import make, take_over
-from pulsarish.managed_ledger.trim import trimmable
+from pulsarish.managed_ledger.topic_attributes import TopicAttributes
+from pulsarish.managed_ledger.trimmer import Trimmer
 from pulsarish.managed_ledger.views import Views
 from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import LostRange, TopicLedger, TopicRecord
+from pulsarish.metadata.records import TopicLedger, TopicRecord
 from pulsarish.model.errors import InvalidPosition, PulsarishError, ServiceNotReady, TopicFenced
 from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind
 from pulsarish.model.position import LATEST, Position
@@ -56,8 +56,6 @@ class ManagedLedger:
         cache: TailCache,
         retention: Retention,
     ) -> None:
-        self.retention = retention
-        """How long acknowledged data stays. ``use`` replaces it."""
         self._topic = topic
         self._core = core
         self._chain = core.chain
@@ -71,14 +69,26 @@ class ManagedLedger:
             options,
             listener,
             cache,
-            rolled=self._trim_soon,
+            rolled=self._on_rolled,
             stopped=self._on_stopped,
         )
         self._reader = LogReader(core.chain, ledgers, cache, self._appender.current_reader)
         self._cursors = Cursors(topic, core.chain, ledgers, world, options, self._appender.fence)
-        self.views = Views(topic, ledgers, self._guarded_change, self._delete_ledgers)
+        self._deletion = LedgerDeletion(topic, core, ledgers, self._change)
+        self.views = Views(topic, ledgers, self._change, self._deletion)
         """The topic's compacted view."""
-        self._trim_due = False
+        self.trimmer = Trimmer(
+            topic.name,
+            core,
+            self._cursors,
+            self.views,
+            self._reader,
+            self._deletion,
+            self._change,
+            world,
+            retention,
+        )
+        self.attributes = TopicAttributes(topic, self._change)
 
     @classmethod
     async def open(
@@ -184,9 +194,9 @@ class ManagedLedger:
         """
         self._appender.use_options(options)
         self._cursors.use_options(options)
-        if retention != self.retention:
-            self.retention = retention
-            self._trim_soon()
+        if retention != self.trimmer.retention:
+            self.trimmer.retention = retention
+            self.trimmer.trim_soon()
 
     # -- state
 
@@ -226,11 +236,6 @@ class ManagedLedger:
         ]
 
     @property
-    def lost(self) -> Sequence[LostRange]:
-        """The ranges of lost entries that an operator's command has skipped."""
-        return self._topic.record.lost
-
-    @property
     def entries(self) -> int:
         return self._chain.entries
 
@@ -262,54 +267,6 @@ class ManagedLedger:
     def bytes_above(self, position: Position) -> int:
         """Return about how many bytes of entries lie above a position."""
         return self._chain.bytes_above(position)
-
-    @property
-    def properties(self) -> dict[str, str]:
-        return dict(self._topic.record.properties)
-
-    async def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Replace the topic's own properties. Raises ``TopicFenced``, ``MetadataUnavailable``."""
-        await self._guarded_change(
-            lambda record: msgspec.structs.replace(record, properties=dict(properties))
-        )
-
-    @property
-    def created_ms(self) -> int:
-        """The wall clock time at which the topic was created, in milliseconds, by its creator's
-        clock.
-        """
-        return self._topic.record.created_ms
-
-    @property
-    def inactive_since_ms(self) -> int:
-        """The recorded wall clock time since which the topic is unused, in milliseconds; 0: none is
-        recorded.
-        """
-        return self._topic.record.inactive_since_ms
-
-    async def note_inactive(self, since_ms: int) -> None:
-        """Record durably since when the topic is unused; 0: it is used.
-
-        Raises ``TopicFenced``, ``MetadataUnavailable``.
-        """
-        await self._guarded_change(
-            lambda record: msgspec.structs.replace(record, inactive_since_ms=since_ms)
-        )
-
-    @property
-    def producer_epoch(self) -> int:
-        """The epoch of the last exclusive producer; -1: there was none."""
-        return self._topic.record.producer_epoch
-
-    async def set_producer_epoch(self, epoch: int) -> None:
-        """Record durably that an exclusive producer has this epoch.
-
-        Raises ``TopicFenced``, ``MetadataUnavailable``.
-        """
-        if epoch != self.producer_epoch:
-            await self._guarded_change(
-                lambda record: msgspec.structs.replace(record, producer_epoch=epoch)
-            )
 
     # -- writing
 
@@ -465,7 +422,7 @@ class ManagedLedger:
         Raises ``SubscriptionNotFound``, ``TopicFenced``, ``MetadataUnavailable``.
         """
         await self._cursors.delete(name)
-        self._trim_soon()
+        self.trimmer.trim_soon()
 
     def cursor_names(self) -> list[str]:
         """The durable cursors that metadata holds, sorted, whether they are open here or not."""
@@ -474,50 +431,9 @@ class ManagedLedger:
     def open_cursors(self) -> list[Cursor]:
         return self._cursors.opened()
 
-    # -- trimming
+    # -- upkeep
 
-    async def trim(self, retention: Retention | None = None) -> int:
-        """Delete the ledgers that no cursor needs, by the topic's retention or the given one.
-
-        Return how many were removed.
-
-        Raises ``TopicFenced``, ``MetadataUnavailable``.
-        """
-        async with self._cursors.trim_lock:
-            safe_mark = self._cursors.safe_mark()
-            mark = self.views.safe_mark(self.last_confirmed if safe_mark is None else safe_mark)
-            count = trimmable(
-                self._chain, mark, retention or self.retention, self._world.clock.wall_ms()
-            )
-            if count == 0 or self.fenced:
-                return 0
-            gone = [link.ledger_id for link in self._chain.links[:count]]
-            trimmed = self._chain.links[count - 1].last_position
-
-            def decide(record: TopicRecord) -> TopicRecord:
-                kept = tuple(link for link in record.ledgers if link.ledger_id not in gone)
-                lost = tuple(each for each in record.lost if each.ledger_id not in gone)
-                return msgspec.structs.replace(
-                    record,
-                    ledgers=kept,
-                    deleting=tuple(dict.fromkeys((*record.deleting, *gone))),
-                    lost=lost,
-                    trimmed_ledger=trimmed.ledger_id,
-                    trimmed_entry=trimmed.entry_id,
-                )
-
-            def apply() -> None:
-                self._chain.drop_first(count)
-                self._cursors.trimmed(trimmed)
-
-            await self._guarded_change(decide, apply)
-        for ledger_id in gone:
-            self._reader.forget(ledger_id)
-        _log.info("trimmed", topic=self.name, ledgers=gone)
-        await self._delete_ledgers()
-        return count
-
-    async def _guarded_change(
+    async def _change(
         self,
         decide: Callable[[TopicRecord], TopicRecord],
         apply: Callable[[], None] = lambda: None,
@@ -531,83 +447,23 @@ class ManagedLedger:
             self._appender.fence(error)
             raise
 
-    async def _delete_ledgers(self) -> None:
-        """Run the second phase of deletion.
-
-        The next trim or the next owner repeats what fails now.
-        """
-        finished = await self._deleted()
-        if finished and not self.fenced:
-            await self._guarded_change(self._topic.forget_deleted(finished))
-
-    async def _deleted(self) -> list[int]:
-        """Delete the ledgers that the record lists as being deleted.
-
-        Return those that are deleted now.
-        """
-        if self._topic.lost:
-            return []  # another owner may use a ledger that is named here
-        if not self._topic.settled:
-            # A write with an unknown outcome may have made one of them the compacted view. This
-            # write undoes it.
-            await self._guarded_change(lambda record: record, always=True)
-        finished: list[int] = []
-        for ledger_id in self._topic.record.deleting:
-            # Checked again for each ledger, because deleting takes time.
-            if not self._may_delete(ledger_id):
-                continue
-            try:
-                await self._ledgers.delete(ledger_id)
-            except PulsarishError as error:
-                _log.warning(
-                    "ledger not deleted yet", topic=self.name, ledger=ledger_id, error=error
-                )
-            else:
-                finished.append(ledger_id)
-        return finished
-
-    def _may_delete(self, ledger_id: int) -> bool:
-        """Whether a ledger that was listed for deletion still is.
-
-        A ledger that was being made may be the compacted view by now. It may also become the view
-        of this owner or another by a write whose outcome is not known.
-        """
-        topic = self._topic
-        return (
-            not topic.lost
-            and topic.settled
-            and ledger_id != self.views.making
-            and ledger_id in topic.record.deleting
-        )
-
     async def _finish_deletions(self) -> None:
         try:
-            await self._delete_ledgers()
+            await self._deletion.delete_listed()
             await self._cursors.finish_deletions()
         except PulsarishError as error:
             _log.warning("deletion goes on later", topic=self.name, error=error)
 
-    def _trim_soon(self) -> None:
-        if not self._trim_due and not self.fenced:
-            self._trim_due = True
-            _ = self._world.tasks.spawn(self._trim_now(), name=f"trim {self.name}")
-
-    async def _trim_now(self) -> None:
-        self._trim_due = False
-        try:
-            if await self.trim() == 0 and self._topic.record.deleting:
-                await self._delete_ledgers()
-        except PulsarishError as error:
-            _log.warning("trimming goes on later", topic=self.name, error=error)
+    def _on_rolled(self) -> None:
+        self.trimmer.trim_soon()
 
     async def maintain(self) -> None:
         """Replace a ledger by age, trim, and finish deletions.
 
-        Call it now and then while the topic is loaded. Raises as ``trim``.
+        Call it now and then while the topic is loaded. Raises as ``Trimmer.trim``.
         """
         self._appender.roll_if_due()
-        if await self.trim() == 0 and self._topic.record.deleting:
-            await self._delete_ledgers()
+        await self.trimmer.trim_and_delete()
 
     # -- the end
 
@@ -639,8 +495,6 @@ class ManagedLedger:
         # Each close leaves an empty ledger. Without this it could stay for long, as no owner trims
         # the topic.
         try:
-            finished = await self._deleted()
-            if finished:
-                await self._topic.change(self._topic.forget_deleted(finished))
+            await self._deletion.delete_at_end()
         except PulsarishError as error:
             _log.debug("the next owner forgets the deleted ledgers", topic=self.name, reason=error)

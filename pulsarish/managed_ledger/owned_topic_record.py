@@ -11,7 +11,8 @@ owner.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -23,7 +24,7 @@ from pulsarish.model.errors import NotOwner, TopicFenced, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Conflict, Op
 
-__all__ = ["OwnedTopicRecord", "not_the_owner"]
+__all__ = ["Change", "OwnedTopicRecord", "not_the_owner"]
 
 _Cell = OwnedRecord[TopicRecord]
 
@@ -35,6 +36,19 @@ def not_the_owner(name: TopicName) -> NotOwner:
 
 def _nothing() -> None:
     pass
+
+
+class Change(Protocol):
+    """A function that changes the topic's record; like ``OwnedTopicRecord.change``."""
+
+    def __call__(
+        self,
+        decide: Callable[[TopicRecord], TopicRecord],
+        apply: Callable[[], None] = ...,
+        *,
+        always: bool = False,
+        with_ops: Sequence[Op] = (),
+    ) -> Awaitable[None]: ...
 
 
 class OwnedTopicRecord:

@@ -8,14 +8,14 @@ is trimmed once there is a view, and nothing at all while the first one is being
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 import msgspec
 
 from pulsarish.ledger.client import LedgerClient
+from pulsarish.managed_ledger.ledger_deletion import LedgerDeletion
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
-from pulsarish.managed_ledger.owned_topic_record import OwnedTopicRecord
+from pulsarish.managed_ledger.owned_topic_record import Change, OwnedTopicRecord
 from pulsarish.managed_ledger.view_log import ViewReader, ViewWriter
 from pulsarish.metadata.record_store import ATTEMPTS_MAX
 from pulsarish.metadata.records import CompactedView, TopicRecord
@@ -27,25 +27,16 @@ from pulsarish.runtime.seams import Conflict, ConflictReason, Op
 __all__ = ["Views"]
 
 
-class Change(Protocol):
-    """The function that changes the topic's record; like ``OwnedTopicRecord.change``."""
-
-    def __call__(
-        self, decide: Callable[[TopicRecord], TopicRecord], *, with_ops: Sequence[Op] = ()
-    ) -> Awaitable[None]: ...
-
-
 class Views:
     """The views of one topic on its owner. The caller makes one view at a time."""
 
     __slots__ = (
         "_busy",
         "_change",
-        "_delete_ledgers",
+        "_deletion",
         "_ledgers",
         "_reader",
         "_topic",
-        "making",
     )
 
     def __init__(
@@ -53,17 +44,12 @@ class Views:
         topic: OwnedTopicRecord,
         ledgers: LedgerClient,
         change: Change,
-        delete_ledgers: Callable[[], Awaitable[None]],
+        deletion: LedgerDeletion,
     ) -> None:
-        """``delete_ledgers`` deletes the ledgers that the record lists for deletion, except the one
-        that is being made.
-        """
-        self.making = -1
-        """The ledger that is being made."""
         self._topic = topic
         self._ledgers = ledgers
         self._change = change
-        self._delete_ledgers = delete_ledgers
+        self._deletion = deletion
         self._busy = False
         self._reader: ViewReader | None = None
 
@@ -110,11 +96,11 @@ class Views:
         Raises the errors of ``LedgerClient.create`` and ``OwnedTopicRecord.change``.
         """
         assert self._busy
-        assert self.making < 0
+        assert self._deletion.being_made < 0
         writer = ViewWriter()
 
         async def commit(ledger_id: int, ops: Sequence[Op]) -> None:
-            self.making = ledger_id
+            self._deletion.being_made = ledger_id
             await self._record_making(ledger_id, ops)
 
         writer.writer = await self._ledgers.create(
@@ -167,7 +153,7 @@ class Views:
                 made, ledger_id=closed.ledger_id, entries=entries, size_bytes=closed.length_bytes
             )
         await self._exchange(made)
-        self.making = -1
+        self._deletion.being_made = -1
 
     async def _exchange(self, made: CompactedView | None) -> None:
         def decide(record: TopicRecord) -> TopicRecord:
@@ -189,11 +175,11 @@ class Views:
 
         Raises the errors of deleting; then the next owner deletes the ledgers.
         """
-        if self.making >= 0 and writer is not None:
+        if self._deletion.being_made >= 0 and writer is not None:
             writer.abandon()
-        self.making = -1
+        self._deletion.being_made = -1
         self._busy = False
-        await self._delete_ledgers()
+        await self._deletion.delete_listed()
 
     async def drop(self) -> None:
         """Give up the view.
@@ -208,4 +194,4 @@ class Views:
             )
         if self.current is not None:
             await self._exchange(None)
-            await self._delete_ledgers()
+            await self._deletion.delete_listed()

@@ -57,7 +57,7 @@ def test_who_waits_comes_in_turn() -> None:
         assert not third.done()
         other.shutdown()
         await (await third).send(b"3")
-        assert brokered.topic(TOPIC).log.producer_epoch == 1
+        assert brokered.topic(TOPIC).log.attributes.producer_epoch == 1
 
     play_with_brokers(scenario)
 
@@ -110,10 +110,12 @@ def test_an_exclusive_producer_returns_after_its_owner_died_unless_it_was_replac
         )
         brokered.node(owner).crash()
         await producer.send(b"2")
-        assert brokered.topic(TOPIC).log.producer_epoch == 0, "the same producer has the same epoch"
+        assert brokered.topic(TOPIC).log.attributes.producer_epoch == 0, (
+            "the same producer has the same epoch"
+        )
         assert [(await consumer.receive()).data() for _ in range(2)] == [b"1", b"2"]
         # Another producer is connected while this one is away.
-        await brokered.topic(TOPIC).log.set_producer_epoch(5)
+        await brokered.topic(TOPIC).log.attributes.set_producer_epoch(5)
         brokered.topic(TOPIC).publishing.close_producers(ProducerBusy("looks for it again"))
         with pytest.raises(ProducerFenced, match="epoch 5, this producer at 0"):
             await producer.send(b"3")
@@ -130,7 +132,7 @@ def test_a_program_that_is_started_again_fences_its_former_self() -> None:
         await new.send(b"2")
         with pytest.raises(ProducerFenced):
             await old.send(b"late")
-        assert brokered.topic(TOPIC).log.producer_epoch == 1
+        assert brokered.topic(TOPIC).log.attributes.producer_epoch == 1
 
     play_with_brokers(scenario)
 
@@ -149,7 +151,7 @@ def test_a_connection_that_breaks_takes_nobody_out_of_turn() -> None:
         child._lose()
         await first.send(b"again")
         assert not second.done()
-        assert brokered.topic(TOPIC).log.producer_epoch == 0
+        assert brokered.topic(TOPIC).log.attributes.producer_epoch == 0
         await first.close()
         await (await second).send(b"in turn")
 

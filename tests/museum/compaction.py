@@ -70,7 +70,7 @@ def _check_reader_after_unload(seed: int) -> None:
         await _compact(brokered)
         log = brokered.topic(TOPIC).log
         await log.roll()
-        await log.trim(Retention())
+        await log.trimmer.trim(Retention())
         assert log.entries == 0
         options: dict[str, Any] = {"read_compacted": True, "durable": False}
         first = await ConsumeClient.connect(
@@ -126,7 +126,7 @@ def _check_plain_reader(seed: int) -> None:
         await _compact(brokered)
         log = brokered.topic(TOPIC).log
         await log.roll()
-        await log.trim(Retention())
+        await log.trimmer.trim(Retention())
         reader = await client.create_reader(TOPIC, MessageId.earliest)
         assert not await reader.has_message_available(), (
             "a reader is promised a message that only compacted reads are given"
@@ -299,12 +299,12 @@ def _check_restarts(seed: int) -> None:
             await shelf.on("b1", lambda world: compacted(world, log))
         ).state is CompactionState.SUCCESS
         await shelf.append(log, SECOND)
-        log.retention = Retention()
+        log.trimmer.retention = Retention()
 
         async def unload(was: Any, views: Views, *options: Any) -> ViewWriter:
             await was(views, *options)
             await log.roll()
-            await log.trim()
+            await log.trimmer.trim()
             raise ServiceNotReady("the topic is unloaded")
 
         with replaced(Views, "make", lambda was: lambda *given: unload(was, *given)):

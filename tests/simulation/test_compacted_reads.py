@@ -114,7 +114,7 @@ async def trim(brokered: Brokered) -> None:
     """Begin another ledger and take everything off the log that nobody needs."""
     log = brokered.topic(TOPIC).log
     await log.roll()
-    await log.trim(Retention())
+    await log.trimmer.trim(Retention())
 
 
 async def read(reader: AsyncReader) -> list[tuple[str, bytes]]:
@@ -468,7 +468,7 @@ def test_a_sealed_topic_ends_for_a_compacted_reader_without_its_last_messages() 
         await publish(client, ("a", b"1"), ("b", b"1"), ("b", b""))
         await compact(brokered)
         await brokered.topic(TOPIC).terminate()
-        await brokered.topic(TOPIC).log.trim(Retention())
+        await brokered.topic(TOPIC).log.trimmer.trim(Retention())
         consumer = await ConsumeClient.connect(
             brokered.world, await find(brokered.world, ["broker0"], TOPIC)
         )

@@ -103,7 +103,7 @@ async def verify(shelf: Shelf) -> None:
             compaction = await shelf.on("b2", lambda world: compacted(world, log))
             assert compaction.state is CompactionState.SUCCESS, compaction.last_error
         # No cursor needs anything: only what is not compacted is kept.
-        await shelf.on("b2", lambda world: log.trim(Retention()))
+        await shelf.on("b2", lambda world: log.trimmer.trim(Retention()))
         assert await shelf.on("b2", lambda world: table(log)) == EXPECTED
         record = await shelf.record("b2")
         assert record.deleting == ()
@@ -134,12 +134,12 @@ async def scenario(shelf: Shelf, rounds: int) -> bool:
     await shelf.append(log, SECOND[:2])
     await shelf.on("b1", lambda world: log.roll())
     await shelf.append(log, SECOND[2:])
-    log.retention = Retention()
+    log.trimmer.retention = Retention()
     done: list[TopicCompaction] = []
 
     async def work(world: World) -> None:
         done.append(await compacted(world, log))
-        await log.trim()
+        await log.trimmer.trim()
 
     async def main() -> None:
         with contextlib.suppress(NodeDied):
@@ -182,7 +182,7 @@ def test_ledgers_are_deleted_while_a_view_comes_into_use(monkeypatch: pytest.Mon
             await shelf.on("b1", lambda world: compacted(world, log))
         ).state is CompactionState.SUCCESS
         monkeypatch.setattr(MemoryLedgerClient, "delete", unavailable)
-        assert await shelf.on("b1", lambda world: log.trim(Retention())) == 1
+        assert await shelf.on("b1", lambda world: log.trimmer.trim(Retention())) == 1
         may_go_on = asyncio.Event()
 
         async def slow(ledgers: MemoryLedgerClient, ledger_id: int) -> None:
@@ -191,7 +191,7 @@ def test_ledgers_are_deleted_while_a_view_comes_into_use(monkeypatch: pytest.Mon
 
         async def use_meanwhile(views: Views, *details: Any) -> None:
             monkeypatch.setattr(MemoryLedgerClient, "delete", slow)
-            deleting = asyncio.get_running_loop().create_task(log._delete_ledgers())
+            deleting = asyncio.get_running_loop().create_task(log._deletion.delete_listed())
             await asyncio.sleep(0.1)
             await use(views, *details)
             may_go_on.set()

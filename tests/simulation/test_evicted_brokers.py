@@ -48,7 +48,7 @@ Change = Callable[[LoadedTopics, Topic], Awaitable[object]]
 
 
 async def _set_properties(_topics: LoadedTopics, topic: Topic) -> None:
-    await topic.log.set_properties({"by": "the former owner"})
+    await topic.log.attributes.set_properties({"by": "the former owner"})
 
 
 async def _open_cursor(_topics: LoadedTopics, topic: Topic) -> None:
@@ -119,7 +119,7 @@ def test_a_former_owner_changes_nothing_of_what_was_made_anew_although_versions_
             topic = await topics.get(name, create=True)
             await topic.log.open_cursor("s")
             while topic.log.version < 3:
-                await topic.log.set_properties({"version": str(topic.log.version)})
+                await topic.log.attributes.set_properties({"version": str(topic.log.version)})
             return topic
 
         old = await brokered.node(former).run(make)

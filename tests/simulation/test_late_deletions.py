@@ -66,7 +66,9 @@ def test_a_late_deletion_does_not_delete_what_was_made_anew() -> None:
         sent = await producer.send(b"acknowledged")
         new = brokered.topic(NAME.full)
         while new.log.version < marked:
-            await brokered.node(owner).run(lambda _world: new.log.set_properties({"a": "b"}))
+            await brokered.node(owner).run(
+                lambda _world: new.log.attributes.set_properties({"a": "b"})
+            )
         assert new.log.version == marked
         late.go_on.set()
         await over

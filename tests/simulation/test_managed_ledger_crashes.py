@@ -75,9 +75,9 @@ async def subscribing(story: Story, log: ManagedLedger) -> None:
 
 async def trimming(story: Story, log: ManagedLedger) -> None:
     await story.acknowledge(log, list(range(6)))
-    log.retention = Retention()
+    log.trimmer.retention = Retention()
     await log.roll()
-    await log.trim()
+    await log.trimmer.trim()
 
 
 async def closing(story: Story, log: ManagedLedger) -> None:

@@ -118,11 +118,11 @@ class TopicPublishing:
     @property
     def producer_epoch(self) -> int:
         """Epoch of the last exclusive producer; ``NO_EPOCH`` if there was none."""
-        return self._topic.log.producer_epoch
+        return self._topic.log.attributes.producer_epoch
 
     async def set_producer_epoch(self, epoch: int) -> None:
         """Store the epoch. It is durable on return. Raises the errors of the log."""
-        await self._topic.log.set_producer_epoch(epoch)
+        await self._topic.log.attributes.set_producer_epoch(epoch)
 
     def check_publishable(self) -> None:
         """Raise the error that prevents publishing, if there is one."""

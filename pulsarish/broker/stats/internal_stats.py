@@ -36,7 +36,7 @@ def topic_internal_stats(topic: Topic) -> dict[str, Any]:
         "lastConfirmedEntry": str(log.last_confirmed),
         "firstPosition": str(log.first_position),
         "state": "Terminated" if log.terminated else "Fenced" if log.fenced else "LedgerOpened",
-        "properties": log.properties,
+        "properties": log.attributes.properties,
         "ledgers": [
             {
                 "ledgerId": each.ledger_id,
@@ -58,7 +58,7 @@ def topic_internal_stats(topic: Topic) -> dict[str, Any]:
                 "givenUpBookies": list(each.given_up),
                 "skippedMs": each.skipped_ms,
             }
-            for each in log.lost
+            for each in log.attributes.lost
         ],
         "schemaLedgers": [],
         "cursors": {cursor.name: _cursor(topic, cursor, added) for cursor in log.open_cursors()},

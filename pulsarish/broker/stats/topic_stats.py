@@ -139,7 +139,7 @@ class Statistics:
             "backlogSize": max(sizes, default=0),
             **backlog_stats(subscriptions, topic.topic_limits.policies.quotas()),
             "lastPublishTimeStamp": topic.publishing.last_published_ms,
-            "topicCreationTimeStamp": topic.log.created_ms,
+            "topicCreationTimeStamp": topic.log.attributes.created_ms,
             "offloadedStorageSize": 0,
             "replication": {},
             "ownerBroker": self._config.broker_id or self._owner()["address"],
@@ -159,8 +159,8 @@ class Statistics:
             else [_lacking(record) for record in missing],
             **self._surroundings(),
             "waiting": waiting_row(log, full),
-            "topicEpoch": topic.log.producer_epoch
-            if topic.log.producer_epoch != NO_EPOCH
+            "topicEpoch": topic.log.attributes.producer_epoch
+            if topic.log.attributes.producer_epoch != NO_EPOCH
             else None,
             "waitingPublishers": len(topic.publishing.waiting_producers),
             "publishersInTurn": [

@@ -551,7 +551,11 @@ class LoadedTopics:
         found, lease = await self._to_delete(topic.name)
         if found is not topic or not abandoned_still(topic, self._world.clock.wall_ms()):
             return
-        _log.warning("unused topic deleted", topic=topic.name, since_ms=topic.log.inactive_since_ms)
+        _log.warning(
+            "unused topic deleted",
+            topic=topic.name,
+            since_ms=topic.log.attributes.inactive_since_ms,
+        )
         await self._delete(topic.name, topic, lease, force=False, version=topic.log.version)
 
     async def _to_delete(self, name: TopicName) -> tuple[Topic | None, Sequence[Op]]:

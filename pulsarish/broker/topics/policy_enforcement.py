@@ -205,14 +205,17 @@ async def is_abandoned(topic: Topic, now_ms: int) -> bool:
     if _in_use(topic, policy.mode):
         await topic.note_used()
         return False
-    if not topic.log.inactive_since_ms:
-        await topic.log.note_inactive(now_ms)
+    if not topic.log.attributes.inactive_since_ms:
+        await topic.log.attributes.note_inactive(now_ms)
     return abandoned_still(topic, now_ms)
 
 
 def abandoned_still(topic: Topic, now_ms: int) -> bool:
     """Return whether a topic with a recorded "unused since" is still abandoned. Changes nothing."""
-    policy, since_ms = topic.topic_limits.policies[INACTIVE_TOPIC], topic.log.inactive_since_ms
+    policy, since_ms = (
+        topic.topic_limits.policies[INACTIVE_TOPIC],
+        topic.log.attributes.inactive_since_ms,
+    )
     if (
         topic.closed is not None
         or not policy.delete_while_inactive

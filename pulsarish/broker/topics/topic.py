@@ -166,10 +166,10 @@ class Topic:
     async def note_used(self) -> None:
         """Record that the topic is in use again.
 
-        Raises the errors of ``ManagedLedger.note_inactive``, or why the topic is closed.
+        Raises the errors of ``TopicAttributes.note_inactive``, or why the topic is closed.
         """
-        if self.log.inactive_since_ms:
-            await self.log.note_inactive(0)
+        if self.log.attributes.inactive_since_ms:
+            await self.log.attributes.note_inactive(0)
         self.check_open()
 
     @property
@@ -325,7 +325,7 @@ class Topic:
             await subscription.skip(None)
         if not self.log.terminated:
             await self.log.roll()
-        await self.log.trim(Retention())
+        await self.log.trimmer.trim(Retention())
 
     # -- the end
 

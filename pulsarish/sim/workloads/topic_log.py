@@ -387,7 +387,7 @@ class _Workload:
                 case "consume":
                     position = await self._consume(log, cursor, position)
                 case "trim":
-                    oracle.counts.trimmed += await log.trim()
+                    oracle.counts.trimmed += await log.trimmer.trim()
                 case _:
                     await world.clock.sleep(pause * rng.random())
         if rng.random() < 0.3:
@@ -442,7 +442,7 @@ class _Workload:
         self._sessions += 1
         session = _Session(self.oracle, self._sessions)
         log, cursor = await self._open(world, node, session)
-        log.retention = Retention(-1, -1)
+        log.trimmer.retention = Retention(-1, -1)
         for _ in range(20):
             payload = session.payload()
             log.append(payload, payload)

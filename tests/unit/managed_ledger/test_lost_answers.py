@@ -178,7 +178,7 @@ def test_a_write_of_the_next_owner_that_says_the_same_is_not_taken_for_ones_own(
         await shelf.on("b1", lambda world: log.terminate())
         stores[0].away = True
         with pytest.raises(MetadataUnavailable):
-            await shelf.on("b1", lambda world: log.set_properties({"a": "b"}))
+            await shelf.on("b1", lambda world: log.attributes.set_properties({"a": "b"}))
         with pytest.raises(MetadataUnavailable):
             # to delete the empty ledger it says again what it had said before
             await shelf.on("b1", lambda world: log.maintain())
@@ -187,7 +187,7 @@ def test_a_write_of_the_next_owner_that_says_the_same_is_not_taken_for_ones_own(
         )
         stores[0].away = False
         with pytest.raises(TopicFenced):
-            await shelf.on("b1", lambda world: log.set_properties({"c": "d"}))
-        await shelf.on("b2", lambda world: taken.set_properties({"e": "f"}))
+            await shelf.on("b1", lambda world: log.attributes.set_properties({"c": "d"}))
+        await shelf.on("b2", lambda world: taken.attributes.set_properties({"e": "f"}))
 
     simulate(scenario)

@@ -422,9 +422,9 @@ def test_retention_keeps_what_is_acknowledged(retention: Retention, wait: float,
         for _ in range(3):
             await shelf.append(log, [b"x" * 700_000])
             await shelf.on("b1", lambda world: log.roll())
-        log.retention = retention
+        log.trimmer.retention = retention
         await shelf.sleep(wait)
-        await shelf.on("b1", lambda world: log.trim())
+        await shelf.on("b1", lambda world: log.trimmer.trim())
         assert len(log.ledgers) == left
         record = await shelf.record()
         assert len(record.ledgers) == left
@@ -444,17 +444,19 @@ def test_trimming_goes_by_what_cursors_have_stored() -> None:
         for number in range(3):
             await shelf.append(log, names(number, number + 1))
             await shelf.on("b1", lambda world: log.roll())
-        await shelf.on("b1", lambda world: log.trim())
+        await shelf.on("b1", lambda world: log.trimmer.trim())
         assert len(log.ledgers) == 4
         for one in (cursor, other):
             one.acknowledge([position for position, _ in heard.appended_at[:2]])
-        assert await shelf.on("b1", lambda world: log.trim()) == 0, "acknowledged in memory only"
+        assert await shelf.on("b1", lambda world: log.trimmer.trim()) == 0, (
+            "acknowledged in memory only"
+        )
         await shelf.on("b1", lambda world: cursor.flush())
-        assert await shelf.on("b1", lambda world: log.trim()) == 0, (
+        assert await shelf.on("b1", lambda world: log.trimmer.trim()) == 0, (
             "the other cursor has stored nothing"
         )
         await shelf.on("b1", lambda world: other.flush())
-        assert await shelf.on("b1", lambda world: log.trim()) == 2
+        assert await shelf.on("b1", lambda world: log.trimmer.trim()) == 2
         assert [ledger.entries for ledger in log.ledgers] == [1, 0]
         assert cursor.backlog() == 1
         record = await shelf.record("b1")
@@ -561,7 +563,7 @@ def test_finding_by_time_goes_on_when_trimming_takes_away_what_it_looked_at(want
             reads += 1
             found = await read(*args, **options)
             if reads == trim_at:
-                await log.trim()
+                await log.trimmer.trim()
             return found
 
         log._reader.read = counted  # type: ignore[method-assign]
@@ -721,7 +723,7 @@ def test_a_deletion_without_an_answer_spares_the_next_topic_at_the_same_version(
                     await shelf.on("b2", make_anew)
                     log, _ = await shelf.open("b2")
                     await shelf.append(log, names(3, 6), "b2")
-                    await shelf.on("b2", lambda world: log.set_properties({"a": "b"}))
+                    await shelf.on("b2", lambda world: log.attributes.set_properties({"a": "b"}))
                     raise OutcomeUnknown("lost")
                 return answer
 
@@ -755,7 +757,7 @@ def test_a_slow_deletion_spares_the_next_topic_at_the_same_version() -> None:
             log, _ = await shelf.open("b2")
             while log.version < found[1]:
                 await shelf.on(
-                    "b2", lambda world: log.set_properties({"version": str(log.version)})
+                    "b2", lambda world: log.attributes.set_properties({"version": str(log.version)})
                 )
             await shelf.append(log, names(3, 6), "b2")
 
@@ -853,7 +855,7 @@ async def filled(shelf: Shelf) -> tuple[ManagedLedger, list[int]]:
     ledgers = [ledger.ledger_id for ledger in log.ledgers]
     keeper.acknowledge_cumulative(Position(ledgers[1], 2))
     await shelf.on("b1", lambda world: keeper.flush())
-    log.retention = Retention()
+    log.trimmer.retention = Retention()
     return log, ledgers
 
 
@@ -862,7 +864,7 @@ def test_where_delivery_begins_for_a_position_that_somebody_names() -> None:
         log, ledgers = await filled(shelf)
         purpose = LedgerPurpose(PurposeKind.TOPIC, "persistent://public/default/other")
         above = shelf.ledgers.make(purpose).ledger_id
-        assert await shelf.on("b1", lambda world: log.trim()) == 2
+        assert await shelf.on("b1", lambda world: log.trimmer.trim()) == 2
 
         async def begins(ledger_id: int, entry_id: int) -> tuple[Position, int]:
             landing = await shelf.on("b1", lambda world: log.landing(Position(ledger_id, entry_id)))
@@ -920,7 +922,7 @@ def test_a_reader_that_trimming_overtakes_goes_on_at_the_first_entry_kept_and_sa
             "b1", lambda world: log.open_cursor("quick", initial=EARLIEST, durable=False)
         )
         quick.acknowledge_cumulative(Position(ledgers[1], 2))
-        await shelf.on("b1", lambda world: log.trim())
+        await shelf.on("b1", lambda world: log.trimmer.trim())
         assert slow.read_from == quick.read_from == Position(ledgers[2], 0)
         assert (slow.trimmed_positions, quick.trimmed_positions) == (1, 0), (
             "one had read all that was trimmed"

@@ -256,7 +256,7 @@ class TopicRoutes:
             await self._records.update(paths.partitioned_topic(name), PartitionedTopic, change)
         else:
             log = (await self._owners.topic(call, name)).log
-            await log.set_properties(changed(log.properties))
+            await log.attributes.set_properties(changed(log.attributes.properties))
         return no_content()
 
     # -- unloading, deleting and the like
@@ -326,5 +326,5 @@ class TopicRoutes:
         if partitions is not None:
             return await each_done(self._owners, call, partitions, OwnerCall("POST", ("trim",)))
         topic = await self._owners.topic(call, name)
-        await topic.log.trim()
+        await topic.log.trimmer.trim()
         return no_content()

@@ -1,0 +1,70 @@
+"""What a topic's record says besides its ledgers: its properties, its epoch, since when it is unused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from pulsarish.managed_ledger.owned_topic_record import Change, OwnedTopicRecord
+from pulsarish.metadata.records import LostRange
+
+__all__ = ["TopicAttributes"]
+
+
+class TopicAttributes:
+    """The attributes of one topic, as its owner reads and changes them.
+
+    Changes are durable on return. They raise ``TopicFenced`` and ``MetadataUnavailable``.
+    """
+
+    __slots__ = ("_change", "_topic")
+
+    def __init__(self, topic: OwnedTopicRecord, change: Change) -> None:
+        self._topic = topic
+        self._change = change
+
+    @property
+    def lost(self) -> Sequence[LostRange]:
+        """The ranges of lost entries that an operator's command has skipped."""
+        return self._topic.record.lost
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return dict(self._topic.record.properties)
+
+    async def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Replace the topic's own properties."""
+        await self._change(
+            lambda record: msgspec.structs.replace(record, properties=dict(properties))
+        )
+
+    @property
+    def created_ms(self) -> int:
+        """The wall clock time at which the topic was created, in milliseconds, by its creator's
+        clock.
+        """
+        return self._topic.record.created_ms
+
+    @property
+    def inactive_since_ms(self) -> int:
+        """The recorded wall clock time since which the topic is unused, in milliseconds; 0: none is
+        recorded.
+        """
+        return self._topic.record.inactive_since_ms
+
+    async def note_inactive(self, since_ms: int) -> None:
+        """Record since when the topic is unused; 0: it is used."""
+        await self._change(
+            lambda record: msgspec.structs.replace(record, inactive_since_ms=since_ms)
+        )
+
+    @property
+    def producer_epoch(self) -> int:
+        """The epoch of the last exclusive producer; -1: there was none."""
+        return self._topic.record.producer_epoch
+
+    async def set_producer_epoch(self, epoch: int) -> None:
+        """Record that an exclusive producer has this epoch."""
+        if epoch != self.producer_epoch:
+            await self._change(lambda record: msgspec.structs.replace(record, producer_epoch=epoch))
