@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import msgspec
 
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.managed_ledger.cursor_state import decode_entry
+from pulsarish.managed_ledger.cursors.cursor_state import decode_entry
 from pulsarish.managed_ledger.owned_topic_record import not_the_owner
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.appender import Appender, LogListener
 from pulsarish.managed_ledger.chain_core import ChainCore, Phase
-from pulsarish.managed_ledger.cursor import Cursor
-from pulsarish.managed_ledger.cursors import Cursors
+from pulsarish.managed_ledger.cursors.cursor import Cursor
+from pulsarish.managed_ledger.cursors.cursors import Cursors
 from pulsarish.managed_ledger.ledger_deletion import LedgerDeletion
 from pulsarish.managed_ledger.log_condition import LogCondition
 from pulsarish.managed_ledger.log_reader import LogEntry, LogReader

@@ -1,4 +1,4 @@
-"""What a topic's record says besides its ledgers: its properties, its epoch, since when it is unused."""
+"""The properties of a topic, its epoch, and since when it is unused: its record without ledgers."""
 
 from __future__ import annotations
 

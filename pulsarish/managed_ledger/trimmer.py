@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from pulsarish.managed_ledger.chain_core import ChainCore, Phase
-from pulsarish.managed_ledger.cursors import Cursors
+from pulsarish.managed_ledger.cursors.cursors import Cursors
 from pulsarish.managed_ledger.ledger_deletion import LedgerDeletion
 from pulsarish.managed_ledger.log_reader import LogReader
 from pulsarish.managed_ledger.options import Retention

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import msgspec
 
-from pulsarish.managed_ledger import cursor as cursor_module
-from pulsarish.managed_ledger import cursors as cursors_module
 from pulsarish.managed_ledger.chain import Chain
-from pulsarish.managed_ledger.cursor import Cursor
-from pulsarish.managed_ledger.cursor_core import CursorCore
-from pulsarish.managed_ledger.cursor_state import CursorImage
-from pulsarish.managed_ledger.cursor_store import CursorStore
+from pulsarish.managed_ledger.cursors import cursor as cursor_module
+from pulsarish.managed_ledger.cursors import cursors as cursors_module
+from pulsarish.managed_ledger.cursors.cursor import Cursor
+from pulsarish.managed_ledger.cursors.cursor_core import CursorCore
+from pulsarish.managed_ledger.cursors.cursor_state import CursorImage
+from pulsarish.managed_ledger.cursors.cursor_store import CursorStore
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.model.errors import NotEnoughBookies
 from pulsarish.model.position import EARLIEST, LATEST, Position

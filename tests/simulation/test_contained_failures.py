@@ -23,7 +23,7 @@ from pulsarish.ledger.add_stream import AddStream
 from pulsarish.ledger.bookies import Bookies
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.writer import LedgerWriter
-from pulsarish.managed_ledger.cursor import Cursor
+from pulsarish.managed_ledger.cursors.cursor import Cursor
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from pulsarish.managed_ledger.cursor import Cursor
+from pulsarish.managed_ledger.cursors.cursor import Cursor
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.model.errors import NotEnoughBookies, PulsarishError
 from pulsarish.model.position import EARLIEST, Position

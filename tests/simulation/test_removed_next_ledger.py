@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pulsarish.managed_ledger import cursor_log
+from pulsarish.managed_ledger.cursors import cursor_log
 from pulsarish.managed_ledger.owned_topic_record import OwnedTopicRecord
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord

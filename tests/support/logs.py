@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from pulsarish.managed_ledger.cursor import Cursor
+from pulsarish.managed_ledger.cursors.cursor import Cursor
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
 from pulsarish.managed_ledger.tail_cache import TailCache

@@ -9,7 +9,7 @@ from pulsarish.broker.clients.stall import Stall
 from pulsarish.model.position import Position
 
 if TYPE_CHECKING:
-    from pulsarish.managed_ledger.cursor import Cursor
+    from pulsarish.managed_ledger.cursors.cursor import Cursor
 
 __all__ = ["SubscriptionActivity"]
 

@@ -25,7 +25,7 @@ from pulsarish.model.position import EARLIEST, LATEST, NO_ENTRY, Position
 from pulsarish.wire.entry import parse_metadata
 
 if TYPE_CHECKING:
-    from pulsarish.managed_ledger.cursor import Cursor
+    from pulsarish.managed_ledger.cursors.cursor import Cursor
     from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 
 __all__ = ["CompactedReads", "last_index"]

@@ -28,7 +28,7 @@ from pulsarish.wire.entry import key_hash, parse_metadata, sticky_key
 if TYPE_CHECKING:
     from pulsarish.broker.policies.store import Effective
     from pulsarish.broker.policies.topic_limits import TopicLimits
-    from pulsarish.managed_ledger.cursor import Cursor
+    from pulsarish.managed_ledger.cursors.cursor import Cursor
     from pulsarish.managed_ledger.log_reader import LogEntry
     from pulsarish.wire._pb.message_pb2 import MessageMetadata
 

@@ -16,7 +16,7 @@ from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import parse_metadata
 
 if TYPE_CHECKING:
-    from pulsarish.managed_ledger.cursor import Cursor
+    from pulsarish.managed_ledger.cursors.cursor import Cursor
     from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 
 __all__ = ["DEDUP_CURSOR", "BatchPartlyStored", "DedupLog", "entry_marks", "is_new"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pulsarish.broker.topics.topic import Topic
 
 if TYPE_CHECKING:
-    from pulsarish.managed_ledger.cursor import Cursor
+    from pulsarish.managed_ledger.cursors.cursor import Cursor
 
 __all__ = ["topic_internal_stats"]
 

@@ -18,7 +18,7 @@ from pulsarish.broker.compaction.compaction import compaction_stats
 from pulsarish.broker.policies.topic_limits import TYPE_NAMES
 from pulsarish.broker.publishing.dedup_log import DEDUP_CURSOR
 from pulsarish.managed_ledger.chain import Chain
-from pulsarish.managed_ledger.cursor_state import CursorImage, restore
+from pulsarish.managed_ledger.cursors.cursor_state import CursorImage, restore
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import CursorRecord, TopicRecord

@@ -14,7 +14,7 @@ from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Tasks
 
 if TYPE_CHECKING:
-    from pulsarish.managed_ledger.cursor import Cursor
+    from pulsarish.managed_ledger.cursors.cursor import Cursor
     from pulsarish.runtime.containment import Scope
 
 __all__ = ["AckReceipts"]

@@ -52,7 +52,7 @@ from pulsarish.runtime.seams import World
 from pulsarish.wire.entry import parse_metadata
 
 if TYPE_CHECKING:
-    from pulsarish.managed_ledger.cursor import Cursor
+    from pulsarish.managed_ledger.cursors.cursor import Cursor
     from pulsarish.managed_ledger.log_reader import LogEntry
     from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 

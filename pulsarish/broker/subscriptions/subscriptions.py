@@ -32,7 +32,7 @@ from pulsarish.runtime.seams import World
 
 if TYPE_CHECKING:
     from pulsarish.broker.topics.topic import Topic
-    from pulsarish.managed_ledger.cursor import Cursor
+    from pulsarish.managed_ledger.cursors.cursor import Cursor
 
 __all__ = ["FAILS_AGAIN_SECONDS", "READER_RETURN_SECONDS", "TopicSubscriptions"]
 

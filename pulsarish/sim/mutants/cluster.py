@@ -28,9 +28,9 @@ from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.reader import LedgerReader
 from pulsarish.managed_ledger import managed_ledger
 from pulsarish.managed_ledger.chain import Chain
-from pulsarish.managed_ledger.cursor import Cursor
-from pulsarish.managed_ledger.cursor_core import CursorCore
-from pulsarish.managed_ledger.cursor_store import CursorStore
+from pulsarish.managed_ledger.cursors.cursor import Cursor
+from pulsarish.managed_ledger.cursors.cursor_core import CursorCore
+from pulsarish.managed_ledger.cursors.cursor_store import CursorStore
 from pulsarish.managed_ledger.view_log import ViewWriter
 from pulsarish.managed_ledger.views import Views
 from pulsarish.metadata.tree_state import TreeState

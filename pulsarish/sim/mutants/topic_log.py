@@ -11,11 +11,11 @@ from typing import Any, Final
 import msgspec
 
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.managed_ledger import managed_ledger, takeover, trim
+from pulsarish.managed_ledger import takeover, trim, trimmer
 from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.chain_core import ChainCore
-from pulsarish.managed_ledger.cursor_state import CursorImage
-from pulsarish.managed_ledger.cursor_store import CursorStore
+from pulsarish.managed_ledger.cursors.cursor_state import CursorImage
+from pulsarish.managed_ledger.cursors.cursor_store import CursorStore
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.managed_ledger.owned_record import OwnedRecord
 from pulsarish.managed_ledger.owned_topic_record import OwnedTopicRecord
@@ -192,7 +192,7 @@ LOG_MUTANTS: Final = (
         "trim_without_cursors",
         "trimming stays below every cursor's durable mark",
         (17,),
-        replacing(managed_ledger, "trimmable", _trim_without_cursors),
+        replacing(trimmer, "trimmable", _trim_without_cursors),
         "cursors",
     ),
     Mutant(

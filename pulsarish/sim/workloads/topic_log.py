@@ -23,7 +23,7 @@ from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.options import LedgerOptions
-from pulsarish.managed_ledger.cursor import Cursor
+from pulsarish.managed_ledger.cursors.cursor import Cursor
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
 from pulsarish.managed_ledger.tail_cache import TailCache

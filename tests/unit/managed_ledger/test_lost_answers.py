@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from pulsarish.managed_ledger.cursor import Cursor
+from pulsarish.managed_ledger.cursors.cursor import Cursor
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.metadata import paths

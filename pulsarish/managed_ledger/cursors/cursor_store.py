@@ -16,9 +16,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import msgspec
 
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.managed_ledger.cursor_core import CursorCore
-from pulsarish.managed_ledger.cursor_log import CursorLog, read_cursor_log
-from pulsarish.managed_ledger.cursor_state import CursorImage, restore
+from pulsarish.managed_ledger.cursors.cursor_core import CursorCore
+from pulsarish.managed_ledger.cursors.cursor_log import CursorLog, read_cursor_log
+from pulsarish.managed_ledger.cursors.cursor_state import CursorImage, restore
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.managed_ledger.owned_record import OwnedRecord
 from pulsarish.managed_ledger.owned_topic_record import OwnedTopicRecord
@@ -32,7 +32,7 @@ from pulsarish.wire.json_record import encode_record
 
 __all__ = ["CursorStore", "write_cursor_record"]
 
-_log = get_logger("managed_ledger.cursor")
+_log = get_logger("managed_ledger.cursors.cursor")
 
 
 async def _guarded(

@@ -8,7 +8,7 @@ import asyncio
 
 import pytest
 
-from pulsarish.managed_ledger.cursor import Cursor
+from pulsarish.managed_ledger.cursors.cursor import Cursor
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.model.errors import (

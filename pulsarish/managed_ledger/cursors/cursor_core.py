@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from pulsarish.managed_ledger.cursor_state import CursorImage, bits_of
+from pulsarish.managed_ledger.cursors.cursor_state import CursorImage, bits_of
 from pulsarish.model.ack_ranges import AckRanges
 from pulsarish.model.position import Position
 

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.chain import Chain
-from pulsarish.managed_ledger.cursor import Cursor, mark_before
-from pulsarish.managed_ledger.cursor_core import CursorCore
-from pulsarish.managed_ledger.cursor_store import CursorStore, write_cursor_record
+from pulsarish.managed_ledger.cursors.cursor import Cursor, mark_before
+from pulsarish.managed_ledger.cursors.cursor_core import CursorCore
+from pulsarish.managed_ledger.cursors.cursor_store import CursorStore, write_cursor_record
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.managed_ledger.owned_record import OwnedRecord
 from pulsarish.managed_ledger.owned_topic_record import OwnedTopicRecord
@@ -34,7 +34,7 @@ from pulsarish.runtime.seams import World
 __all__ = ["Cursors"]
 
 _Cell = OwnedRecord[CursorRecord]
-_log = get_logger("managed_ledger.cursor")
+_log = get_logger("managed_ledger.cursors.cursor")
 
 
 class Cursors:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 from pulsarish.managed_ledger.chain import Chain
-from pulsarish.managed_ledger.cursor_core import CursorCore
-from pulsarish.managed_ledger.cursor_store import CursorStore
+from pulsarish.managed_ledger.cursors.cursor_core import CursorCore
+from pulsarish.managed_ledger.cursors.cursor_store import CursorStore
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.model.ack_ranges import AckedRange
 from pulsarish.model.errors import InvalidPosition, PulsarishError, TopicFenced
@@ -21,7 +21,7 @@ from pulsarish.runtime.seams import World
 
 __all__ = ["Cursor", "mark_before"]
 
-_log = get_logger("managed_ledger.cursor")
+_log = get_logger("managed_ledger.cursors.cursor")
 
 
 def mark_before(chain: Chain, position: Position) -> Position:

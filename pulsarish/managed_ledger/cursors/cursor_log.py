@@ -9,7 +9,7 @@ from typing import Final
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.reader import LedgerEntry, LedgerReader
 from pulsarish.ledger.writer import LedgerWriter
-from pulsarish.managed_ledger.cursor_state import (
+from pulsarish.managed_ledger.cursors.cursor_state import (
     CursorImage,
     EntryKind,
     decode_entry,
