@@ -21,7 +21,7 @@ from pulsarish.runtime.seams import World
 
 __all__ = ["Cursor", "mark_before"]
 
-_log = get_logger("managed_ledger.cursors.cursor")
+_log = get_logger("managed_ledger.cursor")
 
 
 def mark_before(chain: Chain, position: Position) -> Position:

@@ -32,7 +32,7 @@ from pulsarish.wire.json_record import encode_record
 
 __all__ = ["CursorStore", "write_cursor_record"]
 
-_log = get_logger("managed_ledger.cursors.cursor")
+_log = get_logger("managed_ledger.cursor")
 
 
 async def _guarded(

@@ -34,7 +34,7 @@ from pulsarish.runtime.seams import World
 __all__ = ["Cursors"]
 
 _Cell = OwnedRecord[CursorRecord]
-_log = get_logger("managed_ledger.cursors.cursor")
+_log = get_logger("managed_ledger.cursor")
 
 
 class Cursors:
