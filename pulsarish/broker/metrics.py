@@ -120,24 +120,24 @@ class BrokerMetrics:
             "pulsarish_topics_loaded_total",
             "counter",
             "Topics loaded since the start.",
-            lambda: topics.loads_count,
+            lambda: topics.loader.count,
         )
         read(
             "pulsar_topic_load_failed_total",
             "counter",
             "Topics that could not be loaded.",
-            lambda: topics.load_failures_count,
+            lambda: topics.loader.failures_count,
         )
         read(
             "pulsar_broker_topic_load_pending_requests",
             "gauge",
             "Topics being loaded.",
-            lambda: topics.loading_count,
+            lambda: len(topics.loader.under_way),
         )
         metrics.histogram(
             "pulsar_topic_load_seconds",
             "Loading a topic, failed loads included.",
-            topics.load_seconds,
+            topics.loader.seconds,
         )
 
         session.export(metrics)

@@ -514,7 +514,7 @@ def test_a_topic_that_others_look_for_is_made_for_whoever_wants_it_made() -> Non
         async def both(broker_world: World) -> None:
             topics, name = cluster.brokers["broker0"]._topics, TopicName.parse(TOPIC)
             looking = asyncio.ensure_future(topics.get(name, create=False))
-            while not topics.loading_count:
+            while not topics.loader.under_way:
                 await broker_world.clock.sleep(0.0)
             made = await topics.get(name, create=True)
             assert made.name == name

@@ -31,9 +31,9 @@ def test_a_broker_that_has_not_heard_of_its_eviction_takes_no_topic_from_its_own
         async def load(_world: World) -> None:
             topics = serving[stale]
             bundle = await topics.bundle(TopicName.parse(TOPIC))
-            newest = serving[owner]._ownership.owned.epoch(bundle)
+            newest = serving[owner].bundles._ownership.owned.epoch(bundle)
             assert newest is not None
-            topics._ownership.owned.acquired(bundle, newest + 1)  # any other
+            topics.bundles._ownership.owned.acquired(bundle, newest + 1)  # any other
             with pytest.raises(NotOwner, match="was given to another broker"):
                 await topics.topic(TOPIC)
 
@@ -89,17 +89,17 @@ def test_a_former_owner_changes_nothing_of_what_was_made_anew_although_versions_
 
         async def make_anew(_world: World) -> Topic:
             topics = serving[owner]
-            version = serving[former]._ownership.owned.epoch(old_bundle)
-            await topics._ownership.acquire(old_bundle, version)
+            version = serving[former].bundles._ownership.owned.epoch(old_bundle)
+            await topics.bundles._ownership.acquire(old_bundle, version)
             await topics.delete(name, force=True)
             if namespace_too:
-                await topics._ownership.release(old_bundle)
+                await topics.bundles._ownership.release(old_bundle)
                 await topics._namespaces.delete_namespace("public", "other")
                 await topics._namespaces.create_namespace("public", "other", 1)
                 version = None
             topic = await _make(topics, version) if namespace_too else await _filled(topics)
-            assert await topics._ownership.registry.evict(
-                serving[former]._ownership.registry.instance_id
+            assert await topics.bundles._ownership.registry.evict(
+                serving[former].bundles._ownership.registry.instance_id
             )
             return topic
 
@@ -112,7 +112,7 @@ def test_a_former_owner_changes_nothing_of_what_was_made_anew_although_versions_
                 await change(serving[former], old)
 
         async def _make(topics: LoadedTopics, version: int | None) -> Topic:
-            _ = await topics._ownership.acquire(await topics.bundle(name), version)
+            _ = await topics.bundles._ownership.acquire(await topics.bundle(name), version)
             return await _filled(topics)
 
         async def _filled(topics: LoadedTopics) -> Topic:
@@ -127,8 +127,8 @@ def test_a_former_owner_changes_nothing_of_what_was_made_anew_although_versions_
         new = await brokered.node(owner).run(make_anew)
         assert new.log.version == old.log.version
         assert (
-            serving[owner]._ownership.owned.epoch(old_bundle)
-            == serving[former]._ownership.owned.epoch(old_bundle)
+            serving[owner].bundles._ownership.owned.epoch(old_bundle)
+            == serving[former].bundles._ownership.owned.epoch(old_bundle)
         ) is namespace_too
         before = await _stored(brokered, name)
         await brokered.node(former).run(come_late)

@@ -115,7 +115,7 @@ def test_a_late_deletion_does_not_delete_the_acknowledgements_of_what_was_made_a
 async def _begin_deletion(brokered: Brokered, former: str, late: Late) -> asyncio.Future[None]:
     async def begin(world: World) -> asyncio.Future[None]:
         topics: LoadedTopics = brokered.cluster.brokers[former]._topics
-        _ = await topics._ownership.acquire(await topics.bundle(NAME), None)
+        _ = await topics.bundles._ownership.acquire(await topics.bundle(NAME), None)
         _ = await topics.get(NAME, create=True)
         topics._records._store = late  # type: ignore[assignment]
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -139,10 +139,10 @@ async def _take(brokered: Brokered, former: str, owner: str) -> None:
 
     async def take(_world: World) -> None:
         topics = serving[owner]
-        assert await topics._ownership.registry.evict(
-            serving[former]._ownership.registry.instance_id
+        assert await topics.bundles._ownership.registry.evict(
+            serving[former].bundles._ownership.registry.instance_id
         )
-        _ = await topics._ownership.acquire(await topics.bundle(NAME), 0)
+        _ = await topics.bundles._ownership.acquire(await topics.bundle(NAME), 0)
 
     await brokered.node(owner).run(take)
     await brokered.world.clock.sleep(1.0)

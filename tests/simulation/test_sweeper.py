@@ -128,9 +128,9 @@ def test_what_is_not_due_is_not_opened() -> None:
             )
         )[0] == 204
         await used_and_left(cluster, world, crash=False)
-        loads = sum(broker._topics.loads_count for broker in cluster.brokers.values())
+        loads = sum(broker._topics.loader.count for broker in cluster.brokers.values())
         await world.clock.sleep(1_000.0)
-        assert sum(broker._topics.loads_count for broker in cluster.brokers.values()) == loads
+        assert sum(broker._topics.loader.count for broker in cluster.brokers.values()) == loads
         assert sum(broker._sweeper.walks_count for broker in cluster.brokers.values()) >= 5
         assert (
             len([broker for broker in cluster.brokers.values() if broker._sweeper.walks_count]) <= 2

@@ -185,7 +185,9 @@ class Statistics:
         """Return the statistics of a topic that this broker owns and that is not open; ``None``
         when nothing prevents opening it.
         """
-        waiting = load_waiting(self._topics.loading_since_ms(name), self._topics.load_failure(name))
+        waiting = load_waiting(
+            self._topics.loader.since_ms(name), self._topics.loader.failure(name)
+        )
         if waiting.state != "waiting":
             return None
         stats: dict[str, Any] = {

@@ -1,10 +1,6 @@
 """The topics that this broker has loaded.
 
 The owner of a bundle loads a topic on demand and unloads it when the bundle leaves.
-
-Order of a load (rule 14): own the bundle, recover the log and swing its list, rebuild
-deduplication, then serve. The ownership of the bundle is checked again at the end, so that a topic
-never outlives an ownership that was lost during the load.
 """
 
 from __future__ import annotations
@@ -14,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pulsarish.broker.clients.interfaces import ServedTopic
-from pulsarish.broker.compaction.compaction import CompactionGate
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.lost_data import LostData
 from pulsarish.broker.nonpersistent.topics import NonPersistentTopics
@@ -25,29 +20,26 @@ from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.policies.store import Effective
 from pulsarish.broker.schemas.registry import SchemaRegistry
 from pulsarish.broker.schemas.topic_schemas import TopicSchemas
+from pulsarish.broker.topics.loader import TopicLoader
 from pulsarish.broker.topics.maintenance import Maintenance
-from pulsarish.broker.topics.policy_enforcement import abandoned_still, check_quota
+from pulsarish.broker.topics.policy_enforcement import abandoned_still
+from pulsarish.broker.topics.served_bundles import ServedBundles
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.topics_store import create_topic, delete_topic
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import PartitionedTopic, TopicRecord
+from pulsarish.metadata.records import TopicRecord
 from pulsarish.model.errors import (
     AlreadyExists,
-    NotOwner,
     PulsarishError,
-    ServiceNotReady,
-    TooManyRequests,
     TopicFenced,
     TopicNotFound,
 )
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.metrics import Histogram
 from pulsarish.runtime.seams import Op, World
 
 __all__ = ["LoadedTopics"]
@@ -55,35 +47,6 @@ __all__ = ["LoadedTopics"]
 _FAILED_LOADS_MAX: Final = 1_000  # number of topics whose last failed load is remembered
 
 _log = get_logger("broker.topics")
-
-
-class _Load:
-    """A topic that is being loaded or closed.
-
-    ``done`` is set when that has ended, with success or not.
-    """
-
-    __slots__ = ("create", "done", "error", "since_ms", "topic")
-
-    def __init__(self, since_ms: int, *, create: bool = False) -> None:
-        self.create = create
-        self.since_ms = since_ms
-        self.done = asyncio.Event()
-        self.topic: Topic | None = None
-        self.error: PulsarishError | None = None
-
-
-class _Leave:
-    """A bundle that is being unloaded.
-
-    ``done`` is set when that has ended. ``error`` says why the bundle did not leave.
-    """
-
-    __slots__ = ("done", "error")
-
-    def __init__(self) -> None:
-        self.done = asyncio.Event()
-        self.error: Exception | None = None
 
 
 class LoadedTopics:
@@ -99,33 +62,37 @@ class LoadedTopics:
         ownership: Ownership,
     ) -> None:
         self.loaded: dict[str, Topic] = {}
-        self.loads_count = 0
-        self.load_failures_count = 0
-        self.load_seconds = Histogram()
-        """Durations of topic loads, failed loads included."""
         self.cache = TailCache(config.managed_ledger_cache_size_bytes)
         self._world = world
         self._config = config
         self._records = records
         self._ledgers = ledgers
         self._namespaces = namespaces
-        self._ownership = ownership
+        self.bundles = ServedBundles(ownership)
         self._policies = LivePolicies(world, namespaces, self.served, self._policies_changed)
         self.not_kept = NonPersistentTopics(
-            world, config, namespaces, serves=self._serves, opened=self._policies.loaded
+            world, config, namespaces, serves=self.bundles.serves, opened=self._policies.loaded
         )
         self.schemas = TopicSchemas(
             SchemaRegistry(records, world.clock, config), self._policies.read
         )
-        self._compactions = CompactionGate(world, config)
         self.lost = LostData(self, ledgers, records, world.clock)
         self._maintenance = Maintenance(world, config, self)
-        self._loading: dict[str, _Load] = {}
-        self._closing: dict[str, _Load] = {}
-        # the last failed load of a topic, and since when its loads fail
-        self._failed: dict[str, tuple[PulsarishError, int]] = {}
-        # bundles being unloaded: their topics are not opened
-        self._leaving: dict[Bundle, _Leave] = {}
+        # topics that are being closed or deleted: set when that has ended
+        self._closing: dict[str, asyncio.Event] = {}
+        self.loader = TopicLoader(
+            world,
+            config,
+            records,
+            ledgers,
+            namespaces,
+            self.bundles,
+            self._policies,
+            self.cache,
+            loaded=self.loaded,
+            closing=self._closing,
+            died=self._died,
+        )
 
     # -- getting a topic
 
@@ -151,60 +118,19 @@ class LoadedTopics:
         """Return all topics that clients can use on this broker now."""
         return [*self.loaded.values(), *self.not_kept.open.values()]
 
-    def _serves(self, bundle: Bundle) -> bool:
-        return self._ownership.owned.epoch(bundle) is not None and bundle not in self._leaving
-
     async def lease(self, name: TopicName) -> Sequence[Op]:
         """Return the conditions on metadata under which the topic may be changed.
 
         Raises ``NotFound`` (the namespace), ``NotOwner``.
         """
-        return self._lease(name, await self.bundle(name))
-
-    def _lease(self, name: TopicName, bundle: Bundle) -> Sequence[Op]:
-        """Return the conditions on metadata under which a topic of the bundle may be changed.
-
-        Raises ``NotOwner``.
-        """
-        lease = self._ownership.lease(bundle)
-        if lease is None or bundle in self._leaving:
-            raise NotOwner(f"this broker does not serve {name}; look it up again")
-        return lease
+        return self.bundles.lease(name, await self.bundle(name))
 
     async def get(self, name: TopicName, *, create: bool) -> Topic:
         """Return a persistent topic, loading it if necessary.
 
         Raises the errors of ``topic``, and ``TooManyRequests``.
         """
-        topic = self.loaded.get(name.full)
-        if topic is not None and topic.closed is None:
-            return topic
-        load = self._loading.get(name.full)
-        if load is None:
-            if len(self._loading) >= self._config.max_concurrent_topic_load_requests:
-                raise TooManyRequests(
-                    f"{len(self._loading)} topics are being loaded, the limit "
-                    "max_concurrent_topic_load_requests"
-                )
-            load = self._loading[name.full] = _Load(self._world.clock.wall_ms(), create=create)
-            _ = self._world.tasks.spawn(
-                self._load(name, load), name=f"load {name}", scope=Scope(ScopeKind.TOPIC, name.full)
-            )
-        try:
-            async with self._world.clock.timeout(self._config.topic_load_timeout_seconds):
-                await load.done.wait()
-        except TimeoutError:
-            raise ServiceNotReady(
-                f"topic {name} is still being loaded after "
-                f"{self._config.topic_load_timeout_seconds} s; try again"
-            ) from None
-        if load.topic is None:
-            assert load.error is not None
-            if create and not load.create and isinstance(load.error, TopicNotFound):
-                # the request that began the load did not want a new topic
-                return await self.get(name, create=True)
-            raise load.error
-        return load.topic
+        return await self.loader.load(name, create=create)
 
     async def bundle(self, name: TopicName) -> Bundle:
         """Return the bundle of a topic. Raises ``NotFound`` (the namespace)."""
@@ -217,167 +143,6 @@ class LoadedTopics:
         Raises the errors of ``LivePolicies.read``.
         """
         return await self._policies.read(name)
-
-    @property
-    def loading_count(self) -> int:
-        return len(self._loading)
-
-    def loading_since_ms(self, name: TopicName) -> int:
-        """Return when the load of the topic began (wall clock, ms); 0: it is not being loaded."""
-        load = self._loading.get(name.full)
-        return 0 if load is None else load.since_ms
-
-    def load_failure(self, name: TopicName) -> tuple[PulsarishError, int] | None:
-        """Return the error of the last load and since when loads fail (wall clock, ms); ``None`` if
-        the last load succeeded.
-        """
-        return self._failed.get(name.full)
-
-    async def _load(self, name: TopicName, load: _Load) -> None:
-        began = self._world.clock.monotonic()
-        try:
-            load.topic = await self._open(name, create=load.create)
-            self._failed.pop(name.full, None)
-        except PulsarishError as error:
-            load.error = error
-            if isinstance(error, TopicNotFound | NotOwner):
-                self._failed.pop(name.full, None)
-            else:
-                self._load_failed(name, error)
-        finally:
-            self.load_seconds.observe(self._world.clock.monotonic() - began)
-            del self._loading[name.full]
-            if load.topic is None and load.error is None:
-                load.error = ServiceNotReady(f"topic {name} could not be loaded; try again")
-            load.done.set()
-
-    def _load_failed(self, name: TopicName, error: PulsarishError) -> None:
-        self.load_failures_count += 1
-        before = self._failed.pop(name.full, None)
-        if before is None or str(before[0]) != str(error):
-            # Clients retry again and again: log each reason once. Statistics show it all the time.
-            _log.warning("topic not loaded", topic=name, reason=f"{type(error).__name__}: {error}")
-        self._failed[name.full] = (
-            error,
-            before[1] if before is not None else self._world.clock.wall_ms(),
-        )
-        if len(self._failed) > _FAILED_LOADS_MAX:
-            del self._failed[next(iter(self._failed))]
-
-    async def _open(self, name: TopicName, *, create: bool) -> Topic:
-        closing = self._closing.get(name.full)
-        if closing is not None:
-            await closing.done.wait()
-        bundle = await self.bundle(name)
-        epoch, lease = self._ownership.owned.epoch(bundle), self._lease(name, bundle)
-        found = await self._existing(name, create=create)
-        space = await self._namespaces.policies(name.tenant, name.namespace)
-        policies = await self._policies.read(name, is_new=found is None)
-        topic = Topic(name, self._world, self._config, policies, self._died, self._compactions)
-        try:
-            # This broker's own view of the ownership is not enough: it may have been evicted
-            # without knowing it yet.
-            topic.log = await self._log(topic, found, lease)
-        except NotOwner:
-            if self._ownership.owned.epoch(bundle) == epoch:
-                self._ownership.owned.released(bundle)
-            raise
-        except AlreadyExists:
-            # Another client created it in the meantime. Requests that got "not found" had not asked
-            # for a new topic.
-            return await self._open(name, create=False)
-        try:
-            await topic.start()
-            await check_quota(topic, self._world.clock.wall_ms())
-            while (
-                now := await self._namespaces.policies(name.tenant, name.namespace)
-            ) is not space:
-                space = now
-                topic.use(await self._policies.read(name))
-        except PulsarishError as error:
-            await self._close_log(topic, error)
-            raise
-        if (
-            topic.closed is not None
-            or self._ownership.owned.epoch(bundle) != epoch
-            or bundle in self._leaving
-        ):
-            reason = topic.closed or NotOwner(
-                f"{name} was given to another broker while it was loaded; look it up again"
-            )
-            await self._close_log(topic, reason)
-            raise reason
-        # Nothing is awaited between the last check of the policies and this line: from here on a
-        # policy change finds the topic.
-        self.loaded[name.full] = topic
-        self._policies.loaded(name, space)
-        self.loads_count += 1
-        ledgers = topic.log.ledgers
-        newest = ledgers[-1].ledger_id if ledgers else None
-        _log.info(
-            "topic loaded",
-            topic=name,
-            ledger=newest,
-            ledgers=len(ledgers),
-            entries=topic.log.entries,
-        )
-        return topic
-
-    async def _close_log(self, topic: Topic, error: PulsarishError) -> None:
-        topic.stop_serving(error)
-        try:
-            await topic.log.close()
-        except PulsarishError as failure:
-            _log.warning("log not closed", topic=topic.name, reason=failure)
-
-    async def _existing(self, name: TopicName, *, create: bool) -> tuple[TopicRecord, int] | None:
-        """Return the topic's record and version; ``None`` when the topic is to be created."""
-        found, partitioned = await self._records.get_pair(
-            paths.topic(name),
-            TopicRecord,
-            paths.partitioned_topic(name.partitioned),
-            PartitionedTopic,
-        )
-        if found is not None and not found[0].deleted:
-            return found
-        if not create:
-            raise TopicNotFound(f"topic {name} does not exist")
-        partitions = await self._namespaces.check_beside(
-            name, None if partitioned is None else partitioned[0].partitions
-        )
-        if name.partition < 0 or partitions is None:
-            # Partitions of an existing partitioned topic are created on first use whatever the
-            # configuration says.
-            await self._namespaces.auto_creation(name)
-        if found is not None:
-            # A deletion was begun and not finished, perhaps by a broker that died: finish it.
-            await self._finish_deletion(name)
-        return None
-
-    async def _log(
-        self, topic: Topic, found: tuple[TopicRecord, int] | None, lease: Sequence[Op]
-    ) -> ManagedLedger:
-        """Open or create the topic's log.
-
-        Raises ``AlreadyExists`` when the topic exists but was not ``found``, and the errors of
-        ``ManagedLedger.open`` and ``create``.
-        """
-        topic_limits = topic.topic_limits
-        parts = (
-            topic.name,
-            self._ledgers,
-            self._records,
-            topic.world,
-            topic_limits.log_options(),
-            topic,
-        )
-        if found is None:
-            return await ManagedLedger.create(
-                *parts, cache=self.cache, retention=topic_limits.retention(), lease=lease
-            )
-        return await ManagedLedger.open(
-            *parts, cache=self.cache, retention=topic_limits.retention(), found=found, lease=lease
-        )
 
     async def create(
         self,
@@ -427,10 +192,10 @@ class LoadedTopics:
         if self.loaded.get(full) is not topic:
             closing = self._closing.get(full)
             if closing is not None:
-                await closing.done.wait()
+                await closing.wait()
             return
         del self.loaded[full]
-        load = self._closing[full] = _Load(self._world.clock.wall_ms())
+        closed = self._closing[full] = asyncio.Event()
         try:
             await topic.close(error)
             _log.info("topic unloaded", topic=full, reason=error)
@@ -438,7 +203,7 @@ class LoadedTopics:
             _log.warning("topic closed with an error", topic=full, reason=failure)
         finally:
             del self._closing[full]
-            load.done.set()
+            closed.set()
 
     async def unload(self, name: TopicName) -> None:
         """Close a topic; its clients look it up again. Does nothing if it is not loaded."""
@@ -453,25 +218,7 @@ class LoadedTopics:
 
         If the bundle is being unloaded already, wait for that and raise its error if it fails.
         """
-        under_way = self._leaving.get(bundle)
-        if under_way is not None:
-            await under_way.done.wait()
-            if under_way.error is not None:
-                raise under_way.error
-            return
-        leave = self._leaving[bundle] = _Leave()
-        try:
-            await self._close_bundle(bundle)
-            await self._ownership.release(bundle)
-        except Exception as error:
-            leave.error = error
-            raise
-        except asyncio.CancelledError:
-            leave.error = ServiceNotReady(f"the unload of bundle {bundle} was cancelled; try again")
-            raise
-        finally:
-            del self._leaving[bundle]
-            leave.done.set()
+        await self.bundles.unload(bundle, self._close_bundle)
 
     async def _close_bundle(self, bundle: Bundle) -> None:
         policies = await self._namespaces.policies(bundle.tenant, bundle.namespace)
@@ -491,7 +238,7 @@ class LoadedTopics:
         While one bundle moves, the others are served. So each topic is closed for no longer than
         its own move takes.
         """
-        for bundle in self._ownership.owned.bundles():
+        for bundle in self.bundles.owned():
             try:
                 await self.unload_bundle(bundle)
             except Exception as error:  # noqa: BLE001  # whatever it is: hand over the other bundles, then stop
@@ -567,7 +314,7 @@ class LoadedTopics:
         """
         bundle = await self.bundle(name)
         topic = await self._settled(name)
-        return topic, self._lease(name, bundle)
+        return topic, self.bundles.lease(name, bundle)
 
     async def _delete(
         self,
@@ -581,7 +328,7 @@ class LoadedTopics:
         if topic is not None:
             topic.check_deletable(force=force)
             del self.loaded[name.full]
-        load = self._closing[name.full] = _Load(self._world.clock.wall_ms())
+        closed = self._closing[name.full] = asyncio.Event()
 
         def end(error: PulsarishError) -> None:
             if topic is not None:
@@ -608,7 +355,7 @@ class LoadedTopics:
             raise
         finally:
             del self._closing[name.full]
-            load.done.set()
+            closed.set()
 
     async def _settled(self, name: TopicName) -> Topic | None:
         """Wait until the topic is neither loading nor closing.
@@ -616,10 +363,13 @@ class LoadedTopics:
         Return it; ``None`` if it is not loaded then.
         """
         while True:
-            under_way = self._closing.get(name.full) or self._loading.get(name.full)
-            if under_way is None:
+            closing = self._closing.get(name.full)
+            if closing is not None:
+                await closing.wait()
+            elif name.full in self.loader.under_way:
+                await self.loader.ended(name)
+            else:
                 return self.loaded.get(name.full)
-            await under_way.done.wait()
 
     # -- maintenance
 
@@ -633,7 +383,11 @@ class LoadedTopics:
         error; the remaining topics are left for the next time.
         """
         for name in names:
-            if name.full in self.loaded or name.full in self._loading or name.full in self._closing:
+            if (
+                name.full in self.loaded
+                or name.full in self.loader.under_way
+                or name.full in self._closing
+            ):
                 continue
             found = await self._records.get(paths.topic(name), TopicRecord)
             if found is None:

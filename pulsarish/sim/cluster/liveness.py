@@ -163,11 +163,11 @@ def _of_bookie(bookie: Bookie) -> Iterator[str]:
 
 def _of_broker(broker: Broker) -> Iterator[str]:
     topics = broker._topics
-    for doing, names in (("loads", topics._loading), ("closes", topics._closing)):
+    for doing, names in (("loads", topics.loader.under_way), ("closes", topics._closing)):
         if names:
             yield f"still {doing} {', '.join(names)}"
-    if topics._leaving:
-        yield f"still unloads {', '.join(map(str, topics._leaving))}"
+    if topics.bundles.leaving:
+        yield f"still unloads {', '.join(map(str, topics.bundles.leaving))}"
     if used_bytes := broker._face._traffic.budget.used_bytes:
         yield f"owes receipts to {used_bytes} bytes of messages"
     for topic in topics.loaded.values():

@@ -81,7 +81,7 @@ def _critical_after_all(_was: object) -> object:
 
 def _unloads_at_once(was: Any) -> object:
     async def unload_bundle(topics: LoadedTopics, bundle: Bundle) -> None:
-        _ = topics._leaving.pop(bundle, None)
+        _ = topics.bundles._leaving.pop(bundle, None)
         await was(topics, bundle)
 
     return unload_bundle

@@ -181,11 +181,11 @@ class StatsRoutes:
             return await self._statistics.topic(here)
         await self._owners.require(call, name)
         # A request that asks why a topic does not open must not wait until it does.
-        found = self._statistics.unloaded(name) if self._topics.loading_since_ms(name) else None
+        found = self._statistics.unloaded(name) if self._topics.loader.since_ms(name) else None
         if (
             found is None
             and name.full not in self._topics.loaded
-            and self._topics.load_failure(name) is None
+            and self._topics.loader.failure(name) is None
         ):
             found = await self._statistics.resting(name, self._records)
         if found is None:

@@ -1,0 +1,93 @@
+"""Which bundles this broker serves: those that it owns and is not unloading."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from pulsarish.broker.ownership.bundles import Bundle
+from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.model.errors import NotOwner, ServiceNotReady
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.seams import Op
+
+__all__ = ["ServedBundles"]
+
+
+class _Leave:
+    """A bundle that is being unloaded.
+
+    ``done`` is set when that has ended. ``error`` says why the bundle did not leave.
+    """
+
+    __slots__ = ("done", "error")
+
+    def __init__(self) -> None:
+        self.done = asyncio.Event()
+        self.error: Exception | None = None
+
+
+class ServedBundles:
+    """The bundles of one broker, as its topics ask for them."""
+
+    def __init__(self, ownership: Ownership) -> None:
+        self._ownership = ownership
+        # bundles being unloaded: their topics are not opened
+        self._leaving: dict[Bundle, _Leave] = {}
+
+    @property
+    def leaving(self) -> Sequence[Bundle]:
+        """The bundles that are being unloaded."""
+        return tuple(self._leaving)
+
+    def owned(self) -> list[Bundle]:
+        return self._ownership.owned.bundles()
+
+    def serves(self, bundle: Bundle) -> bool:
+        return self.epoch(bundle) is not None and bundle not in self._leaving
+
+    def epoch(self, bundle: Bundle) -> int | None:
+        """Return the version of the bundle's record under which this broker owns it; ``None``: it
+        does not own it.
+        """
+        return self._ownership.owned.epoch(bundle)
+
+    def lease(self, name: TopicName, bundle: Bundle) -> Sequence[Op]:
+        """Return the conditions on metadata under which a topic of the bundle may be changed.
+
+        Raises ``NotOwner``.
+        """
+        lease = self._ownership.lease(bundle)
+        if lease is None or bundle in self._leaving:
+            raise NotOwner(f"this broker does not serve {name}; look it up again")
+        return lease
+
+    def lost(self, bundle: Bundle, epoch: int | None) -> None:
+        """Note that this broker does not own the bundle any more, unless it acquired it again."""
+        if self.epoch(bundle) == epoch:
+            self._ownership.owned.released(bundle)
+
+    async def unload(self, bundle: Bundle, close: Callable[[Bundle], Awaitable[None]]) -> None:
+        """Close the topics of a bundle with ``close``, then release the bundle.
+
+        If the bundle is being unloaded already, wait for that and raise its error if it fails.
+        """
+        under_way = self._leaving.get(bundle)
+        if under_way is not None:
+            await under_way.done.wait()
+            if under_way.error is not None:
+                raise under_way.error
+            return
+        leave = self._leaving[bundle] = _Leave()
+        try:
+            await close(bundle)
+            await self._ownership.release(bundle)
+        except Exception as error:
+            leave.error = error
+            raise
+        except asyncio.CancelledError:
+            leave.error = ServiceNotReady(f"the unload of bundle {bundle} was cancelled; try again")
+            raise
+        finally:
+            del self._leaving[bundle]
+            leave.done.set()
