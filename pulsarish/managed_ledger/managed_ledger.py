@@ -297,11 +297,11 @@ class ManagedLedger:
 
     async def roll(self) -> None:
         """Start another ledger now, unless the current one is empty."""
-        await self._appender.roll()
+        await self._appender.changes.roll()
 
     async def terminate(self) -> Position:
         """Seal the log for good. Return its last position."""
-        await self._appender.seal()
+        await self._appender.changes.seal()
         return self.last_confirmed
 
     # -- reading
@@ -462,7 +462,7 @@ class ManagedLedger:
 
         Call it now and then while the topic is loaded. Raises as ``Trimmer.trim``.
         """
-        self._appender.roll_if_due()
+        self._appender.changes.roll_if_due()
         await self.trimmer.trim_and_delete()
 
     # -- the end
@@ -490,7 +490,7 @@ class ManagedLedger:
         """
         await self._cursors.close()
         self._cursors.end(TopicFenced(f"topic {self.name} was closed on this broker"))
-        await self._appender.close()
+        await self._appender.changes.close()
         self._forget_cached()
         # Each close leaves an empty ledger. Without this it could stay for long, as no owner trims
         # the topic.

@@ -41,15 +41,15 @@ def test_a_topic_does_not_name_a_ledger_that_was_removed_as_an_orphan(is_gone: b
         await owner.client.node.run(lambda _world: log.open_cursor("keep", initial=EARLIEST))
         await owner.append(log, b"one")
         (current,) = ledgers_in(sim)
-        end_current = log._appender._end_current
+        end_current = log._appender.changes._end_current
 
         async def while_the_next_is_removed(goal: object) -> None:
-            log._appender._end_current = end_current  # type: ignore[method-assign]
+            log._appender.changes._end_current = end_current  # type: ignore[method-assign]
             (following,) = ledgers_in(sim) - {current}
             await remove(job, following, is_gone)
             await end_current(goal)  # type: ignore[arg-type]
 
-        log._appender._end_current = while_the_next_is_removed  # type: ignore[method-assign]
+        log._appender.changes._end_current = while_the_next_is_removed  # type: ignore[method-assign]
         await owner.client.node.run(lambda _world: log.roll())
         found = await owner.topic(0)
         assert found is not None
