@@ -175,9 +175,7 @@ class AckRanges:
         if position <= self.mark:
             return False
         self.mark = position
-        if self._batches:
-            for done in [found for found in self._batches if found <= position]:
-                self._drop_batch(done)
+        self._drop_batches_to_mark()
         if self._firsts:
             covered = bisect_right(self._firsts, position)
             if covered and self._lasts[covered - 1] > position:
@@ -203,7 +201,11 @@ class AckRanges:
                 break
             self.mark = last
             count += 1
-        self._forget_first(count)
+        if count:
+            self._forget_first(count)
+            # Stored acknowledgements are older than the log: a ledger with a partly acknowledged
+            # batch may be trimmed by now, and then the mark runs over it.
+            self._drop_batches_to_mark()
 
     def _forget_first(self, count: int) -> None:
         if count:
@@ -216,6 +218,11 @@ class AckRanges:
         remaining = self._batches.pop(position, None)
         if remaining is not None:
             self.batch_bits -= remaining.bit_length()
+
+    def _drop_batches_to_mark(self) -> None:
+        if self._batches:
+            for done in [found for found in self._batches if found <= self.mark]:
+                self._drop_batch(done)
 
     def _drop_batches(self, first: Position, last: Position) -> None:
         if first == last:

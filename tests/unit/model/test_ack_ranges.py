@@ -145,3 +145,14 @@ def test_indexes_outside_the_batch_are_refused(size: int, indexes: list[int]) ->
     with pytest.raises(InvalidArgument):
         acks.add_indexes(Position(1, 0), size, indexes)
     assert acks.hole_count == 0
+
+
+def test_a_batch_of_a_trimmed_ledger_goes_with_the_mark() -> None:
+    """What is stored of a cursor is applied in its order to the log as it is now. The ledger of a
+    batch may be trimmed since; the mark then runs over the batch (seed 980002565).
+    """
+    acks = AckRanges(Position(6, 2), lambda position: Position(9, 0))  # ledger 6 is trimmed
+    acks.set_remaining(Position(6, 3), 0b10)
+    acks.add_range(9, 0, 0)
+    acks.check()
+    assert (acks.mark, acks.hole_count, acks.batch_bits) == (Position(9, 0), 0, 0)
