@@ -313,6 +313,20 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
         ),
         "a bookie counted what it had read in one tree, and wrote the count to an older one",
     ),
+    980002540: (
+        ("seeks", "policies", "rivals", "keys", "compacting", "harsh", "wide", "hostile"),
+        (
+            "a seeker whose session went on at an owner that had been cut off and evicted was "
+            "said to have skipped messages"
+        ),
+    ),
+    980002565: (
+        ("seeks", "rivals", "resets", "resumes", "parcels", "anew", "wide"),
+        (
+            "the acknowledgements of a batch in a trimmed ledger stayed below the mark when a "
+            "cursor was restored"
+        ),
+    ),
     90513: (
         SIX,
         "a sync that began on a slow disk outlasted the time in which garbage had to be collected",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -105,7 +106,11 @@ class BrokerRegistry:
             else:
                 await self._changed.wait()
                 continue
-            await self._world.clock.sleep(_RETRY_SECONDS)
+            # A change ends the wait: a broker that is connected again may have been evicted, and
+            # must learn that before its clients come back.
+            with suppress(TimeoutError):
+                async with self._world.clock.timeout(_RETRY_SECONDS):
+                    await self._changed.wait()
 
     async def _register(self, template: BrokerRegistration) -> None:
         records = self._records

@@ -9,6 +9,7 @@ processes does.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -41,6 +42,8 @@ from pulsarish.wire.json_record import decode_record
 __all__ = ["LEDGER_OPTIONS", "ClusterSettings", "SimCluster", "draw_cluster", "widen"]
 
 _RESTART_SECONDS: Final = 1.0
+_ON_THE_WAY_SECONDS: Final = 1.0
+"""How long messages of a broker that has stopped serving may still arrive at clients."""
 # A graceful stop that takes longer is cut short, as a machine's supervisor does.
 _STOP_SECONDS: Final = 5.0
 _MIB: Final = 1 << 20
@@ -259,6 +262,9 @@ class SimCluster:
         self.service_url = "pulsarish://" + ",".join(f"{name}:6660" for name in self.brokers)
         self._running: dict[str, Bookie | Broker] = {}
         self._rebuilding: dict[str, None] = {}
+        self._unregistered_at = (
+            -math.inf
+        )  # when a broker last learned that its registration is gone
         self.indexes_rebuilt = 0
         self._giving_up: dict[str, None] = {}
         self.journals_given_up = 0
@@ -341,6 +347,14 @@ class SimCluster:
 
         async def main(world: World) -> None:
             broker = self._running[name] = Broker(world, config)
+            registry = broker._ownership.registry
+            lost = registry._lost
+
+            def unregistered(reason: str) -> None:
+                self._unregistered_at = self.sim.loop.time()
+                lost(reason)
+
+            registry._lost = unregistered
             await broker.start()
 
         return main
@@ -369,6 +383,19 @@ class SimCluster:
             broker = self._up(name)
             if isinstance(broker, Broker):
                 yield name, broker
+
+    def owner_may_be_stale(self) -> bool:
+        """Return whether a broker serves although its registration is gone, or did a moment ago.
+
+        It was cut off or asleep and was evicted, and does not know that yet.
+        """
+        if self.sim.loop.time() - self._unregistered_at < _ON_THE_WAY_SECONDS:
+            return True
+        nodes = self.sim.metadata.tree.nodes
+        registrations = (broker._ownership.registry.me for _, broker in self.brokers_up())
+        return any(
+            me is not None and paths.broker(me.instance_id) not in nodes for me in registrations
+        )
 
     def ledger_clients(self) -> Iterator[tuple[str, LedgerClient]]:
         for name, broker in self.brokers_up():

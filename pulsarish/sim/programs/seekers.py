@@ -122,8 +122,8 @@ class Seeker:
         stage.trace(f"seeker got {text_of(message)} at {place}")
         self.stamps[place] = message.publish_timestamp()
         stretch = self.stretches[-1]
-        if not stretch.places and stage.owner_may_be_stale():
-            stretch.starts += tuple(self.former)
+        if stage.owner_may_be_stale():
+            stretch.starts += tuple(seek for seek in self.former if seek not in stretch.starts)
         stretch.places.append(place)
         if len(self.known) < _KEPT_MAX:
             self.known.append(message.message_id())

@@ -114,8 +114,6 @@ _TOPIC: Final = "persistent://public/default/t"
 _ANCHOR: Final = "anchor"
 _HASTE_MS: Final = 20 * 3_600_000
 _WORK: Final = "work"
-_EVICTION_KNOWN_SECONDS: Final = 5.0
-"""Within this time after its machine woke up, a broker knows whether it was evicted."""
 
 
 class _Run:
@@ -159,7 +157,7 @@ class _Run:
             self.oracle,
             self.counts,
             sim.trace,
-            owner_may_be_stale=self._owner_may_be_stale,
+            owner_may_be_stale=self.cluster.owner_may_be_stale,
         )
         self._load_seconds = _BRIEF_LOAD_SECONDS if "brief" in self.extras else _LOAD_SECONDS
         self.seekers: dict[str, Seeker] = {}
@@ -308,11 +306,6 @@ class _Run:
         await asyncio.gather(*loads)
         parting.cancel()
         await self._conclude(readings)
-
-    def _owner_may_be_stale(self) -> bool:
-        return self.plan is not None and self.plan.slept_lately(
-            self.cluster.brokers, _EVICTION_KNOWN_SECONDS
-        )
 
     def _receipt(self, subscription: str, place: Place) -> None:
         partition = f"-partition-{place.partition}" if place.partition >= 0 else ""

@@ -9,7 +9,7 @@ is healed: links are open, disks work, paused nodes run, dead nodes are started.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -208,7 +208,6 @@ class FaultPlan:
         self.seconds = seconds
         self.peers = [*sim.nodes, METADATA]
         self._healed = False
-        self._started_at = 0.0
         if faults is None:
             disks = list(expendable or self.nodes)
             destroyed = sim.faults.choice(disks)
@@ -239,20 +238,7 @@ class FaultPlan:
             gone | {name for name in self.destroyed if self.sim.nodes[name].disk.wipes_count}
         )
 
-    def slept_lately(self, nodes: Collection[str], within_seconds: float) -> bool:
-        """Return whether the machine of one of these nodes sleeps, or slept until less than
-        ``within_seconds`` ago.
-        """
-        now = self.sim.loop.time() - self._started_at
-        return any(
-            fault.kind == "suspend"
-            and fault.node in nodes
-            and 0.0 <= now - fault.at_seconds < fault.lasts_seconds + within_seconds
-            for fault in self.faults
-        )
-
     def start(self) -> None:
-        self._started_at = self.sim.loop.time()
         for name in self.destroyed:
             # The bookie may find that it cannot vouch for its data, and then it does not start.
             self.sim.nodes[name].expect_at_start(CorruptData, ConfigError)

@@ -13,7 +13,8 @@ from pulsarish.broker.ownership.registry import BrokerRegistry
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration
-from pulsarish.runtime.seams import MetadataStore, Op, World
+from pulsarish.runtime.seams import MetadataStore, Op, SessionState, World
+from pulsarish.sim.world.metadata_service import METADATA
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire.json_record import encode_record
 
@@ -96,3 +97,46 @@ def test_a_registration_that_cannot_be_read_is_there_and_ends_nobody() -> None:
         await node.run(work)
 
     sim.run(scenario, 60.0)
+
+
+def test_a_broker_that_was_evicted_while_it_was_cut_off_learns_it_when_it_is_connected() -> None:
+    """Until then it delivers from where it stopped (seed 980002540)."""
+    sim = Simulation(1)
+    node, rival = sim.node("broker"), sim.node("rival")
+    events: list[tuple[str, float]] = []
+
+    async def work(world: World) -> None:
+        records = Records(world.metadata, world.clock, world.random)
+        registry = BrokerRegistry(
+            world,
+            records,
+            lost=lambda _reason: events.append(("lost", world.clock.monotonic())),
+            registered=lambda _: None,
+        )
+        await registry.start(BrokerRegistration("b", "", "broker:6660"))
+        first = registry.instance_id
+        both_ways = (("broker", METADATA), (METADATA, "broker"))
+
+        def heard(state: SessionState) -> None:
+            events.append((state.name, world.clock.monotonic()))
+            if state is SessionState.SUSPENDED:
+                for way in both_ways:
+                    sim.network.cut(*way)
+
+        records.listen(heard)
+        sim.metadata.break_connection(node.session_id)
+        while not events:
+            await world.clock.sleep(0.01)
+        await rival.run(lambda other: other.metadata.commit([Op("delete", paths.broker(first))]))
+        for way in both_ways:
+            sim.network.heal(*way)
+        while registry.instance_id in ("", first):
+            await world.clock.sleep(0.1)
+
+    async def scenario() -> None:
+        await rival.run(lambda world: world.metadata.commit([Op("create", paths.BROKERS)]))
+        await node.run(work)
+
+    sim.run(scenario, 60.0)
+    assert [name for name, _ in events] == ["SUSPENDED", "CONNECTED", "lost"]
+    assert events[2][1] - events[1][1] < 0.02
