@@ -12,7 +12,7 @@ overwritten: ``update`` decides again from the stored record, and ``compare_and_
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
 import msgspec
@@ -37,6 +37,7 @@ __all__ = ["ATTEMPTS_MAX", "Guard", "Records", "new_token"]
 
 T = TypeVar("T", bound=msgspec.Struct)
 U = TypeVar("U", bound=msgspec.Struct)
+Answer = TypeVar("Answer")
 Found = tuple[T, int] | None
 """A record and its version, if the record exists."""
 
@@ -51,6 +52,10 @@ def new_token(rng: random.Random) -> str:
 
 def _decoded(node: Versioned | None, kind: type[T], path: str) -> Found[T]:
     return None if node is None else (decode_record(node.data, kind, path), node.version)
+
+
+class _Again(Exception):
+    """An attempt prepared something and is to be repeated at once."""
 
 
 class Guard(Protocol):
@@ -247,14 +252,11 @@ class Records:
         token = token or self.token()
         data = encode_record(msgspec.structs.replace(record, token=token))
         op = Op("create", path, data) if version is None else Op("put", path, data, version)
-        backoff = Backoff(_WAIT_SECONDS, _WAIT_MAX_SECONDS)
-        unsure = False
-        for _ in range(ATTEMPTS_MAX):
+
+        async def attempt(unsure: bool) -> int:
             try:
                 if unsure:
-                    await self._store.sync(path)
-                    await self._check()
-                    node = (await self._store.get_many([path]))[0]
+                    node = await self._read_newest(path)
                     if node is not None and token.encode() in node.data:
                         return node.version
                 result = (await self._commit([op, *with_ops]))[0]
@@ -267,7 +269,7 @@ class Records:
                     and conflict.reason is ConflictReason.NO_NODE
                 ):
                     await self.make_parents(path)
-                    continue
+                    raise _Again from conflict
                 if not unsure:
                     raise
                 # An earlier attempt may have been the one that conflicts with this: read once more
@@ -276,25 +278,38 @@ class Records:
                 if found is not None and token.encode() in found.data:
                     return found.version
                 raise
+
+        return await self._until_answered(
+            attempt, f"whether {path} was written; its outcome is unknown"
+        )
+
+    async def _until_answered(
+        self, attempt: Callable[[bool], Awaitable[Answer]], what: str
+    ) -> Answer:
+        """Call ``attempt`` until the store answers it, and return its result.
+
+        ``attempt`` is called with whether the outcome of an earlier attempt is unknown. Raises what
+        it raises, and ``MetadataUnavailable`` after ``ATTEMPTS_MAX`` calls.
+        """
+        backoff = Backoff(_WAIT_SECONDS, _WAIT_MAX_SECONDS)
+        unsure = False
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                return await attempt(unsure)
+            except _Again:
+                pass
             except (OutcomeUnknown, SessionLost):
                 unsure = True
                 await self._clock.sleep(backoff.next_seconds())
-        raise MetadataUnavailable(
-            f"the metadata store did not answer whether {path} was written; its outcome is unknown"
-        )
+        raise MetadataUnavailable(f"the metadata store did not answer {what}")
+
+    async def _read_newest(self, path: str) -> Versioned | None:
+        await self._store.sync(path)
+        await self._check()
+        return (await self._store.get_many([path]))[0]
 
     async def _read_surely(self, path: str) -> Versioned | None:
-        backoff = Backoff(_WAIT_SECONDS, _WAIT_MAX_SECONDS)
-        for _ in range(ATTEMPTS_MAX):
-            try:
-                await self._store.sync(path)
-                await self._check()
-                node = (await self._store.get_many([path]))[0]
-            except (OutcomeUnknown, SessionLost):
-                await self._clock.sleep(backoff.next_seconds())
-            else:
-                return node
-        raise MetadataUnavailable(f"the metadata store did not answer a read of {path}")
+        return await self._until_answered(lambda _: self._read_newest(path), f"a read of {path}")
 
     async def update(
         self,
@@ -335,18 +350,15 @@ class Records:
 
     async def ensure(self, path: str, data: bytes = b"") -> None:
         """Make a plain node unless it exists; its parent must exist."""
-        backoff = Backoff(_WAIT_SECONDS, _WAIT_MAX_SECONDS)
-        for _ in range(ATTEMPTS_MAX):
+
+        async def attempt(_unsure: bool) -> None:
             try:
                 await self._commit([Op("create", path, data)])
-                return
             except Conflict as conflict:
-                if conflict.reason is ConflictReason.EXISTS:
-                    return
-                raise
-            except (OutcomeUnknown, SessionLost):
-                await self._clock.sleep(backoff.next_seconds())
-        raise MetadataUnavailable(f"the metadata store did not answer whether {path} was made")
+                if conflict.reason is not ConflictReason.EXISTS:
+                    raise
+
+        await self._until_answered(attempt, f"whether {path} was made")
 
     async def delete(
         self,
@@ -373,21 +385,18 @@ class Records:
         was = None if once else await self._read_surely(path)
         if was is None and not once:
             return False
-        backoff = Backoff(_WAIT_SECONDS, _WAIT_MAX_SECONDS)
-        unsure = False
-        for _ in range(ATTEMPTS_MAX):
+
+        async def attempt(unsure: bool) -> bool:
             if unsure and was is not None:
                 now = await self._read_surely(path)
                 if now is None or now.created != was.created:
                     return True
             try:
                 await self._commit([*before, Op("delete", path, version=version), *with_ops])
-                return True
             except Conflict as conflict:
                 if conflict.index == len(before) and conflict.reason is ConflictReason.NO_NODE:
                     return unsure
                 raise
-            except (OutcomeUnknown, SessionLost):
-                unsure = True
-                await self._clock.sleep(backoff.next_seconds())
-        raise MetadataUnavailable(f"the metadata store did not answer whether {path} was deleted")
+            return True
+
+        return await self._until_answered(attempt, f"whether {path} was deleted")
