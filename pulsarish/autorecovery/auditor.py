@@ -26,6 +26,7 @@ from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.runtime.containment import Scope, ScopeKind, run_in_background
 from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.rate_limiter import RateLimiter
 from pulsarish.runtime.seams import Conflict, World
 
 __all__ = ["Auditor", "AuditorCounts", "read_cookies"]
@@ -90,6 +91,7 @@ class Auditor:
         self._absences = absences
         self._election = election
         self._waiting_count = waiting_count
+        self._asked_rate = RateLimiter(world.clock, options.auditor_asked_entries_per_second)
         self._core: AuditorCore | None = None  # of this term of office
         self._next_look = 0.0  # not before this for bookies that were looked for already
         self._stopped = False
@@ -160,6 +162,9 @@ class Auditor:
         began = clock.monotonic()
         published_before = self.counts.ledgers_published
         _log.info("looking through all ledgers", reason=walk.reason)
+        rate = RateLimiter(
+            clock, options.auditor_ledgers_per_second, saved_max=options.auditor_page_ledgers
+        )
         named: dict[str, None] = {}
         unanswered: dict[str, str] = {}
         away = {member: self._absences.away_since(member) for member in walk.lost}
@@ -171,10 +176,8 @@ class Auditor:
                         "the look through all ledgers ends early: this is not the auditor any more"
                     )
                     return False
-                page_began = clock.monotonic()
                 await self._audit(page, walk, named, unanswered)
-                took = clock.monotonic() - page_began
-                await clock.sleep(max(0.0, len(page) / options.auditor_ledgers_per_second - took))
+                await rate.take(len(page))
         await self._note_given_up(away, named)
         self._absences.forget(
             [*named, *(cookie.instance_id for cookie in await read_cookies(self._records))]
@@ -230,9 +233,7 @@ class Auditor:
                 gaps = await self._ledgers.find_missing_copies(metadata, there)
                 missing_members += gaps.missing
                 unanswered.update(gaps.unanswered)
-                await self._world.clock.sleep(
-                    gaps.asked_count / self._options.auditor_asked_entries_per_second
-                )
+                await self._asked_rate.take(gaps.asked_count)
             missing_members += await self._ledgers.in_limbo(
                 metadata.ledger_id, [member for member in members if member not in missing_members]
             )

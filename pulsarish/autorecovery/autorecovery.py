@@ -11,7 +11,6 @@ import asyncio
 
 from pulsarish.autorecovery.absent_bookies import AbsentBookies
 from pulsarish.autorecovery.auditor import Auditor, read_cookies
-from pulsarish.autorecovery.byte_rate import ByteRate
 from pulsarish.autorecovery.options import AutoRecoveryOptions
 from pulsarish.autorecovery.worker import ReplicationWorker
 from pulsarish.ledger.client import LedgerClient
@@ -25,6 +24,7 @@ from pulsarish.model.topic_name import decode_segment
 from pulsarish.runtime.containment import run_in_background
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Metrics
+from pulsarish.runtime.rate_limiter import RateLimiter
 from pulsarish.runtime.seams import Conflict, SessionState, World
 
 __all__ = ["AutoRecovery"]
@@ -53,7 +53,7 @@ class AutoRecovery:
         self._absences = AbsentBookies(
             options.lost_bookie_recovery_delay_seconds, options.lost_bookies_share_max
         )
-        rate = ByteRate(world.clock, options.replication_rate_bytes)
+        rate = RateLimiter(world.clock, options.replication_rate_bytes)
         repair = self._ledgers.repair(self._state_of, rate.take, options.replication_batch_bytes)
         self.election = Election(world, records, paths.auditor(), name)
         self.worker = ReplicationWorker(world, options, records, repair, name)

@@ -46,6 +46,7 @@ from pulsarish.model.errors import (
     NotAllowed,
 )
 from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.rate_limiter import RateLimiter
 from pulsarish.runtime.seams import Clock, SessionState
 from pulsarish.wire.record import peek_ids, verify_record
 
@@ -105,6 +106,7 @@ class GarbageCollector:
         # ledgers that were missing from the metadata at the last listing
         self._missing_since: dict[int, float] = {}
         self._clock = clock
+        self._rate = RateLimiter(clock, config.compaction_rate_bytes)
         self._config = config
         self._cluster_id = cluster_id
         self._busy = asyncio.Lock()
@@ -385,7 +387,7 @@ class GarbageCollector:
                         return
                     found[chunk.ledger_id] += size_bytes
                     self.compacted_bytes += size_bytes
-                await self._clock.sleep(size_bytes / self._config.compaction_rate_bytes)
+                await self._rate.take(size_bytes)
                 if self._stopping:
                     return
         missing = [

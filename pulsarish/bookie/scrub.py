@@ -29,6 +29,7 @@ from pulsarish.model.errors import (
     NoSuchEntry,
 )
 from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.rate_limiter import RateLimiter
 from pulsarish.runtime.seams import Clock, Files
 from pulsarish.wire.bookie import ReadItem
 from pulsarish.wire.record import decode_entry_record, matches_crc, peek_ids
@@ -63,8 +64,7 @@ class Scrubber:
         self._busy = asyncio.Lock()
         self._store = store
         self._ledgers = ledgers
-        self._clock = clock
-        self._config = config
+        self._rate = RateLimiter(clock, config.local_scrub_rate_bytes)
         # Files and a lane of its own: clients' reads do not wait for them.
         self._logs = EntryLogs(
             files,
@@ -131,7 +131,7 @@ class Scrubber:
             self.entries += len(rows)
             self.bytes += size_bytes
             next_entry = rows[-1][0] + 1
-            await self._clock.sleep(size_bytes / self._config.local_scrub_rate_bytes)
+            await self._rate.take(size_bytes)
         await self._publish()
 
     async def _scrub_log(self, log_id: int) -> None:
@@ -147,10 +147,7 @@ class Scrubber:
                     row = (await index.ledger_rows([chunk.ledger_id]))[0]
                     if row is not None:
                         await self._scrub_chunk(chunk, max(row.lac, row.explicit_lac))
-                    await self._clock.sleep(
-                        sum(size for _, _, size in chunk.locations)
-                        / self._config.local_scrub_rate_bytes
-                    )
+                    await self._rate.take(sum(size for _, _, size in chunk.locations))
                     if self._stopping:
                         return
         except (CorruptData, OSError) as error:

@@ -11,7 +11,6 @@ import msgspec
 
 from pulsarish.broker.clients.commands import Subscribe, SubscriptionType
 from pulsarish.broker.clients.meters import Meter
-from pulsarish.broker.clients.rate_limits import RateLimit
 from pulsarish.broker.clients.wait_reasons import shown_rate
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.policies.store import Effective
@@ -25,6 +24,7 @@ from pulsarish.model.errors import (
     PulsarishError,
     SubscriptionNotFound,
 )
+from pulsarish.model.rate_limits import RateLimit
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Clock
 

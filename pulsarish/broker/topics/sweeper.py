@@ -26,6 +26,7 @@ from pulsarish.model.errors import NotFound, PulsarishError
 from pulsarish.model.topic_name import TopicName, decode_segment
 from pulsarish.runtime.containment import run_in_background
 from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.rate_limiter import RateLimiter
 from pulsarish.runtime.seams import World
 
 __all__ = ["Sweeper"]
@@ -96,19 +97,18 @@ class Sweeper:
         names = await self._records.children(paths.namespace_topics(tenant, namespace))
         page = self._config.sweeper_page_topics
         owned: dict[Bundle, bool] = {}
+        rate = RateLimiter(
+            self._world.clock, self._config.sweeper_topics_per_second, saved_max=page
+        )
         for start in range(0, len(names), page):
             if not self._leading:
                 return
-            began = self._world.clock.monotonic()
             topics = [
                 TopicName(tenant, namespace, decode_segment(name))
                 for name in names[start : start + page]
             ]
             await self._sweep(topics, owned)
-            took = self._world.clock.monotonic() - began
-            await self._world.clock.sleep(
-                max(0.0, len(topics) / self._config.sweeper_topics_per_second - took)
-            )
+            await rate.take(len(topics))
 
     async def _sweep(self, topics: Sequence[TopicName], owned: dict[Bundle, bool]) -> None:
         space = await self._namespaces.policies(topics[0].tenant, topics[0].namespace)

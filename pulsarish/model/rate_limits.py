@@ -57,6 +57,13 @@ class TokenBucket:
         self._fill(now)
         return 0.0 if self.tokens > 0 else (1.0 - self.tokens) / self.rate
 
+    def debt_seconds(self, now: float) -> float:
+        """Return the seconds until what was taken is paid for; 0: it is."""
+        if self.rate <= 0:
+            return 0.0
+        self._fill(now)
+        return max(0.0, -self.tokens / self.rate)
+
     def check(self) -> None:
         assert self.rate <= 0 or self.tokens <= self.burst
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsarish.broker.clients.rate_limits import RateLimit, TokenBucket
+from pulsarish.model.rate_limits import RateLimit, TokenBucket
 
 
 @given(
