@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from pulsarish.admin.transport import Names, Transport
 from pulsarish.model.errors import InvalidArgument
+from pulsarish.model.subscription_type import SubscriptionType
 
 __all__ = [
     "NAMESPACE",
@@ -330,7 +331,7 @@ POLICIES: Final[tuple[Policy, ...]] = (
                 "names",
                 "All without one.",
                 "Shared Key_Shared",
-                ("Exclusive", "Failover", "Shared", "Key_Shared"),
+                tuple(each.title for each in SubscriptionType),
                 False,
             ),
         ),

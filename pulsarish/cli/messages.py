@@ -21,6 +21,7 @@ from pulsarish.cli.output import fail, print_payload, say, url_option
 from pulsarish.cli.values import FiniteRange
 from pulsarish.model.errors import InvalidArgument, PulsarishError
 from pulsarish.model.printable import printable_json
+from pulsarish.model.subscription_type import SubscriptionType
 
 if TYPE_CHECKING:
     import pulsarish
@@ -163,7 +164,7 @@ def produce(
 @click.option(
     "--type",
     "kind",
-    type=click.Choice(["exclusive", "failover", "shared", "key-shared"]),
+    type=click.Choice([each.option for each in SubscriptionType]),
     default="exclusive",
     show_default=True,
 )
@@ -208,18 +209,13 @@ def consume(
     """
     import pulsarish
 
-    kinds = {
-        "exclusive": "Exclusive",
-        "failover": "Failover",
-        "shared": "Shared",
-        "key-shared": "KeyShared",
-    }
+    types = {each.option: pulsarish.ConsumerType(each.value) for each in SubscriptionType}
     client = pulsarish.Client(url, operation_timeout_seconds=_OPERATION_TIMEOUT_SECONDS)
     try:
         consumer = client.subscribe(
             topic,
             subscription,
-            consumer_type=pulsarish.ConsumerType[kinds[kind]],
+            consumer_type=types[kind],
             initial_position=pulsarish.InitialPosition[start.capitalize()],
             # printed messages are not delivered again, even after a crash of the broker
             ack_receipt_enabled=True,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import Enum, IntEnum
 
+from pulsarish.model.subscription_type import SubscriptionType
+
 __all__ = [
     "BatchingType",
     "CompressionType",
@@ -36,12 +38,20 @@ class CompressionType(_NamedInt):
 
 
 class ConsumerType(_NamedInt):
-    """Who of a subscription's consumers gets a message. The numbers are those of the wire."""
+    """Who of a subscription's consumers gets a message.
+
+    These are the names of ``SubscriptionType`` that programs use.
+    """
 
     Exclusive = 0
     Shared = 1
     Failover = 2
     KeyShared = 3
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether several consumers get messages at the same time."""
+        return SubscriptionType(self.value).is_spread
 
 
 class InitialPosition(_NamedInt):

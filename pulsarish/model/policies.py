@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import Meta
 
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.model.schema_compatibility import Strategy
+from pulsarish.model.subscription_type import SubscriptionType
 from pulsarish.model.values import value_of
 
 __all__ = [
@@ -235,7 +236,11 @@ class DelayedDelivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     )
 
 
-SubscriptionTypes = tuple[Literal["Exclusive", "Shared", "Failover", "Key_Shared"], ...]
+if TYPE_CHECKING:
+    _SubscriptionTitle = str
+else:
+    _SubscriptionTitle = Literal[tuple(each.title for each in SubscriptionType)]
+SubscriptionTypes = tuple[_SubscriptionTitle, ...]
 
 
 @dataclass(frozen=True, eq=False)  # a frozen generic class cannot have slots

@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from pulsarish.broker.clients.commands import Acknowledge, Subscribe, SubscriptionType
+from pulsarish.broker.clients.commands import Acknowledge, Subscribe
 from pulsarish.broker.clients.commands import InitialPosition as Initial
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.asyncio_consumer import AsyncReader
@@ -19,6 +19,7 @@ from pulsarish.managed_ledger.options import Retention
 from pulsarish.metadata import paths
 from pulsarish.model.errors import AlreadyExists, ConsumerBusy, InvalidArgument, NotAllowed
 from pulsarish.model.ledger_metadata import LedgerMetadata, PurposeKind
+from pulsarish.model.subscription_type import SubscriptionType
 from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire.json_record import decode_record
 from tests.support.brokered import Brokered, play_with_brokers

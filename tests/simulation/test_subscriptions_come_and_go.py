@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from pulsarish.broker.clients.commands import Subscribe, SubscriptionType
+from pulsarish.broker.clients.commands import Subscribe
 from pulsarish.broker.subscriptions.subscriptions import READER_RETURN_SECONDS
 from pulsarish.model.errors import ConsumerBusy, MetadataUnavailable
 from pulsarish.model.position import EARLIEST, LATEST
+from pulsarish.model.subscription_type import SubscriptionType
 from tests.support.brokered import Brokered, play_with_brokers
 from tests.support.dispatching import Outlet
 

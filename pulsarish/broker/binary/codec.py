@@ -26,7 +26,6 @@ from pulsarish.broker.clients.commands import (
     Redeliver,
     Seek,
     Subscribe,
-    SubscriptionType,
     Unsubscribe,
 )
 from pulsarish.broker.clients.consumer import Consumer
@@ -34,6 +33,7 @@ from pulsarish.broker.clients.interfaces import ServedSubscription
 from pulsarish.model.errors import NotAllowed, NotFound, PulsarishError
 from pulsarish.model.position import Position
 from pulsarish.model.schema import Schema, SchemaType
+from pulsarish.model.subscription_type import SubscriptionType
 from pulsarish.wire._pb import pulsar_pb2 as pb
 
 __all__ = [
@@ -53,12 +53,6 @@ NO_REQUEST: Final = 2**64 - 1
 
 _WORD: Final = 2**64
 _SIGN: Final = 2**63
-_TYPE_NAMES: Final = {
-    "EXCLUSIVE": "Exclusive",
-    "SHARED": "Shared",
-    "FAILOVER": "Failover",
-    "KEY_SHARED": "Key_Shared",
-}
 _TRANSACTIONS: Final = {
     50: ("new_txn", "new_txn_response"),
     52: ("add_partition_to_txn", "add_partition_to_txn_response"),
@@ -302,7 +296,7 @@ def consumer_stats(
         answer.blocked_consumer_on_unacked_msgs = consumer.blocked
         answer.address = consumer.address
         answer.connected_since = str(consumer.connected_ms)
-        answer.type = _TYPE_NAMES[subscription.type.name]
+        answer.type = subscription.type.title
         answer.msg_backlog = subscription.backlog
     return pb.Command(type=26, consumer_stats_response=answer)
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from pulsarish.broker.clients.commands import Acknowledge, SubscriptionType
+from pulsarish.broker.clients.commands import Acknowledge
 from pulsarish.model.errors import InvalidArgument, NotAllowed
 from pulsarish.model.position import Position
+from pulsarish.model.subscription_type import SubscriptionType
 
 __all__ = ["Named", "check_acknowledgement", "named_by", "names_parts"]
 
@@ -42,7 +43,7 @@ def check_acknowledgement(command: Acknowledge, kind: SubscriptionType, subscrip
                 f"{len(column)} batch indexes or sets for {len(positions)} positions"
             )
     if command.cumulative:
-        if kind in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED):
+        if kind.is_spread:
             raise NotAllowed(
                 f"cumulative acknowledgement is not possible on the {kind.name.lower()} "
                 f"subscription {subscription!r};"

@@ -15,6 +15,7 @@ from typing import Final
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.position import EARLIEST, Position
 from pulsarish.model.schema import Schema
+from pulsarish.model.subscription_type import SubscriptionType
 
 __all__ = [
     "NO_EPOCH",
@@ -48,7 +49,6 @@ __all__ = [
     "Sends",
     "Subscribe",
     "Subscribed",
-    "SubscriptionType",
     "Unsubscribe",
 ]
 
@@ -66,17 +66,6 @@ class AccessMode(Enum):
     EXCLUSIVE = 1
     WAIT_FOR_EXCLUSIVE = 2
     EXCLUSIVE_WITH_FENCING = 3
-
-
-class SubscriptionType(Enum):
-    """How the consumers of a subscription share its messages; the numbers are those of the
-    protocols.
-    """
-
-    EXCLUSIVE = 0
-    SHARED = 1
-    FAILOVER = 2
-    KEY_SHARED = 3
 
 
 class KeySharedMode(Enum):

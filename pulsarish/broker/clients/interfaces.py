@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pulsarish.model.errors import PulsarishError, SubscriptionBusy, SubscriptionNotFound
 from pulsarish.model.position import Position
+from pulsarish.model.subscription_type import SubscriptionType
 from pulsarish.model.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
         Acknowledge,
         OpenProducer,
         Subscribe,
-        SubscriptionType,
     )
     from pulsarish.broker.clients.consumer import Consumer, Outlet
     from pulsarish.broker.clients.meters import Meter, TopicTraffic

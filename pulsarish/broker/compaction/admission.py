@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulsarish.broker.clients.commands import Subscribe, SubscriptionType
+from pulsarish.broker.clients.commands import Subscribe
 from pulsarish.model.errors import NotAllowed
 
 __all__ = ["check_compacted_read"]
@@ -12,10 +12,7 @@ def check_compacted_read(command: Subscribe) -> None:
     """Raise ``NotAllowed``, as Apache Pulsar does, for a subscription that would spread its
     messages over several consumers.
     """
-    if command.read_compacted and command.type not in (
-        SubscriptionType.EXCLUSIVE,
-        SubscriptionType.FAILOVER,
-    ):
+    if command.read_compacted and command.type.is_spread:
         raise NotAllowed(
             "read_compacted is possible on exclusive and failover subscriptions only, and "
             f"{command.subscription!r} is to be"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, assert_never
 
-from pulsarish.broker.clients.commands import KeySharedPolicy, SubscriptionType
+from pulsarish.broker.clients.commands import KeySharedPolicy
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.dispatchers.chunks import Chunk
 from pulsarish.broker.dispatchers.delayed import DELAYS_OVER
@@ -22,6 +22,7 @@ from pulsarish.model.policies import (
     MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION,
 )
 from pulsarish.model.position import Position
+from pulsarish.model.subscription_type import SubscriptionType
 from pulsarish.runtime.seams import Clock
 from pulsarish.wire.entry import key_hash, parse_metadata, sticky_key
 
@@ -121,7 +122,7 @@ class ReadyMaker:
         self, kind: SubscriptionType, cursor: Cursor, topic_limits: TopicLimits, clock: Clock
     ) -> None:
         self._hashes_keys = kind is SubscriptionType.KEY_SHARED
-        self._may_delay = kind in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
+        self._may_delay = kind.is_spread
         self._cursor = cursor
         self._topic_limits = topic_limits
         self._clock = clock

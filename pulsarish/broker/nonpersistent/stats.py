@@ -11,7 +11,6 @@ from pulsarish.broker.clients.wait_reasons import ACTIVE, IDLE, Waiting, waiting
 from pulsarish.broker.dispatchers.dispatcher import DispatcherKind
 from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription
 from pulsarish.broker.nonpersistent.topic import NonPersistentTopic
-from pulsarish.broker.policies.topic_limits import TYPE_NAMES
 
 __all__ = ["non_persistent_internal_stats", "non_persistent_stats"]
 
@@ -99,7 +98,7 @@ def _subscription(
     message_rate, byte_rate = subscription.out.rates(now)
     active = dispatcher.active
     return {
-        "type": TYPE_NAMES[subscription.type],
+        "type": subscription.type.title,
         "msgBacklog": 0,
         "unackedMessages": 0,
         "msgRateOut": round(message_rate, 3),

@@ -15,7 +15,6 @@ from pulsarish.broker.clients.commands import (
     ConsumerClosed,
     KeySharedPolicy,
     Outcome,
-    SubscriptionType,
 )
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.clients.meters import Meter
@@ -27,6 +26,7 @@ from pulsarish.broker.policies.topic_limits import TopicLimits
 from pulsarish.model.errors import ConsumerBusy, NotAllowed, PulsarishError
 from pulsarish.model.policies import MAX_CONSUMERS_PER_SUBSCRIPTION
 from pulsarish.model.position import EARLIEST, Position
+from pulsarish.model.subscription_type import SubscriptionType
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Clock
 

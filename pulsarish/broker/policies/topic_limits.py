@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from pulsarish.broker.clients.commands import Subscribe, SubscriptionType
+from pulsarish.broker.clients.commands import Subscribe
 from pulsarish.broker.clients.meters import Meter
 from pulsarish.broker.clients.wait_reasons import shown_rate
 from pulsarish.broker.config import BrokerConfig
@@ -31,7 +31,6 @@ from pulsarish.runtime.seams import Clock
 __all__ = [
     "ENTRY_ENVELOPE_BYTES",
     "RATE_WAIT_MAX_SECONDS",
-    "TYPE_NAMES",
     "DispatchLimits",
     "TopicLimits",
     "check_subscription_properties",
@@ -48,14 +47,6 @@ ENTRY_ENVELOPE_BYTES: Final = 10 << 10
 """Space for an entry's head and metadata in addition to the largest message, as in Apache
 Pulsar.
 """
-
-TYPE_NAMES: Final = {
-    SubscriptionType.EXCLUSIVE: "Exclusive",
-    SubscriptionType.SHARED: "Shared",
-    SubscriptionType.FAILOVER: "Failover",
-    SubscriptionType.KEY_SHARED: "Key_Shared",
-}
-"""Apache Pulsar's names of the subscription types."""
 
 
 class TopicLimits:
@@ -197,11 +188,11 @@ class TopicLimits:
                 f"topic {self._name} has {there} consumers, the limit max_consumers_per_topic"
             )
         enabled = self.policies[model.SUBSCRIPTION_TYPES_ENABLED]
-        if enabled and TYPE_NAMES[command.type] not in enabled:
+        if enabled and command.type.title not in enabled:
             raise NotAllowed(
                 f"topic {self._name} allows subscriptions of type {', '.join(enabled)} "
                 "(subscription_types_enabled),"
-                f" not {TYPE_NAMES[command.type]}"
+                f" not {command.type.title}"
             )
 
     def check_auto_subscription(self, command: Subscribe) -> None:

@@ -37,13 +37,13 @@ from pulsarish.broker.clients.commands import (
     SendFailed,
     Subscribe,
     Subscribed,
-    SubscriptionType,
     Unsubscribe,
 )
 from pulsarish.broker.clients.consumer import Delivery
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.position import Position
 from pulsarish.model.schema import Schema, SchemaType
+from pulsarish.model.subscription_type import SubscriptionType
 from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire.framing import Buffer, join_records
 

@@ -24,7 +24,6 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.nonpersistent.stats import non_persistent_stats
 from pulsarish.broker.nonpersistent.topic import NonPersistentTopic
 from pulsarish.broker.ownership.ownership import Ownership
-from pulsarish.broker.policies.topic_limits import TYPE_NAMES
 from pulsarish.broker.progress.collect import next_ledger, snapshot_of
 from pulsarish.broker.progress.explain import explain
 from pulsarish.broker.progress.snapshot import BookieState
@@ -317,7 +316,7 @@ class Statistics:
         )
         by_consumer = dispatcher.consumer_stats()
         return {
-            "type": TYPE_NAMES[subscription.type],
+            "type": subscription.type.title,
             "msgBacklog": cursor.backlog(),
             "msgBacklogNoDelayed": max(0, cursor.backlog() - len(dispatcher.reads.delayed)),
             "backlogSize": topic.log.bytes_above(cursor.mark_delete),

@@ -12,10 +12,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from pulsarish.broker.clients.commands import NO_EPOCH, SubscriptionType
+from pulsarish.broker.clients.commands import NO_EPOCH
 from pulsarish.broker.clients.wait_reasons import IDLE, waiting_row
 from pulsarish.broker.compaction.compaction import compaction_stats
-from pulsarish.broker.policies.topic_limits import TYPE_NAMES
 from pulsarish.broker.publishing.dedup_log import DEDUP_CURSOR
 from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.cursors.cursor_state import CursorImage, restore
@@ -23,6 +22,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import CursorRecord, TopicRecord
 from pulsarish.model.position import Position
+from pulsarish.model.subscription_type import SubscriptionType
 from pulsarish.model.topic_name import TopicName, decode_segment
 
 __all__ = ["UnloadedTopic", "read_unloaded"]
@@ -90,7 +90,7 @@ class UnloadedTopic:
 
     def _subscription(self, mark: Position, cursor: CursorRecord) -> dict[str, Any]:
         return {
-            "type": TYPE_NAMES[SubscriptionType.EXCLUSIVE],
+            "type": SubscriptionType.EXCLUSIVE.title,
             "msgBacklog": 0,
             "msgBacklogNoDelayed": 0,
             "backlogSize": 0,

@@ -21,7 +21,6 @@ from pulsarish.broker.clients.commands import (
     ConsumerClosed,
     KeySharedPolicy,
     Subscribe,
-    SubscriptionType,
 )
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.clients.entry_checks import publish_time
@@ -46,6 +45,7 @@ from pulsarish.model.policies import (
     MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION,
 )
 from pulsarish.model.position import LATEST, Position
+from pulsarish.model.subscription_type import SubscriptionType
 from pulsarish.runtime.containment import Scope
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World

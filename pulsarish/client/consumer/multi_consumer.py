@@ -14,7 +14,7 @@ from pulsarish.client.connection.context import ClientContext, retrying
 from pulsarish.client.consumer.message_queue import MessageQueue
 from pulsarish.client.consumer.topic_consumer import TopicConsumer
 from pulsarish.client.consumer.writer_schemas import WriterSchemas
-from pulsarish.client.enums import ConsumerCryptoFailureAction, ConsumerType
+from pulsarish.client.enums import ConsumerCryptoFailureAction
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Message
 from pulsarish.client.messages.options import ConsumerOptions
@@ -156,7 +156,7 @@ class MultiConsumer:
         Raises ``NotAllowed`` on a shared subscription.
         """
         self.check_open()
-        if self.options.consumer_type in (ConsumerType.Shared, ConsumerType.KeyShared):
+        if self.options.consumer_type.is_spread:
             raise NotAllowed(
                 "cumulative acknowledgement is not possible on a "
                 f"{self.options.consumer_type.name} subscription:"

@@ -11,21 +11,13 @@ from pulsarish.wire._pb import broker_pb2 as pb
 
 __all__ = ["first_wanted", "subscribe_command"]
 
-# The numbers on the wire differ from those of Apache Pulsar's Python enum.
-_TYPES = {
-    ConsumerType.Exclusive: pb.SUB_EXCLUSIVE,
-    ConsumerType.Shared: pb.SUB_SHARED,
-    ConsumerType.Failover: pb.SUB_FAILOVER,
-    ConsumerType.KeyShared: pb.SUB_KEY_SHARED,
-}
-
 
 def subscribe_command(topic: TopicName, options: ConsumerOptions) -> pb.Subscribe:
     """Return the command without a reader's start, which moves."""
     return pb.Subscribe(
         topic=topic.full,
         subscription=options.subscription_name,
-        type=_TYPES[options.consumer_type],
+        type=int(options.consumer_type),  # type: ignore[arg-type]
         consumer_name=options.consumer_name,
         priority_level=options.priority_level,
         durable=options.start is None,

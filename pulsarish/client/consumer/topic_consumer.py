@@ -367,7 +367,7 @@ class TopicConsumer:
 
     @property
     def _is_ordered(self) -> bool:
-        return self._options.consumer_type not in (ConsumerType.Shared, ConsumerType.KeyShared)
+        return not self._options.consumer_type.is_spread
 
     def _subscribe_anew(self) -> None:
         """Close and subscribe again: nothing that is on the wire now arrives."""

@@ -497,10 +497,7 @@ class ConsumerOptions:
             )
         self.negative_ack_backoff = negative_ack_redelivery_backoff
         self.is_read_compacted = check_flag("is_read_compacted", is_read_compacted)
-        if self.is_read_compacted and consumer_type not in (
-            ConsumerType.Exclusive,
-            ConsumerType.Failover,
-        ):
+        if self.is_read_compacted and consumer_type.is_spread:
             raise InvalidArgument(
                 "is_read_compacted needs consumer_type Exclusive or Failover, not "
                 f"{consumer_type.name}"
@@ -552,7 +549,7 @@ class ConsumerOptions:
                 ConsumerDeadLetterPolicy,
                 "a pulsarish.ConsumerDeadLetterPolicy",
             )
-            if consumer_type not in (ConsumerType.Shared, ConsumerType.KeyShared):
+            if not consumer_type.is_spread:
                 raise InvalidArgument(
                     "dead_letter_policy needs consumer_type Shared or KeyShared, not "
                     f"{consumer_type.name}: others count no redeliveries"

@@ -36,7 +36,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from pulsarish.broker.clients.commands import SubscriptionType
 from pulsarish.broker.clients.stall import Stall
 from pulsarish.broker.progress.collect import progress_mark, snapshot_of
 from pulsarish.broker.progress.explain import must_move
@@ -45,6 +44,7 @@ from pulsarish.metadata.records import CursorRecord, TopicRecord
 from pulsarish.metadata.tree.tree import Tree
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState, PurposeKind, Segment
 from pulsarish.model.position import Position
+from pulsarish.model.subscription_type import SubscriptionType
 from pulsarish.model.topic_name import TopicName
 from pulsarish.sim.cluster.core_checks import check_cores
 from pulsarish.wire.json_record import decode_record

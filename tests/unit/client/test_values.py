@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsarish.client.backoff import MultiplierRedeliveryBackoff
-from pulsarish.client.enums import HashingScheme, PartitionsRoutingMode
+from pulsarish.client.enums import ConsumerType, HashingScheme, PartitionsRoutingMode
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.producer.routing import OutgoingMessage, hash_key, make_router
 from pulsarish.client.result import Result, result_of
@@ -18,6 +18,7 @@ from pulsarish.client.schemas.schema import BytesSchema, JsonSchema, StringSchem
 from pulsarish.client.service_url import parse_service_url
 from pulsarish.model import errors
 from pulsarish.model.hashing import java_string_hash, murmur3_32_hash
+from pulsarish.model.subscription_type import SubscriptionType
 from pulsarish.runtime.backoff import Backoff
 
 
@@ -226,3 +227,8 @@ def test_schemas() -> None:
     ):
         with pytest.raises(errors.InvalidArgument):
             call()
+
+
+def test_consumer_types_are_the_subscription_types() -> None:
+    declared = {each.title.replace("_", ""): each.value for each in SubscriptionType}
+    assert {each.name: each.value for each in ConsumerType} == declared

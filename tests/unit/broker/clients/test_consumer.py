@@ -7,9 +7,10 @@ import asyncio
 import pytest
 
 from pulsarish.broker.clients.ack_targets import check_acknowledgement, named_by, names_parts
-from pulsarish.broker.clients.commands import Acknowledge, SubscriptionType
+from pulsarish.broker.clients.commands import Acknowledge
 from pulsarish.model.errors import InvalidArgument, NotAllowed
 from pulsarish.model.position import Position
+from pulsarish.model.subscription_type import SubscriptionType
 
 A, B, GONE = Position(1, 0), Position(1, 1), Position(1, 9)
 SIZES = {A: 3, B: 2, GONE: 0}

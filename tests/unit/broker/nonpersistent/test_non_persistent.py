@@ -12,7 +12,6 @@ from pulsarish.broker.clients.commands import (
     Acknowledge,
     KeySharedPolicy,
     Outcome,
-    SubscriptionType,
 )
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.clients.meters import Meter
@@ -24,6 +23,7 @@ from pulsarish.broker.policies.store import Effective, broker_defaults
 from pulsarish.broker.policies.topic_limits import TopicLimits
 from pulsarish.model.errors import ConsumerBusy
 from pulsarish.model.position import Position
+from pulsarish.model.subscription_type import SubscriptionType
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.clock import SystemClock
 from tests.support.dispatching import Outlet, consumer
