@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, get_args
 
 from pulsarish.admin.transport import Names, Transport
 from pulsarish.model.errors import InvalidArgument
+from pulsarish.model.policy_words import InactiveDeleteMode, QuotaPolicy, QuotaType, SchemaStrategy
 from pulsarish.model.subscription_type import SubscriptionType
 
 __all__ = [
@@ -117,23 +118,6 @@ _PERIOD: Final = (
         False,
     ),
 )
-_QUOTA_KINDS: Final = ("destination_storage", "message_age")
-_QUOTA_POLICIES: Final = (
-    "producer_request_hold",
-    "producer_exception",
-    "consumer_backlog_eviction",
-)
-_STRATEGIES: Final = (
-    "ALWAYS_INCOMPATIBLE",
-    "ALWAYS_COMPATIBLE",
-    "BACKWARD",
-    "FORWARD",
-    "FULL",
-    "BACKWARD_TRANSITIVE",
-    "FORWARD_TRANSITIVE",
-    "FULL_TRANSITIVE",
-)
-_DELETE_MODES: Final = ("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up")
 
 POLICIES: Final[tuple[Policy, ...]] = (
     Policy(
@@ -198,7 +182,7 @@ POLICIES: Final[tuple[Policy, ...]] = (
                 "choice",
                 "What happens beyond it.",
                 "producer_exception",
-                _QUOTA_POLICIES,
+                get_args(QuotaPolicy),
             ),
             Field(
                 "backlogQuotaType",
@@ -206,7 +190,7 @@ POLICIES: Final[tuple[Policy, ...]] = (
                 "choice",
                 "What is limited; destination_storage without it.",
                 "",
-                _QUOTA_KINDS,
+                get_args(QuotaType),
                 False,
             ),
         ),
@@ -314,8 +298,8 @@ POLICIES: Final[tuple[Policy, ...]] = (
                 "mode",
                 "choice",
                 "Which topics count as unused.",
-                _DELETE_MODES[0],
-                _DELETE_MODES,
+                get_args(InactiveDeleteMode)[0],
+                get_args(InactiveDeleteMode),
             ),
         ),
         "inactiveTopicPolicies",
@@ -445,7 +429,7 @@ POLICIES: Final[tuple[Policy, ...]] = (
     Policy(
         "schema-compatibility-strategy",
         "what a new schema must have in common with those before it",
-        (Field("", "strategy", "choice", "", "BACKWARD", _STRATEGIES),),
+        (Field("", "strategy", "choice", "", "BACKWARD", get_args(SchemaStrategy)),),
         "schemaCompatibilityStrategy",
         "schemaCompatibilityStrategy",
         method="PUT",

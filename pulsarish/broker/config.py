@@ -11,7 +11,7 @@ from pulsarish.broker.listeners import ListenerPlan, plan_listeners
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
 from pulsarish.model.errors import ConfigError, InvalidArgument
-from pulsarish.model.schema_compatibility import Strategy
+from pulsarish.model.policy_words import SchemaStrategy
 from pulsarish.runtime.log import REPEATS_MAX
 
 __all__ = ["BrokerConfig"]
@@ -225,7 +225,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         int, Meta(ge=0, description="Subscriptions of one topic, readers included; 0: no limit.")
     ] = 10_000
     schema_compatibility_strategy: Annotated[
-        Strategy,
+        SchemaStrategy,
         Meta(description="What a new schema of a topic must have in common with those before it."),
     ] = "FULL"
     is_allow_auto_update_schema_enabled: Annotated[

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from pulsarish.model.errors import InvalidArgument
-from pulsarish.model.schema_compatibility import Strategy
+from pulsarish.model.policy_words import InactiveDeleteMode, QuotaPolicy, QuotaType, SchemaStrategy
 from pulsarish.model.subscription_type import SubscriptionType
 from pulsarish.model.values import value_of
 
@@ -43,7 +43,6 @@ __all__ = [
     "PERSISTENCE",
     "POLICIES",
     "PUBLISH_RATE",
-    "QUOTA_TYPES",
     "RETENTION",
     "SCHEMA_COMPATIBILITY_STRATEGY",
     "SCHEMA_VALIDATION_ENFORCED",
@@ -58,7 +57,6 @@ __all__ = [
     "PersistencePolicies",
     "Policy",
     "PublishRate",
-    "QuotaType",
     "RetentionPolicies",
     "check_together",
 ]
@@ -125,16 +123,12 @@ class RetentionPolicies(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
             )
 
 
-QuotaType = Literal["destination_storage", "message_age"]
-QUOTA_TYPES: Final[tuple[QuotaType, ...]] = ("destination_storage", "message_age")
-
-
 class BacklogQuota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Limit of a topic's backlog (``destination_storage``: bytes; ``message_age``: seconds), and
     what happens beyond it.
     """
 
-    policy: Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"]
+    policy: QuotaPolicy
     limit_size_bytes: (
         Annotated[int, Meta(ge=-1, le=_LONG_MAX, description="Bytes of backlog; -1: no limit.")]
         | None
@@ -218,8 +212,8 @@ class InactiveTopicPolicies(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     """When a topic without users is deleted."""
 
     delete_while_inactive: bool = msgspec.field(name="deleteWhileInactive")
-    mode: Literal["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"] = (
-        msgspec.field(name="inactiveTopicDeleteMode", default="delete_when_no_subscriptions")
+    mode: InactiveDeleteMode = msgspec.field(
+        name="inactiveTopicDeleteMode", default="delete_when_no_subscriptions"
     )
     seconds: Annotated[int, Meta(ge=1, le=_INT_MAX)] = msgspec.field(
         name="maxInactiveDurationSeconds", default=60
@@ -470,9 +464,9 @@ DELAYED_DELIVERY: Final = Policy[DelayedDelivery](
     topic="delayedDelivery",
     field="delayed_delivery_policies",
 )
-SCHEMA_COMPATIBILITY_STRATEGY: Final = Policy[Strategy](
+SCHEMA_COMPATIBILITY_STRATEGY: Final = Policy[SchemaStrategy](
     "schema_compatibility_strategy",
-    Strategy | Literal["UNDEFINED"],
+    SchemaStrategy | Literal["UNDEFINED"],
     "What a new schema of a topic must have in common with those before it.",
     namespace="schemaCompatibilityStrategy",
     topic="schemaCompatibilityStrategy",

@@ -9,13 +9,14 @@ compatible with itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
 from pulsarish.model.avro import parse_avro
 from pulsarish.model.avro_resolution import mismatch
 from pulsarish.model.errors import IncompatibleSchema, InvalidSchema
+from pulsarish.model.policy_words import SchemaStrategy
 from pulsarish.model.schema import (
     AVRO_DEFINED,
     Schema,
@@ -25,23 +26,7 @@ from pulsarish.model.schema import (
     split_key_value,
 )
 
-__all__ = ["Strategy", "check_consumer", "check_new", "check_valid"]
-
-Strategy = Literal[
-    "ALWAYS_INCOMPATIBLE",
-    "ALWAYS_COMPATIBLE",
-    "BACKWARD",
-    "FORWARD",
-    "FULL",
-    "BACKWARD_TRANSITIVE",
-    "FORWARD_TRANSITIVE",
-    "FULL_TRANSITIVE",
-]
-"""``BACKWARD``: the new schema reads what the previous one wrote.
-
-``FORWARD``: the previous one reads what the new one writes. ``FULL``: both. ``_TRANSITIVE``: the
-same for all earlier schemas.
-"""
+__all__ = ["check_consumer", "check_new", "check_valid"]
 
 _RESOLVED: Final = frozenset({SchemaType.AVRO, SchemaType.JSON})
 _TRANSITIVE: Final = "_TRANSITIVE"
@@ -83,7 +68,7 @@ def check_valid(schema: Schema) -> None:
             return
 
 
-def check_new(strategy: Strategy, before: Sequence[VersionedSchema], new: Schema) -> None:
+def check_new(strategy: SchemaStrategy, before: Sequence[VersionedSchema], new: Schema) -> None:
     """Check that ``new`` may follow the schemas ``before``, oldest first.
 
     Raises ``IncompatibleSchema``, ``InvalidSchema``.
@@ -94,7 +79,9 @@ def check_new(strategy: Strategy, before: Sequence[VersionedSchema], new: Schema
         _check(strategy, each, new)
 
 
-def check_consumer(strategy: Strategy, before: Sequence[VersionedSchema], schema: Schema) -> None:
+def check_consumer(
+    strategy: SchemaStrategy, before: Sequence[VersionedSchema], schema: Schema
+) -> None:
     """Check that a consumer with a schema can read what was, and will be, written with the topic's
     schemas, oldest first.
 
@@ -113,11 +100,11 @@ def check_consumer(strategy: Strategy, before: Sequence[VersionedSchema], schema
     )
 
 
-def _for_consumer(strategy: Strategy) -> Strategy:
+def _for_consumer(strategy: SchemaStrategy) -> SchemaStrategy:
     return strategy if strategy.startswith("ALWAYS_") else "BACKWARD"
 
 
-def _check(strategy: Strategy, before: VersionedSchema, new: Schema) -> None:
+def _check(strategy: SchemaStrategy, before: VersionedSchema, new: Schema) -> None:
     reason = _reason(strategy, before.schema, new)
     if reason:
         raise IncompatibleSchema(
@@ -126,7 +113,7 @@ def _check(strategy: Strategy, before: VersionedSchema, new: Schema) -> None:
         )
 
 
-def _reason(strategy: Strategy, old: Schema, new: Schema) -> str:
+def _reason(strategy: SchemaStrategy, old: Schema, new: Schema) -> str:
     """Return why ``new`` may not follow ``old``; empty when it may."""
     if new.type is not old.type:
         return f"its type is {new.type.name}, that of the topic is {old.type.name}"
@@ -148,7 +135,7 @@ def _reason(strategy: Strategy, old: Schema, new: Schema) -> str:
     return ""
 
 
-def _avro_reason(strategy: Strategy, old: Schema, new: Schema) -> str:
+def _avro_reason(strategy: SchemaStrategy, old: Schema, new: Schema) -> str:
     if old.data == new.data:
         return ""
     before, after = parse_avro(old.data), parse_avro(new.data)

@@ -11,8 +11,9 @@ from typing import get_args
 import pytest
 
 from pulsarish.model.errors import IncompatibleSchema, InvalidSchema
+from pulsarish.model.policy_words import SchemaStrategy
 from pulsarish.model.schema import Schema, SchemaType, VersionedSchema
-from pulsarish.model.schema_compatibility import Strategy, check_new, check_valid
+from pulsarish.model.schema_compatibility import check_new, check_valid
 from tests.clients.avro_pairs import drawn_versions
 from tests.clients.building import built_tool
 
@@ -22,7 +23,7 @@ SEEDS = range(4_000)
 SECONDS_MAX = 300.0
 
 
-def our_verdict(strategy: Strategy, kind: SchemaType, versions: list[str]) -> str:
+def our_verdict(strategy: SchemaStrategy, kind: SchemaType, versions: list[str]) -> str:
     *before, new = [Schema(kind, each.encode()) for each in versions]
     try:
         check_new(
@@ -50,7 +51,7 @@ def test_every_strategy_judges_as_apache_pulsar_does() -> None:
         (seed, strategy, chance.choice([SchemaType.AVRO, SchemaType.JSON]), versions)
         for seed in SEEDS
         if (versions := valid_versions(seed))
-        for strategy in get_args(Strategy)
+        for strategy in get_args(SchemaStrategy)
     ]
     asked = "".join(
         "\t".join([strategy, kind.name, versions[-1], *versions[:-1]]) + "\n"

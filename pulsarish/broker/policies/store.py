@@ -30,7 +30,8 @@ from pulsarish.model.errors import (
     NotFound,
     TopicNotFound,
 )
-from pulsarish.model.policies import POLICIES, BacklogQuota, Policy, QuotaType
+from pulsarish.model.policies import POLICIES, BacklogQuota, Policy
+from pulsarish.model.policy_words import QuotaType
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Conflict, Op
 from pulsarish.wire.json_record import encode_record

@@ -31,8 +31,9 @@ from pulsarish.model.errors import (
     SchemaNotFound,
     TopicNotFound,
 )
+from pulsarish.model.policy_words import SchemaStrategy
 from pulsarish.model.schema import Schema, SchemaType, VersionedSchema, fingerprint
-from pulsarish.model.schema_compatibility import Strategy, check_consumer, check_new, check_valid
+from pulsarish.model.schema_compatibility import check_consumer, check_new, check_valid
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Clock, Conflict, Op
 from pulsarish.wire.json_record import encode_record
@@ -100,7 +101,7 @@ class SchemaRegistry:
         """Return whether no schema is in use. Raises ``TopicNotFound``."""
         return not _in_use(await self._slots(await self.home(name)))
 
-    async def check(self, name: TopicName, schema: Schema, strategy: Strategy) -> None:
+    async def check(self, name: TopicName, schema: Schema, strategy: SchemaStrategy) -> None:
         """Check that the schema could become the topic's next version.
 
         Raises ``IncompatibleSchema``, ``InvalidSchema``, ``TopicNotFound``.
@@ -108,7 +109,9 @@ class SchemaRegistry:
         self._check_valid(schema)
         check_new(strategy, await self.versions(name), schema)
 
-    async def check_consumer(self, name: TopicName, schema: Schema, strategy: Strategy) -> bool:
+    async def check_consumer(
+        self, name: TopicName, schema: Schema, strategy: SchemaStrategy
+    ) -> bool:
         """Check that a consumer may read with the schema.
 
         Return ``False`` when the topic has no schema.
@@ -122,7 +125,7 @@ class SchemaRegistry:
         return bool(slots)
 
     async def get_or_create(
-        self, name: TopicName, schema: Schema, strategy: Strategy, *, may_create: bool
+        self, name: TopicName, schema: Schema, strategy: SchemaStrategy, *, may_create: bool
     ) -> int:
         """Return the version of the schema. Add the schema if it is new.
 

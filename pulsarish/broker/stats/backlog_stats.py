@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pulsarish.model.policies import BacklogQuota, QuotaType
+from pulsarish.model.policies import BacklogQuota
+from pulsarish.model.policy_words import QuotaType
 
 __all__ = ["backlog_stats", "oldest_backlog"]
 

@@ -8,6 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from pulsarish.model.errors import IncompatibleSchema, InvalidSchema
+from pulsarish.model.policy_words import SchemaStrategy
 from pulsarish.model.schema import (
     Schema,
     SchemaType,
@@ -19,7 +20,7 @@ from pulsarish.model.schema import (
     version_bytes,
     version_number,
 )
-from pulsarish.model.schema_compatibility import Strategy, check_consumer, check_new, check_valid
+from pulsarish.model.schema_compatibility import check_consumer, check_new, check_valid
 
 INT, STRING = Schema(SchemaType.INT32), Schema(SchemaType.STRING)
 
@@ -172,7 +173,7 @@ def versions(*schemas: Schema) -> list[VersionedSchema]:
 
 
 # The schemas there, the new one, and the strategies that take it, beside ALWAYS_COMPATIBLE.
-ALL = set(get_args(Strategy)) - {"ALWAYS_COMPATIBLE", "ALWAYS_INCOMPATIBLE"}
+ALL = set(get_args(SchemaStrategy)) - {"ALWAYS_COMPATIBLE", "ALWAYS_INCOMPATIBLE"}
 BACKWARD = {"BACKWARD", "BACKWARD_TRANSITIVE"}
 FORWARD = {"FORWARD", "FORWARD_TRANSITIVE"}
 ROWS: list[tuple[str, list[Schema], Schema, set[str]]] = [
@@ -209,12 +210,12 @@ ROWS: list[tuple[str, list[Schema], Schema, set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize("strategy", get_args(Strategy))
+@pytest.mark.parametrize("strategy", get_args(SchemaStrategy))
 @pytest.mark.parametrize(
     ("there", "new", "taken"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS]
 )
 def test_what_may_follow(
-    there: list[Schema], new: Schema, taken: set[str], strategy: Strategy
+    there: list[Schema], new: Schema, taken: set[str], strategy: SchemaStrategy
 ) -> None:
     if strategy in taken or strategy == "ALWAYS_COMPATIBLE":
         check_new(strategy, versions(*there), new)
@@ -242,11 +243,13 @@ CONSUMERS: list[tuple[str, Schema, set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize("strategy", get_args(Strategy))
+@pytest.mark.parametrize("strategy", get_args(SchemaStrategy))
 @pytest.mark.parametrize(
     ("schema", "taken"), [row[1:] for row in CONSUMERS], ids=[row[0] for row in CONSUMERS]
 )
-def test_what_a_consumer_may_read_with(schema: Schema, taken: set[str], strategy: Strategy) -> None:
+def test_what_a_consumer_may_read_with(
+    schema: Schema, taken: set[str], strategy: SchemaStrategy
+) -> None:
     if strategy in taken or strategy == "ALWAYS_COMPATIBLE":
         check_consumer(strategy, versions(BASE, OPTIONAL), schema)
     else:

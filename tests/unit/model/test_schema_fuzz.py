@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from pulsarish.model.avro import parse_avro
 from pulsarish.model.avro_resolution import mismatch
 from pulsarish.model.errors import IncompatibleSchema, InvalidSchema
+from pulsarish.model.policy_words import SchemaStrategy
 from pulsarish.model.schema import Schema, SchemaType, VersionedSchema, fingerprint
-from pulsarish.model.schema_compatibility import Strategy, check_consumer, check_new, check_valid
+from pulsarish.model.schema_compatibility import check_consumer, check_new, check_valid
 
 WORDS = [
     "type",
@@ -105,9 +106,9 @@ def test_what_is_valid_reads_itself_and_is_compared_with_anything(one: Any, othe
         _ = mismatch(types[0], types[1])
 
 
-@given(st.lists(schemas, max_size=3), schemas, st.sampled_from(get_args(Strategy)))
+@given(st.lists(schemas, max_size=3), schemas, st.sampled_from(get_args(SchemaStrategy)))
 def test_a_judgement_is_one_of_the_two_errors_or_none(
-    there: list[Schema], new: Schema, strategy: Strategy
+    there: list[Schema], new: Schema, strategy: SchemaStrategy
 ) -> None:
     versions = [VersionedSchema(number, schema) for number, schema in enumerate(there)]
     for check in (check_new, check_consumer):

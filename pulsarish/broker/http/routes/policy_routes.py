@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -24,12 +24,11 @@ from pulsarish.model.policies import (
     BACKLOG_QUOTA,
     DEDUPLICATION_SNAPSHOT_INTERVAL,
     POLICIES,
-    QUOTA_TYPES,
     SCHEMA_COMPATIBILITY_STRATEGY,
     BacklogQuota,
     Policy,
 )
-from pulsarish.model.schema_compatibility import Strategy
+from pulsarish.model.policy_words import QuotaType, SchemaStrategy, SchemaStrategyOldName
 from pulsarish.runtime.seams import HttpResponse
 
 __all__ = [
@@ -45,33 +44,16 @@ __all__ = [
 
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _TEXT: Final = "text/plain"
-_OldStrategy = Literal[
-    "AutoUpdateDisabled",
-    "AlwaysCompatible",
-    "Backward",
-    "Forward",
-    "Full",
-    "BackwardTransitive",
-    "ForwardTransitive",
-    "FullTransitive",
-]
-_NEW_STRATEGIES: Final[Mapping[_OldStrategy, Strategy]] = {
-    "AutoUpdateDisabled": "ALWAYS_INCOMPATIBLE",
-    "AlwaysCompatible": "ALWAYS_COMPATIBLE",
-    "Backward": "BACKWARD",
-    "Forward": "FORWARD",
-    "Full": "FULL",
-    "BackwardTransitive": "BACKWARD_TRANSITIVE",
-    "ForwardTransitive": "FORWARD_TRANSITIVE",
-    "FullTransitive": "FULL_TRANSITIVE",
-}
+_NEW_STRATEGIES: Final[Mapping[SchemaStrategyOldName, SchemaStrategy]] = dict(
+    zip(get_args(SchemaStrategyOldName), get_args(SchemaStrategy), strict=True)
+)
 _PROPERTY: Final = _NAMESPACE + "/property/{key}"
 
 APPLIED: Final = Parameter(
     "applied", "What is in force, whichever level says it.", bool, default=False
 )
 QUOTA_TYPE: Final = Parameter(
-    "backlogQuotaType", "Which quota.", choices=QUOTA_TYPES, default="destination_storage"
+    "backlogQuotaType", "Which quota.", choices=get_args(QuotaType), default="destination_storage"
 )
 
 
@@ -239,7 +221,7 @@ class NamespacePolicyRoutes:
                 self._get_old_strategy,
                 Permission.ADMIN_READ,
                 f"{what}: what is in force.",
-                answers=_OldStrategy,
+                answers=SchemaStrategyOldName,
             ),
             Route(
                 "PUT",
@@ -247,7 +229,7 @@ class NamespacePolicyRoutes:
                 self._set_old_strategy,
                 Permission.ADMIN_NAMESPACE,
                 f"{what}.",
-                body=_OldStrategy,
+                body=SchemaStrategyOldName,
                 body_required=True,
             ),
         ]

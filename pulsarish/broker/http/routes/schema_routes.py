@@ -28,8 +28,8 @@ from pulsarish.broker.schemas.registry import SchemaRegistry
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.model.errors import AlreadyExists, IncompatibleSchema, InvalidSchema, TopicNotFound
 from pulsarish.model.policies import SCHEMA_COMPATIBILITY_STRATEGY
+from pulsarish.model.policy_words import SchemaStrategy
 from pulsarish.model.schema import Schema, SchemaType, VersionedSchema, split_key_value
-from pulsarish.model.schema_compatibility import Strategy
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import HttpResponse
 
@@ -181,7 +181,7 @@ class SchemaRoutes:
             except AlreadyExists:
                 return
 
-    async def _strategy(self, name: TopicName) -> Strategy:
+    async def _strategy(self, name: TopicName) -> SchemaStrategy:
         space = await self._namespaces.effective(name.tenant, name.namespace)
         own = await self._namespaces.store.shown_topic(name)
         return Effective(space.defaults, space.namespace, own)[SCHEMA_COMPATIBILITY_STRATEGY]

@@ -19,8 +19,8 @@ from pulsarish.metadata.records import CursorRecord, NamespacePolicies, TopicLed
 from pulsarish.model import policies as model
 from pulsarish.model.errors import CorruptData, InvalidArgument
 from pulsarish.model.policies import POLICIES
+from pulsarish.model.policy_words import SchemaStrategy
 from pulsarish.model.position import Position
-from pulsarish.model.schema_compatibility import Strategy
 
 DEFAULTS = broker_defaults(BrokerConfig())
 HOUR_MS = 3_600_000
@@ -47,7 +47,7 @@ def test_the_admin_client_knows_the_same_strategies() -> None:
     (field,) = next(
         each.fields for each in client.POLICIES if each.name == "schema-compatibility-strategy"
     )
-    assert field.choices == get_args(Strategy)
+    assert field.choices == get_args(SchemaStrategy)
 
 
 def test_what_a_newer_version_stored_is_passed_over_and_what_is_wrong_is_not_guessed() -> None:
