@@ -221,7 +221,7 @@ class OwnerCalls:
             data = await self._world.connections.call(
                 broker.address,
                 "broker.admin",
-                request.SerializeToString(),
+                request.SerializeToString(deterministic=True),
                 timeout_seconds=self._timeout_seconds,
             )
         except (StreamBroken, TimeoutError, CallFailed) as error:

@@ -221,7 +221,7 @@ class GrpcCalls:
             body=answer.body,
             content_type=answer.content_type,
             headers=dict(answer.headers),
-        ).SerializeToString()
+        ).SerializeToString(deterministic=True)  # a map otherwise goes by the process's hash seed
 
     async def _ping(self, data: bytes) -> bytes:
         self._gate.check("broker.ping", ANYBODY)
