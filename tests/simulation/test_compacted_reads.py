@@ -11,6 +11,7 @@ import pytest
 
 from pulsarish.broker.clients.commands import Acknowledge, Subscribe
 from pulsarish.broker.clients.commands import InitialPosition as Initial
+from pulsarish.broker.compaction.reads import CompactedReads
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.asyncio_consumer import AsyncReader
 from pulsarish.client.enums import CompressionType, InitialPosition
@@ -539,8 +540,8 @@ def test_batches_that_only_the_view_holds_are_acknowledged_message_by_message(
         subscription, consumer = await brokered.topic(TOPIC).subscribe(command, outlet, "")
         subscription.flow(consumer, 100)
         await brokered.until(lambda: len(outlet.got) == 3)
-        assert subscription.compacted is not None
-        assert subscription.compacted.is_only_in_view(outlet.got[0].position)
+        assert isinstance(subscription.source, CompactedReads)
+        assert subscription.source._is_only_in_view(outlet.got[0].position)
         subscription.acknowledge(
             consumer,
             Acknowledge(1, [outlet.got[0].position], cumulative=cumulative, batch_indexes=[0]),

@@ -12,6 +12,7 @@ from pulsarish.broker.clients.activity import SubscriptionActivity
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.clients.meters import Meter
 from pulsarish.broker.dispatchers.factory import Dispatcher
+from pulsarish.broker.dispatchers.reads import Reads
 from pulsarish.broker.progress.collect import snapshot_of
 from pulsarish.broker.progress.snapshot import SubscriptionSnapshot
 from pulsarish.broker.subscriptions.subscription import Subscription
@@ -37,6 +38,20 @@ class _Cursor:
 
     def backlog(self) -> int:
         return self.log.count - len(self.log.acked)
+
+
+@dataclass
+class _Source:
+    log: Log
+    is_compacted: bool = False
+
+    def end(self) -> Position:
+        return self.log.end
+
+    def unread_entries(self, reads: Reads, end: Position) -> int:
+        return self.log.entries_between(
+            Position(reads.position.ledger_id, reads.position.entry_id - 1), end
+        )
 
 
 @dataclass
@@ -73,7 +88,7 @@ class DispatchedLog:
         self.marks = SubscriptionActivity(at(-1), unused_since_ms=0)
         self.out = Meter(0.0)
         self.dispatch_loop = _Pump()
-        self.compacted = None
+        self.source = _Source(self.log)
         limits = {
             MAX_UNACKED_MESSAGES_PER_CONSUMER: self.unacked_max_consumer,
             MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION: self.unacked_max_subscription,
@@ -84,9 +99,6 @@ class DispatchedLog:
     @property
     def consumers(self) -> Sequence[Consumer]:
         return self.dispatcher.consumers
-
-    def end(self) -> Position:
-        return self.log.end
 
     def add(self, consumer: Consumer) -> None:
         consumer.sent = self._sent

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from pulsarish.broker.clients.commands import InitialPosition, Subscribe
 from pulsarish.broker.compaction.keys import Audience, last_batch_index
-from pulsarish.broker.dispatchers.reads import Ready
+from pulsarish.broker.dispatchers.reads import Reads, Ready
 from pulsarish.managed_ledger.log_reader import LogEntry
 from pulsarish.model.position import EARLIEST, LATEST, NO_ENTRY, Position
 from pulsarish.wire.entry import parse_metadata
@@ -27,12 +27,15 @@ from pulsarish.wire.entry import parse_metadata
 if TYPE_CHECKING:
     from pulsarish.managed_ledger.cursors.cursor import Cursor
     from pulsarish.managed_ledger.managed_ledger import ManagedLedger
+    from pulsarish.managed_ledger.view_log import ViewEntry
 
 __all__ = ["CompactedReads", "last_index"]
 
 
 class CompactedReads:
-    """The compacted reads of one subscription, next to its cursor."""
+    """The compacted reads of one subscription, next to its cursor. A ``ReadSource``."""
+
+    is_compacted = True
 
     def __init__(self, log: ManagedLedger, cursor: Cursor) -> None:
         self._log = log
@@ -79,6 +82,10 @@ class CompactedReads:
         horizon = self._log.views.horizon
         last = self._log.last_confirmed
         return last if horizon is None else max(last, horizon)
+
+    def unread_entries(self, reads: Reads, end: Position) -> int:
+        """Return 1 while entries up to ``end`` are not read yet: the view does not count them."""
+        return int(not reads.at_end(end))
 
     def _audience(self, ledger_id: int) -> Audience:
         if self._reached <= self._begins_at:
@@ -128,7 +135,7 @@ class CompactedReads:
             self._reached = _after(entries[-1].position)
         return entries
 
-    def say_what_is_left(self, ready: list[Ready]) -> list[Ready]:
+    def completed(self, ready: list[Ready]) -> list[Ready]:
         """Add to each batch of which messages were removed the set of its remaining messages.
 
         Without this set, Apache Pulsar's C++ client, and clients built on it, hand out removed
@@ -176,25 +183,26 @@ class CompactedReads:
         """
         return position >= self._log.first_position and self._cursor.is_acknowledged(position)
 
-    def is_only_in_view(self, position: Position) -> bool:
+    def _is_only_in_view(self, position: Position) -> bool:
         """Return whether a position lies below the horizon and the log does not hold its entry any
         more.
         """
         horizon = self._log.views.horizon
         return horizon is not None and position <= horizon and not self._log.contains(position)
 
+    def contains(self, position: Position) -> bool:
+        return self._log.contains(position) or self._is_only_in_view(position)
+
     async def batch_size(self, position: Position) -> int:
-        """Return the number of messages of an entry that only the view has; 0 when it no longer
-        exists.
+        """Return the number of messages of an entry; 0 when it no longer exists.
 
         Raises the errors of ``read``.
         """
-        reader = await self._log.views.reader()
-        found = (
-            []
-            if reader is None
-            else await reader.read(position, Audience.ALL, max_entries=1, max_bytes=1)
-        )
+        found: Sequence[ViewEntry | LogEntry] = []
+        if not self._is_only_in_view(position):
+            found = await self._log.read(position, max_entries=1, max_bytes=1)
+        elif (reader := await self._log.views.reader()) is not None:
+            found = await reader.read(position, Audience.ALL, max_entries=1, max_bytes=1)
         return (
             int(parse_metadata(found[0].payload).num_messages_in_batch)
             if found and found[0].position == position
@@ -202,10 +210,23 @@ class CompactedReads:
         )
 
     def acknowledge_part(self, position: Position, size: int, indexes: Sequence[int]) -> bool:
-        """Acknowledge messages of a batch that only the view has.
+        """Acknowledge messages of a batch of ``size``; 0: the entry no longer exists.
 
-        Return whether this completes the batch.
+        Return whether the whole entry is acknowledged now.
         """
+        if size and self._is_only_in_view(position):
+            is_whole = self._acknowledge_part_of_view(position, size, indexes)
+        else:
+            if size:
+                self._cursor.acknowledge_batch(position, size, indexes)
+            is_whole = self.is_acknowledged(position)
+        if is_whole:
+            self._acknowledged([position])
+        return is_whole
+
+    def _acknowledge_part_of_view(
+        self, position: Position, size: int, indexes: Sequence[int]
+    ) -> bool:
         if position not in self._unacked:
             return False
         bits = self._parts.get(position, 0)
@@ -214,16 +235,24 @@ class CompactedReads:
         self._parts[position] = bits
         return bits + 1 == 1 << size
 
-    def acknowledged(self, positions: Sequence[Position]) -> None:
-        """Note that the cursor has acknowledged these entries."""
+    def acknowledge(self, positions: Sequence[Position]) -> None:
+        """Acknowledge entries. Raises ``InvalidPosition``."""
+        self._cursor.acknowledge(
+            [position for position in positions if not self._is_only_in_view(position)]
+        )
+        self._acknowledged(positions)
+
+    def _acknowledged(self, positions: Sequence[Position]) -> None:
         if self._unacked:
             for position in positions:
                 self._unacked.pop(position, None)
                 self._parts.pop(position, None)
             self._pass_gaps()
 
-    def acknowledged_through(self, position: Position) -> None:
-        """Note that the cursor has acknowledged everything up to this position."""
+    def acknowledge_through(self, position: Position) -> None:
+        """Acknowledge everything up to ``position``. Raises ``InvalidPosition``."""
+        if not self._is_only_in_view(position):
+            self._cursor.acknowledge_cumulative(position)
         self._reached = max(self._reached, _after(position))
         while self._unacked and next(iter(self._unacked)) <= position:
             passed, _ = self._unacked.popitem(last=False)

@@ -12,7 +12,6 @@ from pulsarish.model.policies import (
     MAX_UNACKED_MESSAGES_PER_CONSUMER,
     MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION,
 )
-from pulsarish.model.position import Position
 
 if TYPE_CHECKING:
     from pulsarish.broker.clients.consumer import Consumer
@@ -55,12 +54,12 @@ def snapshot_of(
         subscription.topic_limits.policies,
         subscription.dispatch_loop,
     )
-    backlog, end = cursor.backlog(), subscription.end()
-    unread = _unread_entries(subscription, end)
+    backlog, end = cursor.backlog(), subscription.source.end()
+    unread = subscription.source.unread_entries(reads, end)
     rate_policy, rate = loop.limits.reached()
     chunks = dispatcher.chunks_held
     lost_sight = (
-        subscription.compacted is None
+        not subscription.source.is_compacted
         and backlog > 0
         and reads.position > end
         and not reads.delayed
@@ -112,18 +111,6 @@ def snapshot_of(
         chunk_holders=tuple(chunks),
         keys=dispatcher.keys(),
         stalled_since_ms=marks.stall.since(progress_mark(subscription)),
-    )
-
-
-def _unread_entries(subscription: Subscription, end: Position) -> int:
-    """Return how many entries of the log up to ``end`` are not read yet; for compacted reads 1 or
-    0.
-    """
-    reads = subscription.dispatcher.reads
-    if subscription.compacted is not None:
-        return int(not reads.at_end(end))
-    return subscription.log.entries_between(
-        Position(reads.position.ledger_id, reads.position.entry_id - 1), end
     )
 
 

@@ -133,20 +133,18 @@ class DispatchLoop:
                 continue
             marks.rate_since_ms = 0
             self._making.release(dispatcher)
-            end = subscription.end()
+            source = subscription.source
+            end = source.end()
             read = dispatcher.plan(end, blocked=cursor.blocked)
             if read is None:
                 break
             marks.reading_since_ms = self._world.clock.wall_ms()
             self.reads_begun += 1
             try:
-                source = subscription.compacted or log
                 entries = await source.read(
                     read.start, max_entries=min(read.entries_max, entries_max), max_bytes=bytes_max
                 )
-                ready = [self._making.make(entry) for entry in entries]
-                if subscription.compacted is not None:
-                    ready = subscription.compacted.say_what_is_left(ready)
+                ready = source.completed([self._making.make(entry) for entry in entries])
             except PulsarishError as error:
                 if not reads.failure:
                     _log.warning(
@@ -179,7 +177,7 @@ class DispatchLoop:
             dispatcher.deliver()
         if (
             log.terminated
-            and reads.at_end(subscription.end())
+            and reads.at_end(subscription.source.end())
             and not dispatcher.waiting_count
             and not reads.delayed
         ):

@@ -25,13 +25,14 @@ from pulsarish.broker.clients.commands import (
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.clients.entry_checks import publish_time
 from pulsarish.broker.clients.meters import Meter
-from pulsarish.broker.compaction.reads import CompactedReads, last_index
+from pulsarish.broker.compaction.reads import CompactedReads
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.dispatchers.dispatcher import Dispatcher
 from pulsarish.broker.dispatchers.factory import make_dispatcher
 from pulsarish.broker.policies.topic_limits import TopicLimits
 from pulsarish.broker.subscriptions.ack_receipts import AckReceipts
 from pulsarish.broker.subscriptions.dispatch_loop import DispatchLoop
+from pulsarish.broker.subscriptions.read_source import LogReads, ReadSource
 from pulsarish.model.errors import (
     AlreadyClosed,
     ConsumerBusy,
@@ -98,10 +99,8 @@ class Subscription:
         self._world = world
         self._config = config
         self.topic_limits = topic_limits
-        self.compacted: CompactedReads | None = None
-        """What consumers with ``read_compacted`` read; ``None`` when consumers read the plain
-        log.
-        """
+        self.source: ReadSource = LogReads(log, cursor)
+        """What the consumers read: the plain log, or compacted."""
         self._dispatcher: Dispatcher = self._make_dispatcher(self.type, KeySharedPolicy())
         self._wake = asyncio.Event()
         self.dispatch_loop = DispatchLoop(self, self._wake, log, world, config, topic_limits)
@@ -133,17 +132,17 @@ class Subscription:
         self._wake.set()
 
     def _read_from(self) -> Position:
-        return self.cursor.read_from if self.compacted is None else self.compacted.read_from()
+        return self.source.read_from()
 
     def _is_acknowledged(self, position: Position) -> bool:
-        return (self.cursor if self.compacted is None else self.compacted).is_acknowledged(position)
+        return self.source.is_acknowledged(position)
 
     def choose_reads(self, command: Subscribe) -> None:
         """Read compacted or not, as the new consumer asks.
 
         Raises ``ConsumerBusy`` when connected consumers do the opposite.
         """
-        if command.read_compacted == (self.compacted is not None):
+        if command.read_compacted == self.source.is_compacted:
             return
         if self.consumers:
             with_or_without = "without" if command.read_compacted else "with"
@@ -151,8 +150,10 @@ class Subscription:
                 f"subscription {self.name!r} is in use {with_or_without} read_compacted; its "
                 "consumers must leave before"
             )
-        self.compacted = (
-            CompactedReads.begin(self.log, self.cursor, command) if command.read_compacted else None
+        self.source = (
+            CompactedReads.begin(self.log, self.cursor, command)
+            if command.read_compacted
+            else LogReads(self.log, self.cursor)
         )
 
     # -- consumers
@@ -192,7 +193,7 @@ class Subscription:
         elif not self.consumers:
             # No consumer was connected: acknowledgements and seeks may have moved the cursor since.
             # Redelivery counts are kept.
-            self._dispatcher.reads.rewind(self._read_from())
+            self._dispatcher.reads.rewind(self.source.read_from())
         consumer.sent = self._sent
         consumer.start_counting(self._world.clock.monotonic())
         consumer.order = self._joined
@@ -258,18 +259,8 @@ class Subscription:
     def _check_position(self, position: Position) -> None:
         # Rule 18. An entry at or below the mark-delete position may have been trimmed, and is not
         # delivered again anyway.
-        if (
-            position > self.cursor.mark_delete
-            and not self.log.contains(position)
-            and not self._is_only_in_view(position)
-        ):
+        if position > self.cursor.mark_delete and not self.source.contains(position):
             raise InvalidPosition(f"position {position} is not in topic {self.topic}")
-
-    def _is_only_in_view(self, position: Position) -> bool:
-        """Return whether an entry is outside of the cursor: the log no longer holds it, but the
-        compacted view may.
-        """
-        return self.compacted is not None and self.compacted.is_only_in_view(position)
 
     def acknowledge(self, consumer: Consumer, command: Acknowledge) -> None:
         """Acknowledge entries.
@@ -283,7 +274,7 @@ class Subscription:
             raise self.closed
         check_acknowledgement(command, self.type, self.name)
         positions = command.positions
-        if positions and max(positions) > self.end():
+        if positions and max(positions) > self.source.end():
             _ = self._world.tasks.spawn(
                 self._refuse_beyond(consumer, command), name=f"judge {self.topic} {self.name}"
             )
@@ -326,29 +317,14 @@ class Subscription:
             if through is not None:
                 self._acknowledge_through(through)
         else:
-            known = positions
-            if self.compacted is not None:
-                known = [
-                    position
-                    for position in positions
-                    if not self.compacted.is_only_in_view(position)
-                ]
-            self.cursor.acknowledge(known)
-            self._tell_acknowledged(consumer, positions)
+            self.source.acknowledge(positions)
+            self._dispatcher.acknowledged(consumer, positions)
         self._cursor_moved()
         self._wake.set()
 
-    def _tell_acknowledged(self, consumer: Consumer, positions: Sequence[Position]) -> None:
-        self._dispatcher.acknowledged(consumer, positions)
-        if self.compacted is not None:
-            self.compacted.acknowledged(positions)
-
     def _acknowledge_through(self, position: Position) -> None:
-        if not self._is_only_in_view(position):
-            self.cursor.acknowledge_cumulative(position)
+        self.source.acknowledge_through(position)
         self._dispatcher.acknowledged_through(position)
-        if self.compacted is not None:
-            self.compacted.acknowledged_through(position)
 
     async def _acknowledge_parts(
         self, consumer: Consumer, command: Acknowledge, seeks: int
@@ -371,8 +347,8 @@ class Subscription:
                     and (before := self.log.position_before(position)) is not None
                 ):
                     self._acknowledge_through(before)
-                if self._acknowledge_part(position, named.sizes[position], indexes):
-                    self._tell_acknowledged(consumer, [position])
+                if self.source.acknowledge_part(position, named.sizes[position], indexes):
+                    self._dispatcher.acknowledged(consumer, [position])
             if named.whole:
                 self._acknowledge_whole(consumer, named.whole, cumulative=False)
             self._cursor_moved()
@@ -382,28 +358,12 @@ class Subscription:
         self._wake.set()
         self._receipts.wish(consumer, command.request_id)
 
-    def _acknowledge_part(self, position: Position, size: int, indexes: Sequence[int]) -> bool:
-        """Acknowledge some messages of an entry.
-
-        Return whether the whole entry is acknowledged now.
-        """
-        if size and self.compacted is not None and self.compacted.is_only_in_view(position):
-            return self.compacted.acknowledge_part(position, size, indexes)
-        if size:
-            self.cursor.acknowledge_batch(position, size, indexes)
-        return self._is_acknowledged(position)
-
     async def _batch_size(self, consumer: Consumer, position: Position) -> int:
         """Return how many messages an entry holds; 0 if it no longer exists, and then acknowledging
         it changes nothing.
         """
-        if (held := consumer.pending.get(position)) is not None:
-            return held
-        if self.compacted is not None and self.compacted.is_only_in_view(position):
-            return await self.compacted.batch_size(position)
-        entries = await self.log.read(position, max_entries=1, max_bytes=1)
-        is_there = entries and entries[0].position == position
-        return int(parse_metadata(entries[0].payload).num_messages_in_batch) if is_there else 0
+        held = consumer.pending.get(position)
+        return await self.source.batch_size(position) if held is None else held
 
     # -- moving the cursor
 
@@ -419,10 +379,7 @@ class Subscription:
         is no longer connected.
         """
         if position is None:
-            position = (
-                await (self.compacted or self.log).find_by_time(publish_time_ms, publish_time)
-                or LATEST
-            )
+            position = await self.source.find_by_time(publish_time_ms, publish_time) or LATEST
         else:
             position = await self.log.landing(position)
         if self.closed is not None:
@@ -455,8 +412,7 @@ class Subscription:
 
     def _start_over(self, position: Position) -> None:
         """Reset the readers after the cursor was moved to ``position``."""
-        if self.compacted is not None:
-            self.compacted.moved(position)
+        self.source.moved(position)
         self._cursor_moved()
         self._dispatcher.reset()
 
@@ -551,12 +507,6 @@ class Subscription:
             start = Position(last.ledger_id, last.entry_id + 1)
         return found[:count]
 
-    # -- for the dispatch loop
-
-    def end(self) -> Position:
-        """Return the last position that may be delivered."""
-        return self.log.last_confirmed if self.compacted is None else self.compacted.end()
-
     # -- for statistics and the watchdog of progress
 
     @property
@@ -585,10 +535,7 @@ class Subscription:
 
         The index is -1 for a message without a batch. Entry -1: there is no message.
         """
-        if self.compacted is not None:
-            return await self.compacted.last()
-        last = self.log.last_confirmed
-        return last, await last_index(self.log, last)
+        return await self.source.last()
 
     def oldest_known(self) -> tuple[Position, int] | None:
         """Return the oldest unacknowledged entry and its publish time, if it was read since it
