@@ -351,8 +351,9 @@ class AsyncProducer:
         Messages that are awaited together share a batch. Raises ``Timeout`` (it may be stored or
         not), ``ProducerQueueIsFull``, ``MessageTooBig``, ``AlreadyClosed`` or ``InvalidArgument``.
         """
-        payload = self._publishing.encode(content)
-        extras = self._publishing.extras_or_none(
+        payload, extras, number = self._publishing.prepared(
+            content,
+            sequence_id,
             properties,
             partition_key,
             ordering_key,
@@ -362,9 +363,6 @@ class AsyncProducer:
             replication_clusters,
             disable_replication,
         )
-        if self._publishing.message_key is not None:
-            extras = self._publishing.with_key(content, extras)
-        number = self._publishing.check_sequence_id(sequence_id)
         while (sent := self._add(payload, extras, number)) is None:
             if not self._publishing.options.block_if_queue_full:
                 raise self._publishing.full(self._publishing.choose(payload, extras))
@@ -379,11 +377,9 @@ class AsyncProducer:
         ``extras`` are the other arguments of ``send``. Raises ``ProducerQueueIsFull``, and what
         ``send`` raises for bad arguments.
         """
-        payload = self._publishing.encode(content)
-        beside = self._publishing.extras_from(extras) if extras else None
-        if self._publishing.message_key is not None:
-            beside = self._publishing.with_key(content, beside)
-        sent = self._add(payload, beside, self._publishing.check_sequence_id(sequence_id))
+        in_order = self._publishing.in_order(extras) if extras else ()
+        payload, beside, number = self._publishing.prepared(content, sequence_id, *in_order)
+        sent = self._add(payload, beside, number)
         if sent is None:
             raise self._publishing.full(self._publishing.choose(payload, beside))
         return sent

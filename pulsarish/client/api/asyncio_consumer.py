@@ -7,12 +7,13 @@ import inspect
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Self
 
+from pulsarish.client.api.receiving import Receiving
 from pulsarish.client.checks import check_timeout
 from pulsarish.client.connection.context import ClientContext
 from pulsarish.client.consumer.multi_consumer import MultiConsumer
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Message
-from pulsarish.model.errors import AlreadyClosed, CryptoError, NotAllowed, PulsarishError, Timeout
+from pulsarish.model.errors import AlreadyClosed, CryptoError, PulsarishError, Timeout
 from pulsarish.runtime.log import get_logger
 
 __all__ = ["AsyncConsumer", "AsyncReader"]
@@ -20,33 +21,24 @@ __all__ = ["AsyncConsumer", "AsyncReader"]
 _log = get_logger("client")
 
 
-class _Receiving:
-    """What a consumer and a reader share: waiting for messages."""
+class _Receiving(Receiving):
+    """Waits in the program's event loop."""
 
     def __init__(self, consuming: MultiConsumer, parts: ClientContext) -> None:
-        self._consuming = consuming
-        self._inbox = consuming.inbox
+        super().__init__(consuming)
         self._parts = parts
         self._arrived = asyncio.Event()
         self._inbox.arrived = self._arrived.set
         self._listening = asyncio.Event()
         self._listening.set()
-        listener = consuming.options.message_listener
-        if listener is not None:
-            _ = parts.tasks.spawn(self._listen(listener), name=f"listener {consuming.topic}")
-
-    def topic(self) -> str:
-        return self._consuming.topic
-
-    def is_connected(self) -> bool:
-        return self._consuming.is_connected
+        if self._listener is not None:
+            listening = self._listen(self._listener)
+            _ = parts.tasks.spawn(listening, name=f"listener {consuming.topic}")
 
     async def _next(self, timeout_millis: int | None) -> Message:
         seconds = check_timeout("timeout_millis", timeout_millis)
-        if self._consuming.options.message_listener is not None:
-            raise NotAllowed(
-                "messages go to the listener: leave message_listener out to receive them by a call"
-            )
+        if self._may_receive is not None:
+            raise self._may_receive
         if seconds is None:
             return await self._wait()
         try:
@@ -130,10 +122,8 @@ class AsyncConsumer(_Receiving):
         timeout.
         """
         policy = self._consuming.options.batch_receive_policy
-        if self._consuming.options.message_listener is not None:
-            raise NotAllowed(
-                "messages go to the listener: leave message_listener out to receive them by a call"
-            )
+        if self._may_receive is not None:
+            raise self._may_receive
         messages: list[Message] = []
         size = 0
         try:

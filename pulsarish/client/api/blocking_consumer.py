@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
+from pulsarish.client.api.receiving import Receiving
 from pulsarish.client.checks import check_timeout
 from pulsarish.client.consumer.multi_consumer import MultiConsumer
 from pulsarish.client.message_id import MessageId
@@ -14,7 +15,6 @@ from pulsarish.model.errors import (
     AlreadyClosed,
     CryptoError,
     ForkedProcess,
-    NotAllowed,
     PulsarishError,
     Timeout,
 )
@@ -26,24 +26,19 @@ __all__ = ["Consumer", "Reader"]
 _log = get_logger("client")
 
 
-class _Receiving:
-    """What a consumer and a reader share."""
+class _Receiving(Receiving):
+    """Waits in the program's threads."""
 
     def __init__(self, consuming: MultiConsumer, background: Background) -> None:
-        self._consuming = consuming
+        super().__init__(consuming)
         self._background = background
-        self._inbox = consuming.inbox
         self._ready = consuming.inbox.ready
         self._refusal: PulsarishError | None = None
         self._waiting: deque[Latch] = deque()
         self._paused: Latch | None = None
         self._inbox.arrived = self._arrived
         background.add_user(self)
-        self._may_receive: PulsarishError | None = None
-        if consuming.options.message_listener is not None:
-            self._may_receive = NotAllowed(
-                "messages go to the listener: leave message_listener out to receive them by a call"
-            )
+        if self._listener is not None:
             start_thread("pulsarish-listener", self._listen)
 
     def forked(self, error: ForkedProcess) -> None:
@@ -85,7 +80,7 @@ class _Receiving:
         return message
 
     def _listen(self) -> None:
-        listener = self._consuming.options.message_listener
+        listener = self._listener
         assert listener is not None
         while True:
             if (paused := self._paused) is not None:
@@ -102,12 +97,6 @@ class _Receiving:
                 listener(self, message)
             except Exception as error:  # noqa: BLE001 - the program's own code: reported, the next message comes
                 _log.error("a listener of the program raised", exception=error)
-
-    def topic(self) -> str:
-        return self._consuming.topic
-
-    def is_connected(self) -> bool:
-        return self._consuming.is_connected
 
     def seek(self, messageid: MessageId | int) -> None:
         """Seek to a message, or to the first message published at or after a time in milliseconds.

@@ -112,8 +112,9 @@ class Producer:
         self._check()
         self._background.check_may_wait()
         publishing = self._publishing
-        payload = publishing.encode(content)
-        extras = publishing.extras_or_none(
+        payload, extras, number = publishing.prepared(
+            content,
+            sequence_id,
             properties,
             partition_key,
             ordering_key,
@@ -123,11 +124,8 @@ class Producer:
             replication_clusters,
             disable_replication,
         )
-        if publishing.message_key is not None:
-            extras = publishing.with_key(content, extras)
         sent = _Sent()
         child = publishing.choose(payload, extras)
-        number = publishing.check_sequence_id(sequence_id)
         if not self._add(child, payload, sent, extras, number, now=True):
             self._wait_and_add(child, payload, sent, extras, number, now=True)
         return sent.wait()

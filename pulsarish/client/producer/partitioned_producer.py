@@ -126,16 +126,30 @@ class PartitionedProducer:
 
     # Publishing a message.
 
+    def prepared(
+        self, content: Any, sequence_id: int | None, *beside: Any
+    ) -> tuple[bytes, Extras | None, int | None]:
+        """Return the payload, the extras and the sequence id of a message.
+
+        ``beside``: the arguments of ``extras_or_none``. Raises ``InvalidArgument`` or
+        ``UnsupportedFeature``.
+        """
+        payload = self.encode(content)
+        extras = self.extras_or_none(*beside)
+        if self.message_key is not None:
+            extras = self.with_key(content, extras)
+        return payload, extras, self.check_sequence_id(sequence_id)
+
     def extras_or_none(
         self,
-        properties: Mapping[str, str] | None,
-        partition_key: str | None,
-        ordering_key: str | None,
-        event_timestamp: int | None,
-        deliver_at: int | None,
-        deliver_after: timedelta | None,
-        replication_clusters: list[str] | None,
-        disable_replication: bool | None,
+        properties: Mapping[str, str] | None = None,
+        partition_key: str | None = None,
+        ordering_key: str | None = None,
+        event_timestamp: int | None = None,
+        deliver_at: int | None = None,
+        deliver_after: timedelta | None = None,
+        replication_clusters: list[str] | None = None,
+        disable_replication: bool | None = None,
     ) -> Extras | None:
         """Return what accompanies the content, ``None`` when nothing does.
 
@@ -158,14 +172,13 @@ class PartitionedProducer:
             return None
         return make_extras(*given, self._parts.clock.wall_ms)
 
-    def extras_from(self, arguments: Mapping[str, Any]) -> Extras | None:
-        """Return the same from arguments by name.
+    def in_order(self, arguments: Mapping[str, Any]) -> list[Any]:
+        """Return the arguments of ``extras_or_none`` from arguments by name.
 
-        Raises ``InvalidArgument`` for an unknown name too.
+        Raises ``InvalidArgument`` for an unknown name.
         """
         check_names("send_soon", arguments, ("sequence_id", *_BESIDE))
-        values = [arguments.get(name) for name in _BESIDE]
-        return self.extras_or_none(*values)
+        return [arguments.get(name) for name in _BESIDE]
 
     def encode(self, content: Any) -> bytes:
         """Return the payload of a content.

@@ -1,0 +1,29 @@
+"""What consumers and readers of the blocking and the asyncio client share."""
+
+from __future__ import annotations
+
+from pulsarish.client.consumer.multi_consumer import MultiConsumer
+from pulsarish.model.errors import NotAllowed
+
+__all__ = ["Receiving"]
+
+
+class Receiving:
+    """Receives for a program, by a call or by its listener. The faces add how it waits."""
+
+    def __init__(self, consuming: MultiConsumer) -> None:
+        self._consuming = consuming
+        self._inbox = consuming.inbox
+        self._listener = consuming.options.message_listener
+        self._may_receive: Exception | None = None
+        """Why a call may not receive messages, if it may not."""
+        if self._listener is not None:
+            self._may_receive = NotAllowed(
+                "messages go to the listener: leave message_listener out to receive them by a call"
+            )
+
+    def topic(self) -> str:
+        return self._consuming.topic
+
+    def is_connected(self) -> bool:
+        return self._consuming.is_connected
