@@ -11,7 +11,6 @@ from pulsarish.broker.http.route import Call, answer, no_content
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.progress.report import metadata_away_report
 from pulsarish.model.errors import AlreadyExists, MetadataUnavailable, NotFound, PulsarishError
-from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import HttpResponse
 
 __all__ = ["each_done", "explain_partitions", "explained", "settled"]
@@ -33,12 +32,15 @@ def settled(
 
 
 async def each_done(
-    owners: OwnerCalls, call: Call, partitions: Sequence[TopicName], errand: OwnerCall
-) -> HttpResponse:
-    """Run a request on every partition.
+    call: Call, namespaces: Namespaces, owners: OwnerCalls, errand: OwnerCall
+) -> HttpResponse | None:
+    """Run a request on every partition of the call's topic; ``None`` when it is not partitioned.
 
     A partition that was never used need not exist. When repeated, some of the work is done already.
     """
+    partitions = await namespaces.partition_names(call.topic())
+    if partitions is None:
+        return None
     settled(await owners.send_all(call, partitions, errand), unless=(NotFound, AlreadyExists))
     return no_content()
 

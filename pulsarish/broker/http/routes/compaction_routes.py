@@ -67,11 +67,10 @@ class CompactionRoutes:
 
     async def _start(self, call: Call) -> HttpResponse:
         name = call.topic()
-        partitions = await self._namespaces.partition_names(name)
-        if partitions is not None:
-            return await each_done(
-                self._owners, call, partitions, OwnerCall("PUT", ("compaction",))
-            )
+        errand = OwnerCall("PUT", ("compaction",))
+        done = await each_done(call, self._namespaces, self._owners, errand)
+        if done is not None:
+            return done
         (await self._owners.topic(call, name)).compaction.start()
         return no_content()
 
@@ -94,13 +93,9 @@ class CompactionRoutes:
 
     async def _forget(self, call: Call) -> HttpResponse:
         name = call.topic()
-        partitions = await self._namespaces.partition_names(name)
-        if partitions is not None:
-            return await each_done(
-                self._owners,
-                call,
-                partitions,
-                OwnerCall("DELETE", ("subscription", VIEW_SUBSCRIPTION)),
-            )
+        errand = OwnerCall("DELETE", ("subscription", VIEW_SUBSCRIPTION))
+        done = await each_done(call, self._namespaces, self._owners, errand)
+        if done is not None:
+            return done
         await (await self._owners.topic(call, name)).compaction.forget()
         return no_content()

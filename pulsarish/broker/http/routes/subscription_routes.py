@@ -224,16 +224,9 @@ class SubscriptionRoutes:
 
     async def _partitions(self, call: Call, errand: OwnerCall) -> HttpResponse | None:
         """Run a request on every partition; ``None`` when the topic is not partitioned."""
-        partitions = await self._namespaces.partition_names(call.topic())
-        if partitions is None:
-            return None
         words = ("subscription", call["subscription"], *errand.words)
-        return await each_done(
-            self._owners,
-            call,
-            partitions,
-            OwnerCall(errand.method, words, errand.query, errand.body),
-        )
+        whole = OwnerCall(errand.method, words, errand.query, errand.body)
+        return await each_done(call, self._namespaces, self._owners, whole)
 
     async def _subscription(self, call: Call) -> Subscription:
         name = await self._whole(call)
@@ -410,10 +403,10 @@ class SubscriptionRoutes:
 
     async def _expire_all(self, call: Call) -> HttpResponse:
         name = call.topic()
-        partitions = await self._namespaces.partition_names(name)
-        if partitions is not None:
-            errand = OwnerCall("POST", ("all_subscription", "expireMessages", call["seconds"]))
-            return await each_done(self._owners, call, partitions, errand)
+        errand = OwnerCall("POST", ("all_subscription", "expireMessages", call["seconds"]))
+        done = await each_done(call, self._namespaces, self._owners, errand)
+        if done is not None:
+            return done
         topic = await self._owners.topic(call, name)
         for subscription in list(topic.subscriptions.values()):
             call.waits_for = f"subscription {subscription.name!r}"

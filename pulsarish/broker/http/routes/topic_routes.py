@@ -263,9 +263,10 @@ class TopicRoutes:
 
     async def _unload(self, call: Call) -> HttpResponse:
         name = call.topic()
-        partitions = await self._namespaces.partition_names(name)
-        if partitions is not None:
-            return await each_done(self._owners, call, partitions, OwnerCall("PUT", ("unload",)))
+        errand = OwnerCall("PUT", ("unload",))
+        done = await each_done(call, self._namespaces, self._owners, errand)
+        if done is not None:
+            return done
         await self._owners.require(call, name)
         if not await self._namespaces.topic_exists(name):
             raise TopicNotFound(f"topic {name} does not exist")
@@ -311,20 +312,20 @@ class TopicRoutes:
 
     async def _truncate(self, call: Call) -> HttpResponse:
         name = call.topic()
-        partitions = await self._namespaces.partition_names(name)
-        if partitions is not None:
-            return await each_done(
-                self._owners, call, partitions, OwnerCall("DELETE", ("truncate",))
-            )
+        errand = OwnerCall("DELETE", ("truncate",))
+        done = await each_done(call, self._namespaces, self._owners, errand)
+        if done is not None:
+            return done
         topic = await self._owners.topic(call, name)
         await topic.truncate()
         return no_content()
 
     async def _trim(self, call: Call) -> HttpResponse:
         name = call.topic()
-        partitions = await self._namespaces.partition_names(name)
-        if partitions is not None:
-            return await each_done(self._owners, call, partitions, OwnerCall("POST", ("trim",)))
+        errand = OwnerCall("POST", ("trim",))
+        done = await each_done(call, self._namespaces, self._owners, errand)
+        if done is not None:
+            return done
         topic = await self._owners.topic(call, name)
         await topic.log.trimmer.trim()
         return no_content()
