@@ -154,7 +154,7 @@ class Routes:
         """Whether it is there only to say that this version does not have it."""
         operation = self.operations[name]
         return "501" in operation["responses"] and operation["summary"].startswith(
-            ("Not there", "Not here")
+            ("Not there", "Refused")
         )
 
     def answer(self, name: str) -> Any:

@@ -48,14 +48,19 @@ class BrokerStatsRoutes:
         read, page = Permission.ADMIN_READ, (AFTER, LIMIT)
         return [
             Route(
-                "GET", _STATS + "/metrics", self._as_json, read, "Its metrics.", answers=list[Json]
+                "GET",
+                _STATS + "/metrics",
+                self._as_json,
+                read,
+                "Show the metrics of the broker.",
+                answers=list[Json],
             ),
             Route(
                 "GET",
                 _STATS + "/topics",
                 self._all,
                 read,
-                "Statistics of the topics it has loaded.",
+                "Show statistics of the topics that the broker has loaded.",
                 parameters=page,
                 answers=Json,
             ),
@@ -64,7 +69,7 @@ class BrokerStatsRoutes:
                 _STATS + "/load-report",
                 self._load,
                 read,
-                "What it has to do.",
+                "Show the load of the broker.",
                 answers=LoadReportBody,
             ),
             Route(
@@ -72,7 +77,7 @@ class BrokerStatsRoutes:
                 _STATS + "/mbeans",
                 self._java,
                 read,
-                "Not here.",
+                "Refused: there is no Java virtual machine.",
                 answers=Json,
                 statuses=(501,),
             ),
@@ -81,7 +86,7 @@ class BrokerStatsRoutes:
                 _STATS + "/allocator-stats/{allocator}",
                 self._java,
                 read,
-                "Not here.",
+                "Refused: there is no Java virtual machine.",
                 answers=Json,
                 statuses=(501,),
             ),

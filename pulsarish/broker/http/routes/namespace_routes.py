@@ -26,7 +26,12 @@ class NamespaceRoutes:
         read, namespace = Permission.ADMIN_READ, Permission.ADMIN_NAMESPACE
         return [
             Route(
-                "GET", _NAMESPACE, self._get, read, "A namespace and its policies.", answers=Json
+                "GET",
+                _NAMESPACE,
+                self._get,
+                read,
+                "Show a namespace and its policies.",
+                answers=Json,
             ),
             Route(
                 "PUT",

@@ -50,7 +50,7 @@ _NEW_STRATEGIES: Final[Mapping[SchemaStrategyOldName, SchemaStrategy]] = dict(
 _PROPERTY: Final = _NAMESPACE + "/property/{key}"
 
 APPLIED: Final = Parameter(
-    "applied", "What is in force, whichever level says it.", bool, default=False
+    "applied", "Return the value in force, whichever level sets it.", bool, default=False
 )
 QUOTA_TYPE: Final = Parameter(
     "backlogQuotaType", "Which quota.", choices=get_args(QuotaType), default="destination_storage"
@@ -177,7 +177,7 @@ class NamespacePolicyRoutes:
                 path + "Map",
                 get,
                 Permission.ADMIN_READ,
-                "The backlog quotas that are set.",
+                "Show the backlog quotas of a namespace.",
                 answers=BACKLOG_QUOTA.kind,
             ),
             Route(
@@ -185,12 +185,19 @@ class NamespacePolicyRoutes:
                 path,
                 self._set_quota,
                 may,
-                "Set a backlog quota.",
+                "Set a backlog quota of a namespace.",
                 quota,
                 body=BacklogQuota,
                 body_required=True,
             ),
-            Route("DELETE", path, self._remove_quota, may, "Take a backlog quota back.", quota),
+            Route(
+                "DELETE",
+                path,
+                self._remove_quota,
+                may,
+                "Remove a backlog quota of a namespace.",
+                quota,
+            ),
         ]
 
     async def _set_quota(self, call: Call) -> HttpResponse:
@@ -262,7 +269,7 @@ class NamespacePolicyRoutes:
                 path,
                 self._get_properties,
                 read,
-                "The namespace's own properties.",
+                "Show the properties of a namespace.",
                 answers=properties,
             ),
             Route(
@@ -270,27 +277,35 @@ class NamespacePolicyRoutes:
                 path,
                 self._put_properties,
                 may,
-                "Set several properties.",
+                "Set several properties of a namespace.",
                 body=properties,
                 body_required=True,
             ),
-            Route("DELETE", path, self._clear_properties, may, "Delete all properties."),
+            Route(
+                "DELETE", path, self._clear_properties, may, "Delete all properties of a namespace."
+            ),
             Route(
                 "GET",
                 _PROPERTY,
                 self._get_property,
                 read,
-                "One property.",
+                "Show a property of a namespace.",
                 answers=str,
                 answer_type=_TEXT,
             ),
-            Route("PUT", _PROPERTY + "/{value}", self._put_property, may, "Set one property."),
+            Route(
+                "PUT",
+                _PROPERTY + "/{value}",
+                self._put_property,
+                may,
+                "Set a property of a namespace.",
+            ),
             Route(
                 "DELETE",
                 _PROPERTY,
                 self._remove_property,
                 may,
-                "Delete one property: what it was.",
+                "Delete a property of a namespace, and return its value.",
                 answers=str,
                 answer_type=_TEXT,
             ),

@@ -53,7 +53,9 @@ __all__ = ["SubscriptionRoutes"]
 _SUBSCRIPTION: Final = TOPIC + "/subscription/{subscription}"
 _PEEK_MAX: Final = 10_000
 _POSITION: Final = PositionBody | Literal["earliest", "latest"]
-_SECONDS: Final = Parameter("seconds", "What was published longer ago is skipped.", int, minimum=0)
+_SECONDS: Final = Parameter(
+    "seconds", "Messages that were published longer ago than this are skipped.", int, minimum=0
+)
 
 
 class SubscriptionRoutes:
@@ -80,14 +82,19 @@ class SubscriptionRoutes:
         )
         count = Parameter("count", "How many messages.", int, minimum=1)
         timestamp = Parameter("timestamp", "Milliseconds since the epoch.", int, minimum=0)
-        replicated = Parameter("replicated", "Kept alike in other clusters.", bool, default=False)
+        replicated = Parameter(
+            "replicated",
+            "Whether the subscription is replicated to other clusters.",
+            bool,
+            default=False,
+        )
         return [
             Route(
                 "GET",
                 TOPIC + "/subscriptions",
                 self._list,
                 Permission.ADMIN_READ,
-                "Its subscriptions.",
+                "List the subscriptions of a topic.",
                 parameters=(AFTER, LIMIT, AUTHORITATIVE),
                 answers=list[str],
             ),
@@ -96,18 +103,18 @@ class SubscriptionRoutes:
                 "",
                 self._create,
                 admin,
-                "Create one, at the end or at a position.",
+                "Create a subscription, at the end of the topic or at a position.",
                 replicated,
                 body=_POSITION,
                 more=(409, 501),
             ),
-            _on("DELETE", "", self._delete, admin, "Delete one.", FORCE),
+            _on("DELETE", "", self._delete, admin, "Delete a subscription.", FORCE),
             Route(
                 "GET",
                 _SUBSCRIPTION + "/position/{number}",
                 self._peek,
                 consume,
-                "A message that is not acknowledged.",
+                "Return an unacknowledged message of a subscription.",
                 parameters=(number,),
                 answers=bytes,
                 answer_type="application/octet-stream",
@@ -120,7 +127,7 @@ class SubscriptionRoutes:
                 _SUBSCRIPTION + "/properties",
                 self._properties,
                 Permission.ADMIN_READ,
-                "What its users have noted beside it.",
+                "Show the properties of a subscription.",
                 parameters=(AUTHORITATIVE,),
                 answers=dict[str, str],
                 owner=True,
@@ -130,18 +137,26 @@ class SubscriptionRoutes:
                 "/properties",
                 self._set_properties,
                 admin,
-                "Replace them.",
+                "Replace the properties of a subscription.",
                 body=dict[str, str],
                 required=True,
             ),
-            _on("POST", "/skip/{count}", self._skip, admin, "Skip messages.", count, more=(405,)),
-            _on("POST", "/skip_all", self._skip_all, admin, "Skip everything."),
+            _on(
+                "POST",
+                "/skip/{count}",
+                self._skip,
+                admin,
+                "Skip a number of messages of a subscription.",
+                count,
+                more=(405,),
+            ),
+            _on("POST", "/skip_all", self._skip_all, admin, "Skip all messages of a subscription."),
             _on(
                 "POST",
                 "/resetcursor",
                 self._reset,
                 admin,
-                "Deliver from a message on.",
+                "Reset a subscription to a message.",
                 body=_POSITION,
                 required=True,
                 more=(405,),
@@ -151,7 +166,7 @@ class SubscriptionRoutes:
                 "/resetcursor/{timestamp}",
                 self._reset_to_time,
                 admin,
-                "Deliver from a time on.",
+                "Reset a subscription to a publish time.",
                 timestamp,
             ),
             _on(
@@ -159,7 +174,7 @@ class SubscriptionRoutes:
                 "/expireMessages/{seconds}",
                 self._expire,
                 admin,
-                "Skip what is old.",
+                "Skip the old messages of a subscription.",
                 _SECONDS,
             ),
             _on(
@@ -167,7 +182,7 @@ class SubscriptionRoutes:
                 "/expireMessages",
                 self._expire_to,
                 admin,
-                "Skip up to a message.",
+                "Skip the messages of a subscription up to a message.",
                 body=PositionBody,
                 required=True,
                 more=(405,),
@@ -177,7 +192,7 @@ class SubscriptionRoutes:
                 TOPIC + "/all_subscription/expireMessages/{seconds}",
                 self._expire_all,
                 admin,
-                "Skip what is old, for every subscription.",
+                "Skip the old messages of every subscription of a topic.",
                 parameters=(_SECONDS,),
                 owner=True,
             ),
@@ -199,7 +214,7 @@ class SubscriptionRoutes:
                 _SUBSCRIPTION + "/analyzeBacklog",
                 self._analyze,
                 consume,
-                "What a subscription's backlog is made of, read from the log.",
+                "Count the entries and messages of a subscription's backlog from the log.",
                 body=PositionBody,
                 answers=BacklogAnalysisBody,
                 statuses=(405,),

@@ -151,12 +151,14 @@ class TopicPolicyRoutes:
                 path,
                 self._set_quota,
                 may,
-                "Set a backlog quota.",
+                "Set a backlog quota of a topic.",
                 quota,
                 body=BacklogQuota,
                 body_required=True,
             ),
-            Route("DELETE", path, self._remove_quota, may, "Take a backlog quota back.", quota),
+            Route(
+                "DELETE", path, self._remove_quota, may, "Remove a backlog quota of a topic.", quota
+            ),
         ]
 
     async def _set_quota(self, call: Call) -> HttpResponse:

@@ -36,7 +36,7 @@ class TrashRoutes:
                 _TRASH,
                 self._list,
                 read,
-                "Deleted ledgers whose space is not freed yet.",
+                "List the deleted ledgers whose space is not freed yet.",
                 parameters=(_AFTER, _LIMIT),
                 answers=list[TrashedLedgerBody],
             ),
