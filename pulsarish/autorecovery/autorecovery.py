@@ -190,7 +190,7 @@ class AutoRecovery:
         read(
             "auditor_NUM_UNDERREPLICATED_LEDGERS",
             "gauge",
-            "Ledgers that lack copies.",
+            "Ledgers that are under-replicated.",
             lambda: worker.backlog.count,
         )
         read(
@@ -220,19 +220,19 @@ class AutoRecovery:
         read(
             "auditor_walks_total",
             "counter",
-            "Looks through all ledgers that came to their end.",
+            "Walks of the auditor through all ledgers that ended.",
             lambda: counts.walks,
         )
         read(
             "auditor_walk_seconds",
             "gauge",
-            "How long the last of them took.",
+            "Seconds that the auditor's last walk through all ledgers took.",
             lambda: counts.last_walk_seconds,
         )
         read(
             "auditor_last_walk_seconds",
             "gauge",
-            "When the last of them ended; 0: none has.",
+            "When the auditor's last walk through all ledgers ended, as a Unix time; 0: none has.",
             lambda: counts.walk_ends_ms / 1000,
         )
         read(
@@ -286,7 +286,7 @@ class AutoRecovery:
         read(
             "replication_worker_parts_filled_total",
             "counter",
-            "Members that were checked and got what they lacked.",
+            "Members that were checked and got their missing entries.",
             lambda: repair.counts.filled,
         )
         read(

@@ -105,7 +105,7 @@ class BrokerMetrics:
         read(
             "pulsarish_ledgers_short",
             "gauge",
-            "Open ledgers that go on without one of their bookies.",
+            "Open ledgers that are written without one of their bookies.",
             ledgers.short_count,
         )
 
@@ -162,37 +162,37 @@ class BrokerMetrics:
         read(
             "pulsar_ml_cache_hits_rate",
             "gauge",
-            "Entries read from that cache a second.",
+            "Entries read a second from the cache of the newest entries.",
             lambda: rate(hits, cache.hits),
         )
         read(
             "pulsar_ml_cache_misses_rate",
             "gauge",
-            "Reads a second for which it had nothing.",
+            "Reads a second that the cache of the newest entries could not answer.",
             lambda: rate(misses, cache.misses),
         )
         read(
             "pulsar_ml_cache_evicted_entries_total",
             "counter",
-            "Entries that made room for newer ones.",
+            "Entries that left the cache of the newest entries to make room.",
             lambda: cache.evicted,
         )
         read(
             "pulsarish_ml_cache_hits_total",
             "counter",
-            "Entries read from the cache of the newest ones.",
+            "Entries read from the cache of the newest entries.",
             lambda: cache.hits,
         )
         read(
             "pulsarish_ml_cache_misses_total",
             "counter",
-            "Reads for which that cache had nothing.",
+            "Reads that the cache of the newest entries could not answer.",
             lambda: cache.misses,
         )
         read(
             "pulsarish_ml_cache_limit_bytes",
             "gauge",
-            "The greatest size of that cache.",
+            "Limit of the cache of the newest entries, in bytes.",
             lambda: cache.limit_bytes,
         )
 

@@ -23,6 +23,13 @@ from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.journal.journal_format import RecordType
 from pulsarish.broker.clients.authorization import PERMISSIONS
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.stats.topic_metric_rows import (
+    COMPACTION,
+    CONSUMER,
+    NOT_KEPT,
+    SUBSCRIPTION,
+    TOPIC,
+)
 from pulsarish.metadata import paths, records
 from pulsarish.metadata.daemon.daemon import MetadataConfig
 from pulsarish.metadata.daemon.zookeeper_server import ZooKeeperServerConfig
@@ -219,6 +226,20 @@ def test_options_are_shown_as_they_are(role: str) -> None:
         option = options.get(row.split("`")[1])
         assert option is not None, f"pulsarish {role} has no such option: {row}"
         assert row == f"| `{option.name}` | `{option.default}` | {option.meaning} |"
+
+
+def test_metrics_of_topics_are_on_their_page_in_the_same_words() -> None:
+    page = doc("metrics.md")
+    needed: list[tuple[str, str, str]] = []
+    for row in (*TOPIC, *SUBSCRIPTION, *NOT_KEPT, *COMPACTION, *CONSUMER):
+        needed.append((row.name, row.kind, row.meaning))
+        if row.in_all is not None:
+            needed.append((row.in_all[0], row.kind, row.in_all[1]))
+    for name, kind, meaning in needed:
+        row_on_page = rf"^\| `{name}` \| {kind} \| .+ \| {re.escape(meaning)} \|$"
+        assert re.search(row_on_page, page, re.MULTILINE), (
+            f"docs/metrics.md needs a row for the {kind} {name}: {meaning}"
+        )
 
 
 def test_the_list_of_all_options_is_current() -> None:

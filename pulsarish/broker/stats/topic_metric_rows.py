@@ -303,7 +303,7 @@ SUBSCRIPTION: Final[Sequence[Row[SubscriptionReading]]] = (
     Row(
         "pulsar_subscription_blocked_on_unacked_messages",
         "gauge",
-        "1 while nothing is delivered because of those.",
+        "1 while nothing is delivered because of unacknowledged messages.",
         lambda each: int(each.subscription.dispatcher.blocked),
     ),
     Row(
@@ -485,7 +485,7 @@ CONSUMER: Final[Sequence[Row[ConsumerReading]]] = (
     Row(
         "pulsar_consumer_blocked_on_unacked_messages",
         "gauge",
-        "1 while it is given nothing because of those.",
+        "1 while the consumer gets nothing because of its unacknowledged messages.",
         lambda each: int(each.consumer.blocked),
     ),
 )
