@@ -1,8 +1,9 @@
 """The policies of namespaces and topics: one table of Apache Pulsar's paths, shapes and units, and
 the calls that read and write them.
 
-The command line derives its ``set-``, ``get-`` and ``remove-`` commands from this table. A new
-policy needs only a row here.
+The command line derives its ``set-``, ``get-`` and ``remove-`` commands from this table. Each row
+has the paths of a row in ``model/policies.py``, which declares what the broker accepts; a test
+holds the two tables together.
 """
 
 from __future__ import annotations
@@ -401,7 +402,7 @@ POLICIES: Final[tuple[Policy, ...]] = (
     ),
     Policy(
         "delayed-delivery",
-        "whether shared subscriptions heed the time at which a message is to be delivered",
+        "whether shared subscriptions respect the delivery time of a message",
         (
             Field("active", "active", "flag", "Whether they do.", "on"),
             Field(

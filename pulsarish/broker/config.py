@@ -583,9 +583,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = 1_000
     delayed_delivery_enabled: Annotated[
         bool,
-        Meta(
-            description="Shared subscriptions heed the time at which a message is to be delivered."
-        ),
+        Meta(description="Shared subscriptions respect the delivery time of a message."),
     ] = True
     delayed_delivery_tick_time_millis: Annotated[
         int,
@@ -636,7 +634,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Meta(
             ge=0,
-            description="The same for all consumers of the subscription together; 0: no limit.",
+            description=(
+                "Entries for all consumers of a key-shared subscription that it reads past blocked "
+                "keys; 0: no limit."
+            ),
         ),
     ] = 20_000
     max_unacked_messages_per_consumer: Annotated[
@@ -644,8 +645,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             description=(
-                "A shared consumer is sent no more at this many, until it is below half; 0: "
-                "no limit."
+                "A shared consumer is sent no more at this many unacknowledged messages, until it "
+                "has less than half; 0: no limit."
             ),
         ),
     ] = 50_000
@@ -654,7 +655,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             description=(
-                "The same for all consumers of a shared subscription together; 0: no limit."
+                "The consumers of a shared subscription are sent no more at this many "
+                "unacknowledged messages in all, until they have less than half; 0: no limit."
             ),
         ),
     ] = 200_000

@@ -1,8 +1,9 @@
 """Policies of namespaces and topics: one table with each policy, its place in Apache Pulsar and its
 allowed values.
 
-Everything else derives from the rows of ``POLICIES``: routes and their bodies, validation, the
-records in metadata, and the policies in force for a topic. Values have Apache Pulsar's own JSON
+The broker derives the rest from the rows of ``POLICIES``: routes and their bodies, validation, the
+records in metadata, and the policies in force for a topic. What people see of them, in the admin
+client and its commands, has a row in ``admin/policies.py``. Values have Apache Pulsar's own JSON
 shapes, in metadata as on the wire. A value that decodes is valid in itself. ``check_together``
 rejects contradictions between two policies.
 """
@@ -400,7 +401,8 @@ MAX_UNACKED_MESSAGES_PER_CONSUMER: Final = Policy[int](
 MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION: Final = Policy[int](
     "max_unacked_messages_per_subscription",
     Count,
-    "The same for all consumers of a shared subscription together; 0: no limit.",
+    "The consumers of a shared subscription are sent no more at this many unacknowledged messages "
+    "in all; 0: no limit.",
     namespace="maxUnackedMessagesPerSubscription",
     topic="maxUnackedMessagesOnSubscription",
     field="max_unacked_messages_per_subscription",
@@ -449,7 +451,7 @@ INACTIVE_TOPIC: Final = Policy[InactiveTopicPolicies](
 SUBSCRIPTION_TYPES_ENABLED: Final = Policy[SubscriptionTypes](
     "subscription_types_enabled",
     SubscriptionTypes,
-    "The types of subscription that consumers may use; none named: all.",
+    "The types of subscription that consumers may use; empty: all.",
     namespace="subscriptionTypesEnabled",
     topic="subscriptionTypesEnabled",
     field="subscription_types_enabled",
@@ -458,8 +460,8 @@ SUBSCRIPTION_TYPES_ENABLED: Final = Policy[SubscriptionTypes](
 DELAYED_DELIVERY: Final = Policy[DelayedDelivery](
     "delayed_delivery",
     DelayedDelivery,
-    "Whether shared and key-shared subscriptions heed the time at which a message is to be "
-    "delivered, and how exactly.",
+    "Whether shared and key-shared subscriptions respect the delivery time of a message, and how "
+    "exactly.",
     namespace="delayedDelivery",
     topic="delayedDelivery",
     field="delayed_delivery_policies",

@@ -1,7 +1,8 @@
 """What every dispatcher offers: which consumers get which entries of a subscription, without I/O.
 
-The rest of the broker knows only this class. A new subscription type is a subclass and a case in
-``factory.py``. What only some types have is empty here: an active consumer, limits, chunks, keys.
+The rest of the broker knows only this class. A new dispatcher is a subclass, a ``DispatcherKind``
+and a case in ``factory.py``. What only some dispatchers have is empty here: an active consumer,
+chunks, keys.
 """
 
 from __future__ import annotations

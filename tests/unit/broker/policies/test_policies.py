@@ -34,15 +34,6 @@ def test_every_policy_has_a_default_that_is_a_value_of_its_type() -> None:
     assert len({policy.name for policy in POLICIES}) == len(POLICIES)
 
 
-def test_the_admin_client_knows_the_same_paths() -> None:
-    for level, words in (
-        (client.NAMESPACE, {policy.namespace for policy in POLICIES if policy.namespace}),
-        (client.TOPIC, {policy.topic for policy in POLICIES if policy.topic}),
-    ):
-        known = {each.leaf(level) for each in client.policies_of(level)}
-        assert words <= known | {"autoSubscriptionCreation"}, words - known
-
-
 def test_the_admin_client_knows_the_same_strategies() -> None:
     (field,) = next(
         each.fields for each in client.POLICIES if each.name == "schema-compatibility-strategy"
