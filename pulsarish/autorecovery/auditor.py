@@ -37,7 +37,7 @@ _LOOK_AGAIN_SECONDS = 5.0
 
 
 async def read_cookies(records: Records) -> list[Cookie]:
-    """Those of all bookies that there ever were and that are not decommissioned.
+    """Return the cookies of all bookies that ever existed and are not decommissioned.
 
     Raises ``MetadataUnavailable``, ``CorruptData``.
     """

@@ -1,4 +1,4 @@
-"""Replay of the journal at start: what it holds above the mark goes back into the store (rule 10).
+"""Replay of the journal at start: its records from the mark on go back into the store (rule 10).
 
 A torn tail is cut off durably, because no client was promised it. Damage before the end refuses the
 start and names file and offset, unless the operator gives up what is unreadable. Then every
@@ -67,11 +67,11 @@ async def replay(
     durable_below: int,
     give_up_damage: bool,
 ) -> Replayed:
-    """Put everything at or above the mark into the write cache, and from there into the logs when
-    it is full.
+    """Put all records from the mark on into the write cache, and from there into the logs when it
+    is full.
 
     Args:
-        durable_below: all records below this one were durable, as the metadata know.
+        durable_below: all records below this one were durable, by the bookie's cookie in metadata.
 
     Raises ``CorruptData`` for damage to what was promised, unless ``give_up_damage``.
     """
@@ -129,8 +129,11 @@ def check_reaches(directory: str, end: int, durable_below: int) -> None:
 
 
 def _check_first(directory: str, record: JournalRecord, mark: Mark, instance_id: str) -> None:
-    """Check a first record: it names the journal's bookie, and that of the marked file reaches down
-    to the mark.
+    """Check the first record of a file; others pass.
+
+    It must name this bookie. In the file of the mark it must not be above the mark.
+
+    Raises ``CorruptData``.
     """
     if record.offset:
         return

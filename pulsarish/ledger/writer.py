@@ -407,7 +407,9 @@ class LedgerWriter:
         while True:
             closed = base.closed(self._core.confirmed, self._sent_length)
             try:
-                await self._store.store(closed, self._version, self._core.lacking_after_close())
+                await self._store.store(
+                    closed, self._version, self._core.missing_members_after_close()
+                )
             except Conflict:
                 base = await self._reread()
                 if base.last_segment != self._core.metadata.last_segment:

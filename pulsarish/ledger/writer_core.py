@@ -128,6 +128,7 @@ class WriterCore:
 
     @property
     def missing(self) -> tuple[int, ...]:
+        """The places left out because no bookie could replace their members."""
         return tuple(self._missing)
 
     @property
@@ -153,16 +154,16 @@ class WriterCore:
         """Whether the member at this place owes an answer."""
         return self._unanswered[index] > 0 or bool(self._window(index) & ~self._acked[index])
 
-    def lacking_after_close(self) -> tuple[str, ...]:
+    def missing_members_after_close(self) -> tuple[str, ...]:
         """The members that will not get all their confirmed entries: those left out now.
 
-        (Members that are only late may still answer.)
+        A member that is only late is not among them, because it may still answer.
         """
         return tuple(self.members[index] for index in sorted(self._missing))
 
     def missing_members(self) -> tuple[str, ...]:
-        """The members that do not have all confirmed entries that they should, as far as they have
-        answered.
+        """The members left out, and those that have not answered for all confirmed entries of
+        theirs.
         """
         return tuple(
             member
@@ -288,7 +289,7 @@ class WriterCore:
         return self._change
 
     def change_stored(self, stored: LedgerMetadata) -> tuple[int, ...]:
-        """Go on after the change was stored.
+        """Continue after the change was stored.
 
         ``stored`` may differ in earlier segments, which auto-recovery repaired meanwhile.
 
@@ -309,14 +310,14 @@ class WriterCore:
         return change.replaced
 
     def rejoin(self, index: int) -> None:
-        """Take back the member that was left out at this place.
+        """Use the member at this place again, which was left out.
 
         It must get every entry of the window that it misses.
         """
         assert self._change is None
         self._missing.remove(index)
-        # The entries that it missed were published when it was left out. From here on it owes only
-        # what is sent to it.
+        # Its missing entries were published as under-replicated when it was left out. From here on
+        # it owes only what is sent to it.
         self._unanswered[index] = 0
 
     def lacks(self, index: int, entry_id: int) -> bool:

@@ -148,7 +148,8 @@ async def take_over(
                 and again.record.terminated == before.terminated
                 and attempt + 1 < _OPEN_ATTEMPTS_MAX
             ):
-                # as it was compared: the next attempt is refused when the record is newer than that
+                # Continue from the record that was compared here. If it has changed since, the
+                # compare-and-set of the next attempt is refused.
                 topic = again
                 continue
             if created is not None:

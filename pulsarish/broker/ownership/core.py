@@ -41,7 +41,7 @@ class Unowned:
 class Unknown:
     """The record names an instance that is not in the list of registrations.
 
-    Read whether it is registered.
+    The caller must read whether it is registered, and judge again.
     """
 
     instance_id: str

@@ -1,10 +1,10 @@
 """Deduplication by producer name and sequence id: the core (rule 15 of the guarantees).
 
-Each producer has two marks. *Pushed* is the greatest one that may be in the log. *Persisted* is the
-greatest one that is known to be in the log. An entry at or below *persisted* is a duplicate. An
-entry between the two is uncertain, so the client is asked to try again. A failed add lowers
-*pushed*. The marks survive a change of owner: the new owner loads the last snapshot and replays the
-log from there before it accepts anything.
+Each producer has two marks. *Pushed* is the mark of the last entry that may be in the log.
+*Persisted* is the mark of the last entry that is known to be in the log. An entry at or below
+*persisted* is a duplicate. An entry between the two is uncertain, so the client is asked to try
+again. A failed add lowers *pushed*. The marks survive a change of owner: the new owner loads the
+last snapshot and replays the log from there before it accepts anything.
 
 A mark is one integer, ``sequence_id << 24 | chunk``. The chunks of one big message share a sequence
 id and count up, below the value of a whole message. So the second chunk is not taken for a

@@ -103,12 +103,12 @@ class DispatchLoop:
     async def _run(self) -> None:
         subscription = self._subscription
         while subscription.consumers and subscription.closed is None:
-            await self._work_to_do()
+            await self._wait_for_work()
             self._woken.clear()
             await self._dispatch(subscription.dispatcher)
         self._is_running = False
 
-    async def _work_to_do(self) -> None:
+    async def _wait_for_work(self) -> None:
         wait_seconds = self._making.wait_seconds(self._subscription.dispatcher)
         if wait_seconds is None:
             await self._woken.wait()

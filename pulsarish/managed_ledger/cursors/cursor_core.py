@@ -76,7 +76,7 @@ class CursorCore:
         if not self.whole:
             self._touched.append(position)
             if len(self._touched) > _TOUCHED_MAX:
-                self._say_all()
+                self._require_image()
 
     def acknowledge_cumulative(self, position: Position) -> bool:
         if not self.acks.advance(position):
@@ -98,7 +98,7 @@ class CursorCore:
         if not self.whole:
             self._touched_batches[position] = None
             if len(self._touched_batches) > _TOUCHED_MAX:
-                self._say_all()
+                self._require_image()
         return True
 
     def reset(self, mark: Position) -> None:
@@ -109,14 +109,14 @@ class CursorCore:
         self.acks.reset(mark)
         self.changes += 1
         self._rewound_at = self.changes
-        self._say_all()
+        self._require_image()
 
     def set_properties(self, properties: Mapping[str, int]) -> None:
         self.properties = dict(properties)
         self._properties_touched = True
         self.changes += 1
 
-    def _say_all(self) -> None:
+    def _require_image(self) -> None:
         self.whole = True
         self._touched.clear()
         self._touched_batches.clear()
@@ -172,5 +172,5 @@ class CursorCore:
 
     def failed(self) -> None:
         """Note that the last image or delta may not be durable. The next write is a full image."""
-        self._say_all()
+        self._require_image()
         self._properties_touched = False

@@ -148,7 +148,7 @@ def test_without_a_replacement_the_member_is_left_out_and_named() -> None:
     core.acked("A", 0, 0)
     core.acked("B", 0, 0)
     assert core.confirm() == 1
-    assert core.lacking_after_close() == ("C",)
+    assert core.missing_members_after_close() == ("C",)
     assert not core.viable_without((1,)), "two of three cannot be left out with Qa 2"
 
 
@@ -163,7 +163,7 @@ def test_a_member_that_was_left_out_comes_back_for_what_is_not_confirmed() -> No
     core.rejoin(2)
     assert core.takes(2)
     assert core.lacks(2, 1)
-    assert core.lacking_after_close() == ()
+    assert core.missing_members_after_close() == ()
     core.check()
 
 
