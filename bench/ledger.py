@@ -1,7 +1,7 @@
-"""The ledger writer in this process against three bookie processes over gRPC, with fsync: the
+"""The ledger writer in this process against three bookie processes, with fsync: the
 ledger path's own limit.
 
-    .venv/bin/python bench/ledger.py [--seconds 5] [--window 2000] [--case NAME]...
+    .venv/bin/python bench/ledger.py [--seconds 5] [--window 2000] [--case NAME]... [--transport T]
 
 Qw 3, Qa 2, metadata in a daemon of its own. Prints one line a case: entries a second, latency from
 ``append`` to confirmed, and the CPU that this process and the three bookies used for each entry.
@@ -18,11 +18,12 @@ import sys
 import tempfile
 import time
 from collections import deque
+from typing import get_args
 
 import uvloop
 
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.ledger.options import LedgerOptions
+from pulsarish.ledger.options import LedgerOptions, Transport
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.metadata.connect import connect
 from pulsarish.model.errors import PulsarishError
@@ -213,7 +214,7 @@ async def run(arguments: argparse.Namespace, url: str, pids: list[int]) -> None:
         outside=outside,
     )
     world: World = parts.world(store)
-    client = LedgerClient(world, LedgerOptions())
+    client = LedgerClient(world, LedgerOptions(transport=arguments.transport))
     await client.start()
     for name in arguments.case or (*CASES, *FAULTS):
         if name in FAULTS:
@@ -232,6 +233,7 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--window", type=int, default=None)
+    parser.add_argument("--transport", choices=get_args(Transport), default="auto")
     parser.add_argument("--case", action="append", choices=[*CASES, *FAULTS])
     arguments = parser.parse_args()
     processes: list[subprocess.Popen[str]] = []

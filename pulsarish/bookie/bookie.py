@@ -34,11 +34,11 @@ from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BookieRegistration, Cookie, LedgerIds
 from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.metadata.tree_age import TreeAge
-from pulsarish.runtime.addresses import advertised_address, host_of
 from pulsarish.runtime.containment import Critical, Scope, ScopeKind, run_in_background
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Histogram
-from pulsarish.runtime.seams import Listener, World
+from pulsarish.runtime.network.addresses import advertised_address, host_of, port_of
+from pulsarish.runtime.seams import FRAMED, Listener, World
 
 __all__ = ["Bookie"]
 
@@ -229,6 +229,7 @@ class Bookie:
             message_bytes_max=config.max_frame_size_bytes,
         )
         self._listeners.append(listener)
+        framed_address = await self._serve_framed(service)
         self._scrubber = Scrubber(
             store, LedgerStore(self._records, world.clock), world.files, world.clock, config
         )
@@ -257,6 +258,7 @@ class Bookie:
             limbo_below_ledger=store.limbo.ledgers_below,
             limbo_times=store.limbo.times,
             started_ms=world.clock.wall_ms(),
+            framed_address=framed_address,
         )
         self._registrar = Registrar(
             self._records, world.clock, self._registration, self._before_registering
@@ -317,6 +319,26 @@ class Bookie:
         if self._position is not None:
             await self._position.store_last()
         self._stopped.set()
+
+    async def _serve_framed(self, service: BookieService) -> str:
+        """Listen for the framed transport. Return the address for clients; empty when it is off."""
+        config = self.config
+        if config.framed_port < 0:
+            return ""
+        listener = await self._world.connections.serve_framed(
+            f"{host_of(config.listen_address)}:{config.framed_port}",
+            service.streams(),
+            service.calls(),
+            message_bytes_max=config.max_frame_size_bytes,
+        )
+        self._listeners.append(listener)
+        listening = listener.address.removeprefix(FRAMED)
+        if config.framed_advertised_address:
+            return FRAMED + advertised_address(config.framed_advertised_address, listening)
+        advertised = advertised_address(config.advertised_address, listening)
+        # An advertised port is that of a proxy or a port mapping before the gRPC port. Nothing
+        # says where the framed port is then.
+        return FRAMED + advertised if advertised.endswith(f":{port_of(listening)}") else ""
 
     async def _before_registering(self) -> None:
         """Mark a tree that is older than one that this bookie has seen, before it registers.

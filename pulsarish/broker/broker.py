@@ -31,9 +31,9 @@ from pulsarish.metadata.backup.backup import check_not_being_restored
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses
 from pulsarish.metadata.session_watch import SessionWatch
-from pulsarish.runtime.addresses import advertised_address
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Histogram
+from pulsarish.runtime.network.addresses import advertised_address
 from pulsarish.runtime.seams import Listener, World
 
 __all__ = ["Broker"]

@@ -256,6 +256,9 @@ class Stage:
                     other.settings.append(f"metadata_url=zk://127.0.0.1:{known}/pulsarish")
             elif known != port:
                 node.settings.append(f"advertised_address=127.0.0.1:{known}")
+                if "framed" in node.ports:
+                    framed = self.act(relays.add(node.name, node.ports["framed"]))
+                    node.settings.append(f"framed_advertised_address=127.0.0.1:{framed}")
             if node.role == "broker":
                 urls.append(known)
         return urls

@@ -293,11 +293,17 @@ class BookieControl:
     async def _call(self, member: str, method: str, request: bytes, *, extra_ms: int = 0) -> bytes:
         address = self._book.get(member)
         if address is None:
-            raise NoAnswer(f"bookie {member} is not registered")
+            raise NoAnswer(f"no address of bookie {member} is known")
         seconds = (self._options.control_timeout_ms + extra_ms) / 1000
         try:
-            return await self._connections.call(address, method, request, timeout_seconds=seconds)
+            answer = await self._connections.call(address, method, request, timeout_seconds=seconds)
         except TimeoutError:
+            self._book.on_failed(member, address)
             raise NoAnswer(f"bookie {member} did not answer in {seconds} s") from None
-        except (StreamBroken, CallFailed) as error:
+        except StreamBroken as error:
+            self._book.on_failed(member, address)
             raise NoAnswer(f"bookie {member} did not answer: {error}") from None
+        except CallFailed as error:
+            raise NoAnswer(f"bookie {member} did not answer: {error}") from None
+        self._book.on_reached(member, address)
+        return answer

@@ -33,7 +33,7 @@ class Bookies:
     """The registrations under ``/bookies`` by instance id (rule 7)."""
 
     def __init__(self, world: World, options: LedgerOptions, records: Records) -> None:
-        self.book = AddressBook()
+        self.book = AddressBook(options.transport)
         self._world = world
         self._options = options
         self._records = records
@@ -227,7 +227,7 @@ class Bookies:
             registered[row.instance_id] = row
             before = self._remembered.pop(row.instance_id, None)
             self._remembered[row.instance_id] = row
-            self.book.put(row.instance_id, row.address)
+            self.book.put(row.instance_id, row.address, row.framed_address)
             if before is not None and before.started_ms != row.started_ms:
                 self._quarantine.pop(row.instance_id, None)
         while len(self._remembered) > max(_REMEMBERED_MAX, len(registered)):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from pulsarish.model.errors import ConfigError
 
-__all__ = ["LedgerOptions"]
+__all__ = ["LedgerOptions", "Transport"]
+
+Transport = Literal["auto", "grpc", "framed"]
 
 _MIB = 1 << 20
 
@@ -72,6 +74,15 @@ class LedgerOptions(msgspec.Struct, frozen=True, kw_only=True):
             ),
         ),
     ] = 500
+    transport: Annotated[
+        Transport,
+        Meta(
+            description=(
+                "How bookies are reached: framed (frames over TCP, faster), grpc, or auto: framed "
+                "where a bookie offers it and can be reached so."
+            ),
+        ),
+    ] = "auto"
     read_timeout_ms: Annotated[
         int, Meta(ge=50, description="After this without an answer the next replica is asked.")
     ] = 3_000

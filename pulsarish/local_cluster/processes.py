@@ -117,10 +117,14 @@ def plan_cluster(
     nodes = _plan_metadata(metadata, metadata_servers, None if base_port is None else ports, host)
     url = metadata_url(nodes, host)
     for index in range(bookies):
-        grpc, web = (
-            (next(ports), next(ports)) if base_port is not None else (3181 + index, 8000 + index)
+        grpc, web, framed = (
+            (next(ports), next(ports), next(ports))
+            if base_port is not None
+            else (3181 + index, 8000 + index, 3281 + index)
         )
-        nodes.append(NodePlan(f"bookie-{index + 1}", "bookie", {"grpc": grpc, "http": web}))
+        nodes.append(
+            NodePlan(f"bookie-{index + 1}", "bookie", {"grpc": grpc, "http": web, "framed": framed})
+        )
     for index in range(brokers):
         known = (6660 + index, 8080 + index, 6650 + index if index < 10 else 16650 + index)
         grpc, web, pulsar = (
@@ -141,6 +145,7 @@ def plan_cluster(
         ]
         node.settings.append(f"{node.role}_id={node.name}")
         if node.role == "bookie":
+            node.settings.append(f"framed_port={node.ports['framed']}")
             # Every bookie of a laptop's cluster stands for a host of its own, or no two copies
             # could lie on it.
             node.settings.append(f"host={node.name}")

@@ -83,6 +83,7 @@ class BookieRegistration(msgspec.Struct, frozen=True):
     limbo_below_ledger: int = 0  # it may have lost entries of ledgers below this id
     limbo_times: int = 0  # how often it has entered limbo
     started_ms: int = 0
+    framed_address: str = ""  # framed:host:port; empty: gRPC only
 
 
 class ListenerAddresses(msgspec.Struct, frozen=True):

@@ -32,6 +32,7 @@ import uvloop
 
 from pulsarish.model.errors import AlreadyClosed, ForkedProcess, NotAllowed
 from pulsarish.runtime.clock import SystemClock
+from pulsarish.runtime.connections import RoutedConnections
 from pulsarish.runtime.grpc.connections import GrpcConnections, start_core
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Tasks
@@ -117,8 +118,8 @@ class ClientWorld:
         # A failed task of a client must not end the program that uses it; the supervisor has logged
         # it.
         self.tasks = Supervisor(died=lambda _name, _error: None)
-        self.connections: GrpcConnections | GrpclibConnections = _process.make_connections(
-            self.tasks
+        self.connections = RoutedConnections(
+            _process.make_connections(self.tasks), tasks=self.tasks
         )
         _process.worlds.add(self)
 

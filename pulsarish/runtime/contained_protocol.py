@@ -10,7 +10,7 @@ from typing import Any, Final
 from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.seams import Tasks
 
-__all__ = ["CALLBACKS", "ContainedProtocol"]
+__all__ = ["CALLBACKS", "ContainedBufferedProtocol", "ContainedProtocol"]
 
 CALLBACKS: Final = (
     "connection_made",
@@ -25,18 +25,17 @@ CALLBACKS: Final = (
 """What an event loop calls on a protocol."""
 
 
-class ContainedProtocol(asyncio.Protocol):
-    """Base of every protocol.
+_DEFAULTS: Final = [
+    getattr(kind, name)
+    for kind in (asyncio.Protocol, asyncio.BufferedProtocol)
+    for name in CALLBACKS
+    if hasattr(kind, name)
+]
+"""The callbacks of asyncio's own classes, which do nothing."""
 
-    An error that a callback does not handle is counted and logged once, and aborts the connection.
 
-    Without it the event loop writes a log line for most callbacks and leaves the connection open,
-    in an unknown state. The callbacks of each subclass, inherited ones too, are wrapped when the
-    class is made.
-
-    Args:
-        tasks: counts the failures.
-    """
+class _Containment:
+    """Wraps the callbacks of each subclass, inherited ones too, when the class is made."""
 
     def __init__(self, tasks: Tasks) -> None:
         self._containing_tasks = tasks
@@ -74,13 +73,21 @@ class ContainedProtocol(asyncio.Protocol):
             self._contained_transport.abort()
 
 
-_DEFAULTS: Final = [
-    getattr(kind, name)
-    for kind in (asyncio.Protocol, asyncio.BufferedProtocol)
-    for name in CALLBACKS
-    if hasattr(kind, name)
-]
-"""The callbacks of asyncio's own classes, which do nothing."""
+class ContainedProtocol(_Containment, asyncio.Protocol):
+    """Base of every protocol that is given the bytes that arrive.
+
+    An error that a callback does not handle is counted and logged once, and aborts the connection.
+
+    Without it the event loop writes a log line for most callbacks and leaves the connection open,
+    in an unknown state.
+
+    Args:
+        tasks: counts the failures.
+    """
+
+
+class ContainedBufferedProtocol(_Containment, asyncio.BufferedProtocol):
+    """The same for a protocol that gives the buffer into which the kernel reads."""
 
 
 def _contained(callback: Callable[..., Any]) -> Callable[..., Any]:
@@ -89,7 +96,7 @@ def _contained(callback: Callable[..., Any]) -> Callable[..., Any]:
     if name == "connection_made":
 
         @functools.wraps(callback)
-        def contained(self: ContainedProtocol, transport: asyncio.Transport) -> None:
+        def contained(self: _Containment, transport: asyncio.Transport) -> None:
             self._contained_transport = transport
             try:
                 callback(self, transport)
@@ -99,7 +106,7 @@ def _contained(callback: Callable[..., Any]) -> Callable[..., Any]:
     else:
 
         @functools.wraps(callback)
-        def contained(self: ContainedProtocol, *arguments: Any) -> Any:
+        def contained(self: _Containment, *arguments: Any) -> Any:
             try:
                 return callback(self, *arguments)
             except Exception as error:  # noqa: BLE001  # whatever it is, only this connection ends

@@ -14,11 +14,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from pulsarish.runtime.containment import Critical, Scope, ScopeKind
 
 __all__ = [
+    "FRAMED",
     "BodyLimit",
     "Buffer",
     "CallFailed",
@@ -245,6 +246,10 @@ class CallFailed(Exception):
     """
 
 
+FRAMED: Final = "framed:"
+"""What addresses of the framed transport begin with."""
+
+
 class Stream(Protocol):
     """Whole messages in order, until the stream breaks. Both ends have the same interface.
 
@@ -348,7 +353,11 @@ class ClientConnections(Protocol):
 
 
 class Connections(ClientConnections, Protocol):
-    """The network of a node that also listens."""
+    """The network of a node that also listens.
+
+    ``open`` and ``call`` take the addresses of both transports: ``host:port`` is gRPC, and
+    ``framed:host:port`` (``FRAMED``) the framed transport.
+    """
 
     async def serve(
         self,
@@ -363,6 +372,20 @@ class Connections(ClientConnections, Protocol):
         Args:
             message_bytes_max: the limit of a received message, in bytes; 0: the network's own
                 limit.
+        """
+        ...
+
+    async def serve_framed(
+        self,
+        address: str,
+        streams: Mapping[str, StreamHandler],
+        calls: Mapping[str, CallHandler],
+        *,
+        message_bytes_max: int = 0,
+    ) -> Listener:
+        """Listen on ``host:port`` for the framed transport, as ``serve`` does for gRPC.
+
+        The listener's address begins with ``FRAMED``.
         """
         ...
 

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from pulsarish.runtime.clock import SystemClock
+from pulsarish.runtime.connections import NodeConnections
 from pulsarish.runtime.files import LocalFiles
-from pulsarish.runtime.grpc.connections import GrpcConnections
-from pulsarish.runtime.grpc.endpoints import ConnectionLimits
 from pulsarish.runtime.lanes import Lanes, OutsideWork
+from pulsarish.runtime.network.endpoints import ConnectionLimits
 from pulsarish.runtime.rocks.index import open_rocks_index
 from pulsarish.runtime.seams import Clock, KeyValueIndex, MetadataStore, World
 from pulsarish.runtime.tasks import Supervisor
@@ -30,7 +30,7 @@ class Production:
     random: random.Random
     tasks: Supervisor
     files: LocalFiles
-    connections: GrpcConnections
+    connections: NodeConnections
     lanes: Lanes
     open_index: Callable[[str], Awaitable[KeyValueIndex]]
 
@@ -89,7 +89,7 @@ def production(
         random=random.SystemRandom(),
         tasks=supervisor,
         files=LocalFiles(lanes),
-        connections=GrpcConnections(tasks=supervisor, limits=limits),
+        connections=NodeConnections(tasks=supervisor, limits=limits),
         lanes=lanes,
         open_index=open_index,
     )

@@ -30,8 +30,8 @@ import grpc.aio
 from pulsarish.local_cluster.ports import free_ports
 from pulsarish.local_cluster.processes import Cluster, NodePlan, metadata_url, plan_cluster
 from pulsarish.model.errors import PulsarishError
-from pulsarish.runtime.grpc.endpoints import method_path
 from pulsarish.runtime.metrics import LAG_BUCKETS_SECONDS
+from pulsarish.runtime.network.endpoints import method_path
 from pulsarish.wire._pb import bookie_pb2
 from tests.fuzz.canary import Canary, Defect
 from tests.fuzz.inputs import (
@@ -41,6 +41,7 @@ from tests.fuzz.inputs import (
     bookie_input,
     broker_input,
     connect_input,
+    frames_input,
     http_input,
     zookeeper_input,
 )
@@ -66,7 +67,7 @@ _LAGS: Final = re.compile(
 _CONTAINED: Final = re.compile(
     r"^pulsarish_contained_failures_total\{.*\} ([0-9.e+]+)$", re.MULTILINE
 )
-TARGETS: Final = ("binary", "broker", "bookie", "http", "zookeeper", "proxy", "connect")
+TARGETS: Final = ("binary", "broker", "bookie", "frames", "http", "zookeeper", "proxy", "connect")
 
 
 class LoopStood(Defect):
@@ -165,6 +166,8 @@ class Fuzzer:
                 return broker_input(rng)
             case "bookie":
                 return bookie_input(rng)
+            case "frames":
+                return frames_input(rng)
             case "connect":
                 return connect_input(rng)
             case _:
@@ -179,6 +182,7 @@ class Fuzzer:
             "zookeeper": ("metadata", "client"),
             "bookie": ("bookie", "grpc"),
             "broker": ("broker", "grpc"),
+            "frames": ("bookie", "framed"),
         }
         kinds |= {
             "proxy": ("proxy", "pulsar"),
@@ -190,7 +194,7 @@ class Fuzzer:
         return next(node for node in self._nodes if node.role == of).ports[kind]
 
     def _send(self, inputs: list[list[Step]], ends: float = float("inf")) -> None:
-        if self.target == "bookie" and not self._instance_id:
+        if self.target in ("bookie", "frames") and not self._instance_id:
             self._instance_id = asyncio.run(_bookie_instance(self._bookie.ports["grpc"]))
         with self._canary.publishing():
             asyncio.run(self._send_all(inputs, ends))
@@ -213,7 +217,9 @@ class Fuzzer:
                 where, messages = steps[0]
                 if channel is None or "." not in where:
                     await _write(
-                        self._port(where), messages, hangs_up=zlib.crc32(messages[0]) % 3 > 0
+                        self._port(where),
+                        [self._addressed(each) for each in messages],
+                        hangs_up=zlib.crc32(messages[0]) % 3 > 0,
                     )
                 else:
                     await _call(

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import json
 import random
+import struct
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
 from google.protobuf.message import Message
 
-from pulsarish.runtime.grpc.endpoints import method_path
+from pulsarish.runtime.framed.frames import Kind, Opening, encode_opening
+from pulsarish.runtime.network.endpoints import method_path
 from pulsarish.sim.programs.hostile_frames import (
     SUBSCRIPTION,
     TOPICS,
@@ -52,6 +54,7 @@ node; else a method and messages.
 """
 INSTANCE_ID: Final = b"bookie-1~instance"
 """Stands for the id of the bookie's data, which differs in each cluster."""
+_WINDOWS: Final = (0, 1, 4 << 20, 1 << 26, (1 << 32) - 1)
 _ROLES: Final = ("bookie", "metadata", "proxy")
 _BYTES_SHARE: Final = 0.15
 """Of the inputs to gRPC ports, those that are no calls."""
@@ -345,6 +348,48 @@ def bookie_input(rng: random.Random) -> list[Step]:
 
 Calls = list[tuple[str, Message]]
 Streams = list[tuple[str, list[Message]]]
+
+
+def frames_input(rng: random.Random) -> list[Step]:
+    """Conversations with a bookie's framed port: what ``bookie_input`` asks for, in frames, some of
+    them changed, doubled, cut or out of place.
+    """
+    steps = [step for step in bookie_input(rng) if step[0]] or [("bookie.status", [b""])]
+    method, messages = rng.choice(steps)
+    if method.endswith("*"):
+        frames = [(Kind.OPEN, encode_opening(Opening(rng.choice(_WINDOWS), method[:-1], "fuzz")))]
+        frames += [(Kind.MESSAGE, each) for each in messages]
+        frames += [(Kind.CREDIT, struct.pack(">I", rng.choice(_WINDOWS)))]
+    else:
+        frames = [(Kind.OPEN, encode_opening(Opening(0, "", "fuzz")))]
+        for number, (name, bodies) in enumerate(steps):
+            if not name.endswith("*"):
+                head = struct.pack(">IB", number, len(name)) + name.encode()
+                frames += [(Kind.CALL, head + each) for each in bodies]
+    if rng.random() < 0.5:
+        frames.append((Kind.FINISH, b""))
+    for _ in range(rng.choice((0, 0, 1, 3))):
+        at = rng.randrange(len(frames))
+        match rng.randrange(4):
+            case 0:
+                frames.insert(at, frames[rng.randrange(len(frames))])
+            case 1:
+                frames[at] = (rng.randrange(12), frames[at][1])
+            case 2:
+                frames[at] = (frames[at][0], frames[at][1][: rng.randrange(20)])
+            case _:
+                del frames[at]
+                frames = frames or [(Kind.FINISH, b"")]
+    data = bytearray()
+    for kind, body in frames:
+        size = rng.choice(_WINDOWS) if rng.random() < 0.03 else len(body)
+        data += struct.pack(">IB", size, kind) + body
+    if rng.random() < 0.3:
+        # Only where the connection is opened: another ledger id may be one of a topic.
+        data[rng.randrange(len(frames[0][1]) + 5)] = rng.randrange(256)
+    end = rng.randrange(1, len(data) + 1) if rng.random() < 0.2 else len(data)
+    cut = rng.randrange(1, end + 1)
+    return [("", [bytes(data[:cut]), bytes(data[cut:end])][: 1 + (cut < end)])]
 
 
 def _calls_and_streams(

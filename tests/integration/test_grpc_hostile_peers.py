@@ -15,7 +15,7 @@ import pytest
 
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.runtime.grpc.connections import GrpcConnections
-from pulsarish.runtime.grpc.endpoints import ConnectionLimits
+from pulsarish.runtime.network.endpoints import ConnectionLimits
 from pulsarish.runtime.seams import CallFailed, Stream, StreamBroken
 from pulsarish.runtime.tasks import Supervisor
 from tests.support.worlds import run_in_production_loop

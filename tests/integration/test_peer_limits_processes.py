@@ -16,7 +16,7 @@ import grpc
 import pytest
 
 from pulsarish.local_cluster.processes import Cluster, NodePlan
-from pulsarish.runtime.grpc.endpoints import method_path
+from pulsarish.runtime.network.endpoints import method_path
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.pulsar_frames import command_frame
 from tests.fuzz.fuzzer import fuzzed_cluster

@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from pulsarish.runtime.grpc.connections import GrpcConnections
-from pulsarish.runtime.grpc.endpoints import ConnectionLimits
 from pulsarish.runtime.grpc.grpclib_connections import GrpclibConnections
 from pulsarish.runtime.loop import EXIT_SECOND_SIGNAL
+from pulsarish.runtime.network.endpoints import ConnectionLimits
 from pulsarish.runtime.seams import (
     CallFailed,
     HttpRequest,

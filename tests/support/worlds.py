@@ -23,10 +23,10 @@ from typing import Any, Protocol, TypeVar, cast
 
 import uvloop
 
-from pulsarish.runtime.grpc.connections import GrpcConnections
+from pulsarish.runtime.connections import NodeConnections
 from pulsarish.runtime.grpc.grpclib_connections import GrpclibConnections
 from pulsarish.runtime.lanes import OutsideWork
-from pulsarish.runtime.seams import KeyValueIndex, MetadataStore, Tasks, World
+from pulsarish.runtime.seams import FRAMED, KeyValueIndex, MetadataStore, Tasks, World
 from pulsarish.runtime.tasks import Supervisor
 from pulsarish.runtime.world import Production, production
 from pulsarish.sim.world.nodes import Node
@@ -82,10 +82,23 @@ class Env(Protocol):
 Scenario = Callable[[Env], Coroutine[Any, Any, None]]
 
 
+class _FramedConnections:
+    """Servers on the framed transport. Clients go by the address."""
+
+    def __init__(self, connections: NodeConnections, _tasks: Tasks) -> None:
+        self.open, self.call = connections.open, connections.call
+        self.serve = self.serve_framed = connections.serve_framed
+        self.serve_bytes, self.serve_http = connections.serve_bytes, connections.serve_http
+        self.open_bytes = connections.open_bytes
+
+    async def close(self) -> None:
+        """Do nothing: the world closes its connections."""
+
+
 class _ForkedConnections:
     """Servers on gRPC's C core, clients as in a forked child."""
 
-    def __init__(self, served: GrpcConnections, tasks: Tasks) -> None:
+    def __init__(self, served: NodeConnections, tasks: Tasks) -> None:
         self._opened = GrpclibConnections(tasks=tasks)
         self.open, self.call = self._opened.open, self._opened.call
         self.serve, self.serve_bytes, self.serve_http = (
@@ -93,10 +106,13 @@ class _ForkedConnections:
             served.serve_bytes,
             served.serve_http,
         )
-        self.open_bytes = served.open_bytes
+        self.serve_framed, self.open_bytes = served.serve_framed, served.open_bytes
 
     async def close(self) -> None:
         await self._opened.close()
+
+
+_Network = _FramedConnections | _ForkedConnections
 
 
 class _ProductionEnv:
@@ -104,9 +120,16 @@ class _ProductionEnv:
     directories, tasks, lanes.
     """
 
-    def __init__(self, directory: str, *, forked: bool = False) -> None:
+    def __init__(
+        self,
+        directory: str,
+        network: Callable[[NodeConnections, Tasks], _Network] | None,
+        transport: str,
+    ) -> None:
         self._directory = directory
-        self._forked: dict[str, _ForkedConnections] | None = {} if forked else None
+        self._network = network
+        self._transport = transport
+        self._networks: dict[str, _Network] = {}
         self._nodes: dict[str, Production] = {}
         self._held: list[socket.socket] = []
         self.deaths: list[tuple[str, BaseException]] = []
@@ -117,19 +140,19 @@ class _ProductionEnv:
                 died=lambda task, error: self.deaths.append((f"{name}: {task}", error))
             )
             self._nodes[name] = production(outside=OutsideWork(), supervisor=supervisor)
-            if self._forked is not None:
-                self._forked[name] = _ForkedConnections(self._nodes[name].connections, supervisor)
+            if self._network is not None:
+                self._networks[name] = self._network(self._nodes[name].connections, supervisor)
         # No scenario of the runtime's seams uses metadata, which is a layer above.
         world = self._nodes[name].world(cast("MetadataStore", None))
         return await work(
-            world if self._forked is None else replace(world, connections=self._forked[name])
+            replace(world, connections=self._networks[name]) if self._networks else world
         )
 
     async def crash(self, name: str) -> None:
         # The nearest thing to a death inside one process: sockets closed without a word, tasks
         # gone. tests/integration kills processes.
-        if self._forked is not None:
-            await self._forked.pop(name).close()
+        if self._networks:
+            await self._networks.pop(name).close()
         await self._nodes.pop(name).close()
 
     def listen_on(self, name: str) -> str:
@@ -139,7 +162,7 @@ class _ProductionEnv:
         # Bound as long as the scenario runs, so that nobody else comes to listen there.
         self._held.append(socket.socket())
         self._held[-1].bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{self._held[-1].getsockname()[1]}"
+        return f"{self._transport}127.0.0.1:{self._held[-1].getsockname()[1]}"
 
     def path(self, name: str, rest: str) -> str:
         return os.path.join(self._directory, name, rest)
@@ -197,15 +220,22 @@ def run_in_production_loop(work: Callable[[], Awaitable[T]]) -> T:
     return _production_runner().run(run())
 
 
-def run_production(scenario: Scenario, *, forked: bool = False) -> None:
+def run_production(
+    scenario: Scenario,
+    *,
+    network: Callable[[NodeConnections, Tasks], _Network] | None = None,
+    transport: str = "",
+) -> None:
     """Run ``scenario`` on sockets, files and RocksDB.
 
     Raises what it raises, or that a critical task died.
 
-    ``forked``: its clients use the network as clients in a forked child do.
+    Args:
+        network: the nodes' network, in place of gRPC.
+        transport: what addresses of it begin with.
     """
     with tempfile.TemporaryDirectory(prefix="pulsarish-") as directory:
-        env = _ProductionEnv(directory, forked=forked)
+        env = _ProductionEnv(directory, network, transport)
 
         async def run() -> None:
             try:
@@ -271,5 +301,9 @@ WORLDS: dict[str, Callable[[Scenario], None]] = {
 }
 """Every world that the conformance suites hold to the seams."""
 
-STREAM_WORLDS = {**WORLDS, "forked-child": partial(run_production, forked=True)}
+STREAM_WORLDS = {
+    **WORLDS,
+    "forked-child": partial(run_production, network=_ForkedConnections),
+    "framed": partial(run_production, network=_FramedConnections, transport=FRAMED),
+}
 """The same with every network."""

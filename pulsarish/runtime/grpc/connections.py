@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -33,20 +32,20 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 import grpc
 import grpc.aio
 
-from pulsarish.model.errors import InvalidArgument
-from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.grpc.channel_pool import ChannelPool, PooledChannel
-from pulsarish.runtime.grpc.endpoints import (
+from pulsarish.runtime.grpc.grpc_streams import ClientStream, ServerStream, peer_address
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.network.endpoints import (
     CALL_LANE,
     ConnectionLimits,
+    cannot_listen,
     connect_error,
     method_path,
     split_address,
 )
-from pulsarish.runtime.grpc.grpc_streams import ClientStream, ServerStream, peer_address
-from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.network.handlers import CallRefused, answer_call, run_stream
+from pulsarish.runtime.network.peer_sockets import shut_down_connection
 from pulsarish.runtime.peer_limits import HeldBytes
-from pulsarish.runtime.peer_sockets import shut_down_connection
 from pulsarish.runtime.seams import (
     BodyLimit,
     CallFailed,
@@ -70,8 +69,6 @@ _log = get_logger("connections")
 
 # The status of a call whose handler raised: a code that gRPC itself never sends.
 _HANDLER_FAILED = grpc.StatusCode.ABORTED
-# Error texts travel in a header, whose size HTTP/2 peers limit.
-_DETAILS_CHARS_MAX = 1_000
 _METADATA_BYTES_MAX = 16 << 10
 # A small compressed message may decode to a large one. A call with any coding but "identity" is
 # refused before it is decoded.
@@ -220,7 +217,7 @@ class GrpcConnections:
         try:
             server = await asyncio.get_running_loop().create_server(factory, host.strip("[]"), port)
         except OSError as error:
-            raise _cannot_listen(address, error) from None
+            raise cannot_listen(address, error) from None
         return _ByteListener(f"{host}:{server.sockets[0].getsockname()[1]}", server)
 
     async def open_bytes(
@@ -255,7 +252,7 @@ class GrpcConnections:
                 body_limit=body_limit,
             )
         except OSError as error:
-            raise _cannot_listen(address, error) from None
+            raise cannot_listen(address, error) from None
 
     async def close(self) -> None:
         """Close every listener and connection at once; open streams and calls break."""
@@ -319,31 +316,13 @@ class GrpcConnections:
     # The server's side: handlers.
 
     def _stream_handler(self, method: str, handler: StreamHandler) -> grpc.RpcMethodHandler:
-        async def run(stream: ServerStream) -> None:
-            try:
-                await handler(stream)
-            except StreamBroken as broken:
-                _log.debug("stream broken", method=method, peer=stream.peer, reason=broken)
-                stream.abort(str(broken))
-            except asyncio.CancelledError:
-                stream.abort("the server is stopping")
-                raise
-            except Exception as error:  # noqa: BLE001  # whatever it is, the client hears that its stream is over
-                self._tasks.contain(
-                    f"stream {method}",
-                    error,
-                    Scope(
-                        ScopeKind.CONNECTION, stream.peer, lambda why: stream.abort(_describe(why))
-                    ),
-                )
-            finally:
-                # A handler that returns has nothing more to send.
-                await stream.finish()
-
         async def serve(_requests: AsyncIterator[bytes], context: Any) -> None:
             stream = ServerStream(context)
             await stream.accept()
-            _ = self._tasks.spawn(run(stream), name=f"stream {method} {stream.peer}")
+            _ = self._tasks.spawn(
+                run_stream(self._tasks, method, handler, stream),
+                name=f"stream {method} {stream.peer}",
+            )
             await stream.over()
 
         return grpc.stream_stream_rpc_method_handler(serve)
@@ -352,13 +331,9 @@ class GrpcConnections:
         async def run(request: bytes, answered: asyncio.Future[bytes | str]) -> None:
             outcome: bytes | str = "the server is stopping"
             try:
-                outcome = await handler(request)
-            except InvalidArgument as error:
-                _log.warning("a call is refused", method=method, reason=error)
-                outcome = _describe(error)
-            except Exception as error:  # noqa: BLE001  # whatever it is, it goes to the log and to the caller
-                self._tasks.contain(f"call {method}", error, Scope(ScopeKind.TASK, method))
-                outcome = _describe(error)
+                outcome = await answer_call(self._tasks, method, handler, request)
+            except CallRefused as refused:
+                outcome = str(refused)
             finally:
                 if not answered.done():  # done: the caller left and gRPC cancelled its wait
                     answered.set_result(outcome)
@@ -429,10 +404,6 @@ class _ByteListener:
         self._server.close()
 
 
-def _describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:_DETAILS_CHARS_MAX]
-
-
 def _is_cancelled() -> bool:
     """Whether the running task is being cancelled.
 
@@ -496,14 +467,5 @@ async def _listen_error(address: str, cause: RuntimeError) -> OSError:
                 probe.bind(target)
                 probe.listen(1)
         except OSError as error:
-            return _cannot_listen(address, error)
+            return cannot_listen(address, error)
     return OSError(f"cannot listen on {address}: {cause}")
-
-
-def _cannot_listen(address: str, error: OSError) -> OSError:
-    reason = (
-        "the address is in use by another process"
-        if error.errno == errno.EADDRINUSE
-        else error.strerror or str(error)
-    )
-    return OSError(error.errno, f"cannot listen on {address}: {reason}")

@@ -15,9 +15,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from pulsarish.runtime.grpc.endpoints import FINISHED, Waits, joined
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.peer_sockets import shut_down_connection
+from pulsarish.runtime.network.endpoints import FINISHED, Waits, joined
+from pulsarish.runtime.network.peer_sockets import shut_down_connection
 from pulsarish.runtime.seams import Buffer, StreamBroken
 
 __all__ = ["ClientStream", "ServerStream", "peer_address"]

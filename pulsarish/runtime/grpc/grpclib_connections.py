@@ -12,15 +12,15 @@ import asyncio
 from grpclib.const import Status
 
 from pulsarish.runtime.grpc.channel_pool import ChannelKey, ChannelPool, PooledChannel
-from pulsarish.runtime.grpc.endpoints import (
+from pulsarish.runtime.grpc.grpclib_streams import GrpclibStream, Link
+from pulsarish.runtime.grpc.http_tunnel import open_tunnel, proxy_for
+from pulsarish.runtime.network.endpoints import (
     CALL_LANE,
     ConnectionLimits,
     connect_error,
     method_path,
     split_address,
 )
-from pulsarish.runtime.grpc.grpclib_streams import GrpclibStream, Link
-from pulsarish.runtime.grpc.http_tunnel import open_tunnel, proxy_for
 from pulsarish.runtime.seams import CallFailed, Stream, StreamBroken, Tasks, Unreachable
 
 __all__ = ["GrpclibConnections"]

@@ -30,7 +30,7 @@ from h2.settings import SettingCodes
 from hyperframe.frame import Frame, GoAwayFrame
 
 from pulsarish.runtime.contained_protocol import ContainedProtocol
-from pulsarish.runtime.grpc.endpoints import FINISHED, Waits, joined
+from pulsarish.runtime.network.endpoints import FINISHED, Waits, joined
 from pulsarish.runtime.seams import Buffer, StreamBroken, Tasks
 from pulsarish.runtime.version import program_name
 

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 
 from pulsarish.runtime.seams import (
+    FRAMED,
     BodyLimit,
     CallFailed,
     CallHandler,
@@ -46,8 +47,11 @@ _FAILED = b"\x01"
 class SimListener:
     """A listening address of a process."""
 
-    def __init__(self, network: Network, clock: SimClock, address: str, service: Service) -> None:
-        self.address = address
+    def __init__(
+        self, network: Network, clock: SimClock, address: str, service: Service, transport: str
+    ) -> None:
+        self.address = transport + address
+        self._listening = address
         self._network = network
         self._clock = clock
         self._service = service
@@ -59,7 +63,7 @@ class SimListener:
         """
         service = self._service
         service.process.check()
-        self._network.close(self.address, service)
+        self._network.close(self._listening, service)
         left = list(service.streams.values())
         if left and grace_seconds > 0:
             service.idle = asyncio.Event()
@@ -103,10 +107,18 @@ class SimConnections:
         *,
         message_bytes_max: int = 0,
     ) -> SimListener:
-        accept: dict[str, Accept] = dict(streams)
-        for method, handler in calls.items():
-            accept[_CALL + method] = self._answering(handler)
-        return self._listen(address, accept)
+        return self._listen(address, self._accept(streams, calls))
+
+    async def serve_framed(
+        self,
+        address: str,
+        streams: Mapping[str, StreamHandler],
+        calls: Mapping[str, CallHandler],
+        *,
+        message_bytes_max: int = 0,
+    ) -> SimListener:
+        # One simulated network stands for both transports: both keep the promises of the seam.
+        return self._listen(address, self._accept(streams, calls), FRAMED)
 
     async def serve_bytes(
         self, address: str, factory: Callable[[], asyncio.Protocol]
@@ -146,12 +158,17 @@ class SimConnections:
 
     # -- how it is done
 
-    def _listen(self, address: str, accept: dict[str, Accept]) -> SimListener:
+    def _listen(self, address: str, accept: dict[str, Accept], transport: str = "") -> SimListener:
         self._process.check()
         service = Service(self._process, accept)
-        return SimListener(
-            self._network, self._clock, self._network.listen(address, service), service
-        )
+        listening = self._network.listen(address.removeprefix(transport), service)
+        return SimListener(self._network, self._clock, listening, service, transport)
+
+    def _accept(
+        self, streams: Mapping[str, StreamHandler], calls: Mapping[str, CallHandler]
+    ) -> dict[str, Accept]:
+        answering = {_CALL + method: self._answering(handler) for method, handler in calls.items()}
+        return {**streams, **answering}
 
     def _answering(self, handler: Callable[[bytes], Awaitable[bytes]]) -> Accept:
         async def serve(stream: SimStream) -> None:
@@ -188,6 +205,7 @@ class SimConnections:
         """
         self._process.check()
         network, process = self._network, self._process
+        address = address.removeprefix(FRAMED)
         service = network.service(address)
         # The machine of a dead process refuses the connection. The name in the address says which
         # machine that is.

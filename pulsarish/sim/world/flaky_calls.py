@@ -19,6 +19,7 @@ class FlakyCalls:
     def __init__(self, inner: Connections, rng: random.Random, chance: float) -> None:
         self.open = inner.open
         self.serve = inner.serve
+        self.serve_framed = inner.serve_framed
         self.serve_bytes = inner.serve_bytes
         self.open_bytes = inner.open_bytes
         self.serve_http = inner.serve_http

@@ -452,22 +452,45 @@ def test_a_lost_session_changes_nothing_but_the_registration() -> None:
 @pytest.mark.parametrize(
     ("advertised", "told"),
     [
-        ("", ("b1:3181", "b1:8000", "b1")),
-        ("outside", ("outside:3181", "outside:8000", "outside")),
-        ("outside:9", ("outside:9", "outside:8000", "outside")),
+        ("", ("b1:3181", "b1:8000", "b1", "framed:b1:3281")),
+        ("outside", ("outside:3181", "outside:8000", "outside", "framed:outside:3281")),
+        # What is before the gRPC port may not be before the framed port.
+        ("outside:9", ("outside:9", "outside:8000", "outside", "")),
     ],
 )
 def test_others_are_told_the_advertised_address(
-    advertised: str, told: tuple[str, str, str]
+    advertised: str, told: tuple[str, str, str, str]
 ) -> None:
-    bench = BookieBench(10, advertised_address=advertised, http_address="b1:8000")
+    bench = BookieBench(10, advertised_address=advertised, http_address="b1:8000", framed_port=3281)
 
     async def look(world: World) -> None:
         await world.clock.sleep(1.0)
         (node,) = await world.metadata.get_many([paths.bookie("b1")])
         assert node is not None
         found = decode_record(node.data, BookieRegistration, "")
-        assert (found.address, found.http_address, found.host) == told
+        assert (found.address, found.http_address, found.host, found.framed_address) == told
+
+    async def scenario() -> None:
+        await bench.client()
+        await bench.client_node.run(look)
+
+    bench.sim.run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("port", "outside", "told"),
+    [(-1, "", ""), (3281, "outside", "framed:outside:3281"), (3281, "o:9", "framed:o:9")],
+)
+def test_the_framed_port_has_an_advertised_address_of_its_own(
+    port: int, outside: str, told: str
+) -> None:
+    bench = BookieBench(10, framed_port=port, framed_advertised_address=outside)
+
+    async def look(world: World) -> None:
+        await world.clock.sleep(1.0)
+        (node,) = await world.metadata.get_many([paths.bookie("b1")])
+        assert node is not None
+        assert decode_record(node.data, BookieRegistration, "").framed_address == told
 
     async def scenario() -> None:
         await bench.client()

@@ -33,6 +33,8 @@ LOOP_CALLS = {
     ),
     "proxy/relayed.py": "forgets a task that ended, which does not raise",
     "runtime/background.py": "a client's own loop: what it calls raises in a future",
+    "runtime/framed/framed_connection.py": "closes one connection, which does not raise",
+    "runtime/framed/framed_connections.py": "aborts one connection, which does not raise",
     "runtime/grpc/connections.py": "the end of one call: it frees what is counted",
     "runtime/grpc/grpc_streams.py": "the end of one stream: it is called once and tells its owner",
     "runtime/grpc/grpclib_streams.py": "aborts one connection, which does not raise",
@@ -212,7 +214,7 @@ def _bases(definition: ast.ClassDef) -> set[str]:
 
 
 def test_every_protocol_keeps_its_failures_to_its_connection() -> None:
-    contained = {"ContainedProtocol"}
+    contained = {"ContainedProtocol", "ContainedBufferedProtocol"}
     classes = list(_classes())
     for _ in classes:  # until nothing is added: a class may come before its base
         more = {definition.name for _, definition in classes if _bases(definition) & contained}
@@ -226,7 +228,8 @@ def test_every_protocol_keeps_its_failures_to_its_connection() -> None:
         if callbacks and definition.name not in contained:
             pytest.fail(
                 f"{name}, line {definition.lineno}: the event loop calls {sorted(callbacks)} of "
-                f"{definition.name}. Make it a subclass of ContainedProtocol "
+                f"{definition.name}. Make it a subclass of ContainedProtocol or "
+                "ContainedBufferedProtocol "
                 "(runtime/contained_protocol.py): an error in a callback then ends its "
                 "connection, and is counted"
             )

@@ -1,5 +1,4 @@
-"""What every end of a gRPC stream or call needs, with any gRPC library: limits, addresses, paths,
-waits.
+"""What every end of a stream or call needs, with any transport: limits, addresses, paths, waits.
 
 Imports no gRPC.
 """
@@ -7,6 +6,7 @@ Imports no gRPC.
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ __all__ = [
     "FINISHED",
     "ConnectionLimits",
     "Waits",
+    "cannot_listen",
     "connect_error",
     "joined",
     "method_path",
@@ -58,6 +59,16 @@ class ConnectionLimits:
     """Answers to calls that callers have not received yet.
 
     Beyond it the server disconnects the caller that has waited the longest.
+    """
+    partial_input_bytes_max: int = 128 << 20
+    """Bytes of framed messages that are not whole yet, of all connections.
+
+    Beyond it the server ends the connection whose message has been incomplete for the longest.
+    """
+    untaken_bytes_max: int = 256 << 20
+    """Framed messages that were received and wait for the handlers of their streams.
+
+    Beyond it the connection that has had some for the longest is ended.
     """
 
 
@@ -142,5 +153,15 @@ async def connect_error(address: str) -> StreamBroken:
                 continue
             except (OSError, TimeoutError) as error:
                 return StreamBroken(f"{address} cannot be reached: {error}")
-            return StreamBroken(f"{address} takes connections but does not speak gRPC")
+            return StreamBroken(f"{address} takes connections but does not speak the protocol")
     return Unreachable(f"no process listens at {address}")
+
+
+def cannot_listen(address: str, error: OSError) -> OSError:
+    """Return the error for an address that cannot be listened on, with its reason."""
+    reason = (
+        "the address is in use by another process"
+        if error.errno == errno.EADDRINUSE
+        else error.strerror or str(error)
+    )
+    return OSError(error.errno, f"cannot listen on {address}: {reason}")

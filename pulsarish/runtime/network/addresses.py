@@ -4,7 +4,7 @@ on.
 
 from __future__ import annotations
 
-__all__ = ["advertised_address", "host_of"]
+__all__ = ["advertised_address", "host_of", "port_of"]
 
 
 def advertised_address(advertised: str, listening: str) -> str:
@@ -25,3 +25,7 @@ def advertised_address(advertised: str, listening: str) -> str:
 
 def host_of(address: str) -> str:
     return address.rpartition(":")[0]
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])

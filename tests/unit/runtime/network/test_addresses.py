@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulsarish.runtime.addresses import advertised_address, host_of
+from pulsarish.runtime.network.addresses import advertised_address, host_of
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,108 @@
+"""The production network of a process: gRPC and the framed transport, chosen by the address."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from pulsarish.runtime.framed.framed_connections import FramedConnections
+from pulsarish.runtime.grpc.connections import GrpcConnections
+from pulsarish.runtime.network.endpoints import ConnectionLimits
+from pulsarish.runtime.seams import (
+    FRAMED,
+    BodyLimit,
+    CallHandler,
+    ClientConnections,
+    HttpHandler,
+    Listener,
+    Stream,
+    StreamHandler,
+    Tasks,
+)
+
+if TYPE_CHECKING:
+    from pulsarish.runtime.grpc.grpclib_connections import GrpclibConnections
+
+__all__ = ["NodeConnections", "RoutedConnections"]
+
+
+class RoutedConnections:
+    """The network of a client. Made and used in one event loop.
+
+    Args:
+        grpc: for addresses of gRPC.
+    """
+
+    def __init__(
+        self,
+        grpc: GrpcConnections | GrpclibConnections,
+        *,
+        tasks: Tasks,
+        limits: ConnectionLimits | None = None,
+    ) -> None:
+        self._grpc: ClientConnections = grpc
+        self._close_grpc = grpc.close
+        self._framed = FramedConnections(tasks=tasks, limits=limits or ConnectionLimits())
+
+    async def open(self, address: str, method: str, *, lane: str = "") -> Stream:
+        if address.startswith(FRAMED):
+            # Every stream has a connection of its own, so lanes never wait for each other.
+            return await self._framed.open(address, method)
+        return await self._grpc.open(address, method, lane=lane)
+
+    async def call(
+        self, address: str, method: str, request: bytes, *, timeout_seconds: float
+    ) -> bytes:
+        network = self._framed if address.startswith(FRAMED) else self._grpc
+        return await network.call(address, method, request, timeout_seconds=timeout_seconds)
+
+    async def close(self) -> None:
+        """Close every listener and connection at once; open streams and calls break."""
+        await self._framed.close()
+        await self._close_grpc()
+
+
+class NodeConnections(RoutedConnections):
+    """The production ``Connections``."""
+
+    def __init__(self, *, tasks: Tasks, limits: ConnectionLimits | None = None) -> None:
+        self._served = GrpcConnections(tasks=tasks, limits=limits)
+        super().__init__(self._served, tasks=tasks, limits=limits)
+
+    async def serve(
+        self,
+        address: str,
+        streams: Mapping[str, StreamHandler],
+        calls: Mapping[str, CallHandler],
+        *,
+        message_bytes_max: int = 0,
+    ) -> Listener:
+        return await self._served.serve(
+            address, streams, calls, message_bytes_max=message_bytes_max
+        )
+
+    async def serve_framed(
+        self,
+        address: str,
+        streams: Mapping[str, StreamHandler],
+        calls: Mapping[str, CallHandler],
+        *,
+        message_bytes_max: int = 0,
+    ) -> Listener:
+        return await self._framed.serve(
+            address, streams, calls, message_bytes_max=message_bytes_max
+        )
+
+    async def serve_bytes(self, address: str, factory: Callable[[], asyncio.Protocol]) -> Listener:
+        return await self._served.serve_bytes(address, factory)
+
+    async def open_bytes(
+        self, address: str, factory: Callable[[], asyncio.Protocol]
+    ) -> asyncio.Protocol:
+        return await self._served.open_bytes(address, factory)
+
+    async def serve_http(
+        self, address: str, handler: HttpHandler, *, body_limit: BodyLimit | None = None
+    ) -> Listener:
+        return await self._served.serve_http(address, handler, body_limit=body_limit)

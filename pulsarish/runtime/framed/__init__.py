@@ -1,0 +1,1 @@
+"""The framed transport: length-prefixed frames over TCP, beside gRPC."""

@@ -1,0 +1,368 @@
+"""The network on framed connections: streams and calls, at both ends.
+
+Addresses of this transport are ``framed:host:port``, so that an address says by itself how its
+process is reached. ``Unreachable`` is evidence that no process listens: it is raised only when a
+connection attempt made now is refused. Silence, an unknown host or a firewall are ``StreamBroken``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from pulsarish.runtime.descriptors import connections_limit
+from pulsarish.runtime.framed.framed_calls import CallClient, CallServer
+from pulsarish.runtime.framed.framed_connection import FramedConnection, FramedLimits, FrameUser
+from pulsarish.runtime.framed.framed_stream import WINDOW_BYTES, FramedStream
+from pulsarish.runtime.framed.frames import (
+    SCRATCH_BYTES,
+    FrameError,
+    Kind,
+    Opening,
+    decode_opening,
+    encode_opening,
+)
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.network.endpoints import (
+    ConnectionLimits,
+    cannot_listen,
+    connect_error,
+    split_address,
+)
+from pulsarish.runtime.network.handlers import run_stream
+from pulsarish.runtime.peer_limits import ConnectionSlots
+from pulsarish.runtime.seams import (
+    FRAMED,
+    CallHandler,
+    Stream,
+    StreamBroken,
+    StreamHandler,
+    Tasks,
+    Unreachable,
+)
+from pulsarish.runtime.version import program_name
+
+__all__ = ["FramedConnections"]
+
+_log = get_logger("connections")
+
+U = TypeVar("U", bound=FrameUser)
+
+_IDLE_CALLERS_MAX: Final = 64
+_CLOSED_HERE: Final = "the connection was closed on this side"
+
+
+class FramedConnections:
+    """Streams and calls on frames. Made and used in one event loop."""
+
+    def __init__(self, *, tasks: Tasks, limits: ConnectionLimits) -> None:
+        self.tasks = tasks
+        self.limits = limits
+        self.held = FramedLimits(
+            limits.partial_input_bytes_max,
+            limits.untaken_bytes_max,
+            limits.unread_answers_bytes_max,
+        )
+        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._callers: dict[str, CallClient] = {}  # in order of last use
+        self._connecting: dict[str, asyncio.Future[CallClient]] = {}
+        self._opened: dict[FramedConnection, None] = {}
+        self._listeners: list[_FramedListener] = []
+
+    async def open(self, address: str, method: str) -> Stream:
+        def begin(connection: FramedConnection) -> FramedStream:
+            self._opened[connection] = None
+            return FramedStream(
+                connection,
+                peer=address,
+                is_server=False,
+                message_bytes_max=self.limits.message_bytes_max,
+                on_over=lambda: self._forget(connection),
+            )
+
+        stream = await self._connect(address, method, begin)
+        await stream.accepted(self.limits.connect_timeout_seconds)
+        return stream
+
+    async def call(
+        self, address: str, method: str, request: bytes, *, timeout_seconds: float
+    ) -> bytes:
+        caller: CallClient | None = None
+        answered_count = 0
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                caller = await self._caller(address)
+                answered_count = caller.answered_count
+                return await caller.call(method, request)
+        except TimeoutError:
+            if caller is not None and caller.answered_count == answered_count:
+                # Nothing arrived since the call was sent: the next call opens a new connection.
+                self._retire(address, caller)
+            raise TimeoutError(
+                f"{method} at {address} gave no answer in {timeout_seconds} s"
+            ) from None
+
+    async def serve(
+        self,
+        address: str,
+        streams: Mapping[str, StreamHandler],
+        calls: Mapping[str, CallHandler],
+        *,
+        message_bytes_max: int = 0,
+    ) -> _FramedListener:
+        listener = _FramedListener(
+            self, streams, calls, message_bytes_max or self.limits.message_bytes_max
+        )
+        address = address.removeprefix(FRAMED)
+        host, port = split_address(address)
+        try:
+            server = await asyncio.get_running_loop().create_server(
+                lambda: self.new_connection(listener.on_made, is_server=True),
+                host.strip("[]"),
+                port,
+            )
+        except OSError as error:
+            raise cannot_listen(address, error) from None
+        listener.begin(f"{FRAMED}{host}:{server.sockets[0].getsockname()[1]}", server)
+        self._listeners.append(listener)
+        return listener
+
+    async def close(self) -> None:
+        """Close every listener and connection at once; open streams and calls break."""
+        for listener in self._listeners:
+            await listener.stop(0)
+        for connection in list(self._opened):
+            connection.abort(_CLOSED_HERE)
+
+    def new_connection(
+        self, on_made: Callable[[FramedConnection], None], *, is_server: bool
+    ) -> FramedConnection:
+        return FramedConnection(self.tasks, self._scratch, self.held, on_made, is_server=is_server)
+
+    # -- the client's side
+
+    async def _connect(
+        self, address: str, method: str, begin: Callable[[FramedConnection], U]
+    ) -> U:
+        """Return the user of a new connection, which ``begin`` makes.
+
+        Raises ``Unreachable``, ``StreamBroken``.
+        """
+        seconds = self.limits.connect_timeout_seconds
+        users: list[U] = []
+        opening = encode_opening(Opening(WINDOW_BYTES, method, program_name()))
+
+        def on_made(connection: FramedConnection) -> None:
+            # Here, because the connection may be lost again before ``create_connection`` returns.
+            connection.user = user = begin(connection)
+            users.append(user)
+            connection.send_small(Kind.OPEN, opening)
+
+        plain = address.removeprefix(FRAMED)
+        host, port = split_address(plain)
+        try:
+            async with asyncio.timeout(seconds):
+                await asyncio.get_running_loop().create_connection(
+                    lambda: self.new_connection(on_made, is_server=False), host.strip("[]"), port
+                )
+        except ConnectionRefusedError as error:
+            raise Unreachable(f"no process listens at {plain}") from error
+        except TimeoutError:
+            raise StreamBroken(f"{plain} did not complete a connection in {seconds} s") from None
+        except OSError as error:
+            # A host with several addresses may have several reasons.
+            raise await connect_error(plain) from error
+        return users[0]
+
+    async def _caller(self, address: str) -> CallClient:
+        """Return the connection for calls to an address.
+
+        Raises ``Unreachable``, ``StreamBroken``.
+        """
+        caller = self._callers.pop(address, None)
+        if caller is not None and caller.is_usable:
+            self._callers[address] = caller
+            return caller
+        connecting = self._connecting.get(address)
+        if connecting is None:
+            connecting = asyncio.get_running_loop().create_future()
+            self._connecting[address] = connecting
+            _ = self.tasks.spawn(
+                self._connect_caller(address, connecting), name=f"connect calls {address}"
+            )
+        # Others wait for the same connection, so that this caller's timeout must not end it.
+        return await asyncio.shield(connecting)
+
+    async def _connect_caller(self, address: str, connecting: asyncio.Future[CallClient]) -> None:
+        def begin(connection: FramedConnection) -> CallClient:
+            self._opened[connection] = None
+            return CallClient(
+                connection,
+                address,
+                self.limits.message_bytes_max,
+                lambda: self._forget(connection),
+            )
+
+        try:
+            caller = await self._connect(address, "", begin)
+            try:
+                async with asyncio.timeout(self.limits.connect_timeout_seconds):
+                    await caller.accepted()
+            except TimeoutError:
+                caller.close("no answer in time")
+                raise StreamBroken(f"{address} did not accept a connection for calls") from None
+        except StreamBroken as broken:
+            connecting.set_exception(broken)
+            _ = connecting.exception()  # its callers may have left
+        else:
+            self._callers[address] = caller
+            connecting.set_result(caller)
+            self._close_idle()
+        finally:
+            del self._connecting[address]
+            connecting.cancel()  # does nothing when it has a result
+
+    def _retire(self, address: str, caller: CallClient) -> None:
+        """Give a connection no new calls. It is closed when none waits on it."""
+        if self._callers.get(address) is caller:
+            del self._callers[address]
+        caller.retire()
+
+    def _close_idle(self) -> None:
+        idle = [address for address, caller in self._callers.items() if caller.is_idle]
+        for address in idle[: max(0, len(idle) - _IDLE_CALLERS_MAX)]:
+            self._retire(address, self._callers[address])
+
+    def _forget(self, connection: FramedConnection) -> None:
+        self._opened.pop(connection, None)
+
+
+class _Handshake:
+    """A connection of a listener whose client has not said yet what it wants."""
+
+    def __init__(self, listener: _FramedListener, connection: FramedConnection) -> None:
+        self._listener = listener
+        self._connection = connection
+
+    def abort(self, reason: str) -> None:
+        self._connection.abort(reason)
+
+    def on_frame(self, kind: int, body: bytes) -> None:
+        if kind != Kind.OPEN:
+            raise FrameError("the first frame opens nothing")
+        self._listener.accept(self._connection, decode_opening(body))
+
+    def on_writable(self) -> None:
+        """Do nothing: nothing was sent yet."""
+
+    def on_lost(self, reason: str) -> None:
+        self._listener.left(self._connection)
+
+
+class _FramedListener:
+    """A listening address, its streams and its connections for calls."""
+
+    address: str
+
+    def __init__(
+        self,
+        connections: FramedConnections,
+        streams: Mapping[str, StreamHandler],
+        calls: Mapping[str, CallHandler],
+        message_bytes_max: int,
+    ) -> None:
+        self._tasks = connections.tasks
+        self._streams = streams
+        self._calls = calls
+        self._message_bytes_max = message_bytes_max
+        self._handshake_seconds = connections.limits.handshake_timeout_seconds
+        self._slots = ConnectionSlots(connections_limit() // 2, what="framed connections")
+        self._server: asyncio.AbstractServer | None = None
+        self._users: dict[FramedConnection, _Handshake | FramedStream | CallServer] = {}
+        self._is_stopping = False
+        self._idle = asyncio.Event()
+
+    def begin(self, address: str, server: asyncio.AbstractServer) -> None:
+        self.address = address
+        self._server = server
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Refuse new streams and calls at once.
+
+        Running ones have ``grace_seconds`` and are then broken.
+        """
+        if self._server is not None:
+            self._server.close()
+        self._is_stopping = True
+        for user in list(self._users.values()):
+            if isinstance(user, CallServer):
+                user.stop()
+            elif isinstance(user, _Handshake):
+                user.abort("the server is stopping")
+        if self._users and grace_seconds > 0:
+            self._idle.clear()
+            try:
+                async with asyncio.timeout(grace_seconds):
+                    await self._idle.wait()
+            except TimeoutError:
+                _log.debug("streams are broken at the stop", count=len(self._users))
+        for user in list(self._users.values()):
+            user.abort("the server is stopping")
+
+    # -- what connections report
+
+    def on_made(self, connection: FramedConnection) -> None:
+        connection.user = handshake = _Handshake(self, connection)
+        self._users[connection] = handshake
+        refused = self._slots.take(connection, connection.peer.rpartition(":")[0])
+        if refused or self._is_stopping:
+            connection.abort(refused or "the server is stopping")
+            return
+        asyncio.get_running_loop().call_later(
+            self._handshake_seconds, self._end_handshake, connection, handshake
+        )
+
+    def _end_handshake(self, connection: FramedConnection, handshake: _Handshake) -> None:
+        if self._users.get(connection) is handshake:
+            connection.abort(f"nothing was asked for in {self._handshake_seconds} s")
+
+    def accept(self, connection: FramedConnection, opening: Opening) -> None:
+        """Give a connection to the handler that its client asks for."""
+
+        def on_over() -> None:
+            self.left(connection)
+
+        method = opening.method
+        handler = self._streams.get(method)
+        if method and handler is None:
+            _log.warning("a stream is refused", peer=connection.peer, method=method[:64])
+            connection.send_small(Kind.ABORT, f"no method {method[:64]!r}".encode())
+            connection.end()
+            return
+        connection.allow(self._message_bytes_max)
+        self._slots.mark_active(connection)
+        if handler is None:
+            calls = CallServer(connection, self._tasks, self._calls, on_over)
+            connection.user = self._users[connection] = calls
+            return
+        stream = FramedStream(
+            connection,
+            peer=connection.peer,
+            peer_program=opening.program,
+            is_server=True,
+            message_bytes_max=self._message_bytes_max,
+            on_over=on_over,
+        )
+        connection.user = self._users[connection] = stream
+        stream.accept(opening.window_bytes)
+        _ = self._tasks.spawn(
+            run_stream(self._tasks, method, handler, stream),
+            name=f"stream {method} {connection.peer}",
+        )
+
+    def left(self, connection: FramedConnection) -> None:
+        self._slots.leave(connection)
+        self._users.pop(connection, None)
+        if not self._users:
+            self._idle.set()

@@ -1,0 +1,1 @@
+"""What both transports share: addresses, limits, and how handlers are run."""
