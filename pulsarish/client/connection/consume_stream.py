@@ -31,17 +31,17 @@ TELL_AT_ONCE_BYTES = 32 << 10
 class Receiver(Protocol):
     """A consumer, as the stream uses it. All calls are made in the loop."""
 
-    def delivered(self, entries: list[Entry]) -> None: ...
+    def on_delivery(self, entries: list[Entry]) -> None: ...
 
-    def damaged(self, ledger_id: int, entry_id: int, error: ChecksumError) -> None: ...
+    def on_damaged(self, ledger_id: int, entry_id: int, error: ChecksumError) -> None: ...
 
-    def active_changed(self, active: bool) -> None: ...
+    def on_active_changed(self, active: bool) -> None: ...
 
-    def end_of_topic(self) -> None: ...
+    def on_end_of_topic(self) -> None: ...
 
-    def closed_by_broker(self, error: PulsarishError) -> None: ...
+    def on_closed_by_broker(self, error: PulsarishError) -> None: ...
 
-    def stream_lost(self, error: PulsarishError) -> None: ...
+    def on_stream_lost(self, error: PulsarishError) -> None: ...
 
 
 class ConsumeStream(BrokerStream):
@@ -237,7 +237,7 @@ class ConsumeStream(BrokerStream):
         receivers = self._receivers
         for active in response.active:
             if (receiver := receivers.get(active.consumer_id)) is not None:
-                receiver.active_changed(active.active)
+                receiver.on_active_changed(active.active)
         if response.counted:
             self._deliver(response, records)
             self._taken += 1
@@ -249,10 +249,10 @@ class ConsumeStream(BrokerStream):
             self._wake.set()
         for ended in response.ended:
             if (receiver := receivers.get(ended.consumer_id)) is not None:
-                receiver.end_of_topic()
+                receiver.on_end_of_topic()
         for closed in response.closed:
             if (receiver := receivers.pop(closed.consumer_id, None)) is not None:
-                receiver.closed_by_broker(
+                receiver.on_closed_by_broker(
                     error_of(closed) or PulsarishError("closed by the broker")
                 )
 
@@ -277,7 +277,7 @@ class ConsumeStream(BrokerStream):
             try:
                 verify_entry(data)
             except ChecksumError as error:
-                self._receivers[consumer_id].damaged(ledger_id, entry_id, error)
+                self._receivers[consumer_id].on_damaged(ledger_id, entry_id, error)
                 continue
             ack_set = ack_sets.get(row) if ack_sets is not None else None
             entries = by_consumer.get(consumer_id)
@@ -287,9 +287,9 @@ class ConsumeStream(BrokerStream):
         for consumer_id, entries in by_consumer.items():
             # A consumer that was told of damage may have closed.
             if (receiver := self._receivers.get(consumer_id)) is not None:
-                receiver.delivered(entries)
+                receiver.on_delivery(entries)
 
     def _ended(self, error: PulsarishError) -> None:
         receivers, self._receivers = list(self._receivers.values()), {}
         for receiver in receivers:
-            receiver.stream_lost(error)
+            receiver.on_stream_lost(error)

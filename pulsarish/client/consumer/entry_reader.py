@@ -119,7 +119,7 @@ class EntryReader:
 
     # Callbacks of the stream.
 
-    def delivered(self, entries: list[Entry]) -> None:
+    def on_delivery(self, entries: list[Entry]) -> None:
         # After a reconnection the broker starts at the last entry taken, or before it.
         first, last = self._first, self._entries[-1] if self._entries else None
         after = first if last is None else Position(last.ledger_id, last.entry_id + 1)
@@ -128,7 +128,7 @@ class EntryReader:
         )
         self._arrived.set()
 
-    def damaged(self, ledger_id: int, entry_id: int, error: ChecksumError) -> None:
+    def on_damaged(self, ledger_id: int, entry_id: int, error: ChecksumError) -> None:
         _log.error(
             "delivered entry is damaged, asking for it again",
             topic=self.topic,
@@ -141,19 +141,19 @@ class EntryReader:
         if stream is not None:
             stream.close_quietly(self._consumer_id)
 
-    def active_changed(self, active: bool) -> None:
+    def on_active_changed(self, active: bool) -> None:
         """Nothing to do: it is the only consumer of its subscription."""
 
-    def end_of_topic(self) -> None:
+    def on_end_of_topic(self) -> None:
         """Nothing to do: the caller knows where to stop."""
 
-    def closed_by_broker(self, error: PulsarishError) -> None:
+    def on_closed_by_broker(self, error: PulsarishError) -> None:
         self._lose()
         if not may_retry(error, first=False):
             self._reconnector.close()
             self._ended(error)
 
-    def stream_lost(self, error: PulsarishError) -> None:
+    def on_stream_lost(self, error: PulsarishError) -> None:
         self._lose()
 
     def _lose(self) -> None:

@@ -86,7 +86,7 @@ class MultiConsumer:
         ]
         inbox.sources = list(children)
         try:
-            await asyncio.gather(*(child.open() for child in children))
+            await asyncio.gather(*(child.session.open() for child in children))
         except BaseException as error:
             reason = (
                 error
@@ -133,11 +133,11 @@ class MultiConsumer:
         self.check_open()
         if type(what) is Message:
             message_id = what.message_id()
-            self._child(message_id).acknowledge((message_id,), done)
+            self._child(message_id).acks.acknowledge((message_id,), done)
             return
         if not isinstance(what, (list, tuple)):
             message_id = _id_of(what)
-            self._child(message_id).acknowledge((message_id,), done)
+            self._child(message_id).acks.acknowledge((message_id,), done)
             return
         groups: dict[int, list[MessageId]] = {}
         for item in what:
@@ -148,7 +148,7 @@ class MultiConsumer:
             if not groups:
                 self._parts.handoff.post(lambda: done(None))
         for index, ids in groups.items():
-            self.children[index].acknowledge(ids, done)
+            self.children[index].acks.acknowledge(ids, done)
 
     def acknowledge_cumulative(self, what: object, done: Done | None) -> None:
         """Acknowledge up to and including a message.
@@ -163,12 +163,12 @@ class MultiConsumer:
                 " acknowledge each message, or use ConsumerType.Exclusive or Failover"
             )
         message_id = _id_of(what)
-        self._child(message_id).acknowledge_cumulative(message_id, done)
+        self._child(message_id).acks.acknowledge_cumulative(message_id, done)
 
     def negative_acknowledge(self, what: object) -> None:
         self.check_open()
         message_id = _id_of(what)
-        self._child(message_id).negative_acknowledge(
+        self._child(message_id).acks.negative_acknowledge(
             message_id, what.redelivery_count() if isinstance(what, Message) else 0
         )
 
@@ -180,7 +180,7 @@ class MultiConsumer:
 
     @property
     def is_connected(self) -> bool:
-        return all(child.is_open for child in self.children)
+        return all(child.session.is_open for child in self.children)
 
     @property
     def topic(self) -> str:
@@ -192,21 +192,21 @@ class MultiConsumer:
         A topic consumer that was closed in the meantime is skipped.
         """
         for child in self.children:
-            child.redeliver_unacknowledged()
+            child.redeliverer.redeliver_all()
 
     async def seek(self, position: MessageId | int) -> None:
         """Seek to a ``MessageId``, or to a time in milliseconds since the epoch."""
         self.check_open()
         if isinstance(position, MessageId):
             if position not in (MessageId.earliest, MessageId.latest):
-                await self._child(position).seek(position)
+                await self._child(position).seeker.seek(position)
                 return
         else:
             check_type(
                 "messageid", position, int, "a MessageId or a publish time in ms since the epoch"
             )
             check_number("messageid", position, 0)
-        await asyncio.gather(*(child.seek(position) for child in self.children))
+        await asyncio.gather(*(child.seeker.seek(position) for child in self.children))
 
     async def last_message_id(self) -> MessageId:
         self.check_open()
@@ -215,7 +215,7 @@ class MultiConsumer:
                 "get_last_message_id needs a single topic: subscribe to one partition to ask for "
                 "its last message"
             )
-        return (await self.children[0].last_message_id())[0]
+        return (await self.children[0].seeker.last_message_id())[0]
 
     async def has_message_available(self) -> bool:
         """Whether a reader has a message that it has not read."""
@@ -223,20 +223,20 @@ class MultiConsumer:
         if self.inbox.has_message():
             return True
         child = self.children[0]
-        last, _ = await child.last_message_id()
+        last, _ = await child.seeker.last_message_id()
         if last.entry_id() < 0:
             return False
-        place, inclusive = child.place()
-        if place == MessageId.earliest:
+        position, inclusive = child.seeker.reader_position()
+        if position == MessageId.earliest:
             return True
-        if (last.ledger_id(), last.entry_id()) != (place.ledger_id(), place.entry_id()):
-            return (last.ledger_id(), last.entry_id()) > (place.ledger_id(), place.entry_id())
-        return inclusive or 0 <= place.batch_index() < last.batch_index()
+        if (last.ledger_id(), last.entry_id()) != (position.ledger_id(), position.entry_id()):
+            return (last.ledger_id(), last.entry_id()) > (position.ledger_id(), position.entry_id())
+        return inclusive or 0 <= position.batch_index() < last.batch_index()
 
     async def unsubscribe(self, *, force: bool = False) -> None:
         self.check_open()
         check_flag("force", force)
-        await asyncio.gather(*(child.unsubscribe(force=force) for child in self.children))
+        await asyncio.gather(*(child.session.unsubscribe(force=force) for child in self.children))
         await self.close()
 
     async def close(self) -> None:

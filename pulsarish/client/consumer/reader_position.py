@@ -49,14 +49,14 @@ class ReaderPosition:
         self._start, self._inclusive = start, inclusive
         self._filter()
 
-    def go_on_after_taken(self) -> None:
+    def continue_after_taken(self) -> None:
         """Continue after what the program has."""
         taken = self._incoming.last_taken
         if self._is_kept and taken is not None:
             self._start, self._inclusive = taken, False
             self._incoming.start_after_taken()
 
-    def say(self, command: pb.Subscribe) -> None:
+    def set_start(self, command: pb.Subscribe) -> None:
         """Set the start in a reader's subscribe command."""
         if self._start is None or self._options.start is None:
             return
@@ -64,7 +64,7 @@ class ReaderPosition:
             command.start_rollback_seconds = self._options.start_rollback_seconds
         command.start.CopyFrom(first_wanted(self._start, inclusive=self._inclusive))
 
-    def now(self) -> tuple[MessageId, bool]:
+    def current(self) -> tuple[MessageId, bool]:
         """Return the message before the next one, and whether it is itself still to come."""
         taken = self._incoming.last_taken
         return (

@@ -112,10 +112,10 @@ class ReceiveQueue:
         self._ready.clear()
         self._ready.extend(others)
 
-    def delivered(self, entries: Iterable[Entry]) -> None:
+    def add(self, entries: Iterable[Entry]) -> None:
         self._entries.extend(entries)
 
-    def dropped(self, entries: Iterable[Entry]) -> None:
+    def return_permits(self, entries: Iterable[Entry]) -> None:
         """Return the permits of entries that arrived and are not wanted."""
         for entry in entries:
             self._took(_messages_count(entry))

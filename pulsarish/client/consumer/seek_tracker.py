@@ -19,38 +19,38 @@ class SeekTracker:
 
     def __init__(self) -> None:
         self._under_way = 0
-        self._passed: list[EntryKey] = []
+        self._dropped: list[EntryKey] = []
         self._late = 0
 
     @property
     def is_under_way(self) -> bool:
         return self._under_way > 0
 
-    def began(self) -> None:
+    def on_request(self) -> None:
         self._under_way += 1
 
-    def passed(self, entries: Iterable[Entry]) -> None:
+    def on_dropped(self, entries: Iterable[Entry]) -> None:
         """Note entries that were dropped because of a seek."""
-        self._passed += [(entry.ledger_id, entry.entry_id) for entry in entries]
+        self._dropped += [(entry.ledger_id, entry.entry_id) for entry in entries]
 
-    def answered(self, *, of_now: bool, done: bool) -> list[EntryKey]:
+    def on_answer(self, *, is_current: bool, is_done: bool) -> list[EntryKey]:
         """Note an answer.
 
         Returns the entries to request again, which were dropped because of seeks that were refused.
 
         Args:
-            of_now: the seek was requested on the present subscription.
-            done: the seek was not refused.
+            is_current: the seek was requested on the present subscription.
+            is_done: the seek was not refused.
         """
-        if done:
-            self._passed.clear()
-        if not of_now:
+        if is_done:
+            self._dropped.clear()
+        if not is_current:
             return []
         self._under_way -= 1
         if self._under_way:
             return []
-        passed, self._passed = self._passed, []
-        return passed
+        dropped, self._dropped = self._dropped, []
+        return dropped
 
     @property
     def late_count(self) -> int:
@@ -59,10 +59,10 @@ class SeekTracker:
         """
         return self._late
 
-    def came_late(self) -> None:
+    def on_late(self) -> None:
         self._late += 1
 
-    def subscribed_anew(self) -> None:
+    def on_subscribed(self) -> None:
         """Forget seeks at an earlier broker: they drop nothing that comes from this one."""
         self._under_way = 0
-        self._passed.clear()
+        self._dropped.clear()

@@ -110,11 +110,11 @@ class UnackedMessages:
         if self._unacked is not None:
             self._unacked.remove(key)
 
-    def damaged(self, key: EntryKey, now: float) -> None:
+    def on_damaged(self, key: EntryKey, now: float) -> None:
         """Note a delivery with a wrong checksum."""
         self._damaged.add(key, 0, now)
 
-    def not_buried(self, key: EntryKey, messages: list[Message], now: float) -> None:
+    def on_dead_letter_failed(self, key: EntryKey, messages: list[Message], now: float) -> None:
         """Retry later: the dead letter topic did not accept the entry."""
         self._nacks.add(key, 0, now)
         self._last_chances[key] = messages

@@ -31,7 +31,7 @@ class Unpacker:
     Args:
         ordered: nothing may be handed out before what came before it, so entries are not asked for
             one by one.
-        look: has the loop send the permits and acknowledgements that are due; may be called from
+        wake: has the loop send the permits and acknowledgements that are due; may be called from
             any thread.
     """
 
@@ -42,10 +42,10 @@ class Unpacker:
         inbox: MessageQueue,
         incoming: ReceiveQueue,
         chunks: ChunkAssembler,
-        held: UnackedMessages,
+        unacked: UnackedMessages,
         writers: WriterSchemas,
         clock: Clock,
-        look: Callable[[], None],
+        wake: Callable[[], None],
         *,
         partition: int,
         ordered: bool,
@@ -56,10 +56,10 @@ class Unpacker:
         self._inbox = inbox
         self._incoming = incoming
         self._chunks = chunks
-        self._held = held
+        self._unacked = unacked
         self._writers = writers
         self._clock = clock
-        self._look = look
+        self._wake = wake
         self._partition = partition
         self._ordered = ordered
 
@@ -68,7 +68,7 @@ class Unpacker:
         while True:
             first = self._incoming.first
             if first is not None and not self._writers.know(self._whole_topic, first):
-                self._look()
+                self._wake()
                 return False
             try:
                 opened = self._incoming.open_next()
@@ -77,7 +77,7 @@ class Unpacker:
                 if self._options.crypto_failure_action is ConsumerCryptoFailureAction.DISCARD:
                     self._discard_encrypted(first)
                     continue
-                self._look()  # its permits are due like others
+                self._wake()  # its permits are due like others
                 self._inbox.add_encrypted(
                     f"{first.ledger_id}:{first.entry_id} of {self._topic}", error
                 )
@@ -86,18 +86,18 @@ class Unpacker:
                 # Its checksum holds, so the producer wrote it so: it is shown in the log and left
                 # unacknowledged, for a client that can.
                 _log.error("entry cannot be read", topic=self._topic, reason=error)
-                self._look()  # its permit is due like others
+                self._wake()  # its permit is due like others
                 continue
             if opened is None:
                 if self._incoming.want_one():
-                    self._look()
+                    self._wake()
                 return False
             entry, messages = opened
             if self._incoming.permits_due:
-                self._look()
+                self._wake()
             if messages is None:
                 self._give_up_chunks()
-                self._look()
+                self._wake()
             elif messages:
                 if self._hand_out(entry, messages):
                     return True
@@ -105,10 +105,10 @@ class Unpacker:
                 # All of it lies before the start of a seek. On a durable subscription it must be
                 # acknowledged.
                 self._acknowledge(entry)
-                self._look()
+                self._wake()
 
     def _acknowledge(self, entry: Entry) -> None:
-        self._held.acknowledge(
+        self._unacked.acknowledge(
             [known_id(self._partition, entry.ledger_id, entry.entry_id, -1, 0, "", entry.chunks)]
         )
 
@@ -121,14 +121,14 @@ class Unpacker:
         )
         if self._options.start is None:
             self._acknowledge(entry)
-        self._look()
+        self._wake()
 
     def _hand_out(self, entry: Entry, messages: list[Message]) -> bool:
-        alive = self._held.opened(entry, messages, self._clock.monotonic())
+        alive = self._unacked.opened(entry, messages, self._clock.monotonic())
         if alive:
             self._incoming.hand_out(messages)
-        if not alive or self._held.is_timed:
-            self._look()
+        if not alive or self._unacked.is_timed:
+            self._wake()
         return alive
 
     def _give_up_chunks(self) -> None:
@@ -145,13 +145,13 @@ class Unpacker:
                 given_up=lost.done,
                 asked_for_again=lost.again,
             )
-        self._held.acknowledge([MessageId(self._partition, *key) for key in lost.done])
+        self._unacked.acknowledge([MessageId(self._partition, *key) for key in lost.done])
         if not self._ordered:
             # Where order counts they stay unacknowledged, and come again with the next
             # subscription.
             now = self._clock.monotonic()
             for key in lost.again:
-                self._held.damaged(key, now)
+                self._unacked.on_damaged(key, now)
 
     def expire_chunks(self, now: float, *, connected: bool) -> None:
         """Give up messages that have waited for their next chunk for too long, unless that could
@@ -168,6 +168,6 @@ class Unpacker:
     def next_due(self) -> float | None:
         """When something of what came is to be given up or asked for again."""
         return min(
-            (due for due in (self._held.next_due(), self._chunks.next_due()) if due is not None),
+            (due for due in (self._unacked.next_due(), self._chunks.next_due()) if due is not None),
             default=None,
         )

@@ -242,7 +242,7 @@ class KeySharers:
             for child in self._last[who]._consuming.children
             if child.partition == place.partition
         )
-        return child._stream, child._consumer_id
+        return child.session.stream, child.session.consumer_id
 
     def _missing(self) -> list[str]:
         return [

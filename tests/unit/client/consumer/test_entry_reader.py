@@ -40,12 +40,12 @@ def test_what_was_lost_before_it_was_taken_is_waited_for_anew() -> None:
         taking = asyncio.ensure_future(reader.take(10.0))
         await asyncio.sleep(0)
         # One message of the broker brings both, so nobody had a turn in between.
-        reader.delivered([Entry(1, 0, 0, b"")])
-        reader.closed_by_broker(ServiceNotReady("the topic moves"))
+        reader.on_delivery([Entry(1, 0, 0, b"")])
+        reader.on_closed_by_broker(ServiceNotReady("the topic moves"))
         for _ in range(5):
             await asyncio.sleep(0)
         assert not taking.done()
-        reader.delivered([again := Entry(1, 0, 0, DATA)])
+        reader.on_delivery([again := Entry(1, 0, 0, DATA)])
         assert await taking == [again]
 
     asyncio.run(scenario())

@@ -33,7 +33,7 @@ def queue() -> ReceiveQueue:
 
 def said(place: ReaderPosition) -> tuple[int, int, int] | None:
     command = pb.Subscribe()
-    place.say(command)
+    place.set_start(command)
     start = command.start
     return (start.ledger, start.entry, start.batch_index) if command.HasField("start") else None
 
@@ -62,7 +62,7 @@ def test_where_it_was_told_to_begin(
     )
     assert said(place) == first
     assert place.is_to_be_learned is moves
-    assert place.now() == (start, inclusive)
+    assert place.current() == (start, inclusive)
 
 
 def test_it_goes_on_after_what_its_program_took() -> None:
@@ -70,13 +70,13 @@ def test_it_goes_on_after_what_its_program_took() -> None:
     place = ReaderPosition(
         ConsumerOptions("t", "r", start=MessageId.earliest), incoming, persistent=True
     )
-    incoming.delivered([entry(5)])
+    incoming.add([entry(5)])
     assert incoming.open_next() is not None
-    assert place.now()[0].entry_id() == 5
-    place.go_on_after_taken()
+    assert place.current()[0].entry_id() == 5
+    place.continue_after_taken()
     assert said(place) == (1, 6, -1)
     # Asked for once more all the same: it is dropped.
-    incoming.delivered([entry(5), entry(6)])
+    incoming.add([entry(5), entry(6)])
     opened = [incoming.open_next(), incoming.open_next()]
     assert [len(each[1] or []) for each in opened if each is not None] == [0, 1]
 
@@ -95,9 +95,9 @@ def test_on_a_topic_that_keeps_nothing_there_is_no_place() -> None:
     place = ReaderPosition(
         ConsumerOptions("t", "r", start=MessageId.latest), incoming, persistent=False
     )
-    incoming.delivered([entry(5)])
+    incoming.add([entry(5)])
     assert incoming.open_next() is not None
-    place.go_on_after_taken()
+    place.continue_after_taken()
     assert not place.is_to_be_learned
     assert said(place) == (MessageId.latest.ledger_id(), MessageId.latest.entry_id(), -1)
 
@@ -111,7 +111,7 @@ def test_of_a_durable_subscription_the_broker_knows_the_place() -> None:
     # A seek into a batch: what of it lies before is dropped here.
     place.move_to(MessageId(-1, 1, 5, 2, batch_size=4), inclusive=True)
     assert said(place) is None
-    incoming.delivered([entry(5, 4)])
+    incoming.add([entry(5, 4)])
     opened = incoming.open_next()
     assert opened is not None
     assert [message.data() for message in opened[1] or []] == [b"5.2", b"5.3"]
@@ -123,9 +123,9 @@ def test_a_time_ago_is_said_until_a_place_is_known() -> None:
     )
     place = ReaderPosition(options, queue(), persistent=True)
     command = pb.Subscribe()
-    place.say(command)
+    place.set_start(command)
     assert command.start_rollback_seconds == 60
     place.move_to(MessageId(-1, 4, 7), inclusive=False)
     later = pb.Subscribe()
-    place.say(later)
+    place.set_start(later)
     assert (later.start_rollback_seconds, later.start.entry) == (0, 8)

@@ -62,8 +62,8 @@ class Queue:
 
 def test_messages_leave_in_order() -> None:
     queue = Queue(10)
-    queue.core.delivered([entry(1), entry(2, 3)])
-    queue.core.delivered([entry(3)])
+    queue.core.add([entry(1), entry(2, 3)])
+    queue.core.add([entry(3)])
     assert queue.take() == ["1.0", "2.0", "2.1", "2.2", "3.0"]
     assert queue.core.is_empty
 
@@ -71,10 +71,10 @@ def test_messages_leave_in_order() -> None:
 def test_permits_of_taken_messages_are_given_back_by_half_queues() -> None:
     queue = Queue(10)
     assert queue.core.restart(keep_ready=False) == 10
-    queue.core.delivered([entry(1, 4)])
+    queue.core.add([entry(1, 4)])
     queue.take()
     assert not queue.core.permits_due
-    queue.core.delivered([entry(2)])
+    queue.core.add([entry(2)])
     queue.take()
     assert queue.core.permits_due
     assert queue.core.take_permits() == 5
@@ -90,7 +90,7 @@ def test_queue_of_size_0_asks_while_the_program_waits() -> None:
     assert queue.core.permits_due
     assert queue.core.take_permits() == 1
     assert not queue.core.want_one(), "it is out already"
-    queue.core.delivered([entry(1, 3)])
+    queue.core.add([entry(1, 3)])
     assert len(queue.take()) == 3
     assert queue.core.want_one()
 
@@ -98,16 +98,16 @@ def test_queue_of_size_0_asks_while_the_program_waits() -> None:
 def test_dropped_and_cleared_messages_are_permits_again() -> None:
     queue = Queue(10)
     queue.core.restart(keep_ready=False)
-    queue.core.delivered([entry(1, 3)])
+    queue.core.add([entry(1, 3)])
     queue.core.clear()
-    queue.core.dropped([entry(2, 4)])
+    queue.core.return_permits([entry(2, 4)])
     assert queue.core.take_permits() == 7
     assert queue.take() == []
 
 
 def test_reader_keeps_what_is_cut_and_a_durable_consumer_does_not() -> None:
     queue = Queue(10)
-    queue.core.delivered([entry(1, 2), entry(2)])
+    queue.core.add([entry(1, 2), entry(2)])
     opened = queue.core.open_next()
     assert opened is not None
     queue.core.hand_out(opened[1])
@@ -136,26 +136,26 @@ def test_start_positions(start: MessageId, inclusive: bool, expected: list[str])
     queue = Queue(10)
     queue.core.start_at(start, inclusive=inclusive)
     # The broker begins at the entry of the start.
-    queue.core.delivered([entry(1)] if (start.ledger_id(), start.entry_id()) != (1, 2) else [])
-    queue.core.delivered([entry(2, 3), entry(3, 2)])
+    queue.core.add([entry(1)] if (start.ledger_id(), start.entry_id()) != (1, 2) else [])
+    queue.core.add([entry(2, 3), entry(3, 2)])
     assert queue.take() == expected
 
 
 def test_what_a_reader_took_while_it_subscribed_again_is_dropped_when_it_comes_again() -> None:
     queue = Queue(10)
-    queue.core.delivered([entry(1), entry(2, 3), entry(3)])
+    queue.core.add([entry(1), entry(2, 3), entry(3)])
     assert queue.take() == ["1.0", "2.0", "2.1", "2.2", "3.0"]
     queue.core.start_after_taken()
     queue.core.restart(keep_ready=True)
     # Asked for when only the first entry was taken.
-    queue.core.delivered([entry(2, 3), entry(3), entry(4, 2)])
+    queue.core.add([entry(2, 3), entry(3), entry(4, 2)])
     assert queue.take() == ["4.0", "4.1"]
     assert queue.core.take_permits() == 6
     assert queue.core.last_taken == MessageId(-1, 1, 4, 1)
     # A seek asks for what was taken on purpose.
     queue.core.clear()
     queue.core.start_at(MessageId(-1, 1, 3), inclusive=False)
-    queue.core.delivered([entry(1)])
+    queue.core.add([entry(1)])
     assert queue.take() == ["1.0"]
 
 
@@ -164,7 +164,7 @@ def test_unreadable_entry_leaves_the_queue() -> None:
     queue.core.restart(keep_ready=False)
     good = entry(1, 2)
     bad = Entry(1, 1, 0, bytes(good.data)[:-1])
-    queue.core.delivered([bad, entry(2)])
+    queue.core.add([bad, entry(2)])
     with pytest.raises(ChecksumError):
         queue.core.open_next()
     assert queue.take() == ["2.0"]

@@ -14,44 +14,44 @@ def entries(*numbers: int) -> list[Entry]:
 
 def test_what_a_refused_seek_dropped_is_asked_for_again_once() -> None:
     seeks = SeekTracker()
-    seeks.began()
-    seeks.passed(entries(1, 2))
+    seeks.on_request()
+    seeks.on_dropped(entries(1, 2))
     assert seeks.is_under_way
-    assert seeks.answered(of_now=True, done=False) == [(1, 1), (1, 2)]
+    assert seeks.on_answer(is_current=True, is_done=False) == [(1, 1), (1, 2)]
     assert not seeks.is_under_way
-    seeks.began()
-    assert seeks.answered(of_now=True, done=False) == []
+    seeks.on_request()
+    assert seeks.on_answer(is_current=True, is_done=False) == []
 
 
 def test_what_a_seek_dropped_that_was_done_is_not_wanted() -> None:
     seeks = SeekTracker()
-    seeks.began()
-    seeks.passed(entries(1))
-    assert seeks.answered(of_now=True, done=True) == []
-    seeks.began()
-    assert seeks.answered(of_now=True, done=False) == []
+    seeks.on_request()
+    seeks.on_dropped(entries(1))
+    assert seeks.on_answer(is_current=True, is_done=True) == []
+    seeks.on_request()
+    assert seeks.on_answer(is_current=True, is_done=False) == []
 
 
 def test_of_several_the_last_answer_counts() -> None:
     seeks = SeekTracker()
     for number in (1, 2, 3):
-        seeks.began()
-        seeks.passed(entries(number))
-    assert seeks.answered(of_now=True, done=False) == []
+        seeks.on_request()
+        seeks.on_dropped(entries(number))
+    assert seeks.on_answer(is_current=True, is_done=False) == []
     # Done: what came before this answer is from before that seek.
-    assert seeks.answered(of_now=True, done=True) == []
-    seeks.passed(entries(4))
-    assert seeks.answered(of_now=True, done=False) == [(1, 4)]
+    assert seeks.on_answer(is_current=True, is_done=True) == []
+    seeks.on_dropped(entries(4))
+    assert seeks.on_answer(is_current=True, is_done=False) == [(1, 4)]
 
 
 def test_answers_to_an_earlier_subscription_end_nothing_of_this_one() -> None:
     seeks = SeekTracker()
-    seeks.began()
-    seeks.passed(entries(1))
-    seeks.subscribed_anew()
+    seeks.on_request()
+    seeks.on_dropped(entries(1))
+    seeks.on_subscribed()
     assert not seeks.is_under_way
-    seeks.began()
-    seeks.passed(entries(2))
-    assert seeks.answered(of_now=False, done=False) == []
+    seeks.on_request()
+    seeks.on_dropped(entries(2))
+    assert seeks.on_answer(is_current=False, is_done=False) == []
     assert seeks.is_under_way
-    assert seeks.answered(of_now=True, done=False) == [(1, 2)]
+    assert seeks.on_answer(is_current=True, is_done=False) == [(1, 2)]

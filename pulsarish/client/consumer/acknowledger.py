@@ -1,0 +1,168 @@
+"""Acknowledging the messages of one topic, and what becomes of those that are not: noted as
+refused, or copied to the dead letter topic.
+
+Waiting acknowledgements survive the loss of the connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pulsarish.client.connection.ack_tracker import AckBatch, AckTracker, Done
+from pulsarish.client.connection.context import ClientContext
+from pulsarish.client.consumer.ack_sender import ACK_GROUP_MAX, AckSender
+from pulsarish.client.consumer.dead_letters import DeadLetters
+from pulsarish.client.consumer.message_queue import MessageQueue
+from pulsarish.client.consumer.redelivery import EntryKey
+from pulsarish.client.consumer.subscription_session import SubscriptionSession
+from pulsarish.client.consumer.unacked_messages import DAMAGED_RETRY_MS, UnackedMessages
+from pulsarish.client.message_id import MessageId
+from pulsarish.client.messages.message import Message
+from pulsarish.client.messages.options import ConsumerOptions
+from pulsarish.model.errors import PulsarishError
+
+__all__ = ["Acknowledger"]
+
+
+class Acknowledger:
+    """``acknowledge*`` and ``negative_acknowledge`` may be called from any thread; the rest runs in
+    the loop.
+
+    Args:
+        flush_due: sends what is due; called in the loop.
+        wake: has the loop call ``flush_due``; may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        options: ConsumerOptions,
+        parts: ClientContext,
+        inbox: MessageQueue,
+        session: SubscriptionSession,
+        flush_due: Callable[[], None],
+        wake: Callable[[], None],
+        *,
+        partition: int,
+    ) -> None:
+        self._parts = parts
+        self._inbox = inbox
+        self._session = session
+        self._flush_due = flush_due
+        self._wake = wake
+        self._partition = partition
+        policy = options.dead_letter_policy
+        self._tracker = AckTracker(group_max=ACK_GROUP_MAX, batch_index=options.batch_index_ack)
+        self.unacked = UnackedMessages(
+            self._tracker,
+            negative_delay_ms=options.negative_ack_delay,
+            unacked_timeout_seconds=options.unacked_timeout_seconds,
+            redeliveries_max=policy.max_redeliver_count if policy is not None else None,
+            acknowledged=options.start is None,
+            # At random times: consumers that hold parts of a message each would otherwise return
+            # them to each other again and again.
+            damaged_delay_ms=lambda _count: parts.random.randrange(
+                DAMAGED_RETRY_MS // 2, DAMAGED_RETRY_MS * 3 // 2
+            ),
+        )
+        self._dead_letters: DeadLetters | None = None
+        if policy is not None:
+            whole = session.topic.partitioned.full
+            dead_topic = policy.dead_letter_topic or f"{whole}-{options.subscription_name}-DLQ"
+            self._dead_letters = DeadLetters(dead_topic, parts, of=whole)
+        self._sender = AckSender(
+            self._tracker, inbox, parts.clock, parts.alarms.alarm(flush_due), session.is_loss
+        )
+
+    # The program's side.
+
+    def acknowledge(self, ids: Sequence[MessageId], done: Done | None) -> None:
+        """Acknowledge messages.
+
+        ``done`` is called when the broker has made them durable; without it no answer is requested.
+        """
+        with self._inbox.lock:
+            was_waiting = self._tracker.is_waiting
+            self.unacked.acknowledge(ids)
+            self._on_acknowledged(was_waiting, done)
+
+    def acknowledge_cumulative(self, message_id: MessageId, done: Done | None) -> None:
+        with self._inbox.lock:
+            was_waiting = self._tracker.is_waiting
+            self.unacked.acknowledge_cumulative(message_id)
+            self._on_acknowledged(was_waiting, done)
+
+    def _on_acknowledged(self, was_waiting: bool, done: Done | None) -> None:
+        """Wake the loop if it must send or time an acknowledgement."""
+        if done is not None and not self._tracker.wait(done):
+            self._parts.handoff.post(lambda: done(None))
+        if self._tracker.is_full or (self._tracker.is_waiting and not was_waiting):
+            self._wake()
+
+    def negative_acknowledge(self, message_id: MessageId, redelivery_count: int) -> None:
+        with self._inbox.lock:
+            self.unacked.refuse(message_id, redelivery_count, self._parts.clock.monotonic())
+        self._wake()
+
+    # The loop's side.
+
+    def take_due(self, now: float) -> AckBatch | None:
+        """Return acknowledgements to send; the caller holds the queue's lock."""
+        return self._sender.take_due(now, connected=self._session.stream is not None)
+
+    def set_timer(self) -> None:
+        """Set the time at which the waiting acknowledgements are due, while connected."""
+        if self._session.stream is not None:
+            self._sender.set_alarm()
+
+    def send(self, batch: AckBatch) -> None:
+        """Send what ``take_due`` returned."""
+        stream = self._session.stream
+        assert stream is not None
+        self._sender.send(stream, self._session.consumer_id, batch)
+
+    def send_waiting(self) -> None:
+        """Send all acknowledgements that wait, if connected."""
+        if self._session.stream is not None:
+            with self._inbox.lock:
+                batch = self._tracker.take()
+            if batch is not None:
+                self.send(batch)
+
+    def copy_dead_letters(self, dead: dict[EntryKey, list[Message]]) -> None:
+        """Copy entries to the dead letter topic, then acknowledge them."""
+        for key, messages in dead.items():
+            self._copy_dead_letter(key, messages)
+
+    def _copy_dead_letter(self, key: EntryKey, messages: list[Message]) -> None:
+        assert self._dead_letters is not None
+
+        def on_copied(error: PulsarishError | None) -> None:
+            if error is None:
+                first = messages[0].message_id()
+                self.acknowledge(
+                    [first if first.chunks() else MessageId(self._partition, *key)], None
+                )
+                return
+            with self._inbox.lock:
+                self.unacked.on_dead_letter_failed(key, messages, self._parts.clock.monotonic())
+            self._flush_due()
+
+        self._dead_letters.send(messages, on_copied)
+
+    def on_lost(self) -> None:
+        """Queue unanswered acknowledgements again; the caller holds the queue's lock."""
+        self._tracker.disconnected()
+
+    def on_end(self, error: PulsarishError) -> None:
+        """Fail the callers that wait for an answer."""
+        self._sender.end(error)
+
+    async def close(self) -> None:
+        """Close the producers of the dead letter topic."""
+        if self._dead_letters is not None:
+            await self._dead_letters.close()
+
+    def shutdown(self, error: PulsarishError) -> None:
+        """Close the producers of the dead letter topic without waiting for the broker."""
+        if self._dead_letters is not None:
+            self._dead_letters.shutdown(error)

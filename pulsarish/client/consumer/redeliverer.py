@@ -1,0 +1,115 @@
+"""Redelivery of one topic's messages: those refused, not acknowledged in time, damaged on the way,
+or no longer wanted in the order in which they came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pulsarish.client.connection.context import ClientContext
+from pulsarish.client.consumer.message_queue import MessageQueue
+from pulsarish.client.consumer.receive_queue import ReceiveQueue
+from pulsarish.client.consumer.redelivery import EntryKey
+from pulsarish.client.consumer.subscription_session import SubscriptionSession
+from pulsarish.client.consumer.unacked_messages import UnackedMessages
+from pulsarish.client.consumer.unpacker import Unpacker
+from pulsarish.client.enums import ConsumerType
+from pulsarish.model.errors import ChecksumError
+from pulsarish.runtime.log import get_logger
+
+__all__ = ["Redeliverer"]
+
+_log = get_logger("client.consumer")
+
+
+class Redeliverer:
+    """Requests entries of one subscription again, each when it is due. Runs in the loop.
+
+    Where messages have an order, no later message may be handed out before an entry that must come
+    again: then it subscribes again instead of requesting entries.
+
+    Args:
+        flush_due: sends what else is due.
+    """
+
+    def __init__(
+        self,
+        consumer_type: ConsumerType,
+        parts: ClientContext,
+        inbox: MessageQueue,
+        session: SubscriptionSession,
+        incoming: ReceiveQueue,
+        unacked: UnackedMessages,
+        unpacker: Unpacker,
+        flush_due: Callable[[], None],
+    ) -> None:
+        self._consumer_type = consumer_type
+        self._clock = parts.clock
+        self._inbox = inbox
+        self._session = session
+        self._incoming = incoming
+        self._unacked = unacked
+        self._unpacker = unpacker
+        self._flush_due = flush_due
+        self._timer = parts.alarms.alarm(self._redeliver_due)
+
+    def on_damaged(self, ledger_id: int, entry_id: int, error: ChecksumError) -> None:
+        """Have an entry delivered again that came with a wrong checksum."""
+        _log.error(
+            "delivered entry is damaged, asking for it again",
+            topic=self._session.topic,
+            ledger=ledger_id,
+            entry=entry_id,
+            reason=error,
+        )
+        if not self._consumer_type.is_spread or self._consumer_type is ConsumerType.KeyShared:
+            # Later messages, at least those of its key, must not be handed out before it.
+            self._session.resubscribe()
+            return
+        with self._inbox.lock:
+            self._unacked.on_damaged((ledger_id, entry_id), self._clock.monotonic())
+            due = self._unacked.next_due()
+        self._timer.set(due)
+
+    def set_timer(self, due: float | None) -> None:
+        """Look at ``due`` (monotonic seconds) whether an entry is to be requested again."""
+        self._timer.set(due)
+
+    def _redeliver_due(self) -> None:
+        now = self._clock.monotonic()
+        stream = self._session.stream
+        with self._inbox.lock:
+            self._unpacker.expire_chunks(now, connected=stream is not None)
+            keys = self._unacked.take_due(now)
+        if keys and stream is not None:
+            stream.redeliver(self._session.consumer_id, keys)
+        self._flush_due()
+
+    def redeliver_all(self) -> None:
+        """Redeliver everything unacknowledged.
+
+        Queued messages are dropped, because they are redelivered too.
+        """
+        if not self._consumer_type.is_spread:
+            # By a new subscription: what is on the wire for this one must not arrive first, or a
+            # cumulative acknowledgement would skip it.
+            self._session.resubscribe()
+            return
+        with self._inbox.lock:
+            self._incoming.clear()
+            self._unacked.forget()
+        if self._session.stream is not None:
+            self._session.stream.redeliver(self._session.consumer_id, [])
+        self._flush_due()
+
+    def request_again(self, keys: Sequence[EntryKey]) -> None:
+        """Request entries again that arrived and were not handed out."""
+        if not self._consumer_type.is_spread:
+            # Nothing after them may be handed out before them.
+            self._session.resubscribe()
+        elif self._session.stream is not None:
+            self._session.stream.redeliver(self._session.consumer_id, keys)
+
+    def on_end(self) -> None:
+        """Request nothing more."""
+        self._timer.cancel()
