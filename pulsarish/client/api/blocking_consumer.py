@@ -195,7 +195,10 @@ class Consumer(_Receiving):
 
         With ``ack_receipt_enabled`` it returns when that is durable, otherwise at once.
         """
-        self._acknowledge(self._consuming.acknowledge, message)
+        if self._refusal is None and not self._consuming.options.ack_receipt:
+            self._consuming.acknowledge(message, None)
+        else:
+            self._acknowledge(self._consuming.acknowledge, message)
 
     def acknowledge_cumulative(self, message: Message | MessageId) -> None:
         """Acknowledge everything up to and including a message.

@@ -38,6 +38,24 @@ class _Batch:
         self.done = bytearray(size)
         self.left = size
 
+    def finish(self, indexes: Sequence[int]) -> None:
+        """Note acknowledged indexes, those beyond the batch excepted."""
+        done = self.done
+        first, after = indexes[0], indexes[-1] + 1
+        if (
+            1 < len(indexes) == after - first
+            and after <= len(done)
+            and list(indexes) == list(range(first, after))
+        ):
+            # Most programs acknowledge in the order of the batch.
+            self.left -= done.count(0, first, after)
+            done[first:after] = b"\x01" * len(indexes)
+            return
+        for index in indexes:
+            if index < len(done) and not done[index]:
+                done[index] = 1
+                self.left -= 1
+
 
 class AckTracker:
     """Acknowledgements of one consumer. ``group_max``: send when this many wait."""
@@ -83,25 +101,38 @@ class AckTracker:
 
         Returns whether its whole entry is acknowledged now, so that trackers can forget it.
         """
-        ledger, entry, index = (
-            message_id.ledger_id(),
-            message_id.entry_id(),
-            message_id.batch_index(),
+        return self.acknowledge_indexes(
+            (message_id.ledger_id(), message_id.entry_id()),
+            (message_id.batch_index(),),
+            message_id.batch_size(),
+            chunks,
         )
-        if index >= 0 and not self._index_done(ledger, entry, index, message_id.batch_size()):
-            if self._batch_index:
-                waiting = self._indexes.get((ledger, entry))
-                if waiting is None:
-                    self._indexes[ledger, entry] = [index]
-                else:
-                    waiting.append(index)
-            return False
-        if index >= 0:
-            self._indexes.pop((ledger, entry), None)
+
+    def acknowledge_indexes(
+        self,
+        key: tuple[int, int],
+        indexes: Sequence[int],
+        batch_size: int,
+        chunks: Sequence[tuple[int, int]] = (),
+    ) -> bool:
+        """Acknowledge messages of one entry by their indexes in its batch; -1: it is no batch.
+
+        ``key``: ledger and entry. Returns the same as ``acknowledge``.
+        """
+        if indexes[0] >= 0:
+            if not self._indexes_done(key, indexes, batch_size):
+                if self._batch_index:
+                    waiting = self._indexes.get(key)
+                    if waiting is None:
+                        self._indexes[key] = [*indexes]
+                    else:
+                        waiting += indexes
+                return False
+            self._indexes.pop(key, None)
         if chunks:
-            self._waiting.ids += [(*key, -1) for key in chunks]
+            self._waiting.ids += [(*chunk, -1) for chunk in chunks]
         else:
-            self._waiting.ids.append((ledger, entry, -1))
+            self._waiting.ids.append((*key, -1))
         return True
 
     def wait(self, done: Done) -> bool:
@@ -114,21 +145,17 @@ class AckTracker:
         self._waiting.waiters.append(done)
         return True
 
-    def _index_done(self, ledger: int, entry: int, index: int, batch_size: int) -> bool:
-        """Note one index. Returns whether the batch is complete."""
-        batch = self._batches.get((ledger, entry))
+    def _indexes_done(self, key: tuple[int, int], indexes: Sequence[int], batch_size: int) -> bool:
+        """Note indexes of a batch. Returns whether the batch is complete."""
+        batch = self._batches.get(key)
         if batch is None:
             if batch_size <= 1:
                 return batch_size == 1
-            batch = self._batches[ledger, entry] = _Batch(batch_size)
-        if index >= len(batch.done):
-            return False
-        if not batch.done[index]:
-            batch.done[index] = 1
-            batch.left -= 1
+            batch = self._batches[key] = _Batch(batch_size)
+        batch.finish(indexes)
         if batch.left:
             return False
-        del self._batches[ledger, entry]
+        del self._batches[key]
         return True
 
     def acknowledge_cumulative(self, message_id: MessageId) -> tuple[int, int]:

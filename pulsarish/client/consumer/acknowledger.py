@@ -7,6 +7,7 @@ Waiting acknowledgements survive the loss of the connection.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from pulsarish.client.connection.ack_tracker import AckBatch, AckTracker, Done
 from pulsarish.client.connection.context import ClientContext
@@ -23,10 +24,16 @@ from pulsarish.model.errors import PulsarishError
 
 __all__ = ["Acknowledger"]
 
+_DEFERRED_MAX: Final = 256
+"""At most this many acknowledged messages wait to be noted together."""
+
 
 class Acknowledger:
     """``acknowledge*`` and ``negative_acknowledge`` may be called from any thread; the rest runs in
     the loop.
+
+    While acknowledgements wait to be sent, the loop will look at them. Messages that are
+    acknowledged one by one meanwhile are only gathered: no lock and no wake-up for each of them.
 
     Args:
         flush_due: sends what is due; called in the loop.
@@ -50,6 +57,9 @@ class Acknowledger:
         self._flush_due = flush_due
         self._wake = wake
         self._partition = partition
+        # The loop was woken for what waits to be sent, or has set its timer: it will also settle
+        # what is deferred. Written with the lock held.
+        self._may_defer = False
         policy = options.dead_letter_policy
         self._tracker = AckTracker(group_max=ACK_GROUP_MAX, batch_index=options.batch_index_ack)
         self.unacked = UnackedMessages(
@@ -75,27 +85,43 @@ class Acknowledger:
 
     # The program's side.
 
+    def acknowledge_soon(self, message: Message) -> None:
+        """Acknowledge a message without waiting for an answer."""
+        count = self.unacked.defer_acknowledgement(message)
+        # Deferred first, then looked at: after the loop has cleared it, this thread settles.
+        if not self._may_defer or count >= _DEFERRED_MAX:
+            with self._inbox.lock:
+                self.unacked.settle()
+                self._on_acknowledged(None)
+
+    def acknowledge_messages(self, messages: Sequence[Message], done: Done | None) -> None:
+        """Acknowledge messages; ``done`` as for ``acknowledge``."""
+        with self._inbox.lock:
+            self.unacked.acknowledge_messages(messages)
+            self._on_acknowledged(done)
+
     def acknowledge(self, ids: Sequence[MessageId], done: Done | None) -> None:
         """Acknowledge messages.
 
         ``done`` is called when the broker has made them durable; without it no answer is requested.
         """
         with self._inbox.lock:
-            was_waiting = self._tracker.is_waiting
             self.unacked.acknowledge(ids)
-            self._on_acknowledged(was_waiting, done)
+            self._on_acknowledged(done)
 
     def acknowledge_cumulative(self, message_id: MessageId, done: Done | None) -> None:
         with self._inbox.lock:
-            was_waiting = self._tracker.is_waiting
             self.unacked.acknowledge_cumulative(message_id)
-            self._on_acknowledged(was_waiting, done)
+            self._on_acknowledged(done)
 
-    def _on_acknowledged(self, was_waiting: bool, done: Done | None) -> None:
+    def _on_acknowledged(self, done: Done | None) -> None:
         """Wake the loop if it must send or time an acknowledgement."""
         if done is not None and not self._tracker.wait(done):
             self._parts.handoff.post(lambda: done(None))
-        if self._tracker.is_full or (self._tracker.is_waiting and not was_waiting):
+        is_waiting = self._tracker.is_waiting
+        is_due = self._tracker.is_full or (is_waiting and not self._may_defer)
+        self._may_defer = is_waiting
+        if is_due:
             self._wake()
 
     def negative_acknowledge(self, message_id: MessageId, redelivery_count: int) -> None:
@@ -107,7 +133,15 @@ class Acknowledger:
 
     def take_due(self, now: float) -> AckBatch | None:
         """Return acknowledgements to send; the caller holds the queue's lock."""
-        return self._sender.take_due(now, connected=self._session.stream is not None)
+        self._settle()
+        batch = self._sender.take_due(now, connected=self._session.stream is not None)
+        self._may_defer = self._tracker.is_waiting
+        return batch
+
+    def _settle(self) -> None:
+        # Cleared first: a message that is deferred after the next line is settled by its thread.
+        self._may_defer = False
+        self.unacked.settle()
 
     def set_timer(self) -> None:
         """Set the time at which the waiting acknowledgements are due, while connected."""
@@ -124,6 +158,7 @@ class Acknowledger:
         """Send all acknowledgements that wait, if connected."""
         if self._session.stream is not None:
             with self._inbox.lock:
+                self._settle()
                 batch = self._tracker.take()
             if batch is not None:
                 self.send(batch)
@@ -151,6 +186,7 @@ class Acknowledger:
 
     def on_lost(self) -> None:
         """Queue unanswered acknowledgements again; the caller holds the queue's lock."""
+        self._settle()
         self._tracker.disconnected()
 
     def on_end(self, error: PulsarishError) -> None:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
+from itertools import groupby
 from typing import Any
 
 from pulsarish.client.checks import check_flag, check_number, check_type, shown
@@ -131,24 +133,39 @@ class MultiConsumer:
         Raises ``InvalidArgument`` or ``AlreadyClosed``.
         """
         self.check_open()
-        if type(what) is Message:
-            message_id = what.message_id()
-            self._child(message_id).acks.acknowledge((message_id,), done)
+        if type(what) is Message and done is None:
+            child = self._by_topic.get(what.topic_name()) or self._child(what.message_id())
+            child.acks.acknowledge_soon(what)
             return
         if not isinstance(what, (list, tuple)):
             message_id = _id_of(what)
             self._child(message_id).acks.acknowledge((message_id,), done)
             return
-        groups: dict[int, list[MessageId]] = {}
+        if not what:
+            if done is not None:
+                self._parts.handoff.post(partial(done, None))
+            return
+        if set(map(type, what)) == {Message}:
+            messages = self._by_child(what)
+            done = _after(len(messages), done)
+            for child, batch in messages.items():
+                child.acks.acknowledge_messages(batch, done)
+            return
+        ids: dict[TopicConsumer, list[MessageId]] = {}
         for item in what:
             message_id = _id_of(item)
-            groups.setdefault(self.children.index(self._child(message_id)), []).append(message_id)
-        if done is not None:
-            done = _after(max(1, len(groups)), done)
-            if not groups:
-                self._parts.handoff.post(lambda: done(None))
-        for index, ids in groups.items():
-            self.children[index].acks.acknowledge(ids, done)
+            ids.setdefault(self._child(message_id), []).append(message_id)
+        done = _after(len(ids), done)
+        for child, group in ids.items():
+            child.acks.acknowledge(group, done)
+
+    def _by_child(self, messages: Sequence[Message]) -> dict[TopicConsumer, list[Message]]:
+        found: dict[TopicConsumer, list[Message]] = {}
+        for topic, run in groupby(messages, Message.topic_name):
+            of_topic = list(run)
+            child = self._by_topic.get(topic) or self._child(of_topic[0].message_id())
+            found.setdefault(child, []).extend(of_topic)
+        return found
 
     def acknowledge_cumulative(self, what: object, done: Done | None) -> None:
         """Acknowledge up to and including a message.
@@ -272,8 +289,10 @@ def _id_of(what: Any) -> MessageId:
     return what
 
 
-def _after(count: int, done: Done) -> Done:
+def _after(count: int, done: Done | None) -> Done | None:
     """Return a callback that calls ``done`` once after ``count`` calls, with the first error."""
+    if done is None:
+        return None
     left = count
     failure: BaseException | None = None
 

@@ -192,10 +192,10 @@ class TopicConsumer:
         self._writers.fetch()
         stream, consumer_id = self.session.stream, self.session.consumer_id
         with self._inbox.lock:
+            batch = self.acks.take_due(now)
             dead = self._unacked.take_dead()
             due = self._unpacker.next_due()
             permits = self._take_permits(now) if stream is not None else 0
-            batch = self.acks.take_due(now)
             read_to = self._incoming.last_taken
         self.acks.set_timer()
         self.redeliverer.set_timer(due)

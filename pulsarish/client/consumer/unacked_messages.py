@@ -4,17 +4,22 @@ An entry that the program neither acknowledges nor refuses is redelivered after 
 timeout, if there is one; a refused entry after its delay. One that was redelivered
 ``redeliveries_max`` times goes to the dead letter topic instead.
 
-Pure: no clock, no lock. The shell passes the time and holds the consumer's lock around every call.
+Acknowledgements of single messages are gathered, and noted together by ``settle``, before anything
+that depends on them.
+
+Pure: no clock, no lock. The shell passes the time and holds the consumer's lock around every call
+but ``defer_acknowledgement``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 
 from pulsarish.client.connection.ack_tracker import AckTracker
 from pulsarish.client.consumer.redelivery import EntryKey, NegativeAcks, UnackedTracker
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.messages.message import Entry, Message, batch_places
+from pulsarish.client.messages.message import Entry, Message, batch_places, entry_runs
 
 __all__ = ["DAMAGED_RETRY_MS", "UnackedMessages"]
 
@@ -54,12 +59,14 @@ class UnackedMessages:
         # chunks of messages, by the last chunk
         self._chunks: dict[EntryKey, tuple[EntryKey, ...]] = {}
         self._acknowledged = acknowledged
+        self._deferred: deque[Message] = deque()
 
     def opened(self, entry: Entry, messages: list[Message], now: float) -> bool:
         """Note an opened entry.
 
         Returns ``False`` when it must not be handed out, because it goes to the dead letter topic.
         """
+        self.settle()
         key = (entry.ledger_id, entry.entry_id)
         most = self._redeliveries_max
         if most is not None and entry.redelivery_count >= most:
@@ -79,6 +86,28 @@ class UnackedMessages:
         """Whether messages that are handed out have a timeout."""
         return self._unacked is not None
 
+    def defer_acknowledgement(self, message: Message) -> int:
+        """Acknowledge a message when ``settle`` is called next; may be called without the lock.
+
+        Returns the number of messages that wait for that.
+        """
+        self._deferred.append(message)
+        return len(self._deferred)
+
+    def settle(self) -> None:
+        """Note the acknowledgements that were deferred."""
+        if deferred := self._deferred:
+            # Other threads may add to it meanwhile.
+            self.acknowledge_messages([deferred.popleft() for _ in range(len(deferred))])
+
+    def acknowledge_messages(self, messages: Iterable[Message]) -> None:
+        for entry, indexes in entry_runs(messages):
+            key = (entry.ledger_id, entry.entry_id)
+            if self.acks.acknowledge_indexes(
+                key, indexes, entry.messages_count, self._chunks.get(key) or entry.chunks
+            ):
+                self._done_with(key)
+
     def acknowledge(self, ids: Sequence[MessageId]) -> None:
         for message_id in ids:
             key = (message_id.ledger_id(), message_id.entry_id())
@@ -87,6 +116,7 @@ class UnackedMessages:
                 self._done_with(key)
 
     def acknowledge_cumulative(self, message_id: MessageId) -> None:
+        self.settle()
         last = self.acks.acknowledge_cumulative(message_id)
         for key in [key for key in self._chunks if key <= last]:
             del self._chunks[key]
@@ -103,6 +133,7 @@ class UnackedMessages:
 
     def refuse(self, message_id: MessageId, redelivery_count: int, now: float) -> None:
         """Note a negative acknowledgement."""
+        self.settle()
         key = (message_id.ledger_id(), message_id.entry_id())
         self._nacks.add(key, redelivery_count, now)
         if message_id.chunks():
@@ -116,6 +147,7 @@ class UnackedMessages:
 
     def on_dead_letter_failed(self, key: EntryKey, messages: list[Message], now: float) -> None:
         """Retry later: the dead letter topic did not accept the entry."""
+        self.settle()
         self._nacks.add(key, 0, now)
         self._last_chances[key] = messages
 
@@ -132,6 +164,7 @@ class UnackedMessages:
 
         Those at their redelivery limit go to the dead letter topic after it.
         """
+        self.settle()
         keys = [*self._nacks.take_due(now), *self._damaged.take_due(now)]
         if self._unacked is not None:
             keys += self._unacked.take_due(now)
@@ -151,6 +184,7 @@ class UnackedMessages:
         """Drop everything: after a reconnection or a seek it is delivered again, or no longer
         wanted.
         """
+        self.settle()
         self.acks.forget_delivered()
         self._nacks.clear()
         self._damaged.clear()

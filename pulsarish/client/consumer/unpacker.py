@@ -127,7 +127,7 @@ class Unpacker:
         alive = self._unacked.opened(entry, messages, self._clock.monotonic())
         if alive:
             self._incoming.hand_out(messages)
-        if not alive or self._unacked.is_timed:
+        if not alive or self._unacked.is_timed or self._unacked.acks.is_full:
             self._wake()
         return alive
 

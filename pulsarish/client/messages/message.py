@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final
 
 from pulsarish.client.enums import KeyForm
@@ -21,7 +23,15 @@ from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadat
 from pulsarish.wire.entry import as_bytes, as_text, split_entry
 from pulsarish.wire.payload import decompress, split_batch
 
-__all__ = ["UNPACKED_BYTES_MAX", "Entry", "Message", "batch_places", "open_entry"]
+__all__ = [
+    "UNPACKED_BYTES_MAX",
+    "Entry",
+    "Message",
+    "OpenedEntry",
+    "batch_places",
+    "entry_runs",
+    "open_entry",
+]
 
 UNPACKED_BYTES_MAX: Final = 1 << 30
 """Uncompressed size above which the client does not unpack an entry: a few MB on the wire may
@@ -65,7 +75,7 @@ DecodeOf = Callable[[MessageMetadata], Decode]
 """Returns how to decode messages of an entry with these metadata."""
 
 
-class _Opened:
+class OpenedEntry:
     """What all messages of one entry share."""
 
     __slots__ = (
@@ -122,7 +132,7 @@ class Message:
 
     __slots__ = ("_end", "_entry", "_head", "_index", "_start")
 
-    def __init__(self, entry: _Opened, index: int, head: int, start: int, end: int) -> None:
+    def __init__(self, entry: OpenedEntry, index: int, head: int, start: int, end: int) -> None:
         self._entry = entry
         self._index = index  # in the batch; -1 when the entry is not a batch
         # where the single metadata begin in the batch; the payload starts after them
@@ -270,7 +280,7 @@ def open_entry(
     metadata, payload = split_entry(entry.data)
     if metadata.num_chunks_from_msg > 1 and not entry.chunks:
         return metadata, []
-    opened = _Opened(entry, metadata, payload, topic, partition, decode_of)
+    opened = OpenedEntry(entry, metadata, payload, topic, partition, decode_of)
     if opened.messages_count == 0:
         return opened.metadata, [Message(opened, -1, 0, 0, len(opened.payload))]
     try:
@@ -290,3 +300,15 @@ def batch_places(messages: list[Message]) -> tuple[int, list[int] | None]:
     """
     size = messages[0]._entry.messages_count
     return size, None if len(messages) >= size else [message._index for message in messages]
+
+
+_entry_of: Final = attrgetter("_entry")
+_index_of: Final = attrgetter("_index")
+
+
+def entry_runs(messages: Iterable[Message]) -> Iterator[tuple[OpenedEntry, list[int]]]:
+    """Yield the entry and the indexes in its batch (-1: no batch) of messages that follow each
+    other in one entry.
+    """
+    for entry, run in groupby(messages, _entry_of):
+        yield entry, list(map(_index_of, run))

@@ -242,7 +242,10 @@ def test_acknowledgements_of_all_kinds() -> None:
 def test_many_acknowledgements_are_few_requests() -> None:
     async def scenario(cast: Cast) -> None:
         client = cast.client()
-        consumer = await client.subscribe("acks", "me", consumer_type=ConsumerType.Shared)
+        # No permit is due meanwhile, which would wake the client too.
+        consumer = await client.subscribe(
+            "acks", "me", consumer_type=ConsumerType.Shared, receiver_queue_size=10_000
+        )
         producer = await client.create_producer(
             "acks", batching_enabled=False, max_pending_messages=5_000
         )
@@ -254,7 +257,7 @@ def test_many_acknowledgements_are_few_requests() -> None:
             len(cast.cluster.topic("persistent://public/default/acks").subscriptions["me"].acked)
             == 3_000
         )
-        assert len(cast.broker.acks) < 20
+        assert 3 <= len(cast.broker.acks) < 20, "1,000 or a few more are sent at once"
 
     play(scenario)
 

@@ -29,6 +29,25 @@ def test_batch_is_acknowledged_when_all_of_it_is() -> None:
     acks.check()
 
 
+@given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=12), max_size=12), st.booleans())
+def test_several_indexes_at_once_count_like_one_by_one(
+    runs: list[list[int]], batch_index: bool
+) -> None:
+    """Also those that repeat, and those beyond the batch of 8."""
+    together = AckTracker(group_max=100, batch_index=batch_index)
+    singly = AckTracker(group_max=100, batch_index=batch_index)
+    for acks in (together, singly):
+        acks.opened(1, 7, 8)
+    for run in (*runs, [0, 1, 2, 3, 4, 5, 6, 7]):
+        complete = together.acknowledge_indexes((1, 7), run, 8)
+        # ``any`` stops at the index that completes the batch.
+        assert complete == any(singly.acknowledge(message(7, index, 8)) for index in run)
+        together.check()
+        assert together.take() == singly.take()
+        if complete:
+            return
+
+
 def test_indexes_go_out_when_their_batch_is_not_finished_by_then() -> None:
     acks = AckTracker(group_max=100, batch_index=True)
     acks.opened(1, 7, 3)
