@@ -1,8 +1,9 @@
 """The core of a consumer's receive queue: entries in, messages out, permits back to the broker.
 
 Messages leave in the order in which they came. Messages of the first batch before the start are
-dropped, and those a reader had already. Permits are granted for messages that the program took, so
-the queue never holds more than ``queue_size`` messages and one batch.
+dropped, and those a reader had already. Permits are granted for messages that were opened for the
+program, so the queue never holds more than ``queue_size`` messages and one batch, or a slab of
+entries that are opened together.
 
 Pure: no clock, no I/O, no lock. The shell holds the consumer's lock around every call.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from pulsarish.client.consumer.chunk_assembler import ChunkAssembler
 from pulsarish.client.message_id import MessageId
@@ -20,6 +22,10 @@ from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import parse_metadata
 
 __all__ = ["ReceiveQueue"]
+
+_SLAB_MAX: Final = 64
+_SLABS_MIN: Final = 16
+"""A queue is opened in this many slabs or more."""
 
 Open = Callable[[Entry], tuple[MessageMetadata, list[Message]]]
 
@@ -42,6 +48,8 @@ class ReceiveQueue:
         """
         self._topic = topic
         self._queue_size = queue_size
+        self.slab_max = min(_SLAB_MAX, queue_size // _SLABS_MIN)
+        """At most this many messages of several entries are opened together."""
         self._open_entry = open_entry
         self._entries: deque[Entry] = deque()
         self._ready = ready

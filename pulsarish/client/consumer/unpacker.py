@@ -64,12 +64,28 @@ class Unpacker:
         self._ordered = ordered
 
     def open_next(self) -> bool:
-        """Cut the next entry into messages for the program; whether there is one now."""
+        """Open the next entry for the program, and a few that follow it; whether there is a message
+        now.
+        """
+        opened = count = self._open_one()
+        # A timeout counts from the moment when a message is opened, so then it is the next one.
+        slab = 0 if self._unacked.is_timed else self._incoming.slab_max
+        while 0 < opened < slab and count and self._incoming.first is not None:
+            count = self._open_one()
+            opened += count
+        if opened and (
+            self._unacked.is_timed or self._unacked.acks.is_full or self._incoming.permits_due
+        ):
+            self._wake()
+        return opened > 0
+
+    def _open_one(self) -> int:
+        """Cut the next entry into messages. Returns their number; 0: there is none now."""
         while True:
             first = self._incoming.first
             if first is not None and not self._writers.know(self._whole_topic, first):
                 self._wake()
-                return False
+                return 0
             try:
                 opened = self._incoming.open_next()
             except CryptoError as error:
@@ -81,7 +97,7 @@ class Unpacker:
                 self._inbox.add_encrypted(
                     f"{first.ledger_id}:{first.entry_id} of {self._topic}", error
                 )
-                return False
+                return 0
             except (ChecksumError, UnsupportedFeature) as error:
                 # Its checksum holds, so the producer wrote it so: it is shown in the log and left
                 # unacknowledged, for a client that can.
@@ -91,16 +107,14 @@ class Unpacker:
             if opened is None:
                 if self._incoming.want_one():
                     self._wake()
-                return False
+                return 0
             entry, messages = opened
-            if self._incoming.permits_due:
-                self._wake()
             if messages is None:
                 self._give_up_chunks()
                 self._wake()
             elif messages:
                 if self._hand_out(entry, messages):
-                    return True
+                    return len(messages)
             elif self._options.start is None:
                 # All of it lies before the start of a seek. On a durable subscription it must be
                 # acknowledged.
@@ -124,10 +138,11 @@ class Unpacker:
         self._wake()
 
     def _hand_out(self, entry: Entry, messages: list[Message]) -> bool:
-        alive = self._unacked.opened(entry, messages, self._clock.monotonic())
+        now = self._clock.monotonic() if self._unacked.is_timed else 0.0
+        alive = self._unacked.opened(entry, messages, now)
         if alive:
             self._incoming.hand_out(messages)
-        if not alive or self._unacked.is_timed or self._unacked.acks.is_full:
+        else:
             self._wake()
         return alive
 
