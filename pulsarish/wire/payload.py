@@ -124,8 +124,19 @@ def split_batch(payload: bytes, count: int, made: Callable[[int, int, int, int],
     append = messages.append
     size_at = _SIZE.unpack_from
     at = 0
+    # What the last two messages had before their sequence ids, and the sizes that follow from it:
+    # most messages of a batch have the same.
+    before = b""
+    skip = length = 0
+    last_length = -1
     try:
         for index in range(count):
+            if before and payload.startswith(before, at):
+                head = at + 4
+                start = at + skip
+                at = start + length
+                append(made(index, head, start, at))
+                continue
             head = at + 4
             start = head + size_at(payload, at)[0]
             length = -1
@@ -141,9 +152,14 @@ def split_batch(payload: bytes, count: int, made: Callable[[int, int, int, int],
                         length = -1
                 if length >= 0 and after != start and payload[after] != 0x40:
                     length = -1
+                before = b""
+                if length >= 0 and length == last_length:
+                    before = payload[at : after if after == start else after + 1]
+                    skip = start - at
+                last_length = length
             if length < 0:
                 single = SingleMessageMetadata.FromString(payload[head:start])
-                length = single.payload_size
+                length, before = single.payload_size, b""
                 if single.compacted_out:
                     at = start + length
                     continue

@@ -230,6 +230,32 @@ def test_batch_is_read_back(rows: list[tuple[bytes, int, Extras]], kind: Compres
         assert message.publish_timestamp() == 77
 
 
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0, 5, 130, 20_000]), st.integers(1, 6), st.booleans()),
+        min_size=1,
+        max_size=8,
+    ),
+    st.integers(0, 300),
+)
+def test_runs_of_messages_of_one_size_are_read_back(
+    runs: list[tuple[int, int, bool]], first_sequence_id: int
+) -> None:
+    """With keys between them, and with sequence ids that grow by a byte."""
+    rows: list[tuple[bytes, int, Extras]] = []
+    for size, count, has_key in runs:
+        for _ in range(count):
+            number = first_sequence_id + len(rows)
+            payload = (b"%d" % number).ljust(size, b"@")[:size]
+            rows.append((payload, number, Extras(partition_key="k" if has_key else None)))
+    messages = opened(batch_entry(rows, CompressionType.NONE))
+    assert [message.data() for message in messages] == [row[0] for row in rows]
+    assert [message.sequence_id() for message in messages] == [row[1] for row in rows]
+    assert [message.has_partition_key() for message in messages] == [
+        row[2].partition_key is not None for row in rows
+    ]
+
+
 def test_compacted_messages_and_those_acknowledged_are_left_out() -> None:
     def compacted(payload: bytes) -> bytes:
         metadata = SingleMessageMetadata(
