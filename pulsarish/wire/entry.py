@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import functools
+import re
 import struct
 from typing import Final
 
@@ -27,7 +28,10 @@ __all__ = [
     "MESSAGES_IN_BATCH_MAX",
     "as_bytes",
     "as_text",
+    "decode_metadata",
     "encode_entry",
+    "encoded_metadata",
+    "is_plain",
     "key_hash",
     "parse_metadata",
     "split_entry",
@@ -47,6 +51,11 @@ Acknowledgements within it are kept as bits, so the number costs memory.
 KEY_HASHES: Final = 1 << 16
 """Key-shared subscriptions distinguish keys by a hash with this many values."""
 _KEY_HASHES_KEPT: Final = 16_384
+_NAME_BYTES_MAX: Final = 0x7F
+# After the producer's name: sequence id and publish time, each of at most 9 bytes.
+_PLAIN_FIELDS: Final = re.compile(
+    rb"\x10[\x80-\xff]{0,8}[\x00-\x7f]\x18[\x80-\xff]{0,8}[\x00-\x7f]"
+)
 
 Buffer = bytes | memoryview
 
@@ -77,11 +86,36 @@ def parse_metadata(entry: Buffer) -> MessageMetadata:
 
     Raises ``ChecksumError`` when it is not a ``MessageMetadata``.
     """
+    return decode_metadata(encoded_metadata(entry))
+
+
+def encoded_metadata(entry: Buffer) -> bytes:
+    """Return the metadata of a verified entry as they are written."""
     size = _HEAD.unpack_from(entry)[2]
+    return bytes(entry[ENTRY_HEAD_SIZE : ENTRY_HEAD_SIZE + size])
+
+
+def decode_metadata(encoded: bytes) -> MessageMetadata:
+    """Decode metadata. Raises ``ChecksumError`` when they are not a ``MessageMetadata``."""
     try:
-        return MessageMetadata.FromString(bytes(entry[ENTRY_HEAD_SIZE : ENTRY_HEAD_SIZE + size]))
+        return MessageMetadata.FromString(encoded)
     except DecodeError as error:
         raise ChecksumError(f"an entry's metadata cannot be read: {error}") from None
+
+
+def is_plain(encoded: bytes) -> bool:
+    """Whether an entry's metadata are only what each entry has: producer name, sequence id and
+    publish time.
+
+    Then the entry is one message as it was sent: neither a batch nor a chunk, without compression,
+    encryption, schema, key and properties. Names above 127 bytes do not count as plain.
+    """
+    return (
+        len(encoded) > 2
+        and encoded[0] == 0x0A
+        and encoded[1] <= _NAME_BYTES_MAX
+        and _PLAIN_FIELDS.fullmatch(encoded, 2 + encoded[1]) is not None
+    )
 
 
 def split_entry(entry: Buffer) -> tuple[MessageMetadata, memoryview]:

@@ -27,7 +27,7 @@ _SLAB_MAX: Final = 64
 _SLABS_MIN: Final = 16
 """A queue is opened in this many slabs or more."""
 
-Open = Callable[[Entry], tuple[MessageMetadata, list[Message]]]
+Open = Callable[[Entry], tuple[MessageMetadata | None, list[Message]]]
 
 
 class ReceiveQueue:
@@ -167,8 +167,8 @@ class ReceiveQueue:
         except Exception:
             self._took(1)
             raise
-        self._took(max(1, metadata.num_messages_in_batch))
-        if metadata.num_chunks_from_msg > 1:
+        self._took(1 if metadata is None else max(1, metadata.num_messages_in_batch))
+        if metadata is not None and metadata.num_chunks_from_msg > 1:
             whole = self._chunks.add(entry, metadata)
             if whole is None:
                 return entry, None

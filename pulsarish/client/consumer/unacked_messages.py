@@ -66,7 +66,8 @@ class UnackedMessages:
 
         Returns ``False`` when it must not be handed out, because it goes to the dead letter topic.
         """
-        self.settle()
+        if self._deferred:
+            self.settle()
         key = (entry.ledger_id, entry.entry_id)
         most = self._redeliveries_max
         if most is not None and entry.redelivery_count >= most:
@@ -74,7 +75,9 @@ class UnackedMessages:
                 self._dead[key] = messages
                 return False
             self._last_chances[key] = messages
-        self.acks.opened(entry.ledger_id, entry.entry_id, *batch_places(messages))
+        size, indexes = batch_places(messages)
+        if size > 1:
+            self.acks.opened(entry.ledger_id, entry.entry_id, size, indexes)
         if self._unacked is not None:
             self._unacked.add(key, now)
         if entry.chunks and self._acknowledged:

@@ -70,7 +70,7 @@ class Unpacker:
         opened = count = self._open_one()
         # A timeout counts from the moment when a message is opened, so then it is the next one.
         slab = 0 if self._unacked.is_timed else self._incoming.slab_max
-        while 0 < opened < slab and count and self._incoming.first is not None:
+        while 0 < opened < slab and count:
             count = self._open_one()
             opened += count
         if opened and (

@@ -75,12 +75,14 @@ class WriterSchemas:
             self._wanted[topic, version] = None
         return False
 
-    def decode_of(self, topic: str, metadata: MessageMetadata) -> Decode:
+    def decode_of(self, topic: str, metadata: MessageMetadata | None) -> Decode:
         """Return the decoder for an entry whose schema is known; without a version, the consumer's
         own.
 
         Raises ``CryptoError`` for an encrypted entry, unless the consumer accepts such entries.
         """
+        if metadata is None:
+            return self._decode
         if metadata.encryption_keys:
             if self._takes_encrypted:
                 return _refuse_encrypted

@@ -20,7 +20,14 @@ from pulsarish.client.messages.entry_encoder import Extras
 from pulsarish.client.schemas.schema import Decode, KeyedDecode
 from pulsarish.model.errors import ChecksumError, InvalidArgument
 from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadata
-from pulsarish.wire.entry import as_bytes, as_text, split_entry
+from pulsarish.wire.entry import (
+    ENTRY_HEAD_SIZE,
+    as_bytes,
+    as_text,
+    decode_metadata,
+    encoded_metadata,
+    is_plain,
+)
 from pulsarish.wire.payload import decompress, split_batch
 
 __all__ = [
@@ -71,20 +78,22 @@ class Entry:
         return bits is None or (index >> 3 < len(bits) and bits[index >> 3] >> (index & 7) & 1 == 1)
 
 
-DecodeOf = Callable[[MessageMetadata], Decode]
-"""Returns how to decode messages of an entry with these metadata."""
+DecodeOf = Callable[[MessageMetadata | None], Decode]
+"""Returns how to decode messages of an entry with these metadata; ``None``: they say nothing about
+that.
+"""
 
 
 class OpenedEntry:
     """What all messages of one entry share."""
 
     __slots__ = (
+        "_metadata",
         "chunks",
         "decode",
         "entry_id",
         "ledger_id",
         "messages_count",
-        "metadata",
         "partition",
         "payload",
         "redelivery_count",
@@ -94,37 +103,35 @@ class OpenedEntry:
     def __init__(
         self,
         entry: Entry,
-        metadata: MessageMetadata,
-        payload: memoryview,
+        metadata: MessageMetadata | bytes,
+        payload: bytes,
+        messages_count: int,
         topic: str,
         partition: int,
-        decode_of: DecodeOf,
+        decode: Decode,
     ) -> None:
+        """``metadata``: encoded ones are decoded when a message is asked for them.
+
+        ``messages_count``: 0 when the entry is no batch.
+        """
         self.ledger_id = entry.ledger_id
         self.entry_id = entry.entry_id
         self.redelivery_count = entry.redelivery_count
         self.topic = topic
         self.partition = partition
         self.chunks = entry.chunks
-        self.metadata = metadata
-        self.decode = decode_of(metadata)
-        if metadata.encryption_keys:
-            # The consumer accepts encrypted entries as they are: compressed, and a batch as one
-            # message.
-            self.payload = bytes(payload)
-            self.messages_count = 0
-            return
-        self.payload = decompress(
-            self.metadata.compression,
-            bytes(payload),
-            self.metadata.uncompressed_size,
-            bytes_max=UNPACKED_BYTES_MAX,
-        )
-        self.messages_count = (
-            self.metadata.num_messages_in_batch
-            if self.metadata.HasField("num_messages_in_batch")
-            else 0
-        )
+        self.payload = payload
+        self.messages_count = messages_count
+        self.decode = decode
+        self._metadata = metadata
+
+    @property
+    def metadata(self) -> MessageMetadata:
+        metadata = self._metadata
+        if isinstance(metadata, bytes):
+            # Two threads may both do this, to the same effect.
+            metadata = self._metadata = decode_metadata(metadata)
+        return metadata
 
 
 class Message:
@@ -270,28 +277,45 @@ class Message:
 
 def open_entry(
     entry: Entry, topic: str, partition: int, decode_of: DecodeOf
-) -> tuple[MessageMetadata, list[Message]]:
+) -> tuple[MessageMetadata | None, list[Message]]:
     """Return the metadata and the messages of a verified entry.
 
-    A chunk that was not assembled has no messages.
+    There are no metadata for a single message that has only what all have. A chunk that was not
+    assembled has no messages.
 
     Raises ``ChecksumError`` when the entry's content does not match its metadata.
     """
-    metadata, payload = split_entry(entry.data)
+    encoded = encoded_metadata(entry.data)
+    body = entry.data[ENTRY_HEAD_SIZE + len(encoded) :]
+    if is_plain(encoded):
+        # Most messages that are not in batches.
+        payload = bytes(body)
+        opened = OpenedEntry(entry, encoded, payload, 0, topic, partition, decode_of(None))
+        return None, [Message(opened, -1, 0, 0, len(payload))]
+    metadata = decode_metadata(encoded)
     if metadata.num_chunks_from_msg > 1 and not entry.chunks:
         return metadata, []
-    opened = OpenedEntry(entry, metadata, payload, topic, partition, decode_of)
-    if opened.messages_count == 0:
-        return opened.metadata, [Message(opened, -1, 0, 0, len(opened.payload))]
+    decode = decode_of(metadata)
+    payload, count = bytes(body), 0
+    # The consumer accepts encrypted entries as they are: compressed, and a batch as one message.
+    if not metadata.encryption_keys:
+        payload = decompress(
+            metadata.compression, payload, metadata.uncompressed_size, bytes_max=UNPACKED_BYTES_MAX
+        )
+        if metadata.HasField("num_messages_in_batch"):
+            count = metadata.num_messages_in_batch
+    opened = OpenedEntry(entry, metadata, payload, count, topic, partition, decode)
+    if count == 0:
+        return metadata, [Message(opened, -1, 0, 0, len(payload))]
     try:
-        messages = split_batch(opened.payload, opened.messages_count, partial(Message, opened))
+        messages = split_batch(payload, count, partial(Message, opened))
     except ChecksumError as error:
         raise ChecksumError(
             f"the entry at {entry.ledger_id}:{entry.entry_id} cannot be read: {error}"
         ) from None
     if entry.ack_set is not None:
         messages = [message for message in messages if entry.wants(message._index)]
-    return opened.metadata, messages
+    return metadata, messages
 
 
 def batch_places(messages: list[Message]) -> tuple[int, list[int] | None]:

@@ -178,7 +178,7 @@ def _finding(kind: str, acked: Acked, detail: str) -> Finding:
     return Finding(kind, acked.ledger_id, acked.entry_id, acked.entry_id, "", detail)
 
 
-def _as_it_is(_metadata: MessageMetadata) -> Any:
+def _as_it_is(_metadata: MessageMetadata | None) -> Any:
     return bytes
 
 
@@ -192,7 +192,7 @@ def _differs(acked: Acked, data: bytes) -> str:
         )
     except PulsarishError as error:
         return f"its entry cannot be opened: {error}"
-    if metadata.num_chunks_from_msg > 1 or metadata.encryption_keys:
+    if metadata is not None and (metadata.num_chunks_from_msg > 1 or metadata.encryption_keys):
         return ""
     mine = [
         message for message in messages if message.message_id().batch_index() == acked.batch_index

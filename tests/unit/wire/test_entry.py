@@ -1,0 +1,58 @@
+"""Entries that are one plain message are known by their encoded metadata."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pulsarish.wire._pb.message_pb2 import MessageMetadata
+from pulsarish.wire.entry import decode_metadata, encode_entry, encoded_metadata, is_plain
+
+PLAIN = {"producer_name", "sequence_id", "publish_time"}
+NUMBER = st.integers(0, 2**63 - 1)
+BESIDE: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {},
+    optional={
+        "partition_key": st.text(max_size=5),
+        "compression": st.integers(0, 4),
+        "uncompressed_size": st.integers(0, 2**31),
+        "num_messages_in_batch": st.integers(0, 1_000),
+        "event_time": NUMBER,
+        "schema_version": st.binary(max_size=8),
+        "ordering_key": st.binary(max_size=5),
+        "deliver_at_time": NUMBER,
+        "uuid": st.text(max_size=5),
+        "chunk_id": st.integers(0, 9),
+        "num_chunks_from_msg": st.integers(0, 9),
+        "null_value": st.booleans(),
+    },
+)
+
+
+def fields_of(metadata: MessageMetadata) -> set[str]:
+    return {field.name for field, _ in metadata.ListFields()}
+
+
+@given(st.text(max_size=130), NUMBER, NUMBER, BESIDE)
+def test_it_is_plain_when_it_has_no_other_field(
+    name: str, sequence_id: int, publish_time: int, beside: dict[str, Any]
+) -> None:
+    metadata = MessageMetadata(
+        producer_name=name, sequence_id=sequence_id, publish_time=publish_time, **beside
+    )
+    encoded = metadata.SerializeToString()
+    assert encoded_metadata(memoryview(encode_entry(metadata, b"content"))) == encoded
+    assert is_plain(encoded) == (fields_of(metadata) == PLAIN and len(name.encode()) < 128)
+
+
+@given(
+    st.binary(max_size=40)
+    | st.lists(st.sampled_from(b"\x0a\x00\x01\x10\x18\x80\x7f"), max_size=30).map(bytes)
+)
+@example(b"\x0a\x00\x10\x01\x18" + b"\xff" * 9 + b"\x01")
+@example(b"\x0a\x01\x10\x10\x01\x18\x01")
+def test_what_is_plain_can_be_decoded(encoded: bytes) -> None:
+    if is_plain(encoded):
+        assert fields_of(decode_metadata(encoded)) == PLAIN
