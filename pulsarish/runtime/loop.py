@@ -4,9 +4,10 @@
 only for the instant of a zero-time poll. A thread that waits less than the switch interval at a
 time never requests the lock. One thread was seen to wait for two seconds; meanwhile the journal
 does not answer and the metadata session misses its pings. So servers shorten the switch interval,
-and the loop *breathes*: it really sleeps for an instant once a millisecond. It does so while other
-threads work for it, or when it was busy for most of the last lag measurement. An idle loop has no
-timer but the lag's.
+and the loop *breathes*: it really sleeps for an instant after a millisecond in which it never
+waited. It looks while other threads work for it, or when it was busy for most of the last lag
+measurement. A loop that waited for an event has let the other threads run. The operating system
+counts how often a thread waited.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import resource
 import signal
 import sys
 import time
@@ -37,6 +39,11 @@ EXIT_SECOND_SIGNAL = 130
 _SWITCH_INTERVAL_SECONDS = 0.0005
 _BREATH_SECONDS = 0.000_02
 _BREATH_EVERY_SECONDS = 0.001
+# An idle loop looks at half the rate each time, down to this: each look wakes it. So a thread that
+# finds the loop busy in the end waits for it at most as long as its work has taken already.
+_LOOK_PAUSE_SECONDS_MAX = 0.008
+# Below this share of a pause the loop counts as idle.
+_IDLE_SHARE = 0.1
 # Most of the CPU time of an idle process: ten a second cost 0.11-0.17 % of a core on the 2-core
 # machine. A shorter stall can go unseen.
 _LAG_EVERY_SECONDS = 0.2
@@ -57,7 +64,11 @@ class LoopCare:
         self._loop = asyncio.get_running_loop()
         self._outside = outside
         self._busy = False
-        self._breathing: asyncio.TimerHandle | None = None
+        self._looking: asyncio.TimerHandle | None = None
+        self._pause_seconds = _BREATH_EVERY_SECONDS
+        # At the last look: how often this thread had waited, and the CPU time it had used.
+        self._waits_count = 0
+        self._looked_used_seconds = 0.0
         self._measuring: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._used_seconds = 0.0
@@ -72,13 +83,13 @@ class LoopCare:
         """The greatest lag since the last call of ``take_lag_max``."""
 
     def start(self) -> None:
-        self._outside.first = self._breathe_soon
+        self._outside.first = self._watch_threads
         self._used_seconds = time.thread_time()
         self._measure_later()
 
     def stop(self) -> None:
         self._outside.first = None
-        for handle in (self._breathing, self._measuring):
+        for handle in (self._looking, self._measuring):
             if handle is not None:
                 handle.cancel()
 
@@ -105,18 +116,41 @@ class LoopCare:
         )
         self._used_seconds = used_seconds
         if self._busy:
-            self._breathe_soon()
+            self._watch_threads()
         self._measure_later()
 
-    def _breathe_soon(self) -> None:
-        if self._breathing is None:
-            self._breathing = self._loop.call_later(_BREATH_EVERY_SECONDS, self._breathe)
+    def _watch_threads(self) -> None:
+        """Begin to look whether the loop lets other threads run, because they have work."""
+        if self._looking is None:
+            self._pause_seconds = _BREATH_EVERY_SECONDS
+            self._looked_used_seconds = time.thread_time()
+            self._waits_count = _waits_count()
+            self._look_later()
 
-    def _breathe(self) -> None:
-        self._breathing = None
-        if self._outside.count or self._busy:
+    def _look_later(self) -> None:
+        self._looking = self._loop.call_later(self._pause_seconds, self._look)
+
+    def _look(self) -> None:
+        self._looking = None
+        if not (self._outside.count or self._busy):
+            return
+        waits_count, used_seconds = _waits_count(), time.thread_time()
+        if waits_count == self._waits_count:
             time.sleep(_BREATH_SECONDS)
-            self._breathe_soon()
+            # The sleep counts as a wait, and so does the one for the interpreter lock after it.
+            waits_count = _waits_count()
+            self._pause_seconds = _BREATH_EVERY_SECONDS
+        elif used_seconds - self._looked_used_seconds < _IDLE_SHARE * self._pause_seconds:
+            self._pause_seconds = min(2 * self._pause_seconds, _LOOK_PAUSE_SECONDS_MAX)
+        else:
+            self._pause_seconds = _BREATH_EVERY_SECONDS
+        self._waits_count, self._looked_used_seconds = waits_count, used_seconds
+        self._look_later()
+
+
+def _waits_count() -> int:
+    """Return how often this thread has given up its core to wait."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
 class RunningNode(Protocol):
