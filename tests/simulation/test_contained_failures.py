@@ -605,7 +605,7 @@ def test_what_answers_a_ping_with_something_else_has_not_answered() -> None:
                 False,
                 False,
             ]
-            assert not ownership._pinging
+            assert lying.instance_id not in ownership._pinging
 
         await brokered.node("broker0").run(ask)
 

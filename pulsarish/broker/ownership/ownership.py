@@ -308,7 +308,6 @@ class Ownership:
 
     async def _ping_all(self) -> None:
         while not self._stopped:
-            self._lag_before, self._lag_worst = max(self._lag_worst, self._take_lag_max()), 0.0
             others = self.registry.others()
             now = self._world.clock.monotonic()
             for other in others:
@@ -317,6 +316,11 @@ class Ownership:
             for instance_id in self.peers.names():
                 if instance_id not in known:
                     self.peers.disappeared(instance_id)
+            if not others:
+                # Without another broker there is none to suspect, so nothing is timed.
+                await self.registry.wait_for_change()
+                continue
+            self._lag_before, self._lag_worst = max(self._lag_worst, self._take_lag_max()), 0.0
             for other in others:
                 _ = self._world.tasks.spawn(self._look_after(other), name=f"ping {other.broker_id}")
             await self._world.clock.sleep(self._config.broker_ping_interval_ms / 1000)

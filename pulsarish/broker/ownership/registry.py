@@ -52,6 +52,7 @@ class BrokerRegistry:
         self._lost = lost
         self._registered = registered
         self._changed = asyncio.Event()
+        self._alive_changed = asyncio.Event()
         self._stopped = False
         self._first = asyncio.Event()
 
@@ -78,6 +79,11 @@ class BrokerRegistry:
             for instance_id, registration in self.alive.items()
             if instance_id != self.instance_id
         ]
+
+    async def wait_for_change(self) -> None:
+        """Wait until the registrations were read again, or until this broker stops."""
+        self._alive_changed.clear()
+        await self._alive_changed.wait()
 
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.LOST:
@@ -170,6 +176,7 @@ class BrokerRegistry:
             if registration is not None:
                 alive[registration.instance_id] = registration
         self.alive = alive
+        self._alive_changed.set()
         me = self.me
         if me is not None and me.instance_id not in alive:
             # A list from before the registration does not count: read the node itself.
@@ -186,6 +193,7 @@ class BrokerRegistry:
         registration = _registration(node, paths.broker(instance_id))
         if registration is not None:
             self.alive[instance_id] = registration
+            self._alive_changed.set()
         return node is not None
 
     async def evict(self, instance_id: str) -> bool:
@@ -210,6 +218,7 @@ class BrokerRegistry:
         """Unregister, so that no other broker has to find out that this one is gone."""
         self._stopped = True
         self._changed.set()
+        self._alive_changed.set()
         me, self.me = self.me, None
         if me is not None:
             try:
