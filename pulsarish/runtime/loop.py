@@ -42,11 +42,16 @@ _BREATH_EVERY_SECONDS = 0.001
 # An idle loop looks at half the rate each time, down to this: each look wakes it. So a thread that
 # finds the loop busy in the end waits for it at most as long as its work has taken already.
 _LOOK_PAUSE_SECONDS_MAX = 0.008
-# Below this share of a pause the loop counts as idle.
+# Below this share of a period the loop counts as idle.
 _IDLE_SHARE = 0.1
-# Most of the CPU time of an idle process: ten a second cost 0.11-0.17 % of a core on the 2-core
-# machine. A shorter stall can go unseen.
+# A shorter stall can go unseen.
 _LAG_EVERY_SECONDS = 0.2
+# Of an idle loop, which has little that a stall could delay: five measurements a second were a
+# third of what an idle process cost.
+_IDLE_LAG_EVERY_SECONDS = 1.0
+# Measurements at the short period that follow each reading by an evictor: three seconds, so that
+# one that reads once a second gets them all the time.
+_READ_LAGS_COUNT = 15
 # Above this share of one lag period the loop counts as busy, and breathes although no work of other
 # threads is known. Metadata clients send their pings from their own threads, unasked.
 _BUSY_SHARE = 0.5
@@ -71,6 +76,8 @@ class LoopCare:
         self._looked_used_seconds = 0.0
         self._measuring: asyncio.TimerHandle | None = None
         self._due = 0.0
+        self._lag_every_seconds = _LAG_EVERY_SECONDS
+        self._read_lags_count = 0
         self._used_seconds = 0.0
         self.lag_seconds = 0.0
         """How late the loop was at the last measurement.
@@ -96,14 +103,16 @@ class LoopCare:
     def take_lag_max(self) -> float:
         """Return the greatest lag in seconds since the last call.
 
-        An evictor reads it before it suspects silent peers.
+        An evictor reads it before it suspects silent peers. While it does, an idle loop is
+        measured as often as a busy one.
         """
+        self._read_lags_count = _READ_LAGS_COUNT
         worst, self.lag_seconds_max = self.lag_seconds_max, 0.0
         return worst
 
     def _measure_later(self) -> None:
-        self._due = time.perf_counter() + _LAG_EVERY_SECONDS
-        self._measuring = self._loop.call_later(_LAG_EVERY_SECONDS, self._measure)
+        self._due = time.perf_counter() + self._lag_every_seconds
+        self._measuring = self._loop.call_later(self._lag_every_seconds, self._measure)
 
     def _measure(self) -> None:
         late_seconds = time.perf_counter() - self._due
@@ -111,12 +120,16 @@ class LoopCare:
         self.lags.observe(self.lag_seconds)
         self.lag_seconds_max = max(self.lag_seconds_max, self.lag_seconds)
         used_seconds = time.thread_time()
-        self._busy = used_seconds - self._used_seconds > _BUSY_SHARE * (
-            _LAG_EVERY_SECONDS + late_seconds
-        )
+        share = (used_seconds - self._used_seconds) / (self._lag_every_seconds + self.lag_seconds)
         self._used_seconds = used_seconds
+        self._busy = share > _BUSY_SHARE
         if self._busy:
             self._watch_threads()
+        if share < _IDLE_SHARE and not self._read_lags_count:
+            self._lag_every_seconds = _IDLE_LAG_EVERY_SECONDS
+        else:
+            self._lag_every_seconds = _LAG_EVERY_SECONDS
+            self._read_lags_count = max(0, self._read_lags_count - 1)
         self._measure_later()
 
     def _watch_threads(self) -> None:

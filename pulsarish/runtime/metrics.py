@@ -299,7 +299,8 @@ class Metrics:
         if lags is not None:
             self.histogram(
                 "pulsarish_loop_lags_seconds",
-                "How late the event loop was, measured five times a second.",
+                "How late the event loop was, measured five times a second, or once while it is "
+                "idle.",
                 lags,
             )
 

@@ -150,3 +150,33 @@ def test_a_loop_that_is_never_idle_breathes_about_once_a_millisecond(
 
     uvloop.run(run())
     assert breaths() >= 60
+
+
+def test_an_idle_loop_is_measured_rarely_unless_an_evictor_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used_seconds = 0.0
+    periods: list[float] = []
+
+    async def run() -> None:
+        nonlocal used_seconds
+        care = LoopCare(OutsideWork())
+        monkeypatch.setattr(loop.time, "thread_time", lambda: used_seconds)
+        monkeypatch.setattr(care, "_measure_later", lambda: periods.append(care._lag_every_seconds))
+
+        def measure() -> float:
+            care._due = time.perf_counter()
+            care._measure()
+            return periods[-1]
+
+        care.start()
+        assert periods == [0.2]
+        assert measure() == 1.0
+        used_seconds += 0.9
+        assert measure() == 0.2
+        assert measure() == 1.0
+        care.take_lag_max()
+        assert [measure() for _ in range(16)] == [0.2] * 15 + [1.0]
+        care.stop()
+
+    uvloop.run(run())
