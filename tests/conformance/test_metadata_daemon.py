@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import time
+from typing import Any, cast
 
 import pytest
 
 from pulsarish.metadata.connect import connect
 from pulsarish.metadata.daemon.daemon import MetadataDaemon
 from pulsarish.model.errors import ConfigError, MetadataUnavailable
-from pulsarish.runtime.seams import HttpRequest, Locked
+from pulsarish.runtime.seams import Clock, HttpRequest, Locked
 from tests.support.metadata_daemons import daemon_of, with_daemon
 from tests.support.metadata_stores import free_port, production
 from tests.support.worlds import run_in_production_loop
@@ -162,6 +164,59 @@ def test_timeouts_are_negotiated_and_silence_expires() -> None:
     # So long that the session does not end before it is watched, whatever the disk or the machine
     # waits for.
     with_daemon(scenario, session_timeout_min_ms=6_000)
+
+
+class CountingClock:
+    """A clock that counts how often something sleeps."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.sleeps = 0
+        self._clock = clock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._clock, name)
+
+    async def sleep(self, seconds: float) -> None:
+        self.sleeps += 1
+        await self._clock.sleep(seconds)
+
+
+def test_the_daemon_searches_only_while_a_session_may_have_expired() -> None:
+    async def scenario(daemon: MetadataDaemon, address: str) -> None:
+        clock = CountingClock(daemon._clock)
+        daemon._clock = cast("Clock", clock)
+        long = RawClient(address)
+        assert await long.connect(60_000)
+        await asyncio.sleep(0.2)
+        clock.sleeps = 0
+        await asyncio.sleep(0.5)
+        assert clock.sleeps <= 2  # a search every 20 ms would be 25
+        # It ends in its own time, not in that of the session that was there before.
+        short = RawClient(address)
+        assert await short.connect(100)
+        assert await short.at_end()
+        assert daemon._numbers_now()["zk_global_sessions"] == 1
+        assert clock.sleeps > 2
+        for client in (short, long):
+            client.abort()
+
+    with_daemon(scenario)
+
+
+def test_a_session_whose_ping_came_while_the_daemon_stood_still_lives_on() -> None:
+    async def scenario(daemon: MetadataDaemon, address: str) -> None:
+        client = RawClient(address)
+        assert await client.connect(1_000)
+        await asyncio.sleep(0.3)
+        await client.send(EXISTS, text("/") + b"\0")
+        # The daemon is not searching now, and its next search comes after the timeout.
+        time.sleep(1.0)  # noqa: ASYNC251  # it is the loop that stands still
+        assert (await client.reply()).error == 0
+        await client.request(EXISTS, text("/") + b"\0")
+        assert daemon._numbers_now()["zk_global_sessions"] == 1
+        client.abort()
+
+    with_daemon(scenario)
 
 
 def test_a_restart_keeps_everything_but_watches() -> None:

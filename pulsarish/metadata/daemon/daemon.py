@@ -9,8 +9,10 @@ Production needs a real ensemble; the same clients speak to both.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Final, Literal
 
@@ -24,7 +26,7 @@ from pulsarish.metadata.daemon.sessions import SessionLimits, SessionTable
 from pulsarish.metadata.daemon.zkwire import FRAME_MAX_BYTES
 from pulsarish.metadata.damage import check_cut_is_finished, open_tree
 from pulsarish.metadata.tree.engine import Engine, Job, JobQueue
-from pulsarish.metadata.tree.tree import TreeLimits
+from pulsarish.metadata.tree.tree import Tree, TreeLimits
 from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.descriptors import connections_limit
@@ -76,7 +78,11 @@ class MetadataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     )
     tick_ms: Annotated[
         int,
-        Meta(ge=10, le=60_000, description="how often the daemon searches for expired sessions"),
+        Meta(
+            ge=10,
+            le=60_000,
+            description="how often the daemon searches for expired sessions while one may be due",
+        ),
     ] = 500
     session_timeout_min_ms: Annotated[
         int, Meta(ge=100, description="the shortest session timeout a client gets")
@@ -395,17 +401,20 @@ class MetadataDaemon:
 
     async def _expire_sessions(self, engine: Engine) -> None:
         tick_seconds = self._config.tick_ms / 1000
-        woke = self._clock.monotonic()
         while not self._stopping:
+            await self._wait_while_quiet(engine.tree, tick_seconds)
+            # Whatever comes due, this loop has run for a whole tick before: pings that came while
+            # this process was held up were read.
+            before = self._clock.monotonic()
             await self._clock.sleep(tick_seconds)
-            before, woke = woke, self._clock.monotonic()
-            if woke - before > 2 * tick_seconds + 0.1:
+            late_seconds = self._clock.monotonic() - before
+            if late_seconds > 2 * tick_seconds + 0.1:
                 # This process was held up (paused, or a busy core), so pings may lie unread in the
                 # sockets. To expire a session late is safe, because its holder counts its own
                 # deadline. To expire it early would end the session of a healthy client.
                 _log.warning(
                     "event loop was late; session timeouts restart",
-                    late_seconds=round(woke - before, 3),
+                    late_seconds=round(late_seconds, 3),
                 )
                 engine.tree.restart_timeouts(self.table.now_ms())
                 self.limits.deadlines.restart_all()
@@ -418,6 +427,23 @@ class MetadataDaemon:
             for session_id in engine.tree.expired(self.table.now_ms()):
                 _log.info("session expired", session=f"{session_id:#x}")
                 self.submit(ExpireJob(self.table, session_id))
+
+    async def _wait_while_quiet(self, tree: Tree, tick_seconds: float) -> None:
+        """Wait until a tick before the first time that can pass, or until a client attaches.
+
+        Times of sessions only become longer meanwhile, and connections that begin to wait have the
+        whole time of a peer.
+        """
+        self.table.attached.clear()
+        first = min(
+            (session.deadline_ms / 1000 for session in tree.sessions.values()), default=math.inf
+        )
+        wait_seconds = min(first, self.limits.deadlines.first) - self._clock.monotonic()
+        wait_seconds = min(wait_seconds, self.limits.deadlines.seconds) - tick_seconds
+        if wait_seconds > tick_seconds:
+            with suppress(TimeoutError):
+                async with self._clock.timeout(wait_seconds):
+                    await self.table.attached.wait()
 
     def _end_idle_session(self, session_id: int) -> None:
         self.submit(EndIdleJob(self.table, session_id))

@@ -4,6 +4,7 @@ answers not received, and time.
 
 from __future__ import annotations
 
+import math
 from typing import Final, Protocol
 
 from pulsarish.runtime.metrics import Metrics
@@ -44,6 +45,11 @@ class Deadlines:
         self._clock = clock
         # in this order, because all have the same time
         self._due: dict[TimedConnection, float] = {}
+
+    @property
+    def first(self) -> float:
+        """When the first peer's time passes, by the clock; infinite when none is waited for."""
+        return next(iter(self._due.values()), math.inf)
 
     def start(self, connection: TimedConnection) -> None:
         """Start the peer's whole time now."""

@@ -4,6 +4,7 @@ there may be.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -120,6 +121,8 @@ class SessionTable:
         end_idle: Callable[[int], None],
     ) -> None:
         self.clock = clock
+        self.attached = asyncio.Event()
+        """Set when a session is opened or comes back: its timeout may pass before all others."""
         self.peers: dict[int, Peer] = {}
         self._random = rng
         self._limits = limits
@@ -177,6 +180,7 @@ class SessionTable:
         if before is not None and before is not peer:
             before.detach()
         self.peers[session_id] = peer
+        self.attached.set()
         peer.attach(session_id)
         # it was chosen to make room, and came back before it was ended
         if session_id not in self._slot_of:
