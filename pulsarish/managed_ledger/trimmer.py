@@ -59,6 +59,12 @@ class Trimmer:
     def _stopped(self) -> bool:
         return self._core.phase is Phase.STOPPED
 
+    @property
+    def _is_oldest_open(self) -> bool:
+        """Whether the oldest ledger is not closed, as in most topics: nothing can be trimmed."""
+        links = self._chain.links
+        return not links or not links[0].closed_ms
+
     async def trim(self, retention: Retention | None = None) -> int:
         """Delete the ledgers that no cursor needs, by the topic's retention or the given one.
 
@@ -66,6 +72,8 @@ class Trimmer:
 
         Raises ``TopicFenced``, ``MetadataUnavailable``.
         """
+        if self._is_oldest_open:
+            return 0
         async with self._cursors.trim_lock:
             safe_mark = self._cursors.safe_mark()
             mark = self._views.safe_mark(

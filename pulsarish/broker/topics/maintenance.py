@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.topics.policy_enforcement import enforce_policies
@@ -17,6 +16,9 @@ if TYPE_CHECKING:
     from pulsarish.broker.topics.topic import Topic
 
 __all__ = ["Maintenance"]
+
+# Topics maintained before other tasks may run: most need nothing, and then nothing is waited for.
+_PIECE_TOPICS: Final = 50
 
 _log = get_logger("broker.topics")
 
@@ -46,14 +48,15 @@ class Maintenance:
         """
         while not self._stopped:
             await self._world.clock.sleep(self._interval_seconds)
-            for topic in list(self._topics.loaded.values()):
+            for number, topic in enumerate(list(self._topics.loaded.values()), 1):
                 if topic.closed is not None:
                     continue
-                # A task of the topic: an error in it ends that topic, not the maintenance of all.
-                looking = topic.world.tasks.spawn(
-                    self.look_after(topic), name=f"maintenance of {topic.name}"
-                )
-                _ = await asyncio.gather(looking, return_exceptions=True)
+                try:
+                    await self.look_after(topic)
+                except Exception as error:  # noqa: BLE001  # an error of one topic ends it: maintain the others
+                    self._world.tasks.contain(f"maintenance of {topic.name}", error, topic.scope)
+                if not number % _PIECE_TOPICS:
+                    await self._world.clock.sleep(0)
             await self._let_go_of_unused()
 
     async def _let_go_of_unused(self) -> None:
