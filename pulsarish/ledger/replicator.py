@@ -66,6 +66,23 @@ class Owner(Protocol):
 class Replicator:
     """The entries of one ledger on their way to its members."""
 
+    __slots__ = (
+        "_change_over",
+        "_ledger_id",
+        "_options",
+        "_owner",
+        "_parts",
+        "_pool",
+        "_recovery",
+        "_released",
+        "_sizes",
+        "_streams",
+        "_world",
+        "core",
+        "crowded",
+        "stopped_by",
+    )
+
     def __init__(
         self,
         world: World,

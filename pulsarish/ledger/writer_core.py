@@ -33,6 +33,7 @@ __all__ = ["Change", "WriterCore"]
 # entries of a window that the first stripes are for; longer stripes are made when the window grows
 _STRIPE_LENGTH: Final = 1024
 _STRIPES_KEPT: Final = 64
+_ENSEMBLES_KEPT: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,12 @@ def _stripes(ensemble_size: int, write_quorum: int, length: int) -> tuple[int, .
         * repeat
         for index in range(ensemble_size)
     )
+
+
+@lru_cache(maxsize=_ENSEMBLES_KEPT)
+def _places(members: tuple[str, ...]) -> Mapping[str, int]:
+    """Return the place of each member. All ledgers with this ensemble share the result."""
+    return {member: index for index, member in enumerate(members)}
 
 
 class WriterCore:
@@ -103,7 +110,7 @@ class WriterCore:
         self._failed: list[int] = []  # places that need a new member, in the order of their failure
         self._missing: list[int] = []  # places left out because no bookie could replace them
         self._change: Change | None = None
-        self._places = {member: index for index, member in enumerate(metadata.last_segment.members)}
+        self._places = _places(metadata.last_segment.members)
         self._stripe_length = _STRIPE_LENGTH
         self._stripes = _stripes(count, metadata.write_quorum, _STRIPE_LENGTH)
 
@@ -301,7 +308,7 @@ class WriterCore:
         assert stored.last_segment == change.planned.last_segment
         self._change = None
         self.metadata = stored
-        self._places = {member: index for index, member in enumerate(stored.last_segment.members)}
+        self._places = _places(stored.last_segment.members)
         for index in change.replaced:
             self._acked[index] = 0
             self._unanswered[index] = 0

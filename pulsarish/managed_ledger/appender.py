@@ -59,6 +59,23 @@ class LogListener(Protocol):
 class Appender:
     """Carries out the decisions of ``ChainCore``, for one topic on one broker."""
 
+    __slots__ = (
+        "_cache",
+        "_events",
+        "_ledgers",
+        "_listener",
+        "_on_stopped",
+        "_options",
+        "_reader",
+        "_tasks",
+        "_topic",
+        "_waiters",
+        "_writer",
+        "changes",
+        "core",
+        "error",
+    )
+
     def __init__(
         self,
         core: ChainCore,

@@ -25,6 +25,14 @@ class LedgerDeletion:
         change: changes the record, and ends this owner when another one has changed it.
     """
 
+    __slots__ = (
+        "_change",
+        "_core",
+        "_ledgers",
+        "_topic",
+        "being_made",
+    )
+
     def __init__(
         self, topic: OwnedTopicRecord, core: ChainCore, ledgers: LedgerClient, change: Change
     ) -> None:

@@ -24,6 +24,14 @@ T = TypeVar("T", bound=TopicRecord | CursorRecord)
 class OwnedRecord(Generic[T]):
     """One node. ``version`` None: it does not exist yet. The caller makes one write at a time."""
 
+    __slots__ = (
+        "_records",
+        "_unsettled",
+        "path",
+        "record",
+        "version",
+    )
+
     def __init__(self, records: Records, path: str, record: T, version: int | None) -> None:
         self.path = path
         self.record = record

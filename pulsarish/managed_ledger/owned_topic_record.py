@@ -26,8 +26,6 @@ from pulsarish.runtime.seams import Conflict, Op
 
 __all__ = ["Change", "OwnedTopicRecord", "not_the_owner"]
 
-_Cell = OwnedRecord[TopicRecord]
-
 
 def not_the_owner(name: TopicName) -> NotOwner:
     """Return the error for a lease that does not hold."""
@@ -60,6 +58,18 @@ class OwnedTopicRecord:
     ``lease_lost`` becomes true when the lease did not hold at a change.
     """
 
+    __slots__ = (
+        "_cell",
+        "_lost",
+        "doubtful",
+        "lease",
+        "lease_lost",
+        "lock",
+        "name",
+        "path",
+        "records",
+    )
+
     def __init__(
         self,
         name: TopicName,
@@ -72,7 +82,7 @@ class OwnedTopicRecord:
         self.path = topic_path(name)
         self.records = records
         self.lock = asyncio.Lock()
-        self._cell = _Cell(records, self.path, record, version)
+        self._cell = OwnedRecord(records, self.path, record, version)
         self.lease = tuple(lease)
         self.lease_lost = False
         self._lost = False

@@ -35,6 +35,8 @@ class WriterOwner(Protocol):
 class WriterEvents:
     """The reports of one ledger's writer, until the appender has left it for another."""
 
+    __slots__ = ("owner",)
+
     def __init__(self) -> None:
         self.owner: WriterOwner | None = None
 

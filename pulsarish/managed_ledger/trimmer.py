@@ -31,6 +31,20 @@ class Trimmer:
         retention: how long acknowledged data stays.
     """
 
+    __slots__ = (
+        "_chain",
+        "_change",
+        "_core",
+        "_cursors",
+        "_deletion",
+        "_is_due",
+        "_name",
+        "_reader",
+        "_views",
+        "_world",
+        "retention",
+    )
+
     def __init__(
         self,
         name: TopicName,

@@ -8,7 +8,8 @@ debt is paid. So traffic above the limit waits and never fails, and over time th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Final
 
 __all__ = ["RateLimit", "TokenBucket"]
 
@@ -68,17 +69,36 @@ class TokenBucket:
         assert self.rate <= 0 or self.tokens <= self.burst
 
 
-@dataclass(slots=True)
-class RateLimit:
-    """Limits on messages and bytes, each with its own bucket."""
+_UNLIMITED: Final = TokenBucket()
+"""Shared by all that have no limit. It counts nothing."""
 
-    messages: TokenBucket = field(default_factory=TokenBucket)
-    size_bytes: TokenBucket = field(default_factory=TokenBucket)
+
+def _limited(bucket: TokenBucket, rate: float, burst: float, now: float) -> TokenBucket:
+    if bucket is _UNLIMITED:
+        if rate <= 0:
+            return bucket
+        bucket = TokenBucket()
+    bucket.limit(rate, burst, now)
+    return bucket
+
+
+class RateLimit:
+    """Limits on messages and bytes, each with its own bucket.
+
+    Most topics have no limit, and then no bucket of their own.
+    """
+
+    __slots__ = ("messages", "size_bytes")
+
+    def __init__(self) -> None:
+        self.messages = self.size_bytes = _UNLIMITED
 
     def limit(self, messages: float, size_bytes: float, period_seconds: float, now: float) -> None:
         """Apply limits of messages and bytes per period; 0 or less: no limit."""
-        self.messages.limit(messages / period_seconds, max(messages, 0.0), now)
-        self.size_bytes.limit(size_bytes / period_seconds, max(size_bytes, 0.0), now)
+        self.messages = _limited(self.messages, messages / period_seconds, max(messages, 0.0), now)
+        self.size_bytes = _limited(
+            self.size_bytes, size_bytes / period_seconds, max(size_bytes, 0.0), now
+        )
 
     @property
     def limited(self) -> bool:

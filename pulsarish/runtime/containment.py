@@ -107,6 +107,12 @@ class ScopedTasks:
     Every task started here belongs to it, and no task can be critical.
     """
 
+    __slots__ = (
+        "_scope",
+        "_tasks",
+        "contained_failures",
+    )
+
     def __init__(self, tasks: Tasks, scope: Scope) -> None:
         self._tasks = tasks
         self._scope = scope

@@ -103,6 +103,13 @@ class Flights:
     A name is forgotten once no producer has it and none of its entries is in flight.
     """
 
+    __slots__ = (
+        "_by_name",
+        "_clock",
+        "_topic",
+        "_wait_seconds",
+    )
+
     def __init__(self, topic: str, clock: Clock, wait_seconds: float) -> None:
         self._topic = topic
         self._clock = clock

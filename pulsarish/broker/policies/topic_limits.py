@@ -52,6 +52,22 @@ Pulsar.
 class TopicLimits:
     """The limits of one topic. ``use`` applies each change of its policies."""
 
+    __slots__ = (
+        "_came",
+        "_clock",
+        "_config",
+        "_name",
+        "dispatch_rate",
+        "entry_bytes_max",
+        "message_bytes_max",
+        "policies",
+        "publish_rate",
+        "quota_error",
+        "quota_since_ms",
+        "relative",
+        "switching",
+    )
+
     def __init__(
         self, name: TopicName, config: BrokerConfig, clock: Clock, policies: Effective, came: Meter
     ) -> None:

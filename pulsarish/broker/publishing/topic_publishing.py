@@ -69,6 +69,19 @@ class TopicPublishing:
     The topic passes on what its log reports: ``appended`` and ``append_failed``.
     """
 
+    __slots__ = (
+        "_config",
+        "_dedup",
+        "_producers",
+        "_topic",
+        "_topic_limits",
+        "_traffic",
+        "_world",
+        "duplicates",
+        "last_add_failure",
+        "last_published_ms",
+    )
+
     def __init__(
         self,
         topic: _Topic,

@@ -56,6 +56,24 @@ class Topic:
     in the event loop, in order.
     """
 
+    __slots__ = (
+        "_compaction",
+        "_compactions",
+        "_config",
+        "_died",
+        "_is_notice_due",
+        "_subscribing",
+        "_world",
+        "closed",
+        "loaded_ms",
+        "log",
+        "name",
+        "publishing",
+        "scope",
+        "topic_limits",
+        "traffic",
+    )
+
     log: ManagedLedger
 
     def __init__(

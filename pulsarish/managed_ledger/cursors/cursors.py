@@ -33,7 +33,6 @@ from pulsarish.runtime.seams import World
 
 __all__ = ["Cursors"]
 
-_Cell = OwnedRecord[CursorRecord]
 _log = get_logger("managed_ledger.cursor")
 
 
@@ -42,6 +41,21 @@ class Cursors:
 
     While ``trim_lock`` is held, cursors are not created and the log is not trimmed (rule 17).
     """
+
+    __slots__ = (
+        "_chain",
+        "_cursors",
+        "_error",
+        "_fence",
+        "_ledgers",
+        "_locks",
+        "_options",
+        "_stores",
+        "_topic",
+        "_unsure",
+        "_world",
+        "trim_lock",
+    )
 
     def __init__(
         self,
@@ -63,7 +77,7 @@ class Cursors:
         self._stores: dict[str, CursorStore] = {}  # every durable cursor that metadata holds
         self._cursors: dict[str, Cursor] = {}  # the open cursors
         # cursors that are being created, or whose creation had an unknown outcome
-        self._unsure: dict[str, _Cell] = {}
+        self._unsure: dict[str, OwnedRecord[CursorRecord]] = {}
         # with one element for each user
         self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
 
@@ -79,9 +93,9 @@ class Cursors:
         found = await records.get_many(nodes, CursorRecord) if nodes else []
         for name, path, node in zip(names, nodes, found, strict=True):
             if node is not None:
-                self._stores[name] = self._store(name, _Cell(records, path, *node))
+                self._stores[name] = self._store(name, OwnedRecord(records, path, *node))
 
-    def _store(self, name: str, cell: _Cell) -> CursorStore:
+    def _store(self, name: str, cell: OwnedRecord[CursorRecord]) -> CursorStore:
         return CursorStore(name, self._topic, cell, self._ledgers, self._world, self._options)
 
     def use_options(self, options: ManagedLedgerOptions) -> None:
@@ -249,7 +263,7 @@ class Cursors:
                     subscription_properties=dict(subscription_properties),
                     created_ms=self._world.clock.wall_ms(),
                 )
-                cell = self._unsure[name] = _Cell(
+                cell = self._unsure[name] = OwnedRecord(
                     self._topic.records, paths.cursor(self._topic.name, name), record, None
                 )
             try:

@@ -48,3 +48,17 @@ def test_messages_and_bytes_are_limited_each() -> None:
     assert limit.wait_seconds(0.0) == pytest.approx(501 / 500)
     limit.take(20, 0, 0.0)
     assert limit.wait_seconds(0.0) == pytest.approx(12 / 5)
+
+
+def test_limits_that_begin_and_end_share_nothing_with_others() -> None:
+    first, second = RateLimit(), RateLimit()
+    first.take(1_000, 1_000, 0.0)
+    first.limit(10, 0, 1.0, 1.0)
+    first.take(30, 1_000, 1.0)
+    assert first.wait_seconds(1.0) == pytest.approx(2.1)
+    second.limit(0, 5, 1.0, 1.0)
+    assert (second.wait_seconds(1.0), second.messages.available(1.0)) == (0.0, float("inf"))
+    first.limit(0, 0, 1.0, 2.0)
+    assert not first.limited
+    assert first.wait_seconds(2.0) == 0.0
+    assert not RateLimit().limited
