@@ -9,7 +9,7 @@ process. A task that serves the whole process and is not critical is started by
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -137,7 +137,16 @@ class ScopedTasks:
 
 def contained(world: World, scope: Scope) -> World:
     """Return the world for everything that belongs to the scope."""
-    return replace(world, tasks=ScopedTasks(world.tasks, scope))
+    # Field by field: ``dataclasses.replace`` takes 18 us, and each topic comes here.
+    return type(world)(
+        clock=world.clock,
+        random=world.random,
+        tasks=ScopedTasks(world.tasks, scope),
+        files=world.files,
+        connections=world.connections,
+        metadata=world.metadata,
+        open_index=world.open_index,
+    )
 
 
 def run_in_background(
