@@ -26,7 +26,7 @@ _LOCK_NAME = "LOCK"
 _REPLACING = ".replacing"
 _PARTS_MAX = os.sysconf("SC_IOV_MAX")
 _ZERO_BYTES = 1 << 20
-# Directory work (list, replace, remove, lock) is rare and has its own lane, away from every
+# Directory work (list, replace, rename, remove, lock) is rare and has its own lane, away from every
 # journal.
 _DIRECTORY_LANE = "files"
 
@@ -94,6 +94,9 @@ class LocalFiles:
 
     async def replace(self, path: str, content: bytes) -> None:
         await self._lanes.get(_DIRECTORY_LANE).run(lambda: _replace(path, content))
+
+    async def rename(self, path: str, new_path: str) -> None:
+        await self._lanes.get(_DIRECTORY_LANE).run(lambda: _rename(path, new_path))
 
     async def remove(self, paths: Sequence[str]) -> None:
         await self._lanes.get(_DIRECTORY_LANE).run(lambda: _remove(paths))
@@ -224,6 +227,17 @@ def _replace(path: str, content: bytes) -> None:
     finally:
         os.close(descriptor)
     os.rename(temporary, path)
+    sync_directory(directory)
+
+
+def _rename(path: str, new_path: str) -> None:
+    directory = _directory_of(path)
+    assert _directory_of(new_path) == directory, "a file keeps its directory"
+    # ``os.rename`` would replace a file of that name. No other process makes one in between: the
+    # directory is locked.
+    if os.path.lexists(new_path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new_path)
+    os.rename(path, new_path)
     sync_directory(directory)
 
 

@@ -167,6 +167,13 @@ class Files(Protocol):
         """
         ...
 
+    async def rename(self, path: str, new_path: str) -> None:
+        """Durably give a file another name in its directory: rename, directory fsync.
+
+        Raises ``FileNotFoundError`` for a missing file, and ``FileExistsError`` for a name in use.
+        """
+        ...
+
     async def remove(self, paths: Sequence[str]) -> None:
         """Delete files, then sync their directories. A missing file is not an error."""
         ...

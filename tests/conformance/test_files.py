@@ -168,6 +168,38 @@ async def replace_makes_and_overwrites(env: Env) -> None:
     await env.on("a", work)
 
 
+async def a_renamed_file_keeps_its_bytes(env: Env) -> None:
+    old, new, taken = (env.path("a", f"d/{name}") for name in ("old", "new", "taken"))
+
+    async def rename(world: World) -> None:
+        file = await world.files.open(old, lane="x", create=True)
+        await file.write(0, [b"0123456789"], sync=True)
+        await file.close()
+        await world.files.replace(taken, b"taken")
+        with pytest.raises(FileExistsError):
+            await world.files.rename(old, taken)
+        with pytest.raises(FileNotFoundError):
+            await world.files.rename(env.path("a", "d/none"), new)
+        await world.files.rename(old, new)
+        assert await world.files.list(env.path("a", "d")) == ["new", "taken"]
+        with pytest.raises(FileNotFoundError):
+            await world.files.open(old, lane="x")
+        file = await world.files.open(new, lane="x")
+        await file.write(2, [b"XY"], sync=True)
+        await file.close()
+
+    async def read(world: World) -> None:
+        assert await world.files.list(env.path("a", "d")) == ["new", "taken"]
+        for path, content in ((new, b"01XY456789"), (taken, b"taken")):
+            file = await world.files.open(path, lane="x")
+            assert await file.read([(0, 100)]) == [content]
+            await file.close()
+
+    await env.on("a", rename)
+    await env.crash("a")
+    await env.on("a", read)
+
+
 async def remove_and_list(env: Env) -> None:
     async def work(world: World) -> None:
         directory = env.path("a", "logs")
@@ -216,6 +248,7 @@ SCENARIOS = [
     a_closed_file_refuses,
     synced_bytes_survive_a_crash,
     replace_makes_and_overwrites,
+    a_renamed_file_keeps_its_bytes,
     remove_and_list,
     a_locked_directory_has_one_holder,
     free_space_is_told,

@@ -173,6 +173,26 @@ class SimFiles:
 
         await self._lane(_DIRECTORY_LANE).run(job())
 
+    async def rename(self, path: str, new_path: str) -> None:
+        disk = self._disk
+
+        def job() -> Job[None]:
+            directory = directory_of(path)
+            assert directory_of(new_path) == directory, "a file keeps its directory"
+            yield disk.draw_write_seconds()
+            if path not in disk.names:
+                raise FileNotFoundError(errno.ENOENT, f"{disk.name}: no such file", path)
+            if new_path in disk.names:
+                raise FileExistsError(errno.EEXIST, f"{disk.name}: file exists", new_path)
+            # Two changes: a crash may leave the file with both names, or with neither.
+            disk.link(new_path, disk.names[path])
+            disk.unlink(path)
+            yield disk.draw_sync_seconds()
+            disk.sync_directory(directory)
+            disk.trace(f"disk {disk.name} renamed {path} to {new_path}")
+
+        await self._lane(_DIRECTORY_LANE).run(job())
+
     async def remove(self, paths: Sequence[str]) -> None:
         disk = self._disk
 

@@ -4,10 +4,17 @@ file size of a child process.
 
 from __future__ import annotations
 
+import asyncio
+import os
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+
+import pytest
+
+from pulsarish.runtime import files
+from pulsarish.runtime.lanes import Lanes, OutsideWork
 
 _CHILD = """
     import asyncio, errno, resource, sys
@@ -101,3 +108,21 @@ def test_only_the_owner_may_look_at_what_is_made(tmp_path: Path) -> None:
     # One that everybody could look into is closed when a node takes it; one that an operator opened
     # to a group stays.
     assert existing == "0o700 0o750"
+
+
+def test_a_rename_is_followed_by_a_sync_of_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "old").write_bytes(b"bytes")
+    synced: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr(
+        files, "sync_directory", lambda path: synced.append((path, os.listdir(path)))
+    )
+
+    async def rename() -> None:
+        lanes = Lanes(OutsideWork())
+        await files.LocalFiles(lanes).rename(f"{tmp_path}/old", f"{tmp_path}/new")
+        await lanes.close()
+
+    asyncio.run(rename())
+    assert synced == [(str(tmp_path), ["new"])]

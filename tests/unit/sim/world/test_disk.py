@@ -114,6 +114,23 @@ def test_a_removal_is_durable_when_it_returns_and_may_happen_before() -> None:
     assert {crash_after(seed, before, after, 0.0002 * seed) for seed in range(60)} == {None, b"x"}
 
 
+def test_a_renamed_file_has_its_new_name_only_and_before_that_either_both_or_none() -> None:
+    async def before(world: World) -> None:
+        file = await world.files.open("/d/old", lane="x", create=True)
+        await file.write(0, [b"bytes"], sync=True)
+        await world.files.rename("/d/old", "/d/new")
+
+    async def after(world: World) -> tuple[str, ...]:
+        names = await world.files.list("/d")
+        for name in names:
+            assert await read_all(world, f"/d/{name}") in (b"bytes", b"")
+        return tuple(names)
+
+    assert all(crash_after(seed, before, after) == ("new",) for seed in range(20))
+    found = {crash_after(seed, before, after, 0.00005 * seed) for seed in range(200)}
+    assert found == {(), ("old",), ("new",), ("new", "old")}
+
+
 def test_a_failed_sync_is_told_once_and_its_data_is_lost() -> None:
     async def before(world: World) -> None:
         sim_disk = world.files._disk  # type: ignore[attr-defined]
