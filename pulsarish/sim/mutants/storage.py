@@ -119,7 +119,7 @@ def _mark_by_maximum(_was: object) -> object:
     index have reached.
     """
 
-    async def checkpoint(checkpointer: Checkpointer, journal: Journal) -> None:
+    async def checkpoint(checkpointer: Checkpointer, journal: Journal, **_probes: int) -> None:
         async with checkpointer.lock:
             await checkpointer._flush(0.1)
             sequence = journal.queue.next_sequence
@@ -131,7 +131,7 @@ def _mark_by_maximum(_was: object) -> object:
 
 
 def _journal_deleted_first(_was: object) -> object:
-    async def checkpoint(checkpointer: Checkpointer, journal: Journal) -> None:
+    async def checkpoint(checkpointer: Checkpointer, journal: Journal, **_probes: int) -> None:
         async with checkpointer.lock:
             sequence = journal.queue.next_sequence
             await checkpointer._flush(0.1)
