@@ -21,6 +21,7 @@ from pulsarish.bookie.garbage import GarbageCollector
 from pulsarish.bookie.http import BookieHttp
 from pulsarish.bookie.journal_position import JournalPosition
 from pulsarish.bookie.registration import Registrar
+from pulsarish.bookie.replay import remove_below_mark
 from pulsarish.bookie.scrub import Scrubber
 from pulsarish.bookie.service import BookieService
 from pulsarish.bookie.space import SpaceMode, check_room_to_start, next_mode, space_reason
@@ -184,15 +185,12 @@ class Bookie:
             has_data=await has_data(world.files, config),
         )
         self.instance_id = cookie.instance_id
-        check_room_to_start(
-            config.journal_path,
-            await world.files.free_bytes(config.journal_path),
-            config.journal_file_size_bytes,
-        )
+        await self._make_room_to_start()
         self._store = store = await open_store(
             files=world.files,
             tasks=world.tasks,
             clock=world.clock,
+            rng=world.random,
             open_index=world.open_index,
             config=config,
             instance_id=cookie.instance_id,
@@ -287,6 +285,19 @@ class Bookie:
             address=self.address,
             ledgers=store.states.count,
         )
+
+    async def _make_room_to_start(self) -> None:
+        """Make sure that the journal can preallocate its first file.
+
+        Raises ``OSError`` without the space for it, and ``CorruptData``.
+        """
+        files, config = self._world.files, self.config
+        needed_bytes = config.journal_file_size_bytes
+        free_bytes = await files.free_bytes(config.journal_path)
+        if free_bytes < needed_bytes:
+            await remove_below_mark(files, config)
+            free_bytes = await files.free_bytes(config.journal_path)
+        check_room_to_start(config.journal_path, free_bytes, needed_bytes)
 
     async def stop(self) -> None:
         """Stop gracefully: unregister, finish what was received, write everything out, and
@@ -447,6 +458,7 @@ class Bookie:
             )
             self._registration = wanted
             self._registrar.update(wanted)
+        await store.journal.keep_spares(mode is SpaceMode.WRITABLE)
 
     async def _run_garbage(self) -> None:
         assert self._garbage is not None

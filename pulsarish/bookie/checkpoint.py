@@ -1,10 +1,10 @@
 """Move entries from the write cache to the entry logs, in the flush order of rule 11.
 
 The entry logs are synced first, then the index's rows, then the ledgers' flags, then the mark. Only
-then are journal files below the mark deleted. Each step makes durable what the next one points to,
-so a crash between two steps only leaves more to replay. The mark never moves back, and it moves
-only over records that are synced themselves. The work is cut into slices, and a slice waits for its
-time (``pace``): adds that arrive in the meantime are served between two slices.
+then are journal files below the mark used again or deleted. Each step makes durable what the next
+one points to, so a crash between two steps only leaves more to replay. The mark never moves back,
+and it moves only over records that are synced themselves. The work is cut into slices, and a slice
+waits for its time (``pace``): adds that arrive in the meantime are served between two slices.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class Checkpointer:
             # sequence.
             await journal.wait_synced(sequence - 1)
             await self.move_mark(Mark(journal.file_of(sequence), sequence))
-            await journal.remove_below(self.mark.file_id)
+            await journal.release_below(self.mark.file_id)
 
     async def flush(self) -> None:
         """Move entries to the logs and rows to the index at once, without moving the mark."""

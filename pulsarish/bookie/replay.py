@@ -1,9 +1,9 @@
 """Replay of the journal at start: its records from the mark on go back into the store (rule 10).
 
-A torn tail is cut off durably, because no client was promised it. Damage before the end refuses the
-start and names file and offset, unless the operator gives up what is unreadable. Then every
-existing ledger is in limbo. When replay ends, a checkpoint has synced everything that it found, so
-nothing is served that only the page cache holds.
+A torn tail is cut off durably, because no client was promised it, and so are the records of a
+file's earlier life. Damage before the end refuses the start and names file and offset, unless the
+operator gives up what is unreadable. Then every existing ledger is in limbo. When replay ends, a
+checkpoint has synced everything that it found, so nothing is served that only the page cache holds.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 
 from pulsarish.bookie.adds import read_heads
 from pulsarish.bookie.checkpoint import Checkpointer
+from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.journal.journal_format import (
     EXPLICIT_LAC_PAYLOAD,
     FENCE_PAYLOAD,
@@ -25,8 +26,9 @@ from pulsarish.bookie.journal.journal_format import (
     ScanEnd,
     file_id_of,
     file_name,
+    header_instance_id,
 )
-from pulsarish.bookie.journal.mark import Mark, read_file
+from pulsarish.bookie.journal.mark import Mark, read_file, read_mark
 from pulsarish.bookie.ledger_state import LocalLedgerStates
 from pulsarish.bookie.write_cache import WriteCache
 from pulsarish.model.errors import ChecksumError, CorruptData
@@ -34,7 +36,7 @@ from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Files
 from pulsarish.wire.bookie import decode_add
 
-__all__ = ["Replayed", "check_reaches", "journal_file_ids", "replay"]
+__all__ = ["Replayed", "check_reaches", "journal_file_ids", "remove_below_mark", "replay"]
 
 _log = get_logger("bookie.replay")
 _LANE: Final = "journal"
@@ -53,6 +55,23 @@ class Replayed:
 async def journal_file_ids(files: Files, directory: str) -> list[int]:
     found = [file_id_of(name) for name in await files.list(directory)]
     return [file_id for file_id in found if file_id is not None]
+
+
+async def remove_below_mark(files: Files, config: BookieConfig) -> None:
+    """Delete the journal files that no replay needs, if the one where it begins is there.
+
+    Raises ``CorruptData`` for a mark that cannot be read.
+    """
+    mark = await read_mark(files, config.ledger_path)
+    file_ids = await journal_file_ids(files, config.journal_path)
+    if mark is not None and mark.file_id in file_ids:
+        await files.remove(
+            [
+                f"{config.journal_path}/{file_name(file_id)}"
+                for file_id in file_ids
+                if file_id < mark.file_id
+            ]
+        )
 
 
 async def replay(
@@ -90,7 +109,7 @@ async def replay(
             data = await read_file(files, f"{directory}/{file_name(file_id)}") or b""
             for record in scanner.scan(file_id, data):
                 _check_first(directory, record, mark, instance_id)
-                if record.sequence >= mark.sequence and record.type is not RecordType.FILE_HEADER:
+                if record.sequence >= mark.sequence and record.offset:
                     highest = record.sequence + 1
                     await _apply(record, cache, states)
                     if cache.wants_flush:
@@ -129,7 +148,7 @@ def check_reaches(directory: str, end: int, durable_below: int) -> None:
 
 
 def _check_first(directory: str, record: JournalRecord, mark: Mark, instance_id: str) -> None:
-    """Check the first record of a file; others pass.
+    """Check the header of a file; other records pass.
 
     It must name this bookie. In the file of the mark it must not be above the mark.
 
@@ -138,7 +157,7 @@ def _check_first(directory: str, record: JournalRecord, mark: Mark, instance_id:
     if record.offset:
         return
     where = f"the journal file {directory}/{file_name(record.file_id)}"
-    if record.type is not RecordType.FILE_HEADER or bytes(record.payload) != instance_id.encode():
+    if header_instance_id(record) != instance_id.encode():
         raise CorruptData(f"{where} is not of bookie {instance_id} (offset 0)")
     if record.file_id == mark.file_id and record.sequence > mark.sequence:
         raise CorruptData(
@@ -178,7 +197,7 @@ async def _apply(record: JournalRecord, cache: WriteCache, states: LocalLedgerSt
 
 async def _cut(files: Files, directory: str, end: ScanEnd) -> None:
     path = f"{directory}/{file_name(end.file_id)}"
-    _log.warning("the torn end of the journal is cut off", file=path, offset=end.offset)
+    _log.info("what follows the journal's last record is cut off", file=path, offset=end.offset)
     file = await files.open(path, lane=_LANE)
     await file.truncate(end.offset)
     await file.write(end.offset, [], sync=True)

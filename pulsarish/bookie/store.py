@@ -5,6 +5,7 @@ crash.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -445,6 +446,7 @@ async def open_store(
     files: Files,
     tasks: Tasks,
     clock: Clock,
+    rng: random.Random,
     open_index: Callable[[str], Awaitable[KeyValueIndex]],
     config: BookieConfig,
     instance_id: str,
@@ -455,6 +457,7 @@ async def open_store(
     """Open the directories of a bookie whose cookies agree, and replay its journal.
 
     Args:
+        rng: draws the key of the journal's records.
         ledgers_given_out: returns an id above those of all ledgers; called only when damage to the
             journal is given up.
         durable_below: all records of the journal below this one were durable, as the metadata know.
@@ -534,6 +537,7 @@ async def open_store(
         clock,
         directory=config.journal_path,
         instance_id=instance_id,
+        record_key=rng.getrandbits(64),
         first_file_id=next_file_id,
         next_sequence=next_sequence,
         file_size_bytes=config.journal_file_size_bytes,

@@ -1,9 +1,11 @@
 """The journal: one writer, with one write and one sync for all records that wait (rule 9).
 
 A failed write or sync raises out of the writer's task. That task is critical, so this ends the
-process without a retry. The next file is preallocated while the current one fills
+process without a retry. The next file is prepared while the current one fills
 (``journal_prepare``): the switch to it waits for nothing, and ``fdatasync`` carries no change of
-size.
+size. Files below the mark become next ones; what is more than two of them is deleted. Only files
+that this life of the bookie has written are used again: their blocks are allocated, and all their
+records are older than the mark.
 """
 
 from __future__ import annotations
@@ -11,14 +13,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from pulsarish.bookie.journal.group_commit import Group, GroupCommit
 from pulsarish.bookie.journal.journal_format import (
     Buffer,
     RecordType,
     file_name,
+    frame_header,
     frame_record,
-    padded_size,
+    header_size,
 )
 from pulsarish.bookie.journal.journal_prepare import NextFile
 from pulsarish.runtime.containment import Critical
@@ -30,7 +35,20 @@ __all__ = ["Journal"]
 
 _log = get_logger("bookie.journal")
 
-_LANE = "journal"
+_LANE: Final = "journal"
+_SPARES_MAX: Final = 2
+"""Files below the mark that are kept. A checkpoint of the default write cache frees one, at most
+two.
+"""
+
+
+@dataclass(slots=True)
+class _Written:
+    """A file that has, or had, records at or above the mark."""
+
+    file_id: int
+    first_sequence: int
+    is_longer: bool = False  # than the files are preallocated
 
 
 class Journal:
@@ -38,6 +56,7 @@ class Journal:
 
     Args:
         directory: of the journal files.
+        record_key: of all records; drawn for this life of the bookie, so that no client knows it.
         first_file_id: of the file that ``open`` makes; greater than any that was ever used.
         next_sequence: of the first record.
         file_size_bytes: preallocated for a file; a larger record is still written whole, past this
@@ -55,6 +74,7 @@ class Journal:
         *,
         directory: str,
         instance_id: str,
+        record_key: int,
         first_file_id: int,
         next_sequence: int,
         file_size_bytes: int,
@@ -71,14 +91,16 @@ class Journal:
         self._clock = clock
         self._directory = directory
         self._instance_id = instance_id.encode()
+        self._record_key = record_key
         self._file_size_bytes = file_size_bytes
         self._prepare_slice_bytes = prepare_slice_bytes
         self._slow_sync_seconds = slow_sync_ms / 1000
         self._file_id = first_file_id
         self._file: File | None = None
         self._offset = 0
-        # file id and its first sequence, oldest first; the last one is the current file
-        self._kept: deque[tuple[int, int]] = deque()
+        self._kept: deque[_Written] = deque()  # oldest first; the last one is the current file
+        self._spares: list[str] = []
+        self._keeps_spares = True
         self._next: NextFile | None = None
         self._preparing: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -124,22 +146,36 @@ class Journal:
 
     def file_of(self, sequence: int) -> int:
         """Return the file in which the record ``sequence`` lies or will lie, or an older one."""
-        found = self._kept[0][0]
-        for file_id, first in self._kept:
-            if first > sequence:
+        found = self._kept[0].file_id
+        for each in self._kept:
+            if each.first_sequence > sequence:
                 break
-            found = file_id
+            found = each.file_id
         return found
 
-    async def remove_below(self, file_id: int) -> None:
-        """Delete the files before ``file_id``.
+    async def release_below(self, file_id: int) -> None:
+        """Keep some of the files before ``file_id`` for new records, and delete the others.
 
         The caller has a durable mark at or after the beginning of that file.
         """
         gone = []
-        while self._kept[0][0] < file_id and len(self._kept) > 1:
-            gone.append(f"{self._directory}/{file_name(self._kept.popleft()[0])}")
+        while self._kept[0].file_id < file_id and len(self._kept) > 1:
+            released = self._kept.popleft()
+            path = self._path(released.file_id)
+            if self._keeps_spares and not released.is_longer and len(self._spares) < _SPARES_MAX:
+                self._spares.append(path)
+            else:
+                gone.append(path)
         if gone:
+            await self._files.remove(gone)
+
+    async def keep_spares(self, keep: bool) -> None:
+        """Say whether files below the mark may be kept. If not, those that are kept are deleted:
+        their space is needed.
+        """
+        self._keeps_spares = keep
+        if not keep and self._spares:
+            gone, self._spares = self._spares, []
             await self._files.remove(gone)
 
     async def stop(self) -> None:
@@ -151,9 +187,10 @@ class Journal:
         if self._next is not None and self._preparing is not None:
             self._next.give_up()
             await self._preparing
-            # The prepared file is not needed any more. A start would take it for an empty journal
-            # file and remove it.
+            # The prepared file is not needed any more, nor are the spares. A start would remove
+            # them, too.
             await self._files.remove([self._next.path])
+            await self.keep_spares(False)
         if self._file is not None:
             await self._file.close()
 
@@ -185,6 +222,7 @@ class Journal:
             if pending.kind is not None:
                 parts += frame_record(
                     self._file_id,
+                    self._record_key,
                     pending.kind,
                     pending.sequence,
                     durable_up_to,
@@ -217,18 +255,23 @@ class Journal:
 
     @property
     def _header_size(self) -> int:
-        return padded_size(len(self._instance_id))
+        return header_size(self._instance_id)
+
+    def _path(self, file_id: int) -> str:
+        return f"{self._directory}/{file_name(file_id)}"
 
     async def _roll(self) -> None:
         assert self._file is not None
         await self._file.close()
+        self._kept[-1].is_longer = self._offset > self._file_size_bytes
         self._file_id += 1
         await self._begin_file()
 
     def _prepare(self, file_id: int) -> None:
         self._next = NextFile(
             self._files,
-            f"{self._directory}/{file_name(file_id)}",
+            self._path(file_id),
+            self._spares.pop() if self._spares else None,
             size_bytes=self._file_size_bytes,
             slice_bytes=self._prepare_slice_bytes,
         )
@@ -237,9 +280,10 @@ class Journal:
         )
 
     async def _begin_file(self) -> None:
-        """Switch to the prepared file, and write its header record.
+        """Switch to the prepared file.
 
-        The header uses up no sequence: it carries the sequence of the next record.
+        Its header is durable before the mark may name the file, and before records follow. It is
+        written over the header of the file's earlier life, if it had one.
         """
         assert self._next is not None
         assert self._preparing is not None
@@ -247,15 +291,11 @@ class Journal:
         await self._preparing
         self._file = await self._files.open(self._next.path, lane=_LANE)
         synced = self.queue.synced_sequence
-        header = frame_record(
-            self._file_id,
-            RecordType.FILE_HEADER,
-            synced,
-            synced,
-            [self._instance_id],
-            len(self._instance_id),
-        )
-        await self._file.write(0, header, sync=True)
+        await self._write_header(self._file, synced)
         self._offset = self._header_size
-        self._kept.append((self._file_id, synced))
+        self._kept.append(_Written(self._file_id, synced))
         self._prepare(self._file_id + 1)
+
+    async def _write_header(self, file: File, sequence: int) -> None:
+        header = frame_header(self._file_id, self._record_key, sequence, self._instance_id)
+        await file.write(0, header, sync=True)

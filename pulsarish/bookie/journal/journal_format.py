@@ -3,13 +3,18 @@
 A file is a sequence of records, each 8-byte aligned:
 
 ``magic u32 | file id u32 | length u32 | type u8, 3 zero bytes | sequence u64 | durable up to u64 |
-crc32c u32 | 4 zero bytes | payload``,
+crc32c u32 | key u32 | payload``,
 
-big-endian. The CRC covers the head (with a zero CRC field) and the payload. The file id keeps stale
-bytes of another file from passing as records. ``sequence`` counts records through all files without
-a gap. ``durable up to`` says that every record with a smaller sequence was synced when this one was
-written. Rule 10 uses it to tell a torn tail, which no client was promised, from damage to
-acknowledged data. Preallocated space is zero and is not a record.
+big-endian. The CRC covers the head (with a zero CRC field) and the payload. ``sequence`` counts
+records through all files without a gap. ``durable up to`` says that every record with a smaller
+sequence was synced when this one was written. Rule 10 uses it to tell a torn tail, which no client
+was promised, from damage to acknowledged data.
+
+Behind the last record a file has zeroes, or records of an earlier life: a file that is not needed
+any more becomes the next one under another name. The file id tells these records from the new ones.
+It does not protect from bytes that a client chose: a message may contain what looks like a record
+of a file to come. So each life of a bookie draws a key of 64 bits. The file's header has it, and
+every other record depends on it: its CRC begins with the upper half, and ``key`` is the lower half.
 """
 
 from __future__ import annotations
@@ -35,14 +40,17 @@ __all__ = [
     "ScanEnd",
     "file_id_of",
     "file_name",
+    "frame_header",
     "frame_record",
+    "header_instance_id",
+    "header_size",
     "padded_size",
 ]
 
 Buffer = bytes | bytearray | memoryview
 
 _MAGIC: Final = 0x504A4C31  # "PJL1"
-_HEAD: Final = struct.Struct(">IIIBxxxQQI4x")
+_HEAD: Final = struct.Struct(">IIIBxxxQQII")
 _FIND: Final = struct.Struct(">II")
 HEAD_SIZE: Final = _HEAD.size
 _ALIGN: Final = 8
@@ -51,15 +59,19 @@ FILE_SUFFIX: Final = ".journal"
 
 
 class RecordType(IntEnum):
-    FILE_HEADER = 1  # payload: the bookie's instance id
+    KEYLESS_FILE_HEADER = 1  # payload: the bookie's instance id; only read, with the key 0
     ADD = 2  # payload: an AddRequest as it came over the wire
     FENCE = 3  # payload: FENCE_PAYLOAD
     EXPLICIT_LAC = 4  # payload: EXPLICIT_LAC_PAYLOAD
+    FILE_HEADER = 5  # payload: the key of the file's records, and the bookie's instance id
 
 
 FENCE_PAYLOAD: Final = struct.Struct(">q")  # ledger
 EXPLICIT_LAC_PAYLOAD: Final = struct.Struct(">qq")  # ledger, LAC
 _TYPES: Final = frozenset(RecordType)
+_HEADERS: Final = frozenset((RecordType.KEYLESS_FILE_HEADER, RecordType.FILE_HEADER))
+_KEY: Final = struct.Struct(">Q")
+_NO_KEY: Final = 0
 
 assert HEAD_SIZE == 40
 
@@ -77,7 +89,11 @@ class JournalRecord:
 
 @dataclass(frozen=True, slots=True)
 class ScanEnd:
-    """Where the journal ends. ``torn``: bytes other than zeroes follow, to be cut off."""
+    """Where the journal ends.
+
+    ``torn``: bytes other than zeroes follow, to be cut off. They are of a torn record, or of the
+    file's earlier life.
+    """
 
     file_id: int
     offset: int
@@ -102,6 +118,7 @@ def padded_size(payload_size: int) -> int:
 
 def frame_record(
     file_id: int,
+    key: int,
     kind: RecordType,
     sequence: int,
     durable_up_to: int,
@@ -112,27 +129,59 @@ def frame_record(
 
     The payload's own parts are not copied; ``size_bytes`` is their sum.
     """
-    crc = extend(0, _HEAD.pack(_MAGIC, file_id, size_bytes, kind, sequence, durable_up_to, 0))
+    upper, lower = key >> 32, key & 0xFFFFFFFF
+    head = _HEAD.pack(_MAGIC, file_id, size_bytes, kind, sequence, durable_up_to, 0, lower)
+    crc = extend(upper, head)
     for part in parts:
         crc = extend(crc, part if isinstance(part, bytes) else bytes(part))
-    head = _HEAD.pack(_MAGIC, file_id, size_bytes, kind, sequence, durable_up_to, crc)
+    head = _HEAD.pack(_MAGIC, file_id, size_bytes, kind, sequence, durable_up_to, crc, lower)
     return [head, *parts, _PADS[-size_bytes % _ALIGN]]
 
 
-def _record_at(data: bytes, offset: int, file_id: int) -> JournalRecord | None:
+def header_size(instance_id: bytes) -> int:
+    """Return the size of a file's header on disk."""
+    return padded_size(_KEY.size + len(instance_id))
+
+
+def frame_header(file_id: int, key: int, sequence: int, instance_id: bytes) -> list[Buffer]:
+    """Return the header of a file, which tells the key of its records and needs none itself.
+
+    It uses up no sequence: ``sequence`` is that of the next record, and all before it are durable.
+    """
+    payload = _KEY.pack(key) + instance_id
+    return frame_record(
+        file_id, _NO_KEY, RecordType.FILE_HEADER, sequence, sequence, [payload], len(payload)
+    )
+
+
+def header_instance_id(header: JournalRecord) -> bytes:
+    """Return the instance id of the bookie to which the file belongs."""
+    with_key = header.type is RecordType.FILE_HEADER
+    return bytes(header.payload[_KEY.size if with_key else 0 :])
+
+
+def _header_key(header: JournalRecord) -> int:
+    if header.type is RecordType.KEYLESS_FILE_HEADER:
+        return _NO_KEY
+    key: int = _KEY.unpack_from(header.payload)[0]
+    return key
+
+
+def _record_at(data: bytes, offset: int, file_id: int, key: int) -> JournalRecord | None:
     """Return the valid record at an offset, or ``None``."""
     if offset + HEAD_SIZE > len(data):
         return None
-    magic, found_id, size, kind, sequence, durable, crc = _HEAD.unpack_from(data, offset)
+    magic, found_id, size, kind, sequence, durable, crc, lower = _HEAD.unpack_from(data, offset)
     start = offset + HEAD_SIZE
     if magic != _MAGIC or found_id != file_id or kind not in _TYPES or start + size > len(data):
         return None
     payload = memoryview(data)[start : start + size]
-    head = _HEAD.pack(magic, found_id, size, kind, sequence, durable, 0)
-    # The CRC does not cover the spare bytes of the head. A changed bit there must be found, too.
-    if data[offset + 13 : offset + 16] != b"\0\0\0" or data[offset + 36 : start] != b"\0\0\0\0":
+    head = _HEAD.pack(magic, found_id, size, kind, sequence, durable, 0, lower)
+    # The CRC is made of the head as it should be. A changed bit in its zero bytes must be found,
+    # too.
+    if data[offset + 13 : offset + 16] != b"\0\0\0" or lower != key & 0xFFFFFFFF:
         return None
-    if extend(extend(0, head), bytes(payload)) != crc:
+    if extend(extend(key >> 32, head), bytes(payload)) != crc:
         return None
     return JournalRecord(
         file_id,
@@ -145,17 +194,31 @@ def _record_at(data: bytes, offset: int, file_id: int) -> JournalRecord | None:
     )
 
 
-def _records_behind(data: bytes, offset: int, file_id: int) -> Iterator[JournalRecord]:
-    """Yield valid records at or after an offset, at any place, found by their first eight bytes."""
+def _header_of(data: bytes, file_id: int) -> JournalRecord | None:
+    """Return the header of a file that was begun under this id, or ``None``."""
+    found = _record_at(data, 0, file_id, _NO_KEY)
+    return found if found is not None and found.type in _HEADERS else None
+
+
+def _heads_behind(data: bytes, offset: int, file_id: int) -> Iterator[int]:
+    """Yield the places at or after an offset at which a record of the file may begin, by its first
+    eight bytes.
+    """
     wanted = _FIND.pack(_MAGIC, file_id)
-    at = offset
-    while (at := data.find(wanted, at)) >= 0:
-        record = None if at % _ALIGN else _record_at(data, at, file_id)
-        if record is None:
-            at += 1
-        else:
+    at = offset - 1
+    while (at := data.find(wanted, at + 1)) >= 0:
+        if at % _ALIGN == 0:
+            yield at
+
+
+def _records_behind(data: bytes, offset: int, file_id: int, key: int) -> Iterator[JournalRecord]:
+    """Yield valid records at or after an offset, at any place."""
+    end = offset
+    for at in _heads_behind(data, offset, file_id):
+        record = None if at < end else _record_at(data, at, file_id, key)
+        if record is not None:
             yield record
-            at = record.end
+            end = record.end
 
 
 class JournalScanner:
@@ -168,39 +231,51 @@ class JournalScanner:
     def __init__(self, directory: str, durable_up_to: int) -> None:
         self._directory = directory
         self._durable_up_to = durable_up_to
-        self._next: int | None = None  # the expected sequence
+        self._key = _NO_KEY  # of the newest file that has a header
         # where the good records ended, in the newest file that had any
         self._bad: ScanEnd | None = None
 
     def scan(self, file_id: int, data: bytes) -> Iterator[JournalRecord]:
         """Yield the records of one file. Raises ``CorruptData`` as soon as damage is proved."""
-        offset = 0
-        if self._bad is not None:
-            first = _record_at(data, 0, file_id)
-            if first is None:
-                # This file does not count yet, but its content may prove that records before it are
-                # missing.
-                self._need_no_evidence(_records_behind(data, 0, file_id))
-                return
-            if first.sequence != self._bad.next_sequence:
-                # A file begins only when all before it is synced, so its first record proves what
-                # should have been there.
-                raise self._corrupt(
-                    f"the next file, {file_name(file_id)}, goes on with record {first.sequence}"
-                )
-            self._bad = None
-        while (record := _record_at(data, offset, file_id)) is not None and self._next in (
-            None,
-            record.sequence,
-        ):
-            # A file's header stands before the record whose sequence it carries.
-            self._next = record.sequence + (record.type is not RecordType.FILE_HEADER)
+        header = _header_of(data, file_id)
+        if header is None:
+            self._scan_without_header(file_id, data)
+            return
+        if self._bad is not None and header.sequence != self._bad.next_sequence:
+            # A file begins only when all before it is synced, so its header proves what should have
+            # been there.
+            raise self._corrupt(
+                f"the next file, {file_name(file_id)}, goes on with record {header.sequence}"
+            )
+        self._key = _header_key(header)
+        self._durable_up_to = max(self._durable_up_to, header.durable_up_to)
+        sequence, offset = header.sequence, header.end
+        yield header
+        while (
+            record := _record_at(data, offset, file_id, self._key)
+        ) is not None and record.sequence == sequence:
             self._durable_up_to = max(self._durable_up_to, record.durable_up_to)
-            offset = record.end
+            sequence, offset = sequence + 1, record.end
             yield record
+        self._end(file_id, data, offset, sequence)
+        self._need_no_evidence(_records_behind(data, offset, file_id, self._key))
+
+    def _scan_without_header(self, file_id: int, data: bytes) -> None:
+        """Look at a file that was not begun under this id, or has lost its header."""
+        if self._bad is not None:
+            # The file does not count yet, but its content may prove that records before it are
+            # missing. Its records have the key of those before it: from the mark on all files with
+            # records are of one life of the bookie.
+            self._need_no_evidence(_records_behind(data, 0, file_id, self._key))
+            return
+        self._end(file_id, data, 0, 0)
+        # No key is known, so what looks like a head counts as a record.
+        if any(_heads_behind(data, HEAD_SIZE, file_id)):
+            raise self._corrupt("records follow the header of the file, which is damaged")
+
+    def _end(self, file_id: int, data: bytes, offset: int, sequence: int) -> None:
         torn = data.count(0, offset) != len(data) - offset
-        self._bad = ScanEnd(file_id, offset, self._next or 0, torn)
-        self._need_no_evidence(_records_behind(data, offset, file_id))
+        self._bad = ScanEnd(file_id, offset, sequence, torn)
 
     def finish(self) -> ScanEnd:
         """Return the end of the journal.

@@ -1,9 +1,11 @@
-"""The next journal file, filled with zeroes in slices while the current one fills.
+"""The next journal file, which is ready before the current one is full.
 
-A journal's ``fdatasync`` must carry no change of size, so a file is filled with zeroes before its
-first record. To do so at once is a burst of a whole file, on every bookie of a ledger at about the
-same entry, and adds wait half a second behind it. In slices it is never more than twice what the
-journal itself writes, and an idle bookie prepares nothing.
+It is a file that is not needed any more, or a new one. A journal's ``fdatasync`` must carry no
+change of size, so a new file is filled with zeroes before its first record. To do so at once is a
+burst of a whole file, on every bookie of a ledger at about the same entry, and adds wait half a
+second behind it. In slices it is never more than twice what the journal itself writes, and an idle
+bookie prepares nothing. A file that is used again is whole already and needs another name only. It
+keeps the records of its earlier life until new ones are written over them (``journal_format``).
 """
 
 from __future__ import annotations
@@ -29,12 +31,17 @@ class NextFile:
 
     Args:
         path: of the file, which must not exist.
+        spare: the path of a whole file in the same directory that becomes this one, if there is
+            one. Nothing may need it under its old name any more.
         size_bytes: of the file.
         slice_bytes: written and synced at a time.
     """
 
-    def __init__(self, files: Files, path: str, *, size_bytes: int, slice_bytes: int) -> None:
+    def __init__(
+        self, files: Files, path: str, spare: str | None, *, size_bytes: int, slice_bytes: int
+    ) -> None:
         self.path = path
+        self._spare = spare
         self._files = files
         self._size_bytes = size_bytes
         self._slice_bytes = slice_bytes
@@ -59,7 +66,10 @@ class NextFile:
         self._wake.set()
 
     async def run(self) -> None:
-        """Prepare the file. Return when it is durable and closed, or given up."""
+        """Prepare the file. Return when it is durable under its name and closed, or given up."""
+        if self._spare is not None:
+            await self._files.rename(self._spare, self.path)
+            return
         file = await self._files.open(self.path, lane=_LANE, create=True)
         zeroes = bytes(self._slice_bytes)
         while self._done_bytes < self._size_bytes:

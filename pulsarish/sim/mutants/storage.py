@@ -13,6 +13,7 @@ from pulsarish.bookie.checkpoint import Checkpointer
 from pulsarish.bookie.cookies import COOKIE_NAME
 from pulsarish.bookie.entry_logs.entry_log import Chunk, EntryLogs
 from pulsarish.bookie.garbage import GarbageCollector
+from pulsarish.bookie.journal import journal
 from pulsarish.bookie.journal.group_commit import Group, GroupCommit
 from pulsarish.bookie.journal.journal import Journal
 from pulsarish.bookie.journal.journal_format import JournalScanner, RecordType, ScanEnd
@@ -125,7 +126,7 @@ def _mark_by_maximum(_was: object) -> object:
             sequence = journal.queue.next_sequence
             await journal.wait_synced(sequence - 1)
             await checkpointer.move_mark(Mark(journal.file_of(sequence), sequence))
-            await journal.remove_below(checkpointer.mark.file_id)
+            await journal.release_below(checkpointer.mark.file_id)
 
     return checkpoint
 
@@ -137,7 +138,7 @@ def _journal_deleted_first(_was: object) -> object:
             await checkpointer._flush(0.1)
             await journal.wait_synced(sequence - 1)
             mark = Mark(journal.file_of(sequence), sequence)
-            await journal.remove_below(mark.file_id)
+            await journal.release_below(mark.file_id)
             await checkpointer.move_mark(mark)
 
     return checkpoint
@@ -365,7 +366,10 @@ STORAGE_MUTANTS: Final = (
         "journal_deleted_before_mark",
         "the mark is durable before the journal files below it go",
         (11,),
-        replacing(Checkpointer, "checkpoint", _journal_deleted_first),
+        all_replaced(
+            replacing(Checkpointer, "checkpoint", _journal_deleted_first),
+            replacing(journal, "_SPARES_MAX", lambda _was: 0),
+        ),
         "power",
     ),
     _mutant(

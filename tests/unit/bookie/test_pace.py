@@ -69,7 +69,7 @@ def _prepared_sizes(reached: list[int], *, hurry: bool = False) -> list[int]:
         async def look() -> None:
             sizes.append(await (await world.files.open("/j/next", lane="look")).size_bytes())
 
-        following = NextFile(world.files, "/j/next", size_bytes=10_000, slice_bytes=1000)
+        following = NextFile(world.files, "/j/next", None, size_bytes=10_000, slice_bytes=1000)
         task = world.tasks.spawn(following.run(), name="prepare")
         for offset in reached:
             following.reached(offset)
