@@ -32,7 +32,7 @@ def played(scenario: str) -> StorageCounts:
     return counts
 
 
-@pytest.mark.parametrize("scenario", ["power", "starts", "syncs", "metadata"])
+@pytest.mark.parametrize("scenario", ["power", "forged", "starts", "syncs", "metadata"])
 def test_nothing_that_was_answered_is_lost(scenario: str) -> None:
     counts = played(scenario)
     assert counts.stored > 500

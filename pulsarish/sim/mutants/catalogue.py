@@ -12,6 +12,7 @@ from pulsarish.sim.mutants.containment import CONTAINMENT_MUTANTS
 from pulsarish.sim.mutants.disk import DISK_MUTANTS
 from pulsarish.sim.mutants.garbage import GARBAGE_MUTANTS
 from pulsarish.sim.mutants.hostile import HOSTILE_MUTANTS
+from pulsarish.sim.mutants.journal import JOURNAL_MUTANTS
 from pulsarish.sim.mutants.ledgers import LEDGER_MUTANTS
 from pulsarish.sim.mutants.metadata import METADATA_MUTANTS
 from pulsarish.sim.mutants.progress import PROGRESS_MUTANTS
@@ -24,6 +25,7 @@ __all__ = ["MUTANTS"]
 
 _ALL: Final = (
     *STORAGE_MUTANTS,
+    *JOURNAL_MUTANTS,
     *GARBAGE_MUTANTS,
     *LEDGER_MUTANTS,
     *REPAIR_MUTANTS,

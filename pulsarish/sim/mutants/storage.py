@@ -42,6 +42,7 @@ __all__ = ["STORAGE_MUTANTS", "STORAGE_SCENARIOS"]
 
 STORAGE_SCENARIOS: Final[dict[str, StorageSettings]] = {
     "power": StorageSettings(),
+    "forged": StorageSettings(crash_seconds=0.3, forged=True),
     "starts": StorageSettings(crash_seconds=0.2, early_crash_chance=1.0),
     "syncs": StorageSettings(crash_seconds=1.0, bad_sync_seconds=0.3),
     "rot": StorageSettings(crash_seconds=0.3, rot=True),

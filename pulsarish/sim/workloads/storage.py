@@ -36,7 +36,7 @@ from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, Purpo
 from pulsarish.model.position import NO_ENTRY
 from pulsarish.runtime.seams import World
 from pulsarish.sim.workloads.storage_checks import check_logs
-from pulsarish.sim.workloads.storage_faults import forget_ledgers, lag, squeeze
+from pulsarish.sim.workloads.storage_faults import forge_records, forget_ledgers, lag, squeeze
 from pulsarish.sim.workloads.storage_oracle import NEGATIVE, StorageCounts, StoredLedger
 from pulsarish.sim.workloads.storage_settings import StorageSettings, bookie_config
 from pulsarish.sim.world.index import IndexState
@@ -364,6 +364,9 @@ class _Workload:
             ledger.sent.append(
                 b"%d:%d" % (ledger.ledger_id, entry_id) + b"." * self._rng.choice((0, 20, 400))
             )
+        bookie = self._serving
+        if self._settings.forged and bookie is not None and self._rng.random() < 0.2:
+            ledger.sent[-1] += forge_records(bookie.store.journal)
         await self._send(ledger, list(range(first, first + count)), recovery=False)
 
     async def _rewrite(self, ledger: StoredLedger) -> None:

@@ -1,5 +1,5 @@
-"""Faults of ``workloads/storage.py`` that need only the node: old or incomplete metadata, and a
-disk that another program fills.
+"""Faults of ``workloads/storage.py`` that need only the node: old or incomplete metadata, a disk
+that another program fills, and messages that look like records of the journal.
 """
 
 from __future__ import annotations
@@ -7,15 +7,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pulsarish.bookie.entry_logs.entry_log_format import LOG_SUFFIX
+from pulsarish.bookie.journal.journal import Journal
+from pulsarish.bookie.journal.journal_format import FENCE_PAYLOAD, RecordType, frame_record
 from pulsarish.metadata import paths
 from pulsarish.sim.workloads.storage_oracle import StoredLedger
 from pulsarish.sim.world.disk import SimDisk
 from pulsarish.sim.world.nodes import Node
 from pulsarish.sim.world.world import Simulation
 
-__all__ = ["forget_ledgers", "lag", "squeeze"]
+__all__ = ["forge_records", "forget_ledgers", "lag", "squeeze"]
 
 _LAG_SECONDS = 0.3
+_FORGED_FILES = 6
+_RECORD_ALIGN_BYTES = 8
 
 
 def lag(sim: Simulation, node: Node) -> None:
@@ -54,3 +58,27 @@ def squeeze(sim: Simulation, disk: SimDisk) -> None:
         disk.capacity_bytes = max(well, disk.capacity_bytes)
 
     sim.at(sim.faults.uniform(0.01, 0.3), end)
+
+
+def forge_records(journal: Journal) -> bytes:
+    """Return a message with records of the journal's next files, each at every alignment.
+
+    They say that everything was synced. A client can know all of a record but the key.
+    """
+    sequence = 1 << 40
+    return b"".join(
+        b"".join(
+            frame_record(
+                journal.file_of(sequence) + ahead,
+                0,
+                RecordType.FENCE,
+                sequence,
+                sequence,
+                [FENCE_PAYLOAD.pack(0)],
+                FENCE_PAYLOAD.size,
+            )
+        )
+        + b"."
+        for ahead in range(1, 1 + _FORGED_FILES)
+        for _ in range(_RECORD_ALIGN_BYTES)
+    )

@@ -52,6 +52,8 @@ class StorageSettings:
 
     The process ends itself, and then the power is cut.
     """
+    forged: bool = False
+    """Some messages contain what looks like records of the journal files to come."""
     rot: bool = False
     """Bits flip in the journal, in records that other records prove to have been synced."""
     journal_corruption: str = "refuse"
