@@ -82,7 +82,11 @@ class FramedConnections:
             )
 
         stream = await self._connect(address, method, begin)
-        await stream.accepted(self.limits.connect_timeout_seconds)
+        try:
+            await stream.accepted(self.limits.connect_timeout_seconds)
+        except asyncio.CancelledError:
+            stream.abort("its caller no longer waits")
+            raise
         return stream
 
     async def call(
