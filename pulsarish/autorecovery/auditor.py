@@ -118,7 +118,8 @@ class Auditor:
                 await self._look()
             except PulsarishError as error:
                 _log.warning("the look through all ledgers begins again later", reason=error)
-            except Exception as error:  # noqa: BLE001  # of one ledger or bookie: each auditor after the other would end by it
+            except Exception as error:  # noqa: BLE001
+                # Of one ledger or bookie: each auditor after the other would end by it.
                 self._world.tasks.contain(
                     "auditor", error, Scope(ScopeKind.TASK, "a look through all ledgers")
                 )

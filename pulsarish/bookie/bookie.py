@@ -470,7 +470,8 @@ class Bookie:
                 await self._garbage.collect()
             except OSError:
                 raise  # what was written may not be durable
-            except Exception as error:  # noqa: BLE001  # any error: the next round checks everything again
+            except Exception as error:  # noqa: BLE001
+                # Any error: the next round checks everything again.
                 self._world.tasks.contain(
                     "garbage", error, Scope(ScopeKind.BACKGROUND, "a round of garbage collection")
                 )

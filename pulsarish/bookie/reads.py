@@ -162,7 +162,8 @@ class Reader:
                 await self._fetch(pages)
                 for reading, wanted, found in pages:
                     await self._finish(reading, wanted, found)
-            except Exception as error:  # noqa: BLE001  # after any error it is unknown what is stored, which never means "not there"
+            except Exception as error:  # noqa: BLE001
+                # After any error it is unknown what is stored, which never means "not there".
                 _log.error(
                     "reads fail, because the index cannot be read",
                     exception=error,

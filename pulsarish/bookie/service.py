@@ -279,7 +279,8 @@ class BookieService:
                     stream.abort(str(error))
                     answer([])
                     return
-                except Exception as error:  # noqa: BLE001  # any error may end this connection and no other
+                except Exception as error:  # noqa: BLE001
+                    # Any error may end this connection and no other.
                     answer([])
                     self._contain("adds", error, stream)
         except StreamBroken:
@@ -302,7 +303,8 @@ class BookieService:
                     return
         except StreamBroken:
             return
-        except Exception as error:  # noqa: BLE001  # any error: without a writer no add on this connection is answered
+        except Exception as error:  # noqa: BLE001
+            # Any error: without a writer no add on this connection is answered.
             self._contain("add answers", error, stream)
 
     async def _read_stream(self, stream: Stream) -> None:
@@ -332,7 +334,8 @@ class BookieService:
     ) -> None:
         try:
             await self._answer_reads(stream, requests)
-        except Exception as error:  # noqa: BLE001  # any error: without a worker no read on this connection is answered
+        except Exception as error:  # noqa: BLE001
+            # Any error: without a worker no read on this connection is answered.
             self.answer_room.leave(stream)
             self._contain("reads", error, stream)
             # The receiver may be waiting for room in the queue.

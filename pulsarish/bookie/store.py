@@ -189,7 +189,8 @@ class EntryStore:
                 )
                 if wanted:
                     stored.update(await self.reader.stored([head[1:3] for head in heads]))
-        except Exception as error:  # noqa: BLE001  # any error: a batch without an answer would keep its bytes of the budget forever
+        except Exception as error:  # noqa: BLE001
+            # Any error: a batch without an answer would keep its bytes of the budget forever.
             _log.error(
                 "entries refused, because what is stored of them cannot be read",
                 exception=error,

@@ -273,7 +273,8 @@ class Broker:
                 await self._topics.hand_over_all()
         except TimeoutError:
             _log.warning("not everything was handed over in time; the next owners recover the rest")
-        except Exception as error:  # noqa: BLE001  # whatever it is: unregister, or no other broker can own the topics
+        except Exception as error:  # noqa: BLE001
+            # Whatever it is: unregister, or no other broker can own the topics.
             _log.error(
                 "not everything was handed over; the next owners recover the rest", exception=error
             )

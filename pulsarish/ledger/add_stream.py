@@ -203,7 +203,8 @@ class AddStream(BookieStream):
     def _announce_room_contained(self) -> None:
         try:
             self._announce_room()
-        except Exception as error:  # noqa: BLE001  # whatever it is, the other ledgers must hear of the room or of the end
+        except Exception as error:  # noqa: BLE001
+            # Whatever it is, the other ledgers must hear of the room or of the end.
             self._world.tasks.contain(f"room at {self.member}", error, self.scope)
 
     def _announce_room(self) -> None:

@@ -129,7 +129,8 @@ class BookiePool:
                     continue
                 try:
                     stream.tick()
-                except Exception as error:  # noqa: BLE001  # of one connection: the others must still be timed
+                except Exception as error:  # noqa: BLE001
+                    # Of one connection: the others must still be timed.
                     self._world.tasks.contain(f"tick of {stream.member}", error, stream.scope)
             for callback, _ in self._ticked:
                 callback()

@@ -479,7 +479,8 @@ class LedgerClient:
         for writer in list(self._restless.values()):
             try:
                 writer.tick()
-            except Exception as error:  # noqa: BLE001  # of one ledger: the others must still be timed
+            except Exception as error:  # noqa: BLE001
+                # Of one ledger: the others must still be timed.
                 self._world.tasks.contain(f"tick of ledger {writer.ledger_id}", error, writer.scope)
             if writer.rests():
                 self._restless.pop(writer.ledger_id, None)

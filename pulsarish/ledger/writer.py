@@ -301,7 +301,8 @@ class LedgerWriter:
     def _flush_contained(self) -> None:
         try:
             self._flush()
-        except Exception as error:  # noqa: BLE001  # whatever it is, nothing is sent any more: callers must not wait for it
+        except Exception as error:  # noqa: BLE001
+            # Whatever it is, nothing is sent any more: callers must not wait for it.
             self._world.tasks.contain(f"flush of ledger {self.ledger_id}", error, self.scope)
 
     def _flush(self) -> None:

@@ -201,7 +201,8 @@ class Appender:
         try:
             if writer is self._writer:
                 self.on_writer_stopped(error)
-        except Exception as defect:  # noqa: BLE001  # whatever it is: the topic must not stay half alive
+        except Exception as defect:  # noqa: BLE001
+            # Whatever it is: the topic must not stay half alive.
             self._tasks.contain(
                 f"ledger of {self._topic}",
                 defect,

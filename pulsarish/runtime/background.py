@@ -229,7 +229,8 @@ class Background:
         ending = asyncio.run_coroutine_threadsafe(self.world.close(), self._loop)
         try:
             ending.result(STOP_SECONDS)
-        except Exception as error:  # noqa: BLE001 - the process ends anyway; what it could not close, the system closes
+        except Exception as error:  # noqa: BLE001
+            # The process ends anyway; what it could not close, the system closes.
             _log.debug("not closed in time", reason=error)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(STOP_SECONDS)

@@ -168,7 +168,8 @@ async def _restarted(
         began = clock.monotonic()
         try:
             await work()
-        except Exception as error:  # noqa: BLE001  # whatever it is: nothing else does the work of the loop
+        except Exception as error:  # noqa: BLE001
+            # Whatever it is: nothing else does the work of the loop.
             tasks.contain(name, error, Scope(ScopeKind.BACKGROUND, name))
         else:
             return

@@ -399,7 +399,8 @@ class _HttpConnection(ContainedProtocol):
         began = time.perf_counter()
         try:
             answer = await self._listener.handler(request)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the client gets an answer and the log a traceback
+        except Exception as error:  # noqa: BLE001
+            # Whatever it is, the client gets an answer and the log a traceback.
             _log.error(
                 "http handler failed", exception=error, method=request.method, path=request.path
             )

@@ -89,7 +89,8 @@ class Lane:
             result, error = None, None
             try:
                 result = job()
-            except Exception as failure:  # noqa: BLE001  # whatever it is, the waiting coroutine gets it
+            except Exception as failure:  # noqa: BLE001
+                # Whatever it is, the waiting coroutine gets it.
                 error = failure
             self._finished.append((future, result, error))
             # The thread must not keep anything of this job while it waits for the next one: buffers

@@ -78,7 +78,8 @@ class Listing:
                 began = self._world.clock.monotonic()
                 try:
                     asked.set_result(await self._share.run(read()))
-                except Exception as error:  # noqa: BLE001  # whatever it is, all requests that wait get it
+                except Exception as error:  # noqa: BLE001
+                    # Whatever it is, all requests that wait get it.
                     asked.set_exception(error)
                 if asked_for in self._next:
                     # More requests wait. All share the next read, so a long list is not read again

@@ -143,5 +143,6 @@ class LivePolicies:
                 own = values.get(topic.name, topic.topic_limits.policies.topic)
                 try:
                     self._changed(topic, Effective(effective.defaults, effective.namespace, own))
-                except Exception as error:  # noqa: BLE001  # an error of one topic: the others must get their policies
+                except Exception as error:  # noqa: BLE001
+                    # An error of one topic: the others must get their policies.
                     self._world.tasks.contain(f"policies of {topic.name}", error, topic.scope)

@@ -65,7 +65,8 @@ class ProgressWatchdog:
                 for subscription in list(topic.subscriptions.values()):
                     try:
                         self.look(subscription)
-                    except Exception as error:  # noqa: BLE001  # an error of one subscription: check the others
+                    except Exception as error:  # noqa: BLE001
+                        # An error of one subscription: check the others.
                         scope = Scope(ScopeKind.TOPIC, topic.name.full, topic.fail)
                         self._world.tasks.contain("progress watchdog", error, scope)
                 if not number % _PIECE_TOPICS:

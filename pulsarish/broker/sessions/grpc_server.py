@@ -166,7 +166,8 @@ class _FaceStream:
         except (DecodeError, ChecksumError, ValueError) as error:
             _log.warning("malformed message", peer=peer, reason=error)
             self._stream.abort(f"malformed message: {error}")
-        except Exception as error:  # noqa: BLE001  # whatever it is: it ends this connection, and is counted
+        except Exception as error:  # noqa: BLE001
+            # Whatever it is: it ends this connection, and is counted.
             tasks.contain(f"reader {peer}", error, self._scope)
         finally:
             self._over = True

@@ -602,7 +602,8 @@ class Session:
             for number, found in opened:
                 try:
                     close(number)
-                except Exception as error:  # noqa: BLE001  # an error of one topic: leave the others too
+                except Exception as error:  # noqa: BLE001
+                    # An error of one topic: leave the others too.
                     scope = (
                         Scope(ScopeKind.TASK, self._peer)
                         if isinstance(found, _Opening)

@@ -241,7 +241,8 @@ class LoadedTopics:
         for bundle in self.bundles.owned():
             try:
                 await self.unload_bundle(bundle)
-            except Exception as error:  # noqa: BLE001  # whatever it is: hand over the other bundles, then stop
+            except Exception as error:  # noqa: BLE001
+                # Whatever it is: hand over the other bundles, then stop.
                 _log.warning(
                     "bundle not handed over; its next owner recovers its topics",
                     bundle=bundle,
@@ -277,7 +278,8 @@ class LoadedTopics:
                     )
                 )
                 topic.log.abandon(TopicFenced(reason))
-            except Exception as error:  # noqa: BLE001  # an error of one topic: stop serving the others too
+            except Exception as error:  # noqa: BLE001
+                # An error of one topic: stop serving the others too.
                 self._world.tasks.contain(f"drop {topic.name}", error, topic.scope)
 
     async def delete(self, name: TopicName, *, force: bool) -> None:

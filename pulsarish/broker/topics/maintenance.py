@@ -53,7 +53,8 @@ class Maintenance:
                     continue
                 try:
                     await self.look_after(topic)
-                except Exception as error:  # noqa: BLE001  # an error of one topic ends it: maintain the others
+                except Exception as error:  # noqa: BLE001
+                    # An error of one topic ends it: maintain the others.
                     self._world.tasks.contain(f"maintenance of {topic.name}", error, topic.scope)
                 if not number % _PIECE_TOPICS:
                     await self._world.clock.sleep(0)

@@ -70,7 +70,8 @@ class _Receiving(Receiving):
                 answer = listener(self, message)
                 if inspect.isawaitable(answer):
                     await answer
-            except Exception as error:  # noqa: BLE001 - the program's own code: reported, the next message comes
+            except Exception as error:  # noqa: BLE001
+                # The program's own code: reported, the next message comes.
                 self._parts.callback_failed(error)
 
     async def seek(self, messageid: MessageId | int) -> None:

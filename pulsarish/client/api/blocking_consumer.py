@@ -95,7 +95,8 @@ class _Receiving(Receiving):
                 return
             try:
                 listener(self, message)
-            except Exception as error:  # noqa: BLE001 - the program's own code: reported, the next message comes
+            except Exception as error:  # noqa: BLE001
+                # The program's own code: reported, the next message comes.
                 _log.error("a listener of the program raised", exception=error)
 
     def seek(self, messageid: MessageId | int) -> None:

@@ -77,7 +77,8 @@ class AsyncTableView:
     def _tell(self, listener: Listener, key: str, message: Message) -> None:
         try:
             listener(key, message.value() if message.size() else None)
-        except Exception as error:  # noqa: BLE001 - the program's own code: reported, and the table goes on
+        except Exception as error:  # noqa: BLE001
+            # The program's own code: reported, and the table goes on.
             self._parts.callback_failed(error)
 
     def _check(self) -> None:

@@ -116,7 +116,8 @@ class WriterSchemas:
                     break
                 _log.warning("the schema of messages is asked for again", topic=topic, reason=error)
                 await self._parts.clock.sleep(backoff.next_seconds())
-            except Exception as error:  # noqa: BLE001  # whatever it is, the messages must not wait forever for their schema
+            except Exception as error:  # noqa: BLE001
+                # Whatever it is, the messages must not wait forever for their schema.
                 scope = Scope(ScopeKind.TOPIC, topic)
                 self._parts.tasks.contain(f"schema of {topic}", error, scope)
                 decode = _refusing(version, UnknownError(repr(error)))

@@ -291,7 +291,8 @@ class TopicProducer:
                                 chunks,
                             ),
                         )
-            except Exception as error:  # noqa: BLE001 - the program's own code: reported, and the other messages hear of theirs
+            except Exception as error:  # noqa: BLE001
+                # The program's own code: reported, and the other messages hear of theirs.
                 self._parts.callback_failed(error)
         for flushed in entry.flushes:
             flushed()

@@ -396,7 +396,8 @@ class MetadataDaemon:
         for connection in connections.values():
             try:
                 self._sent += connection.flush()
-            except Exception as error:  # noqa: BLE001  # a failure of one connection: the others must get their answers
+            except Exception as error:  # noqa: BLE001
+                # A failure of one connection: the others must get their answers.
                 connection.contain("flush", error)
 
     async def _expire_sessions(self, engine: Engine) -> None:
@@ -422,7 +423,8 @@ class MetadataDaemon:
             for connection in self.limits.deadlines.take_late():
                 try:
                     connection.abort_late()
-                except Exception as error:  # noqa: BLE001  # a failure of one connection: sessions must still end
+                except Exception as error:  # noqa: BLE001
+                    # A failure of one connection: sessions must still end.
                     connection.contain("time-out", error)
             for session_id in engine.tree.expired(self.table.now_ms()):
                 _log.info("session expired", session=f"{session_id:#x}")

@@ -240,5 +240,6 @@ class SessionTable:
         try:
             peer.expect(self._event_frame)
             peer.answer(self._event_frame)
-        except Exception as error:  # noqa: BLE001  # a failure for one peer: the others must get the event, too
+        except Exception as error:  # noqa: BLE001
+            # A failure for one peer: the others must get the event, too.
             peer.contain("watch event", error)

@@ -169,7 +169,8 @@ class Engine:
                 self._on_event(event)
             try:
                 job.deliver()
-            except Exception as error:  # noqa: BLE001  # a failure for one peer: the others must get their answers
+            except Exception as error:  # noqa: BLE001
+                # A failure for one peer: the others must get their answers.
                 self._contain(job, error)
         if self._on_delivered is not None:
             self._on_delivered()

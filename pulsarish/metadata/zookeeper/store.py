@@ -228,7 +228,8 @@ class ZooKeeperStore:
             if generation == self._generation:
                 try:
                     call()
-                except Exception as error:  # noqa: BLE001  # a node must not continue without notice of its session's end
+                except Exception as error:  # noqa: BLE001
+                    # A node must not continue without notice of its session's end.
                     self._end_node(error)
 
         self._queue.post(run)

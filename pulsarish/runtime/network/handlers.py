@@ -36,7 +36,8 @@ async def run_stream(tasks: Tasks, method: str, handler: StreamHandler, stream: 
     except asyncio.CancelledError:
         stream.abort("the server is stopping")
         raise
-    except Exception as error:  # noqa: BLE001  # whatever it is, the client learns that its stream is over
+    except Exception as error:  # noqa: BLE001
+        # Whatever it is, the client learns that its stream is over.
         tasks.contain(
             f"stream {method}",
             error,

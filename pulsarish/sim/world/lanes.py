@@ -49,7 +49,8 @@ class Lane:
         except StopIteration as done:
             if not future.done():
                 future.set_result(done.value)
-        except Exception as error:  # noqa: BLE001 - the answer of the job to its caller, whatever it is
+        except Exception as error:  # noqa: BLE001
+            # The answer of the job to its caller, whatever it is.
             if not future.done():
                 future.set_exception(error)
         else:

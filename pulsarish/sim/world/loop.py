@@ -241,7 +241,8 @@ class SimLoop(asyncio.BaseEventLoop):
                     context.run(handle._callback, *handle._args)
                 except (SystemExit, KeyboardInterrupt):
                     raise
-                except BaseException as error:  # noqa: BLE001 - whatever it is, it is gathered as a failure
+                except BaseException as error:  # noqa: BLE001
+                    # Whatever it is, it is gathered as a failure.
                     self.call_exception_handler(
                         {"message": f"exception in {handle!r}", "exception": error}
                     )
