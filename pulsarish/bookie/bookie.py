@@ -336,6 +336,16 @@ class Bookie:
         config = self.config
         if config.framed_port < 0:
             return ""
+        advertised = config.framed_advertised_address or config.advertised_address
+        if advertised == config.advertised_address and _names_a_port(advertised):
+            # It is the port of a proxy or of a port mapping before the gRPC port. Nothing says
+            # where the framed port is then.
+            _log.info(
+                "frames are not offered: framed_advertised_address has to say where clients reach "
+                "them, as advertised_address names a port",
+                advertised_address=advertised,
+            )
+            return ""
         listener = await self._world.connections.serve_framed(
             f"{host_of(config.listen_address)}:{config.framed_port}",
             service.streams(),
@@ -343,13 +353,7 @@ class Bookie:
             message_bytes_max=config.max_frame_size_bytes,
         )
         self._listeners.append(listener)
-        listening = listener.address.removeprefix(FRAMED)
-        if config.framed_advertised_address:
-            return FRAMED + advertised_address(config.framed_advertised_address, listening)
-        advertised = advertised_address(config.advertised_address, listening)
-        # An advertised port is that of a proxy or a port mapping before the gRPC port. Nothing
-        # says where the framed port is then.
-        return FRAMED + advertised if advertised.endswith(f":{port_of(listening)}") else ""
+        return FRAMED + advertised_address(advertised, listener.address.removeprefix(FRAMED))
 
     async def _before_registering(self) -> None:
         """Mark a tree that is older than one that this bookie has seen, before it registers.
@@ -492,3 +496,7 @@ async def _ledgers_given_out(records: Records) -> int:
     """
     found = await records.get(paths.LEDGER_IDS, LedgerIds)
     return _INT64_MAX if found is None else found[0].next_id
+
+
+def _names_a_port(advertised: str) -> bool:
+    return bool(advertised) and port_of(advertised_address(advertised, ":0")) != 0
