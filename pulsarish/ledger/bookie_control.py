@@ -291,7 +291,7 @@ class BookieControl:
             ) from None
 
     async def _call(self, member: str, method: str, request: bytes, *, extra_ms: int = 0) -> bytes:
-        address = self._book.get(member)
+        address = self._book.route(member)
         if address is None:
             raise NoAnswer(f"no address of bookie {member} is known")
         seconds = (self._options.control_timeout_ms + extra_ms) / 1000

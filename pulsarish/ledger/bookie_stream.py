@@ -74,7 +74,15 @@ class AddressBook:
         self._bookies: dict[str, _Addresses] = {}
 
     def get(self, member: str) -> str | None:
-        """Return the address to use next; ``None`` when there is none."""
+        """Return the bookie's registered address, which says on which machine it is.
+
+        ``None`` when it is not known.
+        """
+        known = self._bookies.get(member)
+        return None if known is None else known.address
+
+    def route(self, member: str) -> str | None:
+        """Return the address to connect to next; ``None`` when there is none."""
         known = self._bookies.get(member)
         if known is None:
             return None
@@ -208,7 +216,7 @@ class BookieStream:
             )
 
     async def _run(self) -> None:
-        address = self._book.get(self.member)
+        address = self._book.route(self.member)
         if address is None:
             self._over(f"no address of bookie {self.member} is known")
             return

@@ -235,13 +235,11 @@ def _check_blank_machines(seed: int) -> None:
 def _named_by_address() -> Patch:
     """A bookie is whoever listens at its address."""
 
-    def get(_was: Any) -> object:
+    def route(was: Any) -> object:
         def find(book: AddressBook, member: str) -> str | None:
             machine = machine_of(member)
-            return next(
-                (address for name, address in book._addresses.items() if name.startswith(machine)),
-                None,
-            )
+            here = [name for name in book._bookies if name.startswith(machine)]
+            return was(book, here[-1]) if here else None
 
         return find
 
@@ -252,7 +250,7 @@ def _named_by_address() -> Patch:
 
         return take
 
-    return all_replaced(replacing(AddressBook, "get", get), replacing(EntryStore, "add", add))
+    return all_replaced(replacing(AddressBook, "route", route), replacing(EntryStore, "add", add))
 
 
 EXHIBITS: Final = (

@@ -15,22 +15,30 @@ def book(transport: Transport = "auto", framed: str = FRAMED) -> AddressBook:
 
 
 def test_frames_are_used_where_a_bookie_offers_them() -> None:
-    assert book().get("b1") == FRAMED
-    assert book(framed="").get("b1") == GRPC
-    assert book().get("b2") is None
+    assert book().route("b1") == FRAMED
+    assert book(framed="").route("b1") == GRPC
+    assert book().route("b2") is None
+
+
+def test_a_bookie_is_known_by_its_registered_address() -> None:
+    """A replaced machine has the address of its predecessor, and any framed port (rule 3)."""
+    known = book()
+    known.put("b2", GRPC, "framed:10.0.0.1:4000")
+    assert known.get("b1") == known.get("b2") == GRPC
+    assert known.get("b3") is None
 
 
 def test_the_option_decides() -> None:
-    assert book("grpc").get("b1") == GRPC
-    assert book("framed").get("b1") == FRAMED
-    assert book("framed", framed="").get("b1") is None
+    assert book("grpc").route("b1") == GRPC
+    assert book("framed").route("b1") == FRAMED
+    assert book("framed", framed="").route("b1") is None
 
 
 def test_grpc_is_tried_after_two_failures_and_frames_after_it() -> None:
     known = book()
     tried = []
     for _ in range(6):
-        address = known.get("b1")
+        address = known.route("b1")
         assert address is not None
         tried.append(address)
         known.on_failed("b1", address)
@@ -42,7 +50,7 @@ def test_a_port_that_a_firewall_closes_is_left_alone_while_grpc_works() -> None:
     for _ in range(2):
         known.on_failed("b1", FRAMED)
     for _ in range(3):
-        assert known.get("b1") == GRPC
+        assert known.route("b1") == GRPC
         known.on_reached("b1", GRPC)
 
 
@@ -51,7 +59,7 @@ def test_one_failure_between_successes_changes_nothing() -> None:
     for _ in range(3):
         known.on_failed("b1", FRAMED)
         known.on_reached("b1", FRAMED)
-    assert known.get("b1") == FRAMED
+    assert known.route("b1") == FRAMED
 
 
 def test_a_bookie_that_registers_another_address_begins_again() -> None:
@@ -59,13 +67,13 @@ def test_a_bookie_that_registers_another_address_begins_again() -> None:
     for _ in range(2):
         known.on_failed("b1", FRAMED)
     known.put("b1", GRPC, FRAMED)  # the same registration, read again
-    assert known.get("b1") == GRPC
+    assert known.route("b1") == GRPC
     known.put("b1", GRPC, "framed:10.0.0.1:4000")
-    assert known.get("b1") == "framed:10.0.0.1:4000"
+    assert known.route("b1") == "framed:10.0.0.1:4000"
 
 
 def test_with_frames_only_grpc_is_never_tried() -> None:
     known = book("framed")
     for _ in range(5):
         known.on_failed("b1", FRAMED)
-    assert known.get("b1") == FRAMED
+    assert known.route("b1") == FRAMED
