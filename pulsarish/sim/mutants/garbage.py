@@ -31,9 +31,9 @@ GARBAGE_SCENARIOS: Final[dict[str, StorageSettings]] = {
     "reserve": StorageSettings(
         seconds=8.0,
         crash_seconds=0.0,
-        deleted_share=0.15,
+        deleted_share=0.25,
         full=True,
-        full_after_bytes=100_000,
+        full_after_bytes=140_000,
         log_size_bytes=1 << 17,
     ),
     "copies": StorageSettings(crash_seconds=1.0, bad_sync_seconds=0.3, deleted_share=0.7),
