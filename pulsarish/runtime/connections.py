@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from pulsarish.runtime.framed.framed_connections import FramedConnections
 from pulsarish.runtime.grpc.connections import GrpcConnections
 from pulsarish.runtime.network.endpoints import ConnectionLimits
-from pulsarish.runtime.seams import (
-    FRAMED,
-    BodyLimit,
-    CallHandler,
-    ClientConnections,
-    HttpHandler,
-    Listener,
-    Stream,
-    StreamHandler,
-    Tasks,
-)
+from pulsarish.runtime.seams import FRAMED, ClientConnections, Stream, Tasks
 
 if TYPE_CHECKING:
     from pulsarish.runtime.grpc.grpclib_connections import GrpclibConnections
@@ -67,42 +55,10 @@ class NodeConnections(RoutedConnections):
     """The production ``Connections``."""
 
     def __init__(self, *, tasks: Tasks, limits: ConnectionLimits | None = None) -> None:
-        self._served = GrpcConnections(tasks=tasks, limits=limits)
-        super().__init__(self._served, tasks=tasks, limits=limits)
-
-    async def serve(
-        self,
-        address: str,
-        streams: Mapping[str, StreamHandler],
-        calls: Mapping[str, CallHandler],
-        *,
-        message_bytes_max: int = 0,
-    ) -> Listener:
-        return await self._served.serve(
-            address, streams, calls, message_bytes_max=message_bytes_max
-        )
-
-    async def serve_framed(
-        self,
-        address: str,
-        streams: Mapping[str, StreamHandler],
-        calls: Mapping[str, CallHandler],
-        *,
-        message_bytes_max: int = 0,
-    ) -> Listener:
-        return await self._framed.serve(
-            address, streams, calls, message_bytes_max=message_bytes_max
-        )
-
-    async def serve_bytes(self, address: str, factory: Callable[[], asyncio.Protocol]) -> Listener:
-        return await self._served.serve_bytes(address, factory)
-
-    async def open_bytes(
-        self, address: str, factory: Callable[[], asyncio.Protocol]
-    ) -> asyncio.Protocol:
-        return await self._served.open_bytes(address, factory)
-
-    async def serve_http(
-        self, address: str, handler: HttpHandler, *, body_limit: BodyLimit | None = None
-    ) -> Listener:
-        return await self._served.serve_http(address, handler, body_limit=body_limit)
+        grpc = GrpcConnections(tasks=tasks, limits=limits)
+        super().__init__(grpc, tasks=tasks, limits=limits)
+        self.serve = grpc.serve
+        self.serve_framed = self._framed.serve
+        self.serve_bytes = grpc.serve_bytes
+        self.open_bytes = grpc.open_bytes
+        self.serve_http = grpc.serve_http
