@@ -211,7 +211,9 @@ class FramedConnections:
         try:
             caller = await self._connect(address, "", begin)
             try:
-                async with asyncio.timeout(self.limits.connect_timeout_seconds):
+                # Longer than most calls wait: a process that stands still is silent to them, and
+                # this connection is theirs when it goes on.
+                async with asyncio.timeout(self.limits.handshake_timeout_seconds):
                     await caller.accepted()
             except TimeoutError:
                 caller.close("no answer in time")
