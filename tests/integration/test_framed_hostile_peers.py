@@ -282,3 +282,32 @@ def test_a_message_above_the_limit_is_refused_where_it_is_made() -> None:
             await connections.call(listener.address, "t.length", bytes(MIB + 1), timeout_seconds=30)
 
     run(work, ConnectionLimits(message_bytes_max=MIB))
+
+
+def test_a_ports_limit_of_received_messages_is_none_of_its_answers() -> None:
+    async def large(stream: Stream) -> None:
+        await stream.send([bytes(2 * MIB)])
+
+    async def work(connections: FramedConnections) -> None:
+        listener = await connections.serve(
+            "127.0.0.1:0", {"t.large": large}, {}, message_bytes_max=MIB
+        )
+        stream = await connections.open(listener.address, "t.large")
+        assert await stream.receive() == bytes(2 * MIB)
+
+    run(work)
+
+
+def test_refusals_that_callers_do_not_receive_are_limited() -> None:
+    async def work(connections: FramedConnections) -> None:
+        listener = await connections.serve("127.0.0.1:0", {"t.echo": echo}, {"t.length": length})
+        _reader, writer = await connect(listener.address)
+        writer.write(opening(""))
+        call = frame(Kind.CALL, b"\0\0\0\1\6t.none")
+        while not connections.held.unread.ended_count:  # until it is disconnected
+            writer.write(call * 10_000)
+            await asyncio.sleep(0.01)
+        await others_are_served(connections, listener.address)
+        writer.transport.abort()
+
+    run(work, ConnectionLimits(unread_answers_bytes_max=4 * MIB))

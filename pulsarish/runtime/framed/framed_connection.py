@@ -151,6 +151,8 @@ class FramedConnection(ContainedBufferedProtocol):
     def send_small(self, kind: Kind, body: bytes = b"") -> None:
         if self._transport is not None and self.is_open:
             self._transport.write(frame(kind, body))
+            if self.is_paused:
+                self._count_unread()
 
     # -- ending
 

@@ -78,6 +78,7 @@ class FramedConnections:
                 peer=address,
                 is_server=False,
                 message_bytes_max=self.limits.message_bytes_max,
+                sent_bytes_max=self.limits.message_bytes_max,
                 on_over=lambda: self._forget(connection),
             )
 
@@ -282,6 +283,7 @@ class _FramedListener:
         self._streams = streams
         self._calls = calls
         self._message_bytes_max = message_bytes_max
+        self._sent_bytes_max = connections.limits.message_bytes_max
         self._handshake_seconds = connections.limits.handshake_timeout_seconds
         self._slots = ConnectionSlots(connections_limit() // 2, what="framed connections")
         self._server: asyncio.AbstractServer | None = None
@@ -358,6 +360,7 @@ class _FramedListener:
             peer_program=opening.program,
             is_server=True,
             message_bytes_max=self._message_bytes_max,
+            sent_bytes_max=self._sent_bytes_max,
             on_over=on_over,
         )
         connection.user = self._users[connection] = stream

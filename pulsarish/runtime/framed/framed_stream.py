@@ -35,6 +35,8 @@ class FramedStream:
 
     Args:
         is_server: the server's end closes the connection when it finishes.
+        message_bytes_max: the limit of a received message.
+        sent_bytes_max: the limit of a message that is sent.
         on_over: called once when the connection has ended.
     """
 
@@ -46,6 +48,7 @@ class FramedStream:
         peer_program: str = "",
         is_server: bool,
         message_bytes_max: int,
+        sent_bytes_max: int,
         on_over: Callable[[], None],
     ) -> None:
         self.peer = peer
@@ -53,6 +56,7 @@ class FramedStream:
         self._connection = connection
         self._is_server = is_server
         self._message_bytes_max = message_bytes_max
+        self._sent_bytes_max = sent_bytes_max
         self._on_over = on_over
         self._credit_bytes = 0  # what this end may still send
         self._inbox: deque[bytes] = deque()
@@ -81,9 +85,9 @@ class FramedStream:
         size_bytes = 0
         for part in parts:
             size_bytes += len(part)
-        if size_bytes > self._message_bytes_max:
+        if size_bytes > self._sent_bytes_max:
             self.abort(
-                f"a message of {size_bytes} bytes is above the limit of {self._message_bytes_max}"
+                f"a message of {size_bytes} bytes is above the limit of {self._sent_bytes_max}"
             )
             self._check()
         self._credit_bytes -= size_bytes + _MESSAGE_COST_BYTES
