@@ -3,9 +3,9 @@
 Its version fences former owners. Every owner changes it before it serves (rule 14), and each write
 of an owner below the record checks the version in the same commit.
 
-Versions start again when a topic is deleted and created again. A former owner that knows of neither
-could find its own version there. So each commit also checks the lease, which made the broker the
-owner.
+Versions start again when a topic is deleted and created again. A write for the former topic could
+find its own version there. So each commit also checks the topic's incarnation, a node
+that the later topic does not have, and the lease, which made the broker the owner.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import msgspec
 
 from pulsarish.managed_ledger.owned_record import OwnedRecord
 from pulsarish.metadata.paths import topic as topic_path
+from pulsarish.metadata.paths import topic_incarnation
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import TopicRecord
 from pulsarish.model.errors import NotOwner, TopicFenced, TopicNotFound
@@ -60,6 +61,7 @@ class OwnedTopicRecord:
 
     __slots__ = (
         "_cell",
+        "_incarnation",
         "_lost",
         "doubtful",
         "lease",
@@ -83,6 +85,7 @@ class OwnedTopicRecord:
         self.records = records
         self.lock = asyncio.Lock()
         self._cell = OwnedRecord(records, self.path, record, version)
+        self._incarnation = record.incarnation or records.token()
         self.lease = tuple(lease)
         self.lease_lost = False
         self._lost = False
@@ -136,14 +139,24 @@ class OwnedTopicRecord:
         """Whether no write of ours with an unknown outcome can still succeed."""
         return self._lost or self._cell.settled
 
+    def _same_topic(self) -> Op:
+        """Return the operation that fails once the topic was deleted.
+
+        The first owner of a topic without an incarnation gives it one.
+        """
+        return Op(
+            "check" if self._cell.record.incarnation else "create",
+            topic_incarnation(self.name, self._incarnation),
+        )
+
     def guards(self) -> list[Op]:
         """Return the checks for every commit below the topic's node.
 
-        They refuse it once another owner has opened the topic.
+        They refuse it once another owner has opened the topic, or it was deleted.
 
         The first check is that of the record's version.
         """
-        return [Op("check", self.path, version=self.version), *self.lease]
+        return [Op("check", self.path, version=self.version), self._same_topic(), *self.lease]
 
     async def change(
         self,
@@ -165,18 +178,22 @@ class OwnedTopicRecord:
         outcome is unknown.
         """
         async with self.lock:
-            wanted = decide(self._cell.record)
+            wanted = msgspec.structs.replace(
+                decide(self._cell.record), incarnation=self._incarnation
+            )
             if self.doubtful:
                 wanted = msgspec.structs.replace(
                     wanted, deleting=tuple(dict.fromkeys((*wanted.deleting, *self.doubtful)))
                 )
             if always or wanted != self._cell.record:
                 try:
-                    await self._cell.write(wanted, guards=lambda: (*self.lease, *with_ops))
+                    await self._cell.write(
+                        wanted, guards=lambda: (self._same_topic(), *self.lease, *with_ops)
+                    )
                 except Conflict as conflict:
-                    if conflict.index > len(self.lease):
+                    if conflict.index > 1 + len(self.lease):
                         raise
-                    self._lost, self.lease_lost = True, conflict.index > 0
+                    self._lost, self.lease_lost = True, conflict.index > 1
                     by = (
                         "was given to another broker"
                         if self.lease_lost

@@ -5,9 +5,11 @@ nodes), so that nothing leaks.
 /topics/tenant/namespace/topic/cursors    one CursorRecord for each durable subscription below it
 /topics/tenant/namespace/topic/policies   its own policies, if any were set
 /topics/tenant/namespace/topic/schemas    one SchemaRecord for each version below it, if any
-/topics/tenant/namespace/topic/deletion-… the mark of its deletion
+/topics/tenant/namespace/topic/incarnation-…  this topic, and no later one of the same name
+/topics/tenant/namespace/topic/deletion-…     the mark of its deletion
 
-The name of the mark differs from that of the mark of a later topic of the same name.
+The last two have names of their own for each topic. Versions begin again when a topic is created
+again, so a commit that was meant for the former topic could pass by versions alone.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ async def create_topic(
     properties: Mapping[str, str] | None = None,
     ledger: tuple[int, Sequence[Op]] | None = None,
 ) -> tuple[TopicRecord, int]:
-    """Create an empty topic: its record and the parent of its cursors, in one commit.
+    """Create an empty topic: its record, its incarnation and the parent of its cursors, in one
+    commit.
 
     Return the record and its version.
 
@@ -62,8 +65,14 @@ async def create_topic(
     Raises ``AlreadyExists``, ``ServiceNotReady`` (the ledger's id is in use), and
     ``MetadataUnavailable`` when the outcome is unknown.
     """
-    record = TopicRecord(properties=dict(properties or {}), created_ms=created_ms)
-    with_ops = [Op("create", paths.cursors(name))]
+    incarnation = records.token()
+    record = TopicRecord(
+        properties=dict(properties or {}), created_ms=created_ms, incarnation=incarnation
+    )
+    with_ops = [
+        Op("create", paths.cursors(name)),
+        Op("create", paths.topic_incarnation(name, incarnation)),
+    ]
     if ledger is not None:
         record = msgspec.structs.replace(
             record, ledgers=(TopicLedger(ledger[0]),), highest_ledger=ledger[0]

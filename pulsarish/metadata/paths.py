@@ -61,6 +61,7 @@ __all__ = [
     "tenant_topics",
     "topic",
     "topic_deletion",
+    "topic_incarnation",
     "topic_policies",
     "underreplicated",
     "underreplicated_ids",
@@ -80,7 +81,7 @@ TENANTS: Final = "/tenants"
 NAMESPACES: Final = "/namespaces"  # /namespaces/tenant/namespace: policies
 OWNERS: Final = "/owners"  # /owners/tenant/namespace/bundle
 # /topics/tenant/namespace/topic/cursors/subscription, .../policies, .../schemas/version,
-# .../deletion-token
+# .../incarnation-token, .../deletion-token
 TOPICS: Final = "/topics"
 # /partitioned/tenant/namespace/topic, .../topic/policies, .../topic/schemas/version
 PARTITIONED: Final = "/partitioned"
@@ -243,6 +244,14 @@ def topic_deletion(name: TopicName, token: str) -> str:
     Each deletion has a ``token`` of its own, so a later topic of that name never has this node.
     """
     return f"{topic(name)}/deletion-{token}"
+
+
+def topic_incarnation(name: TopicName, token: str) -> str:
+    """Return the path of the node that exists as long as this topic does.
+
+    Each topic has a ``token`` of its own, so a later topic of that name never has this node.
+    """
+    return f"{topic(name)}/incarnation-{token}"
 
 
 def topic_policies(topic_path: str) -> str:

@@ -216,6 +216,9 @@ class TopicRecord(msgspec.Struct, frozen=True):
     trimmed_entry: int = NO_ENTRY
     properties: dict[str, str] = {}
     created_ms: int = 0
+    # names the node below the topic's that a later topic of the same name never has; "": a release
+    # that made no such node created the topic, and no owner has opened it since
+    incarnation: str = ""
     token: str = ""
 
 

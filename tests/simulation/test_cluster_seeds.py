@@ -327,6 +327,13 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
             "cursor was restored"
         ),
     ),
+    5100002378: (
+        ("resets", "brief", "turns", "resumes", "parcels", "compacting", "anew"),
+        (
+            "an owner's late change of a list of ledgers found its version in the topic that had "
+            "been created again, and its new ledger was in no list any more"
+        ),
+    ),
     90513: (
         SIX,
         "a sync that began on a slow disk outlasted the time in which garbage had to be collected",

@@ -24,6 +24,7 @@ from pulsarish.model.ack_ranges import AckRanges
 from pulsarish.model.position import LATEST, Position
 from pulsarish.runtime.seams import Op
 from pulsarish.sim.workloads.quiet_hours import RETENTION, run_hours
+from pulsarish.sim.workloads.renewed_topic import run_renewed
 from pulsarish.sim.workloads.safeguard import Mutant, Patch, replacing
 from pulsarish.sim.workloads.topic_log import LogSettings, run_log
 
@@ -121,6 +122,10 @@ def _unguarded(_was: object) -> object:
     return guards
 
 
+def _any_topic(_was: object) -> object:
+    return lambda topic: Op("check", topic.path)
+
+
 def _trim_without_cursors(was: Any) -> object:
     def trimmable(chain: Chain, _safe_mark: Position, retention: Retention, now_ms: int) -> int:
         count: int = was(chain, LATEST, retention, now_ms)
@@ -131,6 +136,10 @@ def _trim_without_cursors(was: Any) -> object:
 
 def _check_retention(seed: int) -> None:
     run_hours(seed, RETENTION)
+
+
+def _check_renewed(seed: int) -> None:
+    run_renewed(seed)
 
 
 def _mutant(
@@ -194,6 +203,15 @@ LOG_MUTANTS: Final = (
         (17,),
         replacing(trimmer, "trimmable", _trim_without_cursors),
         "cursors",
+    ),
+    Mutant(
+        "former_topic_written",
+        "what an owner writes is checked against the topic's incarnation in the same commit, as "
+        "versions begin again when a topic is created again",
+        (14,),
+        replacing(OwnedTopicRecord, "_same_topic", _any_topic),
+        _check_renewed,
+        seeds=10,
     ),
     Mutant(
         "trimmed_by_two_clocks",

@@ -38,7 +38,14 @@ from pulsarish.sim.world.faults import FaultPlan
 from pulsarish.sim.world.nodes import Node, NodeDied
 from pulsarish.sim.world.world import Simulation
 
-__all__ = ["LOG_FAULTS", "LogCounts", "LogSettings", "run_log"]
+__all__ = [
+    "LOG_FAULTS",
+    "LOG_LEDGER_OPTIONS",
+    "LogCounts",
+    "LogSettings",
+    "log_bookie",
+    "run_log",
+]
 
 LOG_FAULTS: Final = (
     "crash",
@@ -55,7 +62,7 @@ LOG_FAULTS: Final = (
 
 _NAME: Final = TopicName.parse("persistent://public/default/simulated")
 _SUBSCRIPTION: Final = "s"
-_LEDGER_OPTIONS: Final = LedgerOptions(
+LOG_LEDGER_OPTIONS: Final = LedgerOptions(
     add_timeout_ms=800,
     heartbeat_interval_ms=500,
     check_interval_ms=100,
@@ -212,6 +219,24 @@ class LogOracle:
                 )
 
 
+def log_bookie(name: str) -> Callable[[World], Coroutine[Any, Any, None]]:
+    """Return the program of a bookie with small files."""
+    config = BookieConfig(
+        bookie_id=name,
+        listen_address=f"{name}:3181",
+        http_address="",
+        host=name,
+        data_directory="/data",
+        journal_file_size_bytes=1 << 15,
+        journal_group_size_bytes=1 << 13,
+        write_cache_size_bytes=1 << 14,
+        entry_log_size_bytes=1 << 15,
+        read_only_free_bytes=1 << 18,
+        reserved_bytes=1 << 17,
+    )
+    return lambda world: Bookie(world, config).run()
+
+
 class _Workload:
     def __init__(self, sim: Simulation, settings: LogSettings, oracle: LogOracle) -> None:
         self.sim = sim
@@ -246,7 +271,7 @@ class _Workload:
         setup = sim.node("setup")
         await setup.run(self._prepare)
         for name in bookies:
-            sim.node(name, self._bookie(name)).restart_after_seconds = 1.0
+            sim.node(name, log_bookie(name)).restart_after_seconds = 1.0
         brokers = [sim.node(f"broker{number}") for number in range(settings.brokers)]
         for node in brokers:
             node.restart_after_seconds = 0.5
@@ -289,22 +314,6 @@ class _Workload:
             await records.ensure(path)
         await create_topic(records, _NAME, created_ms=world.clock.wall_ms())
 
-    def _bookie(self, name: str) -> Callable[[World], Coroutine[Any, Any, None]]:
-        config = BookieConfig(
-            bookie_id=name,
-            listen_address=f"{name}:3181",
-            http_address="",
-            host=name,
-            data_directory="/data",
-            journal_file_size_bytes=1 << 15,
-            journal_group_size_bytes=1 << 13,
-            write_cache_size_bytes=1 << 14,
-            entry_log_size_bytes=1 << 15,
-            read_only_free_bytes=1 << 18,
-            reserved_bytes=1 << 17,
-        )
-        return lambda world: Bookie(world, config).run()
-
     # -- owners
 
     async def _move_about(self, brokers: list[Node]) -> None:
@@ -344,7 +353,7 @@ class _Workload:
         if known is None or known[0] != node.incarnation:
             known = self._clients[node.name] = (
                 node.incarnation,
-                LedgerClient(world, _LEDGER_OPTIONS),
+                LedgerClient(world, LOG_LEDGER_OPTIONS),
             )
             await known[1].start()
         records = Records(world.metadata, world.clock, world.random)

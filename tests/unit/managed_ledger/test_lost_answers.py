@@ -5,21 +5,25 @@ answered as durable is found by the next owner.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from pulsarish.managed_ledger.cursors.cursor import Cursor
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.tail_cache import TailCache
+from pulsarish.managed_ledger.topics_store import create_topic, delete_topic
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
+from pulsarish.metadata.records import TopicRecord
 from pulsarish.model.errors import MetadataUnavailable, ServiceNotReady, TopicFenced
 from pulsarish.model.position import EARLIEST, Position
 from pulsarish.runtime.seams import MetadataStore, Op, OutcomeUnknown, World
 from tests.support.logs import NAME, Heard, Shelf, names, simulate
-from tests.support.memory_ledgers import MemoryLedgerClient
+from tests.support.memory_ledgers import MemoryLedgerClient, MemoryLedgers
 
 
 class Forgetful:
@@ -59,11 +63,12 @@ async def open_with(
     shelf: Shelf,
     node: str,
     heard: Heard,
-    prepare: Callable[[Forgetful], None],
+    prepare: Callable[[Any], None],
     client: MemoryLedgerClient | None = None,
+    store_of: Callable[[MetadataStore], object] = Forgetful,
 ) -> ManagedLedger:
     async def work(world: World) -> ManagedLedger:
-        store = Forgetful(world.metadata)
+        store = store_of(world.metadata)
         prepare(store)
         records = Records(cast("MetadataStore", store), world.clock, world.random)
         ledgers = client or MemoryLedgerClient(shelf.ledgers)
@@ -189,5 +194,104 @@ def test_a_write_of_the_next_owner_that_says_the_same_is_not_taken_for_ones_own(
         with pytest.raises(TopicFenced):
             await shelf.on("b1", lambda world: log.attributes.set_properties({"c": "d"}))
         await shelf.on("b2", lambda world: taken.attributes.set_properties({"e": "f"}))
+
+    simulate(scenario)
+
+
+class Slow:
+    """A store whose next commit that changes the record of the topic waits for ``go_on``."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self.slow = False
+        self.reached = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def commit(self, ops: Sequence[Op]) -> list[str | int]:
+        if self.slow and ops[0].path == self.path:
+            self.slow = False
+            self.reached.set()
+            await self.go_on.wait()
+        return await self._store.commit(ops)
+
+    path = paths.topic(NAME)
+
+
+async def renew(world: World) -> None:
+    client = MemoryLedgerClient(MemoryLedgers())
+    records = Records(world.metadata, world.clock, world.random)
+    await delete_topic(records, client, NAME)  # type: ignore[arg-type]
+    await create_topic(records, NAME, created_ms=2)
+
+
+def test_a_late_change_of_a_deleted_topic_spares_the_next_topic_at_the_same_version() -> None:
+    async def scenario(shelf: Shelf) -> None:
+        stores: list[Slow] = []
+        former = await open_with(shelf, "b1", Heard(), stores.append, store_of=Slow)
+        await shelf.append(former, names(0, 3))
+        stores[0].slow = True
+        rolling = asyncio.create_task(shelf.on("b1", lambda world: former.roll()))
+        await stores[0].reached.wait()
+        await shelf.on("b1", renew)
+        log, _ = await shelf.open("b1")
+        assert log.version == former.version
+        await shelf.append(log, names(3, 6))
+        stores[0].go_on.set()
+        with pytest.raises(TopicFenced):
+            await rolling
+        again, _ = await shelf.open("b2")
+        assert await shelf.read_all(again, "b2") == names(3, 6)
+
+    simulate(scenario)
+
+
+def test_a_late_cursor_of_a_deleted_topic_is_not_made_in_the_next_one() -> None:
+    async def scenario(shelf: Shelf) -> None:
+        stores: list[Slow] = []
+        former = await open_with(shelf, "b1", Heard(), stores.append, store_of=Slow)
+        stores[0].path = paths.cursor(NAME, "s")
+        stores[0].slow = True
+        opening = asyncio.create_task(shelf.on("b1", lambda world: former.open_cursor("s")))
+        await stores[0].reached.wait()
+        await shelf.on("b1", renew)
+        log, _ = await shelf.open("b1")
+        assert log.version == former.version
+        stores[0].go_on.set()
+        with pytest.raises(TopicFenced):
+            await opening
+        again, _ = await shelf.open("b2")
+        assert again.cursor_names() == []
+
+    simulate(scenario)
+
+
+def test_the_next_owner_gives_an_incarnation_to_a_topic_of_an_earlier_release() -> None:
+    async def scenario(shelf: Shelf) -> None:
+        async def as_before(world: World) -> None:
+            records = Records(world.metadata, world.clock, world.random)
+            made = await records.get(paths.topic(NAME), TopicRecord)
+            assert made is not None
+            await records.delete(paths.topic_incarnation(NAME, made[0].incarnation))
+            old = msgspec.structs.replace(made[0], incarnation="")
+            await records.compare_and_set(paths.topic(NAME), old, made[1])
+
+        await shelf.on("b1", as_before)
+        former, _ = await shelf.open("b1")
+        assert (await shelf.record()).incarnation
+        await shelf.append(former, names(0, 3))
+        await shelf.on("b1", lambda world: former.roll())
+        await shelf.on("b1", renew)
+        log, _ = await shelf.open("b1")
+        await shelf.append(log, names(3, 6))
+        while log.version < former.version:
+            await shelf.on("b1", lambda world: log.attributes.set_producer_epoch(log.version))
+        with pytest.raises(TopicFenced):
+            await shelf.on("b1", lambda world: former.attributes.set_properties({"a": "c"}))
+        again, _ = await shelf.open("b2")
+        assert again.attributes.properties == {}
+        assert await shelf.read_all(again, "b2") == names(3, 6)
 
     simulate(scenario)
