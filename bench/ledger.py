@@ -23,13 +23,14 @@ from typing import get_args
 import uvloop
 
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.ledger.options import LedgerOptions, Transport
+from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.metadata.connect import connect
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.loop import LoopCare
+from pulsarish.runtime.network.address_book import Transport
 from pulsarish.runtime.seams import World
 from pulsarish.runtime.world import production
 

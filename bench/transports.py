@@ -1,10 +1,11 @@
-"""Frames against gRPC between broker and bookies, in turn on one machine:
+"""Frames against gRPC from client to bookies, in turn on one machine:
 
     python -m bench.transports [--rounds 5] [--row NAME]...
 
 Two clusters of three bookies and one broker run at the same time, one for each transport, and only
 one is used at a time. Prints for each row the medians and the median ratio of the rounds: rate or
-p50, and CPU in microseconds a message of bookies, broker and this client.
+p50, and CPU in microseconds a message of bookies, broker and this client. With ``--between
+bookies`` the client uses gRPC in both.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pulsarish
-from bench.client import drain, fill, one_at_a_time, publish
+from bench.client import drain, end_to_end, fill, one_at_a_time, publish
 from bench.measure import cpu_by_role, running_cluster
 from pulsarish.local_cluster.processes import Cluster
+from pulsarish.runtime.network.address_book import Transport
 
-TRANSPORTS = ("grpc", "framed")
+TRANSPORTS: tuple[Transport, ...] = ("grpc", "framed")
 Run = Callable[[pulsarish.Client, str], dict[str, Any]]
 
 
@@ -60,20 +62,25 @@ ROWS: dict[str, tuple[int, Run]] = {
         lambda c, t: drain(c, t, size=1_000, count=100_000, batch=False, acknowledge=True),
     ),
     "drain unbatched": (40_000, _drain_unbatched),
+    "end to end at 1,000/s": (
+        4_000,
+        lambda c, t: end_to_end(c, t, rate=1_000, seconds=4, size=1_000),
+    ),
 }
 """By name: messages that are sent, for the CPU of each, and the work."""
 
 
-def _measure(cluster: Cluster, row: str, number: int) -> dict[str, float]:
+def _measure(cluster: Cluster, row: str, number: int, transport: Transport) -> dict[str, float]:
     count, run = ROWS[row]
     broker = next(node for node in cluster.nodes() if node.role == "broker")
     before, own = cpu_by_role(cluster), time.process_time()
-    with pulsarish.Client(f"pulsarish://127.0.0.1:{broker.ports['grpc']}") as client:
+    url = f"pulsarish://127.0.0.1:{broker.ports['grpc']}"
+    with pulsarish.Client(url, transport=transport) as client:
         found = run(client, f"persistent://public/default/{row.replace(' ', '-')}-{number}")
     own = time.process_time() - own
     after = cpu_by_role(cluster)
     return {
-        "value": found.get("rate") or found["p50_ms"],
+        "value": found["p50_ms"] if "p50_ms" in found else found["rate"],
         "bookies": (after["bookie"] - before["bookie"]) / count * 1e6,
         "broker": (after["broker"] - before["broker"]) / count * 1e6,
         "client": own / count * 1e6,
@@ -86,15 +93,20 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--row", action="append", choices=list(ROWS))
+    parser.add_argument("--between", choices=("all", "bookies"), default="all")
     arguments = parser.parse_args()
     with (
         running_cluster(broker=["ledger.transport=grpc"]) as grpc,
         running_cluster(broker=["ledger.transport=framed"]) as framed,
     ):
         clusters = dict(zip(TRANSPORTS, (grpc, framed), strict=True))
+        of_client = {name: name if arguments.between == "all" else "grpc" for name in TRANSPORTS}
         for row in arguments.row or ROWS:
             rounds = [
-                {name: _measure(cluster, row, number) for name, cluster in clusters.items()}
+                {
+                    name: _measure(cluster, row, number, of_client[name])
+                    for name, cluster in clusters.items()
+                }
                 for number in range(arguments.rounds)
             ]
             cells = []

@@ -34,7 +34,7 @@ from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Histogram
 from pulsarish.runtime.network.addresses import advertised_address
-from pulsarish.runtime.seams import Listener, World
+from pulsarish.runtime.seams import FRAMED, Listener, World
 
 __all__ = ["Broker"]
 
@@ -199,18 +199,20 @@ class Broker:
             address=self.address,
             http=self.http_address,
             pulsar=self.pulsar_address,
+            framed=internal.framed_address or "not offered",
         )
 
     async def _listen(self, plan: ListenerPlan) -> ListenerAddresses:
         """Bind the ports of a listener. Return the addresses that its clients get."""
         connections = self._world.connections
-        address, http_address, pulsar_address = (
+        address, http_address, pulsar_address, framed_address = (
             plan.advertised,
             plan.advertised_http,
             plan.advertised_pulsar,
+            FRAMED + plan.advertised_framed if plan.advertised_framed else "",
         )
+        largest = self._config.max_message_size_bytes + _MESSAGE_ROOM_BYTES
         if plan.bind_address:
-            largest = self._config.max_message_size_bytes + _MESSAGE_ROOM_BYTES
             grpc = await connections.serve(
                 plan.bind_address,
                 self.streams,
@@ -232,7 +234,18 @@ class Broker:
             )
             self._listeners.append(binary)
             pulsar_address = advertised_address(plan.advertised_pulsar, binary.address)
-        return ListenerAddresses(address, http_address, pulsar_address)
+        if plan.bind_framed_address:
+            framed = await connections.serve_framed(
+                plan.bind_framed_address,
+                self.streams,
+                self.calls.handlers(plan.name),
+                message_bytes_max=largest,
+            )
+            self._listeners.append(framed)
+            framed_address = FRAMED + advertised_address(
+                plan.advertised_framed, framed.address.removeprefix(FRAMED)
+            )
+        return ListenerAddresses(address, http_address, pulsar_address, framed_address)
 
     def unready_reason(self) -> str:
         """Return why this broker cannot serve now; empty when it can."""

@@ -13,6 +13,7 @@ from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
 from pulsarish.model.errors import ConfigError, InvalidArgument
 from pulsarish.model.policy_words import SchemaStrategy
 from pulsarish.runtime.log import REPEATS_MAX
+from pulsarish.runtime.network.addresses import host_of
 
 __all__ = ["BrokerConfig"]
 
@@ -64,14 +65,35 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(description="Host, or host:port, that others are told; empty: what is listened on."),
     ] = ""
+    framed_port: Annotated[
+        int,
+        Meta(
+            ge=-1,
+            le=65_535,
+            description=(
+                "The port of the framed transport, at the host of listen_address; 0 picks a free "
+                "one, -1: gRPC only. Clients find it in the answers to their lookups."
+            ),
+        ),
+    ] = 0
+    framed_advertised_address: Annotated[
+        str,
+        Meta(
+            description=(
+                "Host, or host:port, at which clients reach framed_port; empty: the host of "
+                "advertised_address. Where that names a port, too, frames are not offered "
+                "without this option."
+            )
+        ),
+    ] = ""
     advertised_listeners: Annotated[
         tuple[str, ...],
         Meta(
             description=(
                 "Addresses of this broker by listener, name:pulsarish://host:port, "
-                "name:http://host:port and"
-                " name:pulsar://host:port, when clients in different networks must be told "
-                "different ones; instead of advertised_address."
+                "name:http://host:port, name:pulsar://host:port and name:framed://host:port, "
+                "when clients in different networks must be told different ones; instead of "
+                "advertised_address."
             )
         ),
     ] = ()
@@ -835,6 +857,12 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
             http_address=self.http_address,
             advertised_address=self.advertised_address,
             pulsar_address=self.pulsar_address,
+            framed_address=(
+                f"{host_of(self.listen_address)}:{self.framed_port}"
+                if self.framed_port >= 0
+                else ""
+            ),
+            framed_advertised_address=self.framed_advertised_address,
         )
 
     def validate(self) -> None:

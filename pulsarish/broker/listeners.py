@@ -33,8 +33,17 @@ __all__ = [
 INTERNAL: Final = "internal"
 """The only listener of a broker that names none."""
 
-_SCHEMES: Final = ("pulsarish", "http", "pulsar")
-_FORM: Final = "name:pulsarish://host:port, name:http://host:port or name:pulsar://host:port"
+_OPTIONS: Final = {
+    "pulsarish": "listen_address",
+    "http": "http_address",
+    "pulsar": "pulsar_address",
+    "framed": "framed_port",
+}
+"""The option that binds the port of the internal listener, by scheme."""
+_FORM: Final = (
+    "name:pulsarish://host:port, name:http://host:port, name:pulsar://host:port or "
+    "name:framed://host:port"
+)
 _ENTRY: Final = re.compile(
     r"([A-Za-z0-9._-]+):([a-z+]+)://(\[[0-9A-Fa-f:.]+\]|[^:/\[\]]+):([0-9]{1,5})/?"
 )
@@ -56,6 +65,8 @@ class ListenerPlan:
     advertised_http: str
     bind_pulsar_address: str = ""
     advertised_pulsar: str = ""
+    bind_framed_address: str = ""
+    advertised_framed: str = ""
 
 
 def plan_listeners(
@@ -67,6 +78,8 @@ def plan_listeners(
     http_address: str,
     advertised_address: str,
     pulsar_address: str = "",
+    framed_address: str = "",
+    framed_advertised_address: str = "",
 ) -> tuple[ListenerPlan, ...]:
     """Return the listeners that the options of these names describe, the internal one first.
 
@@ -83,6 +96,10 @@ def plan_listeners(
         # A port in advertised_address is that of the gRPC protocol.
         host = _host(advertised_address)
         name = internal_listener_name or INTERNAL
+        if _port(advertised_address) and not framed_advertised_address:
+            # It is the port of a proxy or of a port mapping before the gRPC port. Nothing says
+            # where the framed port is then.
+            framed_address = ""
         return (
             ListenerPlan(
                 name,
@@ -92,13 +109,19 @@ def plan_listeners(
                 host,
                 pulsar_address,
                 host if pulsar_address else "",
+                framed_address,
+                (framed_advertised_address or host) if framed_address else "",
             ),
         )
-    if advertised_address:
-        raise ConfigError(
-            f"advertised_address = {advertised_address!r} and advertised_listeners exclude each "
-            "other: leave advertised_address out"
-        )
+    for option, address in (
+        ("advertised_address", advertised_address),
+        ("framed_advertised_address", framed_advertised_address),
+    ):
+        if address:
+            raise ConfigError(
+                f"{option} = {address!r} and advertised_listeners exclude each other: leave "
+                f"{option} out"
+            )
     names = list(dict.fromkeys(name for name, _ in advertised_entries))
     internal = internal_listener_name or names[0]
     if internal not in names:
@@ -118,14 +141,20 @@ def plan_listeners(
             advertised_entries.get((name, "pulsar"), ""),
             bound.get((name, "pulsar"), ""),
         )
+        advertised_framed, bind_framed = (
+            advertised_entries.get((name, "framed"), ""),
+            bound.get((name, "framed"), ""),
+        )
         if name == internal:
             bind, bind_http, bind_pulsar = listen_address, http_address, pulsar_address
+            bind_framed = framed_address if advertised_framed else ""
             advertised_http = advertised_http or _host(advertised)
             advertised_pulsar = advertised_pulsar or (_host(advertised) if pulsar_address else "")
         addresses = (
             ("pulsarish", advertised, bind),
             ("http", advertised_http, bind_http),
             ("pulsar", advertised_pulsar, bind_pulsar),
+            ("framed", advertised_framed, bind_framed),
         )
         for scheme, address, binding in addresses:
             if _port(address) == 0 and not binding:
@@ -135,7 +164,15 @@ def plan_listeners(
                 )
         plans.append(
             ListenerPlan(
-                name, bind, bind_http, advertised, advertised_http, bind_pulsar, advertised_pulsar
+                name,
+                bind,
+                bind_http,
+                advertised,
+                advertised_http,
+                bind_pulsar,
+                advertised_pulsar,
+                bind_framed,
+                advertised_framed,
             )
         )
     return tuple(plans)
@@ -155,13 +192,9 @@ def _check_bindings(
             )
     for name, scheme in bound:
         if name == internal:
-            option = {
-                "pulsarish": "listen_address",
-                "http": "http_address",
-                "pulsar": "pulsar_address",
-            }[scheme]
             raise ConfigError(
-                f"bind_addresses binds the internal listener {name!r}: that is what {option} is for"
+                f"bind_addresses binds the internal listener {name!r}: that is what "
+                f"{_OPTIONS[scheme]} is for"
             )
         if (name, scheme) not in advertised_entries:
             raise ConfigError(
@@ -190,7 +223,7 @@ def _entries(option: str, entries: Sequence[str]) -> dict[tuple[str, str], str]:
         if match is None or int(match[4]) > _PORT_MAX:
             raise ConfigError(f"{option}: {entry!r} is not {_FORM} with a port of 0 to {_PORT_MAX}")
         name, scheme, host, port = match.groups()
-        if scheme not in _SCHEMES:
+        if scheme not in _OPTIONS:
             raise ConfigError(f"{option}: {entry!r} has the scheme {scheme!r}; use {_FORM}")
         if (name, scheme) in found:
             raise ConfigError(f"{option} has two entries for {name}:{scheme}: keep one")

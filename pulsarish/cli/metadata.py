@@ -19,7 +19,6 @@ import click
 
 from pulsarish.cli.output import output_option, print_json, print_line, print_table, say
 from pulsarish.ledger.bookie_control import BookieControl, NoAnswer
-from pulsarish.ledger.bookie_stream import AddressBook
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.repair.inventory import Inventory, ids_held, take_inventory
 from pulsarish.metadata import paths
@@ -53,6 +52,7 @@ from pulsarish.model.errors import (
 from pulsarish.model.units import human_bytes
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.modes import FILE_MODE
+from pulsarish.runtime.network.address_book import AddressBook
 from pulsarish.runtime.rocks.index import accept_index_loss, look_at_index
 from pulsarish.runtime.seams import World
 from pulsarish.runtime.tasks import Supervisor

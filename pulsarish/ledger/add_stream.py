@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pulsarish.ledger.bookie_stream import AddressBook, BookieStream
+from pulsarish.ledger.bookie_stream import BookieStream
 from pulsarish.ledger.options import LedgerOptions
+from pulsarish.runtime.network.address_book import AddressBook
 from pulsarish.runtime.seams import Buffer, World
 from pulsarish.wire.bookie import decode_add_response, encode_add_encoded, encode_sizes
 

@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from pulsarish.ledger.bookie_stream import AddressBook
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.metadata.tree_state import NOTHING_SEEN, TreeState
 from pulsarish.model.errors import ChecksumError
 from pulsarish.model.position import NO_ENTRY
+from pulsarish.runtime.network.address_book import AddressBook
 from pulsarish.runtime.seams import CallFailed, StreamBroken, World
 from pulsarish.wire._pb import bookie_pb2 as pb
 from pulsarish.wire.framing import slice_records, split_records

@@ -16,20 +16,18 @@ Promises:
 from __future__ import annotations
 
 import asyncio
-from typing import Final, Protocol
+from typing import Protocol
 
 from google.protobuf.message import DecodeError
 
-from pulsarish.ledger.options import LedgerOptions, Transport
+from pulsarish.ledger.options import LedgerOptions
 from pulsarish.model.errors import ChecksumError
 from pulsarish.runtime.backoff import Backoff
 from pulsarish.runtime.containment import Scope, ScopeKind
+from pulsarish.runtime.network.address_book import AddressBook
 from pulsarish.runtime.seams import Buffer, ClientConnections, Clock, Stream, StreamBroken, Tasks
 
-__all__ = ["AddressBook", "BookieStream", "StreamWorld"]
-
-
-_FRAMED_FAILURES_MAX: Final = 2
+__all__ = ["BookieStream", "StreamWorld"]
 
 
 class StreamWorld(Protocol):
@@ -43,76 +41,6 @@ class StreamWorld(Protocol):
 
     @property
     def connections(self) -> ClientConnections: ...
-
-
-class _Addresses:
-    """The addresses of one bookie."""
-
-    __slots__ = ("address", "failures_count", "framed_address")
-
-    def __init__(self, address: str, framed_address: str) -> None:
-        self.address = address
-        self.framed_address = framed_address
-        self.failures_count = 0  # consecutive ones at the framed address
-
-
-class AddressBook:
-    """The address of each bookie instance, as last registered.
-
-    The watcher of the registrations fills it.
-
-    With ``auto`` the framed address is taken where a bookie has one. After
-    ``_FRAMED_FAILURES_MAX`` failures in a row there, perhaps because of a firewall, gRPC is tried;
-    when that fails, too, the framed address is next.
-
-    Args:
-        transport: how bookies are reached.
-    """
-
-    def __init__(self, transport: Transport = "auto") -> None:
-        self._transport = transport
-        self._bookies: dict[str, _Addresses] = {}
-
-    def get(self, member: str) -> str | None:
-        """Return the bookie's registered address, which says on which machine it is.
-
-        ``None`` when it is not known.
-        """
-        known = self._bookies.get(member)
-        return None if known is None else known.address
-
-    def route(self, member: str) -> str | None:
-        """Return the address to connect to next; ``None`` when there is none."""
-        known = self._bookies.get(member)
-        if known is None:
-            return None
-        if self._transport == "grpc":
-            return known.address
-        if self._transport == "framed":
-            return known.framed_address or None
-        is_refused = known.failures_count >= _FRAMED_FAILURES_MAX
-        return known.address if is_refused else known.framed_address or known.address
-
-    def put(self, member: str, address: str, framed_address: str = "") -> None:
-        known = self._bookies.get(member)
-        if known is None or known.address != address or known.framed_address != framed_address:
-            self._bookies[member] = _Addresses(address, framed_address)
-
-    def forget(self, member: str) -> None:
-        self._bookies.pop(member, None)
-
-    def on_reached(self, member: str, address: str) -> None:
-        """Note that a bookie was reached at one of its addresses."""
-        known = self._bookies.get(member)
-        if known is not None and address == known.framed_address:
-            known.failures_count = 0
-
-    def on_failed(self, member: str, address: str) -> None:
-        """Note that a bookie was not reached at one of its addresses."""
-        known = self._bookies.get(member)
-        if known is not None:
-            is_framed = address == known.framed_address
-            known.failures_count = known.failures_count + 1 if is_framed else 0
 
 
 class BookieStream:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from pulsarish.ledger.bookie_stream import AddressBook
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.placement import Candidate, why_too_few
 from pulsarish.metadata import paths
@@ -16,6 +15,7 @@ from pulsarish.metadata.records import BookieRegistration
 from pulsarish.model.errors import CorruptData, MetadataUnavailable
 from pulsarish.runtime.containment import run_in_background
 from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.network.address_book import AddressBook
 from pulsarish.runtime.seams import Conflict, SessionState, Versioned, World
 from pulsarish.wire.json_record import decode_record
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pulsarish.ledger.bookie_stream import AddressBook, StreamWorld
+from pulsarish.ledger.bookie_stream import StreamWorld
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.read_stream import ReadStream
 from pulsarish.ledger.reading import read_records
 from pulsarish.model.errors import EntryUnknown, NoSuchEntry
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.runtime.containment import run_in_background
+from pulsarish.runtime.network.address_book import AddressBook
 from pulsarish.wire.record import Record
 
 __all__ = ["DirectReads"]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from pulsarish.model.errors import ConfigError
+from pulsarish.runtime.network.address_book import Transport
 
-__all__ = ["LedgerOptions", "Transport"]
+__all__ = ["LedgerOptions"]
 
-Transport = Literal["auto", "grpc", "framed"]
 
 _MIB = 1 << 20
 

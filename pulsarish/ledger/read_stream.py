@@ -9,8 +9,9 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from pulsarish.ledger.bookie_stream import AddressBook, BookieStream, StreamWorld
+from pulsarish.ledger.bookie_stream import BookieStream, StreamWorld
 from pulsarish.ledger.options import LedgerOptions
+from pulsarish.runtime.network.address_book import AddressBook
 from pulsarish.runtime.seams import Buffer, StreamBroken
 from pulsarish.wire.bookie import ReadAnswer, ReadItem, decode_read_response, encode_read
 

@@ -126,12 +126,16 @@ def plan_cluster(
             NodePlan(f"bookie-{index + 1}", "bookie", {"grpc": grpc, "http": web, "framed": framed})
         )
     for index in range(brokers):
-        known = (6660 + index, 8080 + index, 6650 + index if index < 10 else 16650 + index)
-        grpc, web, pulsar = (
-            (next(ports), next(ports), next(ports)) if base_port is not None else known
+        known = (
+            6660 + index,
+            8080 + index,
+            6650 + index if index < 10 else 16650 + index,
+            6760 + index,
         )
+        kinds = ("grpc", "http", "pulsar", "framed")
+        taken = [next(ports) for _ in kinds] if base_port is not None else known
         nodes.append(
-            NodePlan(f"broker-{index + 1}", "broker", {"grpc": grpc, "http": web, "pulsar": pulsar})
+            NodePlan(f"broker-{index + 1}", "broker", dict(zip(kinds, taken, strict=True)))
         )
     quorum = min(3, bookies)
     for node in nodes:
@@ -144,8 +148,8 @@ def plan_cluster(
             f"metadata_url={url}",
         ]
         node.settings.append(f"{node.role}_id={node.name}")
+        node.settings.append(f"framed_port={node.ports['framed']}")
         if node.role == "bookie":
-            node.settings.append(f"framed_port={node.ports['framed']}")
             # Every bookie of a laptop's cluster stands for a host of its own, or no two copies
             # could lie on it.
             node.settings.append(f"host={node.name}")

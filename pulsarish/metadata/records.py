@@ -94,6 +94,7 @@ class ListenerAddresses(msgspec.Struct, frozen=True):
     address: str  # gRPC
     http_address: str = ""
     pulsar_address: str = ""
+    framed_address: str = ""  # framed:host:port
 
 
 class BrokerRegistration(msgspec.Struct, frozen=True):

@@ -67,7 +67,17 @@ _LAGS: Final = re.compile(
 _CONTAINED: Final = re.compile(
     r"^pulsarish_contained_failures_total\{.*\} ([0-9.e+]+)$", re.MULTILINE
 )
-TARGETS: Final = ("binary", "broker", "bookie", "frames", "http", "zookeeper", "proxy", "connect")
+TARGETS: Final = (
+    "binary",
+    "broker",
+    "bookie",
+    "broker-frames",
+    "bookie-frames",
+    "http",
+    "zookeeper",
+    "proxy",
+    "connect",
+)
 
 
 class LoopStood(Defect):
@@ -166,8 +176,10 @@ class Fuzzer:
                 return broker_input(rng)
             case "bookie":
                 return bookie_input(rng)
-            case "frames":
-                return frames_input(rng)
+            case "broker-frames":
+                return frames_input(rng, broker_input(rng))
+            case "bookie-frames":
+                return frames_input(rng, bookie_input(rng))
             case "connect":
                 return connect_input(rng)
             case _:
@@ -182,7 +194,8 @@ class Fuzzer:
             "zookeeper": ("metadata", "client"),
             "bookie": ("bookie", "grpc"),
             "broker": ("broker", "grpc"),
-            "frames": ("bookie", "framed"),
+            "broker-frames": ("broker", "framed"),
+            "bookie-frames": ("bookie", "framed"),
         }
         kinds |= {
             "proxy": ("proxy", "pulsar"),
@@ -194,7 +207,7 @@ class Fuzzer:
         return next(node for node in self._nodes if node.role == of).ports[kind]
 
     def _send(self, inputs: list[list[Step]], ends: float = float("inf")) -> None:
-        if self.target in ("bookie", "frames") and not self._instance_id:
+        if self.target in ("bookie", "bookie-frames") and not self._instance_id:
             self._instance_id = asyncio.run(_bookie_instance(self._bookie.ports["grpc"]))
         with self._canary.publishing():
             asyncio.run(self._send_all(inputs, ends))

@@ -350,11 +350,11 @@ Calls = list[tuple[str, Message]]
 Streams = list[tuple[str, list[Message]]]
 
 
-def frames_input(rng: random.Random) -> list[Step]:
-    """Conversations with a bookie's framed port: what ``bookie_input`` asks for, in frames, some of
-    them changed, doubled, cut or out of place.
+def frames_input(rng: random.Random, asked: list[Step]) -> list[Step]:
+    """Conversations with a framed port: what is ``asked`` for by gRPC, in frames, some of them
+    changed, doubled, cut or out of place.
     """
-    steps = [step for step in bookie_input(rng) if step[0]] or [("bookie.status", [b""])]
+    steps = [step for step in asked if step[0]] or [("", [b""])]
     method, messages = rng.choice(steps)
     if method.endswith("*"):
         frames = [(Kind.OPEN, encode_opening(Opening(rng.choice(_WINDOWS), method[:-1], "fuzz")))]

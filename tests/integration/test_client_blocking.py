@@ -1,5 +1,5 @@
-"""The blocking face on real gRPC: threads, callbacks, forks and the end of the process, against the
-fake broker in another process.
+"""The blocking face on gRPC and on frames: threads, callbacks, forks and the end of the process,
+against the fake broker in another process.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def run(program: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    process, address = start_broker("partitions=persistent://public/default/wide:3")
+@pytest.fixture(scope="module", params=["grpc", "framed"])
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    process, address = start_broker("partitions=persistent://public/default/wide:3", request.param)
     yield f"pulsarish://{address}"
     process.kill()
     process.communicate()

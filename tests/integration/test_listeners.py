@@ -20,6 +20,7 @@ import pytest
 
 import pulsarish
 from pulsarish.local_cluster.processes import Cluster, plan_cluster
+from pulsarish.runtime.network.address_book import Transport
 
 TOPICS = [f"t{number}" for number in range(12)]  # over the four bundles of public/default
 HOSTS = {"internal": "127.0.0.1", "external": "127.0.0.2"}
@@ -65,14 +66,17 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
     cluster = Cluster(tmp_path_factory.mktemp("listeners"))
     nodes = plan_cluster(bookies=1, brokers=2, metadata="embedded", base_port=0)
     told = [
-        f"internal:pulsarish://{HOSTS['internal']}:0",
-        *(f"external:{scheme}://{HOSTS['external']}:0" for scheme in ("pulsarish", "http")),
+        *(f"internal:{scheme}://{HOSTS['internal']}:0" for scheme in ("pulsarish", "framed")),
+        *(
+            f"external:{scheme}://{HOSTS['external']}:0"
+            for scheme in ("pulsarish", "http", "framed")
+        ),
     ]
     for node in nodes:
         if node.role == "broker":
             node.settings += [
                 f"advertised_listeners={','.join(told)}",
-                f"bind_addresses={','.join(told[1:])}",
+                f"bind_addresses={','.join(told[2:])}",
             ]
     try:
         cluster.create(nodes)
@@ -122,6 +126,7 @@ def test_lookups_and_redirects_stay_on_the_listener(addresses: Addresses, listen
     assert moved == len(TOPICS), "each topic was asked for once where it is not"
 
 
+@pytest.mark.parametrize("transport", ["grpc", "framed"])
 @pytest.mark.parametrize(
     ("listener", "named"),
     [
@@ -133,13 +138,15 @@ def test_lookups_and_redirects_stay_on_the_listener(addresses: Addresses, listen
     ],
 )
 def test_clients_on_each_listener_reach_every_topic(
-    addresses: Addresses, listener: str, named: str | None
+    addresses: Addresses, listener: str, named: str | None, transport: Transport
 ) -> None:
     for url in addresses.native[listener]:
-        with pulsarish.Client(url, listener_name=named) as client:
+        with pulsarish.Client(url, listener_name=named, transport=transport) as client:
             for topic in TOPICS:
                 consumer = client.subscribe(
-                    topic, f"{listener}-{named}", initial_position=pulsarish.InitialPosition.Latest
+                    topic,
+                    f"{listener}-{named}-{transport}",
+                    initial_position=pulsarish.InitialPosition.Latest,
                 )
                 client.create_producer(topic).send(url.encode())
                 message = consumer.receive(timeout_millis=30_000)

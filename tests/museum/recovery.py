@@ -11,13 +11,13 @@ from pulsarish.bookie.store import EntryStore
 from pulsarish.client.message_id import MessageId
 from pulsarish.ledger import recovery_core
 from pulsarish.ledger.bookie_control import BookieControl, LacAnswer, NoAnswer, RecoveryAnswer
-from pulsarish.ledger.bookie_stream import AddressBook
 from pulsarish.ledger.coverage import Coverage
 from pulsarish.ledger.recovery import Recovery
 from pulsarish.ledger.recovery_core import FencingCore
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
+from pulsarish.runtime.network.address_book import AddressBook
 from pulsarish.sim.mutants.catalogue import MUTANTS
 from pulsarish.sim.workloads.safeguard import Patch, all_replaced, replacing
 from pulsarish.sim.world.nodes import NodeDied

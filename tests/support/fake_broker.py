@@ -107,12 +107,18 @@ class FakeBroker:
         self._connections = connections
         self.tasks = tasks
         self._listener: Listener | None = None
+        self._framed_address = ""
 
-    async def start(self, address: str) -> None:
+    async def start(self, address: str, *, framed: bool = False) -> None:
+        """Serve gRPC, and frames, too, with ``framed``."""
         streams = {"broker.publish": self._publish, "broker.consume": self._consume}
         calls = {"broker.lookup": self._lookups, "broker.ping": self._ping}
         self._listener = await self._connections.serve(address, streams, calls)
         self.address = self._listener.address
+        if framed:
+            host = address.rpartition(":")[0]
+            listener = await self._connections.serve_framed(f"{host}:0", streams, calls)
+            self._framed_address = listener.address
         if self.cluster.owner is None:
             self.cluster.owner = self
 
@@ -149,7 +155,7 @@ class FakeBroker:
             return pb.LookupResponse(redirect=True, address=self.redirect_to)
         owner = self.cluster.owner
         assert owner is not None
-        return pb.LookupResponse(address=owner.address)
+        return pb.LookupResponse(address=owner.address, framed_address=owner._framed_address)
 
     async def _ping(self, data: bytes) -> bytes:
         return pb.PingResponse(serving=True).SerializeToString()

@@ -2,7 +2,7 @@
 its address and serves until killed.
 
 Settings are words on the command line: ``discard`` (entries are counted and not kept),
-``deduplication``, ``partitions=TOPIC:N``.
+``deduplication``, ``framed`` (frames are offered, too), ``partitions=TOPIC:N``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 
 import uvloop
 
-from pulsarish.runtime.grpc.connections import GrpcConnections
+from pulsarish.runtime.connections import NodeConnections
 from pulsarish.runtime.tasks import Supervisor
 from tests.support.fake_broker import FakeBroker, FakeCluster
 
@@ -26,8 +26,8 @@ async def serve(words: list[str]) -> None:
             topic, _, count = word.removeprefix("partitions=").rpartition(":")
             cluster.partitions[topic] = int(count)
     port = next((word.removeprefix("port=") for word in words if word.startswith("port=")), "0")
-    broker = FakeBroker(cluster, GrpcConnections(tasks=tasks), tasks)
-    await broker.start(f"127.0.0.1:{port}")
+    broker = FakeBroker(cluster, NodeConnections(tasks=tasks), tasks)
+    await broker.start(f"127.0.0.1:{port}", framed="framed" in words)
     sys.stdout.write(broker.address + "\n")
     sys.stdout.flush()
     await asyncio.Event().wait()

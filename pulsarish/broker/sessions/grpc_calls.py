@@ -142,6 +142,7 @@ class GrpcCalls:
             broker_id=found.broker.broker_id,
             authoritative=True,
             http_address=advertised.http_address,
+            framed_address=advertised.framed_address,
         )
 
     async def _partitions(self, names: Sequence[TopicName]) -> dict[str, int | PulsarishError]:

@@ -55,6 +55,7 @@ from pulsarish.model.errors import AlreadyClosed, PulsarishError
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.network.address_book import AddressBook
 from pulsarish.runtime.seams import ClientConnections, Clock, Tasks
 
 __all__ = ["AsyncClient", "AsyncProducer"]
@@ -90,6 +91,8 @@ class AsyncClient:
         """
         chosen = client_options(service_url, options, positional)
         limits = stream_limits or StreamLimits()
+        # After one failure, because a program waits for its first producer.
+        book = AddressBook(chosen.transport, failures_max=1)
         lookup = Lookup(
             chosen.addresses,
             connections,
@@ -100,6 +103,7 @@ class AsyncClient:
                     chosen.connection_timeout_seconds, chosen.operation_timeout_seconds, 5.0
                 )
             ),
+            book=book,
         )
         self._parts = ClientContext(
             clock=clock,
@@ -115,6 +119,7 @@ class AsyncClient:
                 clock=clock,
                 tasks=tasks,
                 limits=limits,
+                book=book,
             ),
             consume=StreamPool(
                 ConsumeStream,
@@ -123,6 +128,7 @@ class AsyncClient:
                 clock=clock,
                 tasks=tasks,
                 limits=limits,
+                book=book,
             ),
             operation_timeout_seconds=chosen.operation_timeout_seconds,
             callback_failed=_callback_failed,

@@ -64,7 +64,11 @@ def error_of(outcome: Any) -> PulsarishError | None:
 
 
 class BrokerStream(ABC):
-    """A connected stream to one broker. ``start`` runs its tasks."""
+    """A connected stream to one broker. ``start`` runs its tasks.
+
+    Args:
+        address: the broker's gRPC address, which names it. The stream may use another one.
+    """
 
     kind = ""
 
@@ -72,12 +76,13 @@ class BrokerStream(ABC):
         self,
         stream: Stream,
         *,
+        address: str,
         clock: Clock,
         tasks: Tasks,
         limits: StreamLimits,
         ping: Callable[[float], Awaitable[None]],
     ) -> None:
-        self.address = stream.peer
+        self.address = address
         self.lost: PulsarishError | None = None
         self._stream = stream
         self._clock = clock

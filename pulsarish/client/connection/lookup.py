@@ -16,6 +16,7 @@ from pulsarish.client.connection.lookup_batcher import LookupBatcher
 from pulsarish.client.schemas.wire import schema_from
 from pulsarish.model.errors import ConnectError, ServiceNotReady, UnknownError, error_from_code
 from pulsarish.model.schema import Schema
+from pulsarish.runtime.network.address_book import AddressBook
 from pulsarish.runtime.seams import CallFailed, ClientConnections, StreamBroken, Tasks
 from pulsarish.wire._pb import broker_pb2 as pb
 
@@ -47,6 +48,9 @@ class Located:
 class Lookup:
     """Asks brokers: those of the service URL and those learned from answers, first the one that
     answered last.
+
+    Args:
+        book: gets the addresses of each broker that an answer names.
     """
 
     def __init__(
@@ -57,12 +61,14 @@ class Lookup:
         *,
         listener: str,
         limits: LookupLimits,
+        book: AddressBook,
     ) -> None:
         self._addresses = list(addresses)
         self._connections = connections
         self._calls = LookupBatcher(connections, tasks, limits.call_timeout_seconds)
         self._listener = listener
         self._limits = limits
+        self._book = book
 
     async def owner(self, topic: str, *, avoid: str = "") -> str:
         """Return the address of the topic's owner. The broker ``avoid`` is asked last.
@@ -132,6 +138,8 @@ class Lookup:
             if response.code:
                 raise error_from_code(response.code, response.message)
             self._remember(response.address)
+            if response.address:
+                self._book.put(response.address, response.address, response.framed_address)
             if not response.redirect:
                 return response
             address = response.address

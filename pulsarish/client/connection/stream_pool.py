@@ -12,6 +12,7 @@ from pulsarish.client.connection.broker_stream import StreamLimits
 from pulsarish.client.connection.consume_stream import ConsumeStream
 from pulsarish.client.connection.publish_stream import PublishStream
 from pulsarish.model.errors import AlreadyClosed, ConnectError
+from pulsarish.runtime.network.address_book import AddressBook
 from pulsarish.runtime.seams import ClientConnections, Clock, StreamBroken, Tasks, Unreachable
 from pulsarish.wire._pb import broker_pb2 as pb
 
@@ -27,7 +28,11 @@ class BrokerGone(ConnectError):
 
 
 class StreamPool(Generic[T]):
-    """The streams of one kind, by address."""
+    """The streams of one kind, by the broker's gRPC address, which names the broker.
+
+    Args:
+        book: says at which address of the broker a stream is opened.
+    """
 
     def __init__(
         self,
@@ -38,6 +43,7 @@ class StreamPool(Generic[T]):
         clock: Clock,
         tasks: Tasks,
         limits: StreamLimits,
+        book: AddressBook,
     ) -> None:
         self._kind: type[T] = kind
         self._method = method
@@ -45,6 +51,7 @@ class StreamPool(Generic[T]):
         self._clock = clock
         self._tasks = tasks
         self._limits = limits
+        self._book = book
         self._streams: dict[str, T] = {}
         self._opening: dict[str, asyncio.Future[T]] = {}
         self._closed = False
@@ -67,9 +74,14 @@ class StreamPool(Generic[T]):
         return await asyncio.shield(opening)
 
     async def _open(self, address: str, opening: asyncio.Future[T]) -> None:
+        route = self._book.route(address)
         try:
-            stream = await self._connections.open(address, self._method)
+            if route is None:
+                raise StreamBroken('it offers no frames; use transport="auto"')
+            stream = await self._connections.open(route, self._method)
         except StreamBroken as error:
+            if route is not None:
+                self._book.on_failed(address, route)
             kind = BrokerGone if isinstance(error, Unreachable) else ConnectError
             opening.set_exception(kind(f"broker {address} cannot be reached: {error}"))
             # Retrieve the exception so that asyncio does not warn when every caller stopped
@@ -84,12 +96,14 @@ class StreamPool(Generic[T]):
             raise
         finally:
             del self._opening[address]
+        self._book.on_reached(address, route)
         link = self._kind(
             stream,
+            address=address,
             clock=self._clock,
             tasks=self._tasks,
             limits=self._limits,
-            ping=partial(self._ping, address),
+            ping=partial(self._ping, route),
         )
         link.start()
         if self._closed:
@@ -100,9 +114,9 @@ class StreamPool(Generic[T]):
         self._streams[address] = link
         opening.set_result(link)
 
-    async def _ping(self, address: str, timeout_seconds: float) -> None:
+    async def _ping(self, route: str, timeout_seconds: float) -> None:
         await self._connections.call(
-            address,
+            route,
             "broker.ping",
             pb.PingRequest().SerializeToString(),
             timeout_seconds=timeout_seconds,

@@ -36,6 +36,7 @@ from pulsarish.client.messages.options import (
 )
 from pulsarish.client.schemas.schema import Schema
 from pulsarish.model.errors import InvalidArgument
+from pulsarish.runtime.network.address_book import Transport
 
 __all__ = [
     "ClientArguments",
@@ -68,6 +69,7 @@ class ClientArguments(TypedDict, total=False):
     listener_name: str | None
     tls_private_key_file_path: str | None
     tls_certificate_file_path: str | None
+    transport: Transport
 
 
 class ProducerArguments(TypedDict, total=False):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from itertools import pairwise
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_args
 
 from pulsarish.client.backoff import MultiplierRedeliveryBackoff
 from pulsarish.client.checks import (
@@ -42,6 +42,7 @@ from pulsarish.client.schemas.schema import BytesSchema, Schema
 from pulsarish.client.service_url import parse_service_url
 from pulsarish.model.errors import InvalidArgument, UnsupportedFeature
 from pulsarish.model.topic_name import TopicName, check_name
+from pulsarish.runtime.network.address_book import Transport
 from pulsarish.wire.entry import KEY_HASHES, MESSAGES_IN_BATCH_MAX
 
 __all__ = [
@@ -153,6 +154,7 @@ class ClientOptions:
         logger: object | None = None,
         connection_timeout_ms: int = 10_000,
         listener_name: str | None = None,
+        transport: Transport = "auto",
     ) -> None:
         self.addresses = parse_service_url(service_url)
         tls = "TLS comes later; connect within a trusted network"
@@ -189,6 +191,11 @@ class ClientOptions:
         self.listener_name = (
             check_text("listener_name", listener_name) if listener_name is not None else ""
         )
+        if transport not in get_args(Transport):
+            raise InvalidArgument(
+                f"transport is {shown(transport)}: pass one of {', '.join(get_args(Transport))}"
+            )
+        self.transport: Transport = transport
 
 
 class ProducerOptions:

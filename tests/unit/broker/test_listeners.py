@@ -85,6 +85,49 @@ def test_the_binary_protocol_has_addresses_of_its_own() -> None:
     )
 
 
+def framed(
+    advertised: list[str],
+    bind: list[str] | None = None,
+    *,
+    advertised_address: str = "",
+    framed_advertised_address: str = "",
+) -> list[tuple[str, str]]:
+    """Return the bound and the advertised address of frames of each listener."""
+    plans = plan_listeners(
+        advertised_listeners=advertised,
+        internal_listener_name="",
+        bind_addresses=bind or [],
+        listen_address="0.0.0.0:6660",
+        http_address="0.0.0.0:8080",
+        advertised_address=advertised_address,
+        framed_address="0.0.0.0:0",
+        framed_advertised_address=framed_advertised_address,
+    )
+    return [(plan.bind_framed_address, plan.advertised_framed) for plan in plans]
+
+
+def test_frames_are_offered_where_it_is_known_how_clients_reach_them() -> None:
+    assert framed([]) == [("0.0.0.0:0", "")]
+    assert framed([], advertised_address="host1") == [("0.0.0.0:0", "host1")]
+    # a port mapping before the gRPC port says nothing about the framed one
+    assert framed([], advertised_address="host1:7000") == [("", "")]
+    assert framed([], advertised_address="host1:7000", framed_advertised_address="host1:7001") == [
+        ("0.0.0.0:0", "host1:7001")
+    ]
+    assert framed([INTERNAL, EXTERNAL], [BIND]) == [("", ""), ("", "")]
+    assert framed(
+        [INTERNAL, "internal:framed://broker-1:6662", EXTERNAL, "external:framed://localhost:1662"],
+        [BIND, "external:framed://0.0.0.0:16662"],
+    ) == [("0.0.0.0:0", "broker-1:6662"), ("0.0.0.0:16662", "localhost:1662")]
+
+
+def test_the_two_ways_to_advertise_frames_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match="framed_advertised_address = 'host1' and advertised_"):
+        framed([INTERNAL], framed_advertised_address="host1")
+    with pytest.raises(ConfigError, match="that is what framed_port is for"):
+        framed([INTERNAL, "internal:framed://broker-1:6662"], ["internal:framed://broker-1:6662"])
+
+
 def test_a_listener_may_have_no_port_of_its_own() -> None:
     """Clients that connect to another listener name it.
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from pulsarish.ledger.add_stream import AddStream, encode_chunk
-from pulsarish.ledger.bookie_stream import AddressBook
 from pulsarish.ledger.options import LedgerOptions
+from pulsarish.runtime.network.address_book import AddressBook
 from pulsarish.runtime.seams import Stream, World
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire.bookie import decode_add, encode_add_response

@@ -13,13 +13,13 @@ from typing import Any, Final
 import pytest
 
 from pulsarish.ledger.add_stream import AddStream
-from pulsarish.ledger.bookie_stream import AddressBook
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.placement import Candidate
 from pulsarish.ledger.replicator import Replicator
 from pulsarish.ledger.writer_core import Change, WriterCore
 from pulsarish.model.errors import LedgerClosed, NotEnoughBookies, PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, PurposeKind, Segment
+from pulsarish.runtime.network.address_book import AddressBook
 from pulsarish.runtime.seams import Stream, World
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire.bookie import AddResult, decode_add, encode_add_response

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pulsarish.ledger.bookie_stream import AddressBook
-from pulsarish.ledger.options import Transport
+from pulsarish.runtime.network.address_book import AddressBook, Transport
 
 GRPC, FRAMED = "10.0.0.1:3181", "framed:10.0.0.1:3182"
 
