@@ -10,7 +10,7 @@ receiving, which slows the sender down.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -37,7 +37,17 @@ from pulsarish.model.position import ID_MAX, NO_ENTRY
 from pulsarish.runtime.byte_budget import ByteBudget
 from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import CallHandler, Clock, Stream, StreamBroken, StreamHandler, Tasks
+from pulsarish.runtime.seams import (
+    FINISH,
+    Buffer,
+    CallHandler,
+    Clock,
+    Stream,
+    StreamBroken,
+    StreamHandler,
+    Tasks,
+)
+from pulsarish.runtime.wake_signal import WakeSignal
 from pulsarish.wire._pb import bookie_pb2 as pb
 from pulsarish.wire.bookie import (
     AddResult,
@@ -110,22 +120,123 @@ def _or_failure(name: str, handler: CallHandler) -> CallHandler:
     return handle
 
 
-class _AddAnswers:
-    """The answers of one add stream that wait to be sent."""
+class _AddSession:
+    """One add stream: the batches that are on their way, and the answers that wait to be sent.
 
-    def __init__(self) -> None:
-        self.answered = 0
-        self.results: list[AddResult] = []
-        self.wake = asyncio.Event()
-        self.over = False
+    Args:
+        everybody: the bytes of unanswered batches of all streams.
+        bytes_max: the limit of this stream's.
+        contain: called with an error that ends this stream.
+    """
 
-    def add(self, results: list[AddResult]) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        store: EntryStore,
+        everybody: ByteBudget,
+        bytes_max: int,
+        contain: Callable[[Exception], None],
+    ) -> None:
+        self.wake = WakeSignal()
+        self._stream = stream
+        self._store = store
+        self._everybody = everybody
+        self._mine = ByteBudget(bytes_max)
+        self._contain = contain
+        self._unanswered_count = 0
+        self._answered_count = 0
+        self._sent_count = 0  # batches that the client knows as answered
+        self._results: list[AddResult] = []
+        self._over = False  # no more batches come, or the client has left
+        self._drained = asyncio.Event()
+
+    async def receive(self) -> None:
+        """Take batches until the client has finished and all are answered, or has left."""
+        try:
+            await self._room()
+            await self._stream.deliver(self._on_message)
+            if self._unanswered_count:
+                self._drained.clear()
+                await self._drained.wait()
+        except StreamBroken:
+            # The client will ask again for what is unanswered; what was stored stays stored.
+            return
+        finally:
+            self._over = True
+            self.wake.set()
+
+    def next_message(self) -> Sequence[Buffer] | None:
+        """Return the answers that wait; ``FINISH`` after the last one."""
+        if self._answered_count == self._sent_count:
+            return FINISH if self._over else None
+        self._sent_count = self._answered_count
+        results, self._results = self._results, []
+        return [encode_add_response(self._answered_count, results)]
+
+    def _on_message(self, message: bytes) -> Awaitable[None] | None:
+        try:
+            batch = decode_add(message)
+        except (DecodeError, ChecksumError) as error:
+            self._stream.abort(f"no valid AddRequest: {error}")
+            return None
+        size_bytes = len(message)
+        self._mine.use(size_bytes)
+        self._everybody.use(size_bytes)
+        self._unanswered_count += 1
+        answer = partial(self._answer, size_bytes)
+        waiting = None
+        try:
+            waiting = self._store.add(message, batch, answer)
+        except ChecksumError as error:
+            # The writer takes everything unanswered as unknown, and sends it again.
+            _log.warning(
+                "damaged entries arrived, their connection is ended",
+                peer=self._stream.peer,
+                reason=error,
+            )
+            self._stream.abort(str(error))
+            answer([])
+        except Exception as error:  # noqa: BLE001
+            self._failed(error, answer)
+        if waiting is not None:
+            return self._finish(waiting, answer)
+        return self._room() if self._is_full else None
+
+    def _failed(self, error: Exception, answer: Callable[[list[AddResult]], None]) -> None:
+        # Any error may end this connection and no other.
+        answer([])
+        self._contain(error)
+
+    async def _finish(
+        self, adding: Awaitable[None], answer: Callable[[list[AddResult]], None]
+    ) -> None:
+        try:
+            await adding
+        except Exception as error:  # noqa: BLE001
+            self._failed(error, answer)
+        await self._room()
+
+    @property
+    def _is_full(self) -> bool:
+        return self._mine.full or self._everybody.full
+
+    async def _room(self) -> None:
+        while self._is_full:
+            await self._mine.wait_for_room()
+            await self._everybody.wait_for_room()
+
+    def _answer(self, size_bytes: int, results: list[AddResult]) -> None:
         """Join a batch's results to those that wait.
 
         Consecutive ranges with one outcome become one.
         """
-        self.answered += 1
-        waiting = self.results
+        self._mine.release(size_bytes)
+        self._everybody.release(size_bytes)
+        self._unanswered_count -= 1
+        self._answered_count += 1
+        if not self._unanswered_count:
+            self._drained.set()
+        waiting = self._results
         for result in results:
             if waiting:
                 last = waiting[-1]
@@ -216,91 +327,26 @@ class BookieService:
         )
 
     async def _add_stream(self, stream: Stream) -> None:
-        answers = _AddAnswers()
-        mine = ByteBudget(self._config.connection_size_bytes)
+        session = _AddSession(
+            stream,
+            self._store,
+            self._all_adds,
+            self._config.connection_size_bytes,
+            lambda error: self._contain("adds", error, stream),
+        )
         self._opened()
         writer = self._tasks.spawn(
-            self._send_adds(stream, answers), name=f"add answers {stream.peer}"
+            self._send_adds(stream, session), name=f"add answers {stream.peer}"
         )
         try:
-            await self._receive_adds(stream, answers, mine)
+            await session.receive()
         finally:
             self._closed()
-            answers.over = True
-            answers.wake.set()
         await writer
 
-    async def _receive_adds(self, stream: Stream, answers: _AddAnswers, mine: ByteBudget) -> None:
-        store, everybody = self._store, self._all_adds
-        unanswered = 0
-        drained = asyncio.Event()
-        finished = False
-
-        def answer_for(size_bytes: int) -> Callable[[list[AddResult]], None]:
-            def answer(results: list[AddResult]) -> None:
-                nonlocal unanswered
-                mine.release(size_bytes)
-                everybody.release(size_bytes)
-                unanswered -= 1
-                answers.add(results)
-                if finished and not unanswered:
-                    drained.set()
-
-            return answer
-
+    async def _send_adds(self, stream: Stream, session: _AddSession) -> None:
         try:
-            while True:
-                if mine.full or everybody.full:
-                    await mine.wait_for_room()
-                    await everybody.wait_for_room()
-                    continue
-                message = await stream.receive()
-                if message is None:
-                    break
-                try:
-                    batch = decode_add(message)
-                except (DecodeError, ChecksumError) as error:
-                    stream.abort(f"no valid AddRequest: {error}")
-                    return
-                size_bytes = len(message)
-                mine.use(size_bytes)
-                everybody.use(size_bytes)
-                unanswered += 1
-                answer = answer_for(size_bytes)
-                try:
-                    await store.add(message, batch, answer)
-                except ChecksumError as error:
-                    # The writer takes everything unanswered as unknown, and sends it again.
-                    _log.warning(
-                        "damaged entries arrived, their connection is ended",
-                        peer=stream.peer,
-                        reason=error,
-                    )
-                    stream.abort(str(error))
-                    answer([])
-                    return
-                except Exception as error:  # noqa: BLE001
-                    # Any error may end this connection and no other.
-                    answer([])
-                    self._contain("adds", error, stream)
-        except StreamBroken:
-            # The client will ask again for what is unanswered; what was stored stays stored.
-            return
-        finished = True
-        if unanswered:
-            await drained.wait()
-
-    async def _send_adds(self, stream: Stream, answers: _AddAnswers) -> None:
-        try:
-            while True:
-                await answers.wake.wait()
-                answers.wake.clear()
-                if answers.results or not answers.over:
-                    results, answers.results = answers.results, []
-                    await stream.send([encode_add_response(answers.answered, results)])
-                if answers.over and not answers.results:
-                    await stream.finish()
-                    return
+            await stream.feed(session.next_message, session.wake)
         except StreamBroken:
             return
         except Exception as error:  # noqa: BLE001

@@ -8,10 +8,10 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from pulsarish.bookie.adds import admit, check_records, refused
+from pulsarish.bookie.adds import Head, admit, check_records, refused
 from pulsarish.bookie.checkpoint import Checkpointer
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.entry_logs.entry_log import EntryLogs
@@ -73,6 +73,28 @@ async def has_data(files: Files, config: BookieConfig) -> bool:
     return any(name != "cookie" for name in names)
 
 
+@dataclass(slots=True)
+class _Adding:
+    """A batch that is being added."""
+
+    message: bytes
+    batch: AddBatch
+    answer: Callable[[list[AddResult]], None]
+    records: Sequence[memoryview]
+    """Those that are not decided yet, and their heads."""
+    heads: Sequence[Head]
+    results: list[AddResult] = field(default_factory=list)
+    stored: dict[tuple[int, int], bytes | memoryview | None] = field(default_factory=dict)
+    """Entries that were looked up."""
+    is_journalled: bool = False
+    """Whether the journal answers the batch."""
+
+    def refuse(self, code: int) -> None:
+        """Refuse what is left."""
+        self.results += refused(self.heads, range(len(self.heads)), code)
+        self.records, self.heads = [], []
+
+
 class EntryStore:
     """Entries, fences and LACs of ledgers, durable before they are answered.
 
@@ -119,12 +141,13 @@ class EntryStore:
         self._probes = 0  # since the mark
         self._clock = clock
 
-    async def add(
+    def add(
         self, message: bytes, batch: AddBatch, answer: Callable[[list[AddResult]], None]
-    ) -> None:
+    ) -> Awaitable[None] | None:
         """Store the entries of a batch that may be stored.
 
-        ``answer`` is called once, when all of it is durable or refused.
+        ``answer`` is called once, when all of it is durable or refused. Return what the caller has
+        to wait for before the next batch; ``None``, as mostly, when the batch is in the journal.
 
         Answers come in the order of the calls. ``message`` is the batch as it came over the wire;
         it goes into the journal unchanged.
@@ -140,66 +163,84 @@ class EntryStore:
                 f"{len(bad)} of {len(records)} entries do not match their checksums: nothing of "
                 "the batch is taken"
             )
-        answer = self._timed(answer)
-        results: list[AddResult] = []
+        adding = _Adding(message, batch, self._timed(answer), records, heads)
         if batch.instance_id != self.instance_id:
-            results = refused(heads, range(len(heads)), WrongBookie.code)
-            records, heads = [], []
-        stored: dict[tuple[int, int], bytes | memoryview | None] = {}
-        journalled = False
+            adding.refuse(WrongBookie.code)
+        waiting = self._add(adding)
+        return None if waiting is None else self._add_later(adding, waiting)
+
+    async def _add_later(self, adding: _Adding, first: Awaitable[None]) -> None:
+        waiting: Awaitable[None] | None = first
+        while waiting is not None:
+            try:
+                await waiting
+            except Exception as error:  # noqa: BLE001
+                self._refuse(adding, error)
+            waiting = self._add(adding)
+
+    def _add(self, adding: _Adding) -> Awaitable[None] | None:
+        """Add what can be added now. Return what to wait for; ``None`` at the end."""
         try:
-            while records:
-                loaded = self.states.loaded
-                for head in heads:
-                    if head[1] not in loaded:
-                        await self.states.load([head[1] for head in heads])
-                        break
-                if self.cache.is_full:
-                    await self.checkpointer.wait_for_room()
-                    continue
-                admission = admit(
-                    records,
-                    heads,
-                    recovery=batch.recovery,
-                    read_only=self.space is not SpaceMode.WRITABLE
-                    and (not batch.recovery or self.space is SpaceMode.RESERVED),
-                    states=self.states,
-                    cache=self.cache,
-                    stored=stored,
-                )
-                if admission.taken_count:
-                    whole = admission.taken is None and len(records) == len(batch.records)
-                    self._journal(
-                        message,
-                        batch,
-                        records,
-                        admission.taken,
-                        whole,
-                        None if admission.unresolved else (answer, results),
-                    )
-                    journalled = not admission.unresolved
-                results += admission.results
-                self.counters.refused_entries += (
-                    len(records) - admission.taken_count - len(admission.unresolved)
-                )
-                wanted = admission.unresolved
-                records, heads = (
-                    [records[place] for place in wanted],
-                    [heads[place] for place in wanted],
-                )
-                if wanted:
-                    stored.update(await self.reader.stored([head[1:3] for head in heads]))
+            while adding.records:
+                waiting = self._add_once(adding)
+                if waiting is not None:
+                    return waiting
         except Exception as error:  # noqa: BLE001
-            # Any error: a batch without an answer would keep its bytes of the budget forever.
-            _log.error(
-                "entries refused, because what is stored of them cannot be read",
-                exception=error,
-                entries=len(records),
+            self._refuse(adding, error)
+        if not adding.is_journalled:
+            self.journal.append_barrier(lambda: adding.answer(adding.results))
+        return None
+
+    def _add_once(self, adding: _Adding) -> Awaitable[None] | None:
+        batch, records, heads = adding.batch, adding.records, adding.heads
+        loaded = self.states.loaded
+        for head in heads:
+            if head[1] not in loaded:
+                return self.states.load([head[1] for head in heads])
+        if self.cache.is_full:
+            return self.checkpointer.wait_for_room()
+        admission = admit(
+            records,
+            heads,
+            recovery=batch.recovery,
+            read_only=self.space is not SpaceMode.WRITABLE
+            and (not batch.recovery or self.space is SpaceMode.RESERVED),
+            states=self.states,
+            cache=self.cache,
+            stored=adding.stored,
+        )
+        wanted = admission.unresolved
+        if admission.taken_count:
+            whole = admission.taken is None and len(records) == len(batch.records)
+            self._journal(
+                adding.message,
+                batch,
+                records,
+                admission.taken,
+                whole,
+                None if wanted else (adding.answer, adding.results),
             )
-            self.counters.refused_entries += len(records)
-            results += refused(heads, range(len(heads)), BookieIOError.code)
-        if not journalled:
-            self.journal.append_barrier(lambda: answer(results))
+            adding.is_journalled = not wanted
+        adding.results += admission.results
+        self.counters.refused_entries += len(records) - admission.taken_count - len(wanted)
+        adding.records = [records[place] for place in wanted]
+        adding.heads = [heads[place] for place in wanted]
+        return self._look_up(adding) if wanted else None
+
+    async def _look_up(self, adding: _Adding) -> None:
+        adding.stored.update(await self.reader.stored([head[1:3] for head in adding.heads]))
+
+    def _refuse(self, adding: _Adding, error: Exception) -> None:
+        """Refuse what is left of a batch, whatever the error is: a batch without an answer would
+        keep its bytes of the budget forever.
+        """
+        _log.error(
+            "entries refused, because what is stored of them cannot be read",
+            exception=error,
+            entries=len(adding.records),
+        )
+        self.counters.refused_entries += len(adding.records)
+        adding.refuse(BookieIOError.code)
 
     async def probe(self) -> None:
         """Add a batch without entries, like any other add. Return once it is synced."""

@@ -15,7 +15,8 @@ Promises:
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from google.protobuf.message import DecodeError
@@ -25,7 +26,16 @@ from pulsarish.model.errors import ChecksumError
 from pulsarish.runtime.backoff import Backoff
 from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.network.address_book import AddressBook
-from pulsarish.runtime.seams import Buffer, ClientConnections, Clock, Stream, StreamBroken, Tasks
+from pulsarish.runtime.seams import (
+    FINISH,
+    Buffer,
+    ClientConnections,
+    Clock,
+    Stream,
+    StreamBroken,
+    Tasks,
+)
+from pulsarish.runtime.wake_signal import WakeSignal
 
 __all__ = ["BookieStream", "StreamWorld"]
 
@@ -68,7 +78,7 @@ class BookieStream:
         self._lane = lane
         self.scope = Scope(ScopeKind.CONNECTION, f"{method} of {member}", self._failed)
         self._stream: Stream | None = None
-        self._signal = asyncio.Event()
+        self._signal = WakeSignal()
         self._connecting = False
         self._closed = False
         self._sent_count = 0  # messages on this stream
@@ -160,7 +170,7 @@ class BookieStream:
             return
         self._connecting = False
         self._stream = stream
-        self._signal = asyncio.Event()
+        self._signal = WakeSignal()
         self._sent_count = self._answered_count = 0
         self._last_heard = self._clock.monotonic()
         _ = self._world.tasks.spawn(
@@ -174,14 +184,17 @@ class BookieStream:
 
     async def _receive(self, stream: Stream) -> str:
         """Receive answers until the stream ends. Return why it ended."""
+
+        def on_message(data: bytes) -> None:
+            if stream is not self._stream:
+                return  # given up
+            self._last_heard = self._waiting_since = self._clock.monotonic()
+            self._backoff.reset()
+            self._answered_count = self._heard(data)
+            self._signal.set()
+
         try:
-            while (data := await stream.receive()) is not None:
-                if stream is not self._stream:
-                    return "given up"
-                self._last_heard = self._waiting_since = self._clock.monotonic()
-                self._backoff.reset()
-                self._answered_count = self._heard(data)
-                self._signal.set()
+            await stream.deliver(on_message)
         except StreamBroken as error:
             return str(error)
         except (DecodeError, ChecksumError) as error:
@@ -190,22 +203,21 @@ class BookieStream:
         stream.abort("the bookie finished")
         return f"bookie {self.member} ended the stream"
 
-    async def _send(self, stream: Stream, signal: asyncio.Event) -> None:
-        while stream is self._stream:
+    async def _send(self, stream: Stream, signal: WakeSignal) -> None:
+        def next_message() -> Sequence[Buffer] | None:
+            if stream is not self._stream:
+                return FINISH
             parts = None
             out = self.unanswered_count
             if not out or (out < self._options.unanswered_messages_max and self._presses()):
                 parts = self._next_message()
-            if parts is None:
-                signal.clear()
-                await signal.wait()
-                continue
-            self._count_message()
-            try:
-                await stream.send(parts)
-            except StreamBroken:
-                # The reader task sees this error, too, and handles it.
-                return
+            if parts is not None:
+                self._count_message()
+            return parts
+
+        # The reader task sees this error, too, and handles it.
+        with suppress(StreamBroken):
+            await stream.feed(next_message, signal)
 
     def _count_message(self) -> None:
         if self.unanswered_count == 0:

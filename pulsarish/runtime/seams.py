@@ -17,8 +17,10 @@ from enum import Enum
 from typing import Final, Literal, Protocol
 
 from pulsarish.runtime.containment import Critical, Scope, ScopeKind
+from pulsarish.runtime.wake_signal import WakeSignal
 
 __all__ = [
+    "FINISH",
     "FRAMED",
     "BodyLimit",
     "Buffer",
@@ -253,6 +255,9 @@ class CallFailed(Exception):
     """
 
 
+FINISH: Final[tuple[()]] = ()
+"""What a stream's ``next_message`` returns when there are no more messages."""
+
 FRAMED: Final = "framed:"
 """What addresses of the framed transport begin with."""
 
@@ -282,6 +287,28 @@ class Stream(Protocol):
         """Return the next message; ``None`` after the peer has finished.
 
         Raises ``StreamBroken``.
+        """
+        ...
+
+    async def deliver(self, on_message: Callable[[bytes], Awaitable[None] | None]) -> None:
+        """Call ``on_message`` with each message until the peer has finished, in place of
+        ``receive``.
+
+        ``on_message`` is called in the loop, perhaps outside of every task. What it returns is
+        awaited before the next message. Raises ``StreamBroken``, and what ``on_message`` raises.
+        """
+        ...
+
+    async def feed(
+        self, next_message: Callable[[], Sequence[Buffer] | None], signal: WakeSignal
+    ) -> None:
+        """Send what ``next_message`` returns, in place of ``send``.
+
+        It is called now and whenever ``signal`` was set, in the loop, perhaps outside of every
+        task, and only when the peer takes a message: the parts of the next one, ``None`` for
+        nothing now, or ``FINISH``. Then this finishes the stream and returns. Raises
+        ``StreamBroken``, at the latest when there is something to send, and what
+        ``next_message`` raises.
         """
         ...
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import pytest
 
 from pulsarish.runtime.seams import (
+    FINISH,
     FRAMED,
+    Buffer,
     CallFailed,
     CallHandler,
     Listener,
@@ -19,6 +22,7 @@ from pulsarish.runtime.seams import (
     World,
 )
 from pulsarish.runtime.version import program_name
+from pulsarish.runtime.wake_signal import WakeSignal
 from tests.support.worlds import Env, Scenario
 
 
@@ -342,6 +346,186 @@ async def a_clients_death_breaks_its_streams(env: Env) -> None:
     await env.on("watcher", watch)
 
 
+class _Feeder:
+    """Messages that wait to be sent, as an owner of a stream has them."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[bytes] = deque()
+        self.signal = WakeSignal()
+        self.is_last = False
+        self.taken = 0
+
+    def put(self, message: bytes) -> None:
+        self.waiting.append(message)
+        self.signal.set()
+
+    def end(self) -> None:
+        self.is_last = True
+        self.signal.set()
+
+    def next_message(self) -> Sequence[Buffer] | None:
+        if self.waiting:
+            self.taken += 1
+            return [self.waiting.popleft()]
+        return FINISH if self.is_last else None
+
+
+async def fed_messages_are_delivered_in_order(env: Env) -> None:
+    sent = [b"%d" % number * (number % 300) for number in range(1_000)]
+
+    async def echo(stream: Stream) -> None:
+        feeder = _Feeder()
+        feeding = asyncio.create_task(stream.feed(feeder.next_message, feeder.signal))
+        await stream.deliver(feeder.put)
+        feeder.end()
+        await feeding
+
+    listener = await _serve(env, {"t.echo": echo})
+
+    async def client(world: World) -> None:
+        stream = await world.connections.open(listener.address, "t.echo")
+        feeder, received = _Feeder(), list[bytes]()
+
+        async def publish() -> None:
+            for number, message in enumerate(sent):
+                feeder.put(message)
+                if number % 7 == 0:
+                    await asyncio.sleep(0)
+            feeder.end()
+
+        await asyncio.gather(
+            stream.feed(feeder.next_message, feeder.signal),
+            stream.deliver(received.append),
+            publish(),
+        )
+        assert received == sent
+
+    await env.on("client", client)
+
+
+async def what_a_delivery_leaves_is_awaited_before_the_next(env: Env) -> None:
+    handled: list[str] = []
+
+    async def slow(stream: Stream) -> None:
+        async def work(message: bytes) -> None:
+            handled.append(f"begins {message.decode()}")
+            await asyncio.sleep(0.01)
+            handled.append(f"ends {message.decode()}")
+
+        def on_message(message: bytes) -> Awaitable[None] | None:
+            if int(message) % 3 == 0:
+                return work(message)
+            handled.append(message.decode())
+            return None
+
+        await stream.deliver(on_message)
+        await stream.send([b"done"])
+
+    listener = await _serve(env, {"t.slow": slow})
+
+    async def client(world: World) -> None:
+        stream = await world.connections.open(listener.address, "t.slow")
+        for number in range(10):
+            await stream.send([b"%d" % number])
+            await asyncio.sleep(0.002 * (number % 2))
+        await stream.finish()
+        assert await stream.receive() == b"done"
+
+    await env.on("client", client)
+    assert handled == [
+        said
+        for number in range(10)
+        for said in ([f"begins {number}", f"ends {number}"] if number % 3 == 0 else [str(number)])
+    ]
+
+
+async def what_the_owners_functions_raise_reaches_the_owner(env: Env) -> None:
+    raised: list[str] = []
+
+    async def fail(stream: Stream) -> None:
+        def on_message(message: bytes) -> None:
+            if message == b"3":
+                raise LookupError("in the delivery")
+
+        def next_message() -> Sequence[Buffer] | None:
+            raise LookupError("in the feed")
+
+        for work in (stream.deliver(on_message), stream.feed(next_message, WakeSignal())):
+            try:
+                await work
+            except LookupError as error:
+                raised.append(str(error))
+        await stream.send([b"done"])
+
+    listener = await _serve(env, {"t.fail": fail})
+
+    async def client(world: World) -> None:
+        stream = await world.connections.open(listener.address, "t.fail")
+        for number in range(4):
+            await stream.send([b"%d" % number])
+            await asyncio.sleep(0.001)
+        assert await stream.receive() == b"done"
+
+    await env.on("client", client)
+    assert raised == ["in the delivery", "in the feed"]
+
+
+async def a_break_ends_the_delivery_and_the_feed(env: Env) -> None:
+    reasons: list[str] = []
+    over = asyncio.Event()
+
+    async def wait(stream: Stream) -> None:
+        feeder = _Feeder()
+        feeder.put(b"ready")
+        feeding = asyncio.create_task(stream.feed(feeder.next_message, feeder.signal))
+        try:
+            await stream.deliver(lambda _message: None)
+        except StreamBroken as broken:
+            reasons.append(str(broken))
+        feeder.put(b"too late")
+        try:
+            await feeding
+        except StreamBroken as broken:
+            reasons.append(str(broken))
+        over.set()
+
+    listener = await _serve(env, {"t.wait": wait})
+
+    async def client(world: World) -> None:
+        stream = await world.connections.open(listener.address, "t.wait")
+        assert await stream.receive() == b"ready"
+        stream.abort("enough")
+        async with world.clock.timeout(10):
+            await over.wait()
+
+    await env.on("client", client)
+    assert len(reasons) == 2
+
+
+async def a_feed_waits_for_a_peer_that_takes_nothing(env: Env) -> None:
+    block = bytes(1 << 20)
+    count = 200
+    feeder = _Feeder()
+
+    async def flood(stream: Stream) -> None:
+        for _ in range(count):
+            feeder.put(block)
+        feeder.end()
+        await stream.feed(feeder.next_message, feeder.signal)
+
+    listener = await _serve(env, {"t.flood": flood})
+
+    async def client(world: World) -> None:
+        stream = await world.connections.open(listener.address, "t.flood")
+        assert await stream.receive() == block
+        await world.clock.sleep(0.5)
+        assert feeder.taken < count / 2
+        received = await _drain(stream)
+        assert received == [block] * (count - 1)
+
+    await env.on("client", client)
+
+
 async def nobody_listens(env: Env) -> None:
     address = await env.unused_address()
 
@@ -599,6 +783,11 @@ SCENARIOS = [
     a_handlers_exception_breaks_its_stream,
     a_peers_death_breaks_its_streams,
     a_clients_death_breaks_its_streams,
+    fed_messages_are_delivered_in_order,
+    what_a_delivery_leaves_is_awaited_before_the_next,
+    what_the_owners_functions_raise_reaches_the_owner,
+    a_break_ends_the_delivery_and_the_feed,
+    a_feed_waits_for_a_peer_that_takes_nothing,
     nobody_listens,
     a_restarted_server_is_found_again,
     an_unknown_method_is_refused,

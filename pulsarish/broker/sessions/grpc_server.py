@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 from google.protobuf.message import DecodeError
@@ -31,7 +32,8 @@ from pulsarish.broker.sessions.session import Session, TopicSource
 from pulsarish.model.errors import AuthorizationError, ChecksumError
 from pulsarish.runtime.containment import Scope, ScopeKind, contained
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import Stream, StreamBroken, Tasks, World
+from pulsarish.runtime.seams import FINISH, Buffer, Stream, StreamBroken, Tasks, World
+from pulsarish.runtime.wake_signal import WakeSignal
 from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire.framing import slice_records, split_records
 
@@ -131,7 +133,7 @@ class _FaceStream:
         self._world = world = contained(world, self._scope)
         self._config = config
         self._traffic = traffic
-        self._wake = asyncio.Event()
+        self._wake = WakeSignal()
         self._outbox = Outbox(
             delivery_bytes_max=config.max_delivery_bytes_per_connection, changed=self._wake.set
         )
@@ -158,9 +160,7 @@ class _FaceStream:
         writer = tasks.spawn(self._write(), name=f"writer {peer}")
         keep_alive = tasks.spawn(self._keep_alive(), name=f"keeper {peer}")
         try:
-            while (data := await self._stream.receive()) is not None:
-                self._received_at = self._world.clock.monotonic()
-                await self._take(data)
+            await self._stream.deliver(self._received)
         except StreamBroken as error:
             _log.debug("stream ended", peer=peer, reason=error)
         except (DecodeError, ChecksumError, ValueError) as error:
@@ -177,11 +177,36 @@ class _FaceStream:
         # what it raised was counted already
         _ = await asyncio.gather(writer, return_exceptions=True)
 
-    async def _take(self, data: bytes) -> None:
+    def _received(self, data: bytes) -> Awaitable[None] | None:
+        self._received_at = self._world.clock.monotonic()
+        return self._take(data)
+
+    def _take(self, data: bytes) -> Awaitable[None] | None:
+        """Handle a message. Return what to wait for before the next one, if anything.
+
+        Raises ``DecodeError``, ``ChecksumError`` or ``ValueError`` for a malformed one.
+        """
+        raise NotImplementedError
+
+    def _encoded(self) -> Sequence[Buffer] | None:
+        """Return the next message, of everything that waits; ``None`` when nothing does."""
         raise NotImplementedError
 
     async def _write(self) -> None:
-        raise NotImplementedError
+        try:
+            await self._stream.feed(self._next_message, self._wake)
+        except StreamBroken as error:
+            _log.debug("stream broke while sending", peer=self._stream.peer, reason=error)
+
+    def _next_message(self) -> Sequence[Buffer] | None:
+        if self._over:
+            return FINISH
+        message = self._encoded()
+        if message is not None:
+            self._sent_at = self._world.clock.monotonic()
+        elif self._ending:
+            return FINISH
+        return message
 
     def _live(self) -> bool:
         return not self._over
@@ -206,10 +231,6 @@ class _FaceStream:
         """Whether the broker itself causes the silence, because it does not read at the moment."""
         return False
 
-    async def _send(self, parts: list[bytes | bytearray | memoryview]) -> None:
-        self._sent_at = self._world.clock.monotonic()
-        await self._stream.send(parts)
-
 
 class _PublishStream(_FaceStream):
     def __init__(
@@ -232,7 +253,7 @@ class _PublishStream(_FaceStream):
         self._timing = False
         self._is_paused = False  # nothing is read until there is room
 
-    async def _take(self, data: bytes) -> None:
+    def _take(self, data: bytes) -> Awaitable[None] | None:
         head, records = split_records(data)
         message = pb.PublishRequest.FromString(head)
         for command in publish_commands(message):
@@ -258,14 +279,18 @@ class _PublishStream(_FaceStream):
         elif message.counted:
             self._answered += 1
             self._wake.set()
-        await self._wait_for_room()
+        if not self._session.full and not self._is_full:
+            return None
+        self._is_paused = True
+        return self._wait_for_room()
+
+    @property
+    def _is_full(self) -> bool:
+        return self._bytes >= self._config.max_publish_bytes_per_connection or self._budget.full
 
     async def _wait_for_room(self) -> None:
-        self._is_paused = True
         await self._session.wait_for_room()
-        while self._live() and (
-            self._bytes >= self._config.max_publish_bytes_per_connection or self._budget.full
-        ):
+        while self._live() and self._is_full:
             if self._budget.full:
                 await self._budget.wait_for_room()
             else:
@@ -312,23 +337,13 @@ class _PublishStream(_FaceStream):
             self._wake.set()
         self._timing = False
 
-    async def _write(self) -> None:
-        outbox, wake = self._outbox, self._wake
-        try:
-            while self._live() and not self._ending:
-                await wake.wait()
-                wake.clear()
-                while self._live() and (
-                    outbox.answers or self._answered != self._answered_sent or self._heartbeat
-                ):
-                    heartbeat, self._heartbeat = self._heartbeat, False
-                    self._answered_sent = self._answered
-                    await self._send(
-                        [encode_publish(outbox.answers, self._answered, heartbeat=heartbeat)]
-                    )
-            await self._stream.finish()
-        except StreamBroken as error:
-            _log.debug("stream broke while sending", peer=self._stream.peer, reason=error)
+    def _encoded(self) -> Sequence[Buffer] | None:
+        outbox = self._outbox
+        if not (outbox.answers or self._answered != self._answered_sent or self._heartbeat):
+            return None
+        heartbeat, self._heartbeat = self._heartbeat, False
+        self._answered_sent = self._answered
+        return [encode_publish(outbox.answers, self._answered, heartbeat=heartbeat)]
 
 
 class _ConsumeStream(_FaceStream):
@@ -344,7 +359,7 @@ class _ConsumeStream(_FaceStream):
         self._counted = 0
         self._taken = 0
 
-    async def _take(self, data: bytes) -> None:
+    def _take(self, data: bytes) -> None:
         message = pb.ConsumeRequest.FromString(data)
         if message.taken > self._taken:
             if message.taken > self._counted:
@@ -356,27 +371,17 @@ class _ConsumeStream(_FaceStream):
         for command in consume_commands(message):
             self._session.handle(command)
 
-    async def _write(self) -> None:
-        outbox, wake, config = self._outbox, self._wake, self._config
-        try:
-            while self._live() and not self._ending:
-                await wake.wait()
-                wake.clear()
-                while self._live():
-                    free = self._counted - self._taken < config.deliveries_under_way_max
-                    if not (outbox.answers or self._heartbeat or (free and outbox.deliveries)):
-                        break
-                    had_room = outbox.has_room
-                    deliveries = outbox.take_deliveries(config.message_bytes_target) if free else []
-                    if deliveries:
-                        self._counted += 1
-                        self._traffic.flows()
-                        if not had_room and outbox.has_room:
-                            self._session.room_again()
-                    heartbeat, self._heartbeat = self._heartbeat, False
-                    await self._send(
-                        encode_consume(outbox.answers, deliveries, heartbeat=heartbeat)
-                    )
-            await self._stream.finish()
-        except StreamBroken as error:
-            _log.debug("stream broke while sending", peer=self._stream.peer, reason=error)
+    def _encoded(self) -> Sequence[Buffer] | None:
+        outbox, config = self._outbox, self._config
+        free = self._counted - self._taken < config.deliveries_under_way_max
+        if not (outbox.answers or self._heartbeat or (free and outbox.deliveries)):
+            return None
+        had_room = outbox.has_room
+        deliveries = outbox.take_deliveries(config.message_bytes_target) if free else []
+        if deliveries:
+            self._counted += 1
+            self._traffic.flows()
+            if not had_room and outbox.has_room:
+                self._session.room_again()
+        heartbeat, self._heartbeat = self._heartbeat, False
+        return encode_consume(outbox.answers, deliveries, heartbeat=heartbeat)

@@ -26,7 +26,16 @@ from pulsarish.model.errors import (
 )
 from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import Buffer, CallFailed, Clock, Stream, StreamBroken, Tasks
+from pulsarish.runtime.seams import (
+    FINISH,
+    Buffer,
+    CallFailed,
+    Clock,
+    Stream,
+    StreamBroken,
+    Tasks,
+)
+from pulsarish.runtime.wake_signal import WakeSignal
 
 __all__ = ["BrokerStream", "StreamLimits", "error_of"]
 
@@ -89,7 +98,7 @@ class BrokerStream(ABC):
         self._tasks = tasks
         self._limits = limits
         self._ping = ping
-        self._wake = asyncio.Event()
+        self._wake = WakeSignal()
         self._over = asyncio.Event()
         self._scope = Scope(ScopeKind.CONNECTION, self.address, self._failed)
         self._requests = count(1)
@@ -206,9 +215,7 @@ class BrokerStream(ABC):
     async def _read(self) -> None:
         reason = "the broker has closed the stream"
         try:
-            while (data := await self._stream.receive()) is not None:
-                self._heard_at = self._clock.monotonic()
-                self._handle(data)
+            await self._stream.deliver(self._on_message)
         except StreamBroken as broken:
             reason = str(broken)
         except (AssertionError, DecodeError, ChecksumError) as error:
@@ -217,19 +224,23 @@ class BrokerStream(ABC):
             self._stream.abort(reason)
         self._end(reason)
 
+    def _on_message(self, data: bytes) -> None:
+        self._heard_at = self._clock.monotonic()
+        self._handle(data)
+
     async def _write(self) -> None:
         try:
-            while self.lost is None:
-                parts = self._gather()
-                if parts is None:
-                    await self._wake.wait()
-                    self._wake.clear()
-                    continue
-                self._sent_at = self._clock.monotonic()
-                await self._stream.send(parts)
-            await self._stream.finish()
+            await self._stream.feed(self._next_message, self._wake)
         except StreamBroken as broken:
             self._end(str(broken))
+
+    def _next_message(self) -> Sequence[Buffer] | None:
+        if self.lost is not None:
+            return FINISH
+        parts = self._gather()
+        if parts is not None:
+            self._sent_at = self._clock.monotonic()
+        return parts
 
     async def _watch(self) -> None:
         limits = self._limits

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from pulsarish.runtime.framed.framed_connection import FramedConnection
 from pulsarish.runtime.framed.frames import NUMBER, FrameError, Kind
 from pulsarish.runtime.seams import Buffer, StreamBroken
+from pulsarish.runtime.wake_signal import WakeSignal
 
 __all__ = ["WINDOW_BYTES", "FramedStream"]
 
@@ -28,6 +29,10 @@ _CREDIT_BYTES: Final = WINDOW_BYTES // 4
 _MESSAGE_COST_BYTES: Final = 64
 """What a message counts besides its bytes, so that many empty ones are limited, too."""
 _REASON_BYTES_MAX: Final = 1_000
+
+
+async def _raising(error: Exception) -> None:
+    raise error
 
 
 class FramedStream:
@@ -63,6 +68,12 @@ class FramedStream:
         self._unread_bytes = 0  # received and not given back as credit
         self._taken_bytes = 0  # taken by the owner and not given back yet
         self._reader: asyncio.Future[None] | None = None
+        self._on_delivery: Callable[[bytes], Awaitable[None] | None] | None = None
+        self._handed: Awaitable[None] | None = None  # what its last call leaves to the owner's task
+        self._fed: asyncio.Future[None] | None = None
+        self._next_message: Callable[[], Sequence[Buffer] | None] | None = None
+        self._signal = WakeSignal()
+        self._is_stalled = False  # messages may wait that the peer did not take
         self._writer: asyncio.Future[None] | None = None
         self._accepted: asyncio.Future[None] | None = None
         self._broken: str | None = None
@@ -75,13 +86,21 @@ class FramedStream:
         self._check()
         assert not self._finished, "send after finish"
         # A peer that gives credit and does not receive is waited for, too.
-        while self._credit_bytes <= 0 or self._connection.is_paused:
+        while not self._has_room:
             self._writer = asyncio.get_running_loop().create_future()
             try:
                 await self._writer
             finally:
                 self._writer = None
             self._check()
+        self._send(parts)
+        self._check()
+
+    @property
+    def _has_room(self) -> bool:
+        return self._credit_bytes > 0 and not self._connection.is_paused
+
+    def _send(self, parts: Sequence[Buffer]) -> None:
         size_bytes = 0
         for part in parts:
             size_bytes += len(part)
@@ -89,20 +108,85 @@ class FramedStream:
             self.abort(
                 f"a message of {size_bytes} bytes is above the limit of {self._sent_bytes_max}"
             )
-            self._check()
+            return
         self._credit_bytes -= size_bytes + _MESSAGE_COST_BYTES
         self._connection.send(Kind.MESSAGE, parts, size_bytes)
 
+    async def feed(
+        self, next_message: Callable[[], Sequence[Buffer] | None], signal: WakeSignal
+    ) -> None:
+        self._check()
+        loop = asyncio.get_running_loop()
+        fed = self._fed = loop.create_future()
+        self._next_message = next_message
+        self._signal = signal
+        signal.set()
+        # In the next turn of the loop: what is waiting by then shares a message.
+        signal.watch(lambda: loop.call_soon(self._pump))
+        try:
+            await fed
+        finally:
+            signal.watch(None)
+            self._fed = self._next_message = None
+
+    def _pump(self) -> None:
+        """Send the owner's messages as long as the peer takes them."""
+        fed, next_message = self._fed, self._next_message
+        if fed is None or fed.done() or next_message is None:
+            return
+        self._signal.clear()
+        try:
+            while not (is_stalled := not self._has_room):
+                parts = next_message()
+                if parts is None:
+                    break
+                if not parts:
+                    self._finish()
+                    fed.set_result(None)
+                    return
+                self._send(parts)
+                if self._broken is not None:
+                    return
+            self._is_stalled = is_stalled
+        except Exception as error:  # noqa: BLE001
+            # Whatever it is: the owner gets it.
+            fed.set_exception(error)
+
     async def receive(self) -> bytes | None:
         while not self._inbox:
-            if self._ended or (self._is_server and self._finished):
+            if not await self._wait_for_messages():
                 return None
-            self._check()
-            self._reader = asyncio.get_running_loop().create_future()
+        return self._take()
+
+    async def _wait_for_messages(self) -> bool:
+        """Wait until there may be messages in the inbox; ``False`` after the last one."""
+        if self._ended or (self._is_server and self._finished):
+            return False
+        self._check()
+        self._reader = asyncio.get_running_loop().create_future()
+        try:
+            await self._reader
+        finally:
+            self._reader = None
+        return True
+
+    async def deliver(self, on_message: Callable[[bytes], Awaitable[None] | None]) -> None:
+        while True:
+            while self._inbox:
+                waiting = on_message(self._take())
+                if waiting is not None:
+                    await waiting
+            self._on_delivery = on_message
             try:
-                await self._reader
+                if not await self._wait_for_messages():
+                    return
             finally:
-                self._reader = None
+                self._on_delivery = None
+            handed, self._handed = self._handed, None
+            if handed is not None:
+                await handed
+
+    def _take(self) -> bytes:
         message = self._inbox.popleft()
         self._taken_bytes += len(message) + _MESSAGE_COST_BYTES
         if self._taken_bytes >= _CREDIT_BYTES:
@@ -114,6 +198,9 @@ class FramedStream:
         return message
 
     async def finish(self) -> None:
+        self._finish()
+
+    def _finish(self) -> None:
         if self._finished or self._broken is not None:
             return
         self._finished = True
@@ -163,13 +250,14 @@ class FramedStream:
             self._on_message(body)
         elif kind == Kind.CREDIT and len(body) == NUMBER.size:
             self._credit_bytes += NUMBER.unpack(body)[0]
-            self._wake(self._writer)
+            self.on_writable()
         elif kind == Kind.FINISH:
             self._ended = True
             self._wake(self._reader)
             if not self._is_server:
                 self._end()
                 self._wake(self._writer)
+                self._break_feed()
         elif kind == Kind.ABORT:
             self._end()
             self._break(f"{self.peer}: {body[:_REASON_BYTES_MAX].decode(errors='replace')}")
@@ -182,6 +270,9 @@ class FramedStream:
 
     def on_writable(self) -> None:
         self._wake(self._writer)
+        if self._is_stalled:
+            self._is_stalled = False
+            self._signal.set()
 
     def on_lost(self, reason: str) -> None:
         if not (self._finished if self._is_server else self._ended):
@@ -189,6 +280,8 @@ class FramedStream:
         self._on_over()
 
     def _on_message(self, body: bytes) -> None:
+        if self._broken is not None:
+            return
         if self._ended:
             raise FrameError("a message after the end")
         self._unread_bytes += len(body) + _MESSAGE_COST_BYTES
@@ -198,8 +291,19 @@ class FramedStream:
             self._connection.note_untaken(self._unread_bytes)
         self._inbox.append(body)
         reader = self._reader
-        if reader is not None and not reader.done():
+        if reader is None or reader.done():
+            return
+        if self._on_delivery is None:
             reader.set_result(None)
+            return
+        # The owner waits for messages: hand it this one without waking its task.
+        try:
+            self._handed = self._on_delivery(self._take())
+        except Exception as error:  # noqa: BLE001
+            # Whatever it is: the owner gets it.
+            self._handed = _raising(error)
+        if self._handed is not None:
+            self._wake(reader)
 
     # -- ending
 
@@ -212,6 +316,14 @@ class FramedStream:
             self._inbox.clear()
             for waiting in (self._reader, self._writer, self._accepted):
                 self._wake(waiting)
+            self._break_feed()
+
+    def _break_feed(self) -> None:
+        if self._fed is not None and not self._fed.done():
+            try:
+                self._check()
+            except StreamBroken as broken:
+                self._fed.set_exception(broken)
 
     def _check(self) -> None:
         if self._broken is not None:

@@ -18,6 +18,7 @@ import grpc.aio
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.network.endpoints import FINISHED, Waits, joined
 from pulsarish.runtime.network.peer_sockets import shut_down_connection
+from pulsarish.runtime.network.stream_tasks import TaskStream
 from pulsarish.runtime.seams import Buffer, StreamBroken
 
 __all__ = ["ClientStream", "ServerStream", "peer_address"]
@@ -54,7 +55,7 @@ def peer_address(context: Any) -> str:
     return address
 
 
-class ClientStream:
+class ClientStream(TaskStream):
     """The client's end.
 
     ``over`` is called once when the stream has ended. Its argument is true when the connection may
@@ -150,7 +151,7 @@ class ClientStream:
         return f"{self.peer}: {await self._call.details() or 'the stream has ended'} ({code.name})"
 
 
-class ServerStream:
+class ServerStream(TaskStream):
     """The server's end.
 
     gRPC's handler coroutine waits in ``over``; everything else belongs to the application's tasks.

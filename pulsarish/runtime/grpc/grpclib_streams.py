@@ -31,6 +31,7 @@ from hyperframe.frame import Frame, GoAwayFrame
 
 from pulsarish.runtime.contained_protocol import ContainedProtocol
 from pulsarish.runtime.network.endpoints import FINISHED, Waits, joined
+from pulsarish.runtime.network.stream_tasks import TaskStream
 from pulsarish.runtime.seams import Buffer, StreamBroken, Tasks
 from pulsarish.runtime.version import program_name
 
@@ -193,7 +194,7 @@ class _Notice(Wrapper):
         self._stream.ended()
 
 
-class GrpclibStream:
+class GrpclibStream(TaskStream):
     """The client's end.
 
     ``over`` is called once when the stream has ended. Its argument is true when the connection may

@@ -443,7 +443,9 @@ class _Workload:
                     parts=records,
                 )
             )
-            await store.add(message, decode_add(message), answer)
+            waiting = store.add(message, decode_add(message), answer)
+            if waiting is not None:
+                await waiting
             return await done
 
         return await self._on(add) or False

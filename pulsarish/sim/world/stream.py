@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
+from pulsarish.runtime.network.stream_tasks import TaskStream
 from pulsarish.runtime.seams import Buffer, StreamBroken
 from pulsarish.sim.world.network import Network, Wire
 
@@ -23,7 +24,7 @@ YIELD_CHANCE = 0.25  # the chance that ``send`` lets other tasks run although th
 SETTLE_SECONDS = 1.0  # until an end of a connection that a partition killed notices it
 
 
-class SimStream:
+class SimStream(TaskStream):
     """One end of a stream.
 
     ``other`` is set when both exist. This end's wire carries messages to it.

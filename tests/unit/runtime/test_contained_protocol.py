@@ -35,6 +35,7 @@ LOOP_CALLS = {
     "runtime/background.py": "a client's own loop: what it calls raises in a future",
     "runtime/framed/framed_connection.py": "closes one connection, which does not raise",
     "runtime/framed/framed_connections.py": "aborts one connection, which does not raise",
+    "runtime/framed/framed_stream.py": "one stream's: its owner gets the error",
     "runtime/grpc/connections.py": "the end of one call: it frees what is counted",
     "runtime/grpc/grpc_streams.py": "the end of one stream: it is called once and tells its owner",
     "runtime/grpc/grpclib_streams.py": "aborts one connection, which does not raise",
