@@ -25,7 +25,7 @@ from pulsarish.bookie.replay import remove_below_mark
 from pulsarish.bookie.scrub import Scrubber
 from pulsarish.bookie.service import BookieService
 from pulsarish.bookie.space import SpaceMode, check_room_to_start, next_mode, space_reason
-from pulsarish.bookie.store import EntryStore, has_data, open_store
+from pulsarish.bookie.store import EntryStore, has_data, how_to_rebuild, open_store
 from pulsarish.bookie.trash import Trash
 from pulsarish.bookie.tree_memory import remembered_age
 from pulsarish.ledger.ledger_store import LedgerStore
@@ -35,11 +35,12 @@ from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BookieRegistration, Cookie, LedgerIds
 from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.metadata.tree_age import TreeAge
+from pulsarish.model.errors import BookieIOError
 from pulsarish.runtime.containment import Critical, Scope, ScopeKind, run_in_background
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Histogram
 from pulsarish.runtime.network.addresses import advertised_address, host_of, port_of
-from pulsarish.runtime.seams import FRAMED, Listener, World
+from pulsarish.runtime.seams import FRAMED, IndexCorrupt, Listener, World
 
 __all__ = ["Bookie"]
 
@@ -186,18 +187,22 @@ class Bookie:
         )
         self.instance_id = cookie.instance_id
         await self._make_room_to_start()
-        self._store = store = await open_store(
-            files=world.files,
-            tasks=world.tasks,
-            clock=world.clock,
-            rng=world.random,
-            open_index=world.open_index,
-            config=config,
-            instance_id=cookie.instance_id,
-            ledgers_given_out=partial(_ledgers_given_out, guarded),
-            durable_below=cookie.journal_position,
-            limbo_times=cookie.limbo_times,
-        )
+        try:
+            self._store = store = await open_store(
+                files=world.files,
+                tasks=world.tasks,
+                clock=world.clock,
+                rng=world.random,
+                open_index=world.open_index,
+                config=config,
+                instance_id=cookie.instance_id,
+                ledgers_given_out=partial(_ledgers_given_out, guarded),
+                durable_below=cookie.journal_position,
+                limbo_times=cookie.limbo_times,
+            )
+        except IndexCorrupt as error:
+            # Damage that only the replay met, or a compaction that it caused.
+            raise BookieIOError(f"{error.strerror}. {how_to_rebuild(config)}") from error
         self._position = JournalPosition(guarded, world.clock, store, cookie)
         await self._look_at_space()
         trash = Trash(store, world.clock)

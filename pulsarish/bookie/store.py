@@ -46,7 +46,14 @@ from pulsarish.runtime.metrics import Operation
 from pulsarish.runtime.seams import Clock, Files, KeyValueIndex, Tasks
 from pulsarish.wire.bookie import AddBatch, AddResult, ReadAnswer, ReadItem, encode_add
 
-__all__ = ["EntryStore", "StoreCounters", "has_data", "index_rows_path", "open_store"]
+__all__ = [
+    "EntryStore",
+    "StoreCounters",
+    "has_data",
+    "how_to_rebuild",
+    "index_rows_path",
+    "open_store",
+]
 
 _log = get_logger("bookie.store")
 
@@ -524,7 +531,7 @@ async def open_store(
         await logs.open()
         _ = await index.highest_ledger()  # the registration asks for it, and would retry forever
     except (OSError, BookieIOError) as error:
-        raise BookieIOError(f"{error}. {_rebuild(config)}") from error.__cause__ or error
+        raise BookieIOError(f"{error}. {how_to_rebuild(config)}") from error.__cause__ or error
     mark = await _first_mark(files, config, await logs.ids())
     _check_index_reaches(index, mark, config)
     checkpointer = Checkpointer(
@@ -615,7 +622,7 @@ async def _open_index(
     try:
         return LedgerIndex(await open_index(index_rows_path(config)))
     except CorruptData as error:
-        raise CorruptData(f"{error}. {_rebuild(config)}") from error
+        raise CorruptData(f"{error}. {how_to_rebuild(config)}") from error
 
 
 def _check_index_reaches(index: LedgerIndex, mark: Mark | None, config: BookieConfig) -> None:
@@ -626,11 +633,13 @@ def _check_index_reaches(index: LedgerIndex, mark: Mark | None, config: BookieCo
         raise CorruptData(
             f"the index in {index_rows_path(config)} is older than the mark "
             f"{config.ledger_path}/{MARK_NAME}: it ends at write {index.rows.synced}, and it was "
-            f"synced up to write {mark.index_write} when the mark was written. {_rebuild(config)}"
+            f"synced up to write {mark.index_write} when the mark was written. "
+            f"{how_to_rebuild(config)}"
         )
 
 
-def _rebuild(config: BookieConfig) -> str:
+def how_to_rebuild(config: BookieConfig) -> str:
+    """Return what an operator does about a damaged index."""
     return (
         f"Entries and fences may be missing in it: put back the index of {config.bookie_id} as "
         "it was last, or rebuild it from the entry "

@@ -36,6 +36,7 @@ __all__ = [
     "HttpHandler",
     "HttpRequest",
     "HttpResponse",
+    "IndexCorrupt",
     "KeyValueIndex",
     "Listener",
     "Locked",
@@ -498,6 +499,10 @@ class Conflict(Exception):
         self.index = index
         self.reason = reason
         self.path = path
+
+
+class IndexCorrupt(OSError):
+    """An index is damaged: what is stored does not match its checksums."""
 
 
 class SessionLost(Exception):

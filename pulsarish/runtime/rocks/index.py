@@ -61,6 +61,7 @@ from pulsarish.runtime.rocks.index_evidence import (
     trail_row,
 )
 from pulsarish.runtime.rocks.rocks_log import recycled_record_at
+from pulsarish.runtime.seams import IndexCorrupt
 
 __all__ = [
     "IndexLook",
@@ -75,6 +76,7 @@ __all__ = [
 T = TypeVar("T")
 
 _BLOOM_BITS_PER_KEY = 10
+_CORRUPT = "Corruption"  # how the text of RocksDB's status begins
 _STALLED = "Write stall"
 _STALL_RETRY_SECONDS = 0.005
 # A disk that cannot complete a flush for this long is broken. The error then ends the node through
@@ -131,9 +133,8 @@ class RocksIndex:
             except OSError:
                 raise
             except Exception as error:
-                raise OSError(
-                    errno.EIO, f"the index in {self._directory} failed: {error}"
-                ) from error
+                kind = IndexCorrupt if str(error).startswith(_CORRUPT) else OSError
+                raise kind(errno.EIO, f"the index in {self._directory} failed: {error}") from error
 
         return await self._lane.run(guarded)
 

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from pulsarish.bookie.bookie import Bookie
+from pulsarish.bookie.checkpoint import Checkpointer
 from pulsarish.bookie.journal.journal_format import FILE_SUFFIX
 from pulsarish.bookie.reads import Reader
 from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.store import EntryStore
 from pulsarish.model.errors import BookieIOError, ConfigError
 from pulsarish.runtime.containment import ScopeKind
-from pulsarish.runtime.seams import StreamBroken
+from pulsarish.runtime.seams import IndexCorrupt, StreamBroken
 from pulsarish.sim.workloads.safeguard import replaced
 from pulsarish.wire.bookie import ReadItem, encode_read
 from tests.support.bookies import BookieBench, BookieClient, make_record, small_config
@@ -285,3 +286,25 @@ def test_a_change_of_the_trash_that_cannot_be_written_ends_the_bookie() -> None:
         assert not bench.node.alive
 
     bench.sim.run(lambda: bench.with_client(work), 60.0)
+
+
+def test_damage_of_the_index_that_the_replay_meets_is_named_with_what_to_do() -> None:
+    bench = BookieBench()
+    damage = IndexCorrupt(5, "the index failed: Corruption: block checksum mismatch")
+
+    async def work(client: BookieClient) -> None:
+        assert await client.add([make_record(1, 0, b"x")]) == {(1, 0): 0}
+
+    async def scenario() -> None:
+        await bench.with_client(work)
+        bench.node.crash()
+        bench.node.expect(BookieIOError)
+        with replaced(Checkpointer, "flush", _raising(damage)):
+            bench.start()
+            await bench.client_node.run(lambda world: world.clock.sleep(2.0))
+        assert not bench.node.alive
+        said = str(bench.node.ends[-1])
+        assert "the index failed: Corruption: block checksum mismatch. Entries and" in said
+        assert "pulsarish storage rebuild-index" in said
+
+    bench.sim.run(scenario)

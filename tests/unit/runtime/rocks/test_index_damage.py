@@ -23,6 +23,7 @@ from pulsarish.runtime.rocks.index import (
     synced_path,
 )
 from pulsarish.runtime.rocks.index_evidence import SyncedFile
+from pulsarish.runtime.seams import IndexCorrupt
 
 T = TypeVar("T")
 Rows = dict[bytes, bytes]
@@ -418,3 +419,22 @@ def test_a_kill_while_an_index_is_first_made_does_not_keep_it_from_being_made(
     assert list(directory.glob("MANIFEST*"))
     SyncedFile(synced_path(str(directory))).create(0)
     in_loop(lambda lanes: _reopen(lanes, directory))
+
+
+def test_a_damaged_table_is_named_as_such_when_it_is_read(tmp_path: Path) -> None:
+    make_killed(tmp_path, WRITES)
+    killed = image(tmp_path / "index", tmp_path / "damaged")
+
+    async def read_all(lanes: Lanes) -> None:
+        index = await opened(lanes, killed)
+        try:
+            await index.scan(b"", b"\xff", limit=10_000)
+        finally:
+            await index.close()
+
+    for table in killed.glob("*.sst"):
+        data = bytearray(table.read_bytes())
+        data[len(data) // 3] ^= 4
+        table.write_bytes(data)
+    with pytest.raises(IndexCorrupt, match="Corruption"):
+        in_loop(read_all)
