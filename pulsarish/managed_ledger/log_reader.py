@@ -153,7 +153,14 @@ class LogReader:
         chain = self._chain
         low = chain.ordinal(_BEFORE_ALL)
         high = end = chain.ordinal(chain.last_position())
-        while (low := max(low, chain.ordinal(_BEFORE_ALL))) < high:
+        while True:
+            low = max(low, chain.ordinal(_BEFORE_ALL))
+            if low >= end:
+                # A caller that gets None continues at the end of the log, so entries appended
+                # during the search must be checked, too.
+                high = end = chain.ordinal(chain.last_position())
+            if low >= high:
+                return chain.position_at(low) if low < end else None
             middle = (low + high) // 2
             entries = await self.read(chain.position_at(middle), max_entries=1, max_bytes=1)
             if middle < chain.ordinal(_BEFORE_ALL):
@@ -163,8 +170,3 @@ class LogReader:
                 low = middle + 1
             else:
                 high = middle
-            if low == end:
-                # A caller that gets None continues at the end of the log, so entries appended
-                # during the search must be checked, too.
-                high = end = chain.ordinal(chain.last_position())
-        return chain.position_at(low) if low < end else None

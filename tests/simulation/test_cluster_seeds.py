@@ -334,6 +334,13 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
             "been created again, and its new ledger was in no list any more"
         ),
     ),
+    5200002248: (
+        ("seeks", "rivals", "topics", "keys", "toggles", "compacting", "anew", "harsh"),
+        (
+            "a seek by time went to the end past what was appended while all that it searched was "
+            "trimmed"
+        ),
+    ),
     90513: (
         SIX,
         "a sync that began on a slow disk outlasted the time in which garbage had to be collected",

@@ -605,6 +605,40 @@ def test_finding_by_time_looks_at_what_is_appended_while_it_looks(wanted: int) -
     simulate(scenario)
 
 
+@pytest.mark.parametrize("wanted", [3, 12, 13, 14])
+def test_finding_by_time_looks_at_what_came_when_all_that_it_looked_at_is_trimmed(
+    wanted: int,
+) -> None:
+    async def scenario(shelf: Shelf) -> None:
+        shelf.cache_bytes = 0
+        log, ledgers = await filled(shelf)
+        cursor = await shelf.on("b1", lambda world: log.open_cursor("keeper"))
+        read, reads = log._reader.read, 0
+
+        async def counted(*args: Any, **options: Any) -> Any:
+            nonlocal reads
+            reads += 1
+            found = await read(*args, **options)
+            if reads == 1:
+                await log.roll()
+                cursor.acknowledge_cumulative(log.last_confirmed)
+                await cursor.flush()
+                await log.trimmer.trim(Retention())
+                await shelf.append(log, names(12, 14))
+                assert {link.ledger_id for link in log.ledgers}.isdisjoint(ledgers[:4])
+            return found
+
+        log._reader.read = counted  # type: ignore[method-assign]
+        found = await shelf.on(
+            "b1",
+            lambda world: log.find_by_time(wanted, lambda entry: int(bytes(entry.payload)[1:])),
+        )
+        (kept,) = [link.ledger_id for link in log.ledgers]
+        assert found == (Position(kept, max(0, wanted - 12)) if wanted < 14 else None)
+
+    simulate(scenario)
+
+
 def test_room_comes_back_when_entries_are_confirmed() -> None:
     async def scenario(shelf: Shelf) -> None:
         shelf.set(pending_entries_max=5)
