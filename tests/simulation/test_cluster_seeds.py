@@ -341,6 +341,27 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
             "trimmed"
         ),
     ),
+    5200002360: (
+        (
+            "seeks",
+            "policies",
+            "rivals",
+            "topics",
+            "brief",
+            "keys",
+            "resumes",
+            "parcels",
+            "compacting",
+            "anew",
+            "tight",
+            "harsh",
+            "hostile",
+        ),
+        (
+            "an older disk came back with a bad block of the index, and no operator rebuilt it: "
+            "the faults' mistake"
+        ),
+    ),
     90513: (
         SIX,
         "a sync that began on a slow disk outlasted the time in which garbage had to be collected",

@@ -113,6 +113,10 @@ class DiskFaults:
                 return
             node.crash()
             node.disk.put_back(image)
+            if any(index.has_bad_block for index in node.disk.indexes.values()):
+                # The operator may have repaired it since.
+                self._to_rebuild[fault.node] = None
+                self._sim.at(fault.lasts_seconds, lambda: self._rebuild(fault.node))
             if fault.amount < 0.5:
                 self._to_give_up[fault.node] = None
             node.revive()

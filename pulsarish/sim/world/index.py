@@ -137,6 +137,11 @@ class IndexState:
             self._readable = min(self._readable, random_stream.randrange(len(self._log)))
         return bool(self._log)
 
+    @property
+    def has_bad_block(self) -> bool:
+        """Whether some rows cannot be read."""
+        return self._bad is not None
+
     def rot_block(self, random_stream: random.Random) -> bool:
         """Spoil a block of the tables. Return whether the tables have any."""
         keys = sorted(self._tables)
