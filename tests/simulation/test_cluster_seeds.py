@@ -362,6 +362,13 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
             "the faults' mistake"
         ),
     ),
+    5300000574: (
+        ("seeks", "policies", "strangers", "resumes", "compacting", "anew", "harsh"),
+        (
+            "a reader with room for one message dropped what it had before a break, and gave no "
+            "permit for more"
+        ),
+    ),
     90513: (
         SIX,
         "a sync that began on a slow disk outlasted the time in which garbage had to be collected",

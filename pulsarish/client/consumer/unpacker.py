@@ -73,8 +73,9 @@ class Unpacker:
         while 0 < opened < slab and count:
             count = self._open_one()
             opened += count
-        if opened and (
-            self._unacked.is_timed or self._unacked.acks.is_full or self._incoming.permits_due
+        # Permits may be due although there is no message: a reader drops what it had already.
+        if self._incoming.permits_due or (
+            opened and (self._unacked.is_timed or self._unacked.acks.is_full)
         ):
             self._wake()
         return opened > 0

@@ -27,7 +27,7 @@ from pulsarish.model.errors import (
     UnknownError,
 )
 from pulsarish.sim.workloads.safeguard import replaced
-from pulsarish.wire._pb.message_pb2 import MessageMetadata
+from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadata
 from pulsarish.wire.entry import encode_entry, split_entry
 from tests.support.client_world import Cast, play
 
@@ -787,5 +787,35 @@ def test_a_defect_while_opening_reaches_the_program() -> None:
                 await consumer.receive(timeout_millis=60_000)
             with pytest.raises(UnknownError, match="failed in the client"):
                 await client.subscribe("t", "s2")
+
+    play(scenario)
+
+
+def test_a_reader_with_room_for_one_message_gets_past_what_it_had_before_the_break() -> None:
+    def single(payload: bytes, *, compacted_out: bool) -> bytes:
+        head = SingleMessageMetadata(
+            payload_size=len(payload), compacted_out=compacted_out
+        ).SerializeToString()
+        return len(head).to_bytes(4, "big") + head + payload
+
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        producer = await client.create_producer("t", batching_max_messages=3)
+        await asyncio.gather(*(producer.send_soon(b"%d" % number) for number in range(3)))
+        entries = cast.cluster.topic(TOPIC).entries
+        metadata, _ = split_entry(entries[0])
+        # Compaction has removed the last message, so the reader does not know that it had all.
+        entries[0] = encode_entry(
+            metadata,
+            b"".join(single(b"%d" % number, compacted_out=number == 2) for number in range(3)),
+        )
+        reader = await client.create_reader("t", MessageId.earliest, receiver_queue_size=1)
+        for number in range(2):
+            assert (await reader.read_next(timeout_millis=1_000)).data() == b"%d" % number
+        cast.broker.break_streams()
+        # The batch comes again, and the program asks only once it is there.
+        await cast.sleep(2.0)
+        await producer.send(b"3")
+        assert (await reader.read_next(timeout_millis=5_000)).data() == b"3"
 
     play(scenario)
