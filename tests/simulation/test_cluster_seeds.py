@@ -369,6 +369,13 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
             "permit for more"
         ),
     ),
+    5300000916: (
+        ("policies", "rivals", "resets", "toggles", "resumes", "harsh"),
+        (
+            "a read was taken for one that nothing bounds after the broker's calendar had been "
+            "moved forward"
+        ),
+    ),
     90513: (
         SIX,
         "a sync that began on a slow disk outlasted the time in which garbage had to be collected",

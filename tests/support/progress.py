@@ -64,6 +64,7 @@ class _Limits:
 class _Pump:
     reads_begun: int = 0
     hand_over_ms: int = 0
+    reading_ms: int = 0
     limits: _Limits = field(default_factory=_Limits)
 
 

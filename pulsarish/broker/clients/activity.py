@@ -29,6 +29,7 @@ class SubscriptionActivity:
     mark_delete_advanced_ms: int = 0
     holes_since_ms: int = 0  # since then too many acknowledged ranges; 0: not now
     reading_since_ms: int = 0  # since then a read is in flight; 0: none is
+    reading_since_seconds: float = 0.0  # the same by the monotonic clock
     retry_at_ms: int = 0  # a failed read is retried then
     rate_since_ms: int = 0  # since then reads wait for a rate of the policies; 0: they do not
     rate_until_ms: int = 0  # the rate is checked again then

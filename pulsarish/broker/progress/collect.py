@@ -81,6 +81,7 @@ def snapshot_of(
         ready=reads.waiting_count,
         lost_sight=lost_sight,
         reading_since_ms=marks.reading_since_ms,
+        reading_ms=loop.reading_ms,
         failure=reads.failure,
         failed_since_ms=reads.failed_since_ms,
         retry_at_ms=marks.retry_at_ms,

@@ -91,7 +91,7 @@ def can_move(snapshot: SubscriptionSnapshot) -> bool:
 def _under_way(snapshot: SubscriptionSnapshot) -> Waiting:
     """Return what is in progress in a subscription that can move, or ``ACTIVE``."""
     now_ms = snapshot.now_ms
-    is_reading = snapshot.reading_since_ms > 0 and now_ms - snapshot.reading_since_ms < READ_MS_MAX
+    is_reading = snapshot.reading_since_ms > 0 and snapshot.reading_ms < READ_MS_MAX
     where = _ledger(snapshot)
     data = _read_data(snapshot)
     if snapshot.failure and (is_reading or now_ms <= snapshot.retry_at_ms + _LATE_MS):

@@ -73,6 +73,8 @@ class SubscriptionSnapshot:
     """
 
     reading_since_ms: int = 0
+    reading_ms: int = 0
+    """How long the read has been in flight, whatever the calendar did."""
     failure: str = ""
     failed_since_ms: int = 0
     retry_at_ms: int = 0

@@ -82,6 +82,14 @@ class DispatchLoop:
     def limits(self) -> DispatchLimits:
         return self._limits
 
+    @property
+    def reading_ms(self) -> int:
+        """How long a read has been in flight, whatever the calendar did; 0: none is."""
+        marks = self._subscription.marks
+        if not marks.reading_since_ms:
+            return 0
+        return int((self._world.clock.monotonic() - marks.reading_since_seconds) * 1000)
+
     def restart(self) -> None:
         """Cancel what the task does or waits for, and start again.
 
@@ -139,6 +147,7 @@ class DispatchLoop:
             if read is None:
                 break
             marks.reading_since_ms = self._world.clock.wall_ms()
+            marks.reading_since_seconds = self._world.clock.monotonic()
             self.reads_begun += 1
             try:
                 entries = await source.read(

@@ -230,6 +230,11 @@ def test_each_reason_is_a_word_and_a_sentence_with_the_numbers(
     assert text.endswith("."), "a sentence"
 
 
+def test_a_calendar_that_is_moved_forward_makes_no_read_too_long() -> None:
+    moved = replace(MOVING, reading_since_ms=NOW_MS - 2 * READ_MS_MAX, reading_ms=3_000)
+    assert not must_move(moved)
+
+
 def test_nothing_to_deliver_is_idle() -> None:
     assert explain(replace(MOVING, backlog=0)).state == "idle"
 
@@ -241,7 +246,7 @@ def test_nothing_to_deliver_is_idle() -> None:
         replace(MOVING, has_unread=False, ready=1),
         replace(MOVING, failure="EntryUnknown: no answer", retry_at_ms=NOW_MS - 5_000),
         replace(MOVING, rate_since_ms=NOW_MS - 9_000, rate_until_ms=NOW_MS - 5_000),
-        replace(MOVING, reading_since_ms=NOW_MS - READ_MS_MAX),
+        replace(MOVING, reading_since_ms=NOW_MS - READ_MS_MAX, reading_ms=READ_MS_MAX),
         replace(MOVING, handing_over_since_ms=NOW_MS - 9_000, handing_over_max_ms=1_000),
         replace(MOVING, kind=SHARED, has_unread=False, delayed=1, next_due_ms=NOW_MS - 5_000),
         replace(MOVING, kind=SHARED, is_blocked=True, unacked=1, unacked_max=5),
