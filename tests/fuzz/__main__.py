@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import click
 from pulsarish.model.errors import PulsarishError
 from tests.fuzz.canary import Defect
 from tests.fuzz.files import fuzz_files
-from tests.fuzz.fuzzer import TARGETS, Fuzzer, LoopStood, fuzzed_cluster, load_inputs
+from tests.fuzz.fuzzer import LAG_SECONDS_MAX, TARGETS, Fuzzer, fuzzed_cluster, load_inputs
 
 
 @click.command()
@@ -25,15 +24,7 @@ from tests.fuzz.fuzzer import TARGETS, Fuzzer, LoopStood, fuzzed_cluster, load_i
     type=click.Path(path_type=Path, exists=True),
     help="Send the inputs of this file again.",
 )
-@click.option(
-    "--busy-machine",
-    is_flag=True,
-    help=(
-        "Other programs use the CPU: when an event loop stands, save the inputs and go on. "
-        "Replay them when the machine is idle."
-    ),
-)
-def main(target: str, seconds: float, seed: int, replay: Path | None, busy_machine: bool) -> None:
+def main(target: str, seconds: float, seed: int, replay: Path | None) -> None:
     """Send hostile input to a cluster of real processes, or damage its files.
 
     Exit status 1 when something does not hold.
@@ -50,7 +41,7 @@ def main(target: str, seconds: float, seed: int, replay: Path | None, busy_machi
             if each == "files":
                 click.echo(f"files: {fuzz_files(directory, seed, seconds)}")
             else:
-                _fuzz(directory, each, seconds, seed, replay, busy_machine)
+                _fuzz(directory, each, seconds, seed, replay)
         except (Defect, PulsarishError, OSError) as error:
             click.echo(
                 f"{each}, seed {seed}: {error or repr(error)}\nlogs and data are in {directory}",
@@ -60,9 +51,7 @@ def main(target: str, seconds: float, seed: int, replay: Path | None, busy_machi
     sys.exit(failed)
 
 
-def _fuzz(
-    directory: Path, target: str, seconds: float, seed: int, replay: Path | None, busy_machine: bool
-) -> None:
+def _fuzz(directory: Path, target: str, seconds: float, seed: int, replay: Path | None) -> None:
     """Fuzz one target, and print what was sent and how much memory it took. Raises ``Defect``."""
     with fuzzed_cluster(directory) as cluster, closing(Fuzzer(cluster, target, seed)) as fuzzer:
         if replay is not None:
@@ -75,26 +64,16 @@ def _fuzz(
             fuzzer.restart()
         else:
             try:
-                _run(fuzzer, seconds, busy_machine)
+                fuzzer.run(seconds)
                 fuzzer.restart()
             except Defect as defect:
                 _save(fuzzer, f"fuzz-{target}-{seed}.json", defect)
                 raise
         click.echo(
             f"{target}: {fuzzer.count} inputs, nothing found; memory in MiB before, at most and "
-            f"after a restart: {fuzzer.growth()}"
+            f"after a restart: {fuzzer.growth()}; loops that waited for a CPU for more than "
+            f"{LAG_SECONDS_MAX} s: {fuzzer.starved_count}"
         )
-
-
-def _run(fuzzer: Fuzzer, seconds: float, busy_machine: bool) -> None:
-    ends = time.monotonic() + seconds
-    while (left_seconds := ends - time.monotonic()) > 0:
-        try:
-            fuzzer.run(left_seconds)
-        except LoopStood as stood:
-            if not busy_machine:
-                raise
-            _save(fuzzer, f"fuzz-{fuzzer.target}-{fuzzer.seed}-stood-{fuzzer.count}.json", stood)
 
 
 def _save(fuzzer: Fuzzer, name: str, defect: Defect) -> None:
