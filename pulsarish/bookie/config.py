@@ -13,6 +13,7 @@ from msgspec import Meta
 from pulsarish.autorecovery.options import AutoRecoveryOptions
 from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.log import REPEATS_MAX
+from pulsarish.runtime.network.addresses import FramedAdvertisedAddress, FramedPort
 
 __all__ = ["BookieConfig"]
 
@@ -42,27 +43,8 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(description="Host, or host:port, that clients connect to; empty: the listen address."),
     ] = ""
-    framed_port: Annotated[
-        int,
-        Meta(
-            ge=-1,
-            le=65_535,
-            description=(
-                "The port of the framed transport, at the host of listen_address; 0 picks a free "
-                "one, -1: gRPC only. Brokers find it in the bookie's registration."
-            ),
-        ),
-    ] = 0
-    framed_advertised_address: Annotated[
-        str,
-        Meta(
-            description=(
-                "Host, or host:port, at which clients reach framed_port; empty: the host of "
-                "advertised_address. Where that names a port, too, frames are not offered "
-                "without this option."
-            )
-        ),
-    ] = ""
+    framed_port: FramedPort = 0
+    framed_advertised_address: FramedAdvertisedAddress = ""
     http_address: Annotated[
         str, Meta(description="host:port of /health and /metrics; empty: none.")
     ] = "127.0.0.1:8000"

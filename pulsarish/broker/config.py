@@ -13,7 +13,7 @@ from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
 from pulsarish.model.errors import ConfigError, InvalidArgument
 from pulsarish.model.policy_words import SchemaStrategy
 from pulsarish.runtime.log import REPEATS_MAX
-from pulsarish.runtime.network.addresses import host_of
+from pulsarish.runtime.network.addresses import FramedAdvertisedAddress, FramedPort, host_of
 
 __all__ = ["BrokerConfig"]
 
@@ -65,27 +65,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(description="Host, or host:port, that others are told; empty: what is listened on."),
     ] = ""
-    framed_port: Annotated[
-        int,
-        Meta(
-            ge=-1,
-            le=65_535,
-            description=(
-                "The port of the framed transport, at the host of listen_address; 0 picks a free "
-                "one, -1: gRPC only. Clients find it in the answers to their lookups."
-            ),
-        ),
-    ] = 0
-    framed_advertised_address: Annotated[
-        str,
-        Meta(
-            description=(
-                "Host, or host:port, at which clients reach framed_port; empty: the host of "
-                "advertised_address. Where that names a port, too, frames are not offered "
-                "without this option."
-            )
-        ),
-    ] = ""
+    framed_port: FramedPort = 0
+    framed_advertised_address: FramedAdvertisedAddress = ""
     advertised_listeners: Annotated[
         tuple[str, ...],
         Meta(

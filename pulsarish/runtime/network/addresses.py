@@ -4,7 +4,40 @@ on.
 
 from __future__ import annotations
 
-__all__ = ["advertised_address", "host_of", "port_of"]
+from typing import Annotated
+
+from msgspec import Meta
+
+__all__ = [
+    "FramedAdvertisedAddress",
+    "FramedPort",
+    "advertised_address",
+    "host_of",
+    "port_of",
+]
+
+FramedPort = Annotated[
+    int,
+    Meta(
+        ge=-1,
+        le=65_535,
+        description=(
+            "The port of the framed transport, at the host of listen_address; 0 picks a free one, "
+            "-1: gRPC only. Peers are told where it is."
+        ),
+    ),
+]
+FramedAdvertisedAddress = Annotated[
+    str,
+    Meta(
+        description=(
+            "Host, or host:port, at which clients reach framed_port; empty: the host of "
+            "advertised_address. Where that names a port, too, frames are not offered without "
+            "this option."
+        )
+    ),
+]
+"""The options of a server that speaks frames."""
 
 
 def advertised_address(advertised: str, listening: str) -> str:
