@@ -159,6 +159,7 @@ def _wait_for_all(stage: Stage) -> None:
 def _cut_clients(stage: Stage) -> None:
     """While receipts are on their way: what was stored and not yet acknowledged is sent again."""
     ports = {int(url.rpartition(":")[2]) for url in stage.broker_addresses()}
+    ports |= {node.ports["framed"] for node in stage.cluster.nodes() if node.role == "broker"}
     stage.mark("fault", "the client's connections are cut, again and again")
     cut = 0
     for _ in range(_CUTS):

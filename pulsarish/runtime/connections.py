@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from pulsarish.runtime.framed.framed_connections import FramedConnections
 from pulsarish.runtime.grpc.connections import GrpcConnections
+from pulsarish.runtime.grpc.http_tunnel import proxy_for
+from pulsarish.runtime.network.addresses import host_of
 from pulsarish.runtime.network.endpoints import ConnectionLimits
-from pulsarish.runtime.seams import FRAMED, ClientConnections, Stream, Tasks
+from pulsarish.runtime.seams import FRAMED, ClientConnections, Stream, StreamBroken, Tasks
 
 if TYPE_CHECKING:
     from pulsarish.runtime.grpc.grpclib_connections import GrpclibConnections
@@ -35,6 +37,7 @@ class RoutedConnections:
 
     async def open(self, address: str, method: str, *, lane: str = "") -> Stream:
         if address.startswith(FRAMED):
+            _check_no_proxy(address)
             # Every stream has a connection of its own, so lanes never wait for each other.
             return await self._framed.open(address, method)
         return await self._grpc.open(address, method, lane=lane)
@@ -42,13 +45,27 @@ class RoutedConnections:
     async def call(
         self, address: str, method: str, request: bytes, *, timeout_seconds: float
     ) -> bytes:
-        network = self._framed if address.startswith(FRAMED) else self._grpc
-        return await network.call(address, method, request, timeout_seconds=timeout_seconds)
+        if address.startswith(FRAMED):
+            _check_no_proxy(address)
+            return await self._framed.call(
+                address, method, request, timeout_seconds=timeout_seconds
+            )
+        return await self._grpc.call(address, method, request, timeout_seconds=timeout_seconds)
 
     async def close(self) -> None:
         """Close every listener and connection at once; open streams and calls break."""
         await self._framed.close()
         await self._close_grpc()
+
+
+def _check_no_proxy(address: str) -> None:
+    """Raise ``StreamBroken`` where the environment names a proxy for this host.
+
+    gRPC passes it by CONNECT; frames do not, and the host may not be reachable past it.
+    """
+    host = host_of(address.removeprefix(FRAMED))
+    if proxy_for(host) is not None:
+        raise StreamBroken(f"the environment names a proxy for {host}, which frames do not pass")
 
 
 class NodeConnections(RoutedConnections):

@@ -238,15 +238,15 @@ def _named_by_address() -> Patch:
     def route(was: Any) -> object:
         def find(book: AddressBook, member: str) -> str | None:
             machine = machine_of(member)
-            here = [name for name in book._bookies if name.startswith(machine)]
+            here = [name for name in book._known if name.startswith(machine)]
             return was(book, here[-1]) if here else None
 
         return find
 
     def add(was: Any) -> object:
-        async def take(store: EntryStore, message: bytes, batch: AddBatch, answer: Any) -> None:
+        def take(store: EntryStore, message: bytes, batch: AddBatch, answer: Any) -> object:
             batch.instance_id = store.instance_id
-            await was(store, message, batch, answer)
+            return was(store, message, batch, answer)
 
         return take
 

@@ -89,9 +89,9 @@ class _Hooks:
     # -- bookies
 
     def entrystore_add(self, was: Any) -> object:
-        async def add(
+        def add(
             store: EntryStore, message: bytes, batch: Any, answer: Callable[[Any], None]
-        ) -> None:
+        ) -> Any:
             member, lacs = store.instance_id, {}
             if batch.instance_id == member:
                 for record in batch.records:
@@ -114,7 +114,7 @@ class _Hooks:
                             )
                 answer(results)
 
-            await was(store, message, batch, answered)
+            return was(store, message, batch, answered)
 
         return add
 

@@ -31,17 +31,17 @@ __all__ = ["CONTAINMENT_MUTANTS"]
 
 
 def _unanswered_when_unreadable(was: Any) -> object:
-    async def add(
+    def add(
         store: EntryStore,
         message: bytes,
         batch: AddBatch,
         answer: Callable[[list[AddResult]], None],
-    ) -> None:
+    ) -> object:
         def answer_if_readable(results: list[AddResult]) -> None:
             if all(result.code != BookieIOError.code for result in results):
                 answer(results)
 
-        await was(store, message, batch, answer_if_readable)
+        return was(store, message, batch, answer_if_readable)
 
     return add
 
