@@ -50,6 +50,7 @@ class KeySharers:
     # of each key of a partition, the last first delivery
     _reached: dict[tuple[int, str], Place] = field(default_factory=dict)
     _held: dict[str, dict[str, dict[Place, _Opening]]] = field(default_factory=dict)
+    _acknowledged: set[Place] = field(default_factory=set)  # by the last consumers
     """Unacknowledged messages by key and consumer, with the opening of the consumer that received
     them.
     """
@@ -214,6 +215,7 @@ class KeySharers:
             for held in self._held.get(message.partition_key(), {}).values():
                 # the owner may have given it to another consumer as well: it is acknowledged
                 held.pop(place, None)
+            self._acknowledged.add(place)
             await consumer.acknowledge(message)
 
     def _holds(self, message: Message, who: str, place: Place) -> None:
@@ -231,7 +233,10 @@ class KeySharers:
                     f"holds {min(places)} of the same key"
                 )
                 self.report("key-shared", what, text_of(message))
-        holders.setdefault(who, {})[place] = self._opening(who, place)
+        if place not in self._acknowledged:
+            # One that was came again because its acknowledgement was lost: the client sends that
+            # again, too.
+            holders.setdefault(who, {})[place] = self._opening(who, place)
 
     def _opening(self, who: str, place: Place) -> _Opening:
         """Return what changes whenever a consumer subscribes again on the partition of a
