@@ -18,8 +18,6 @@ from pulsarish.broker.dispatchers.reads import Ready
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription
 from pulsarish.broker.nonpersistent.topics import NonPersistentTopics
-from pulsarish.broker.ownership.bundles import Bundle
-from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.ownership.registry import BrokerRegistry
 from pulsarish.broker.publishing.dedup import Deduplication, Verdict
 from pulsarish.broker.subscriptions.ack_receipts import AckReceipts
@@ -35,13 +33,12 @@ from pulsarish.managed_ledger.view_log import ViewWriter
 from pulsarish.managed_ledger.views import Views
 from pulsarish.metadata.tree_state import TreeState
 from pulsarish.model.position import Position
-from pulsarish.runtime.seams import Op, SessionState
+from pulsarish.runtime.seams import SessionState
 from pulsarish.sim.cluster.cluster import ClusterSettings
 from pulsarish.sim.programs.optional_programs import extras_of
 from pulsarish.sim.workloads.cluster import Result, run_seed
 from pulsarish.sim.workloads.safeguard import Mutant, Patch, all_replaced, replacing
 from pulsarish.sim.world.faults import Fault
-from pulsarish.sim.world.metadata_service import METADATA
 
 __all__ = ["CLUSTER_MUTANTS", "SMALL", "judge"]
 
@@ -206,13 +203,6 @@ def _stays_with_its_users(_was: object) -> object:
     return close
 
 
-def _no_lease(was: Any) -> object:
-    def lease(ownership: Ownership, bundle: Bundle) -> Sequence[Op] | None:
-        return None if was(ownership, bundle) is None else ()
-
-    return lease
-
-
 SMALL: Final = ClusterSettings(
     bookies=3,
     brokers=2,
@@ -285,22 +275,6 @@ def _sleeping_brokers(seed: int) -> list[Fault]:
     return faults
 
 
-def _evicted_brokers(seed: int) -> list[Fault]:
-    """Cut brokers off from metadata, so that they lose their sessions and learn it late.
-
-    Clients still come to them.
-    """
-    rng = random.Random(f"{seed}:evicted")
-    faults: list[Fault] = []
-    at = rng.uniform(1.0, 2.0)
-    while at < 11.0:
-        broker, lasts = rng.choice(("broker0", "broker1")), rng.uniform(1.0, 3.0)
-        faults.append(Fault(at, "cut", broker, METADATA, lasts, 0.0))
-        faults.append(Fault(at + rng.uniform(0.0, 0.3), "expire_session", broker, broker, 0.1, 0.0))
-        at += lasts + rng.uniform(0.3, 1.0)
-    return faults
-
-
 def _without_metadata(seed: int) -> list[Fault]:
     """Take only the metadata service away from the brokers, for longer than a session lasts."""
     brokers = (("broker0",), ("broker1",), ("broker0", "broker1"))[seed % 3]
@@ -325,11 +299,6 @@ def _check_dying(seed: int) -> None:
 
 def _check_sleeping(seed: int) -> None:
     judge(run_seed(seed, faults=_sleeping_brokers(seed), settings=SMALL, extras=()))
-
-
-def _check_evicted(seed: int) -> None:
-    seed = _taking_part("anew", seed)
-    judge(run_seed(seed, faults=_evicted_brokers(seed), settings=SMALL, extras=("anew",)))
 
 
 def _check_older_metadata(seed: int) -> None:
@@ -400,15 +369,6 @@ CLUSTER_MUTANTS: Final = (
         replacing(CursorStore, "load", _cursor_ledger_as_it_is),
         _check_sleeping,
         seeds=40,
-    ),
-    _mutant(
-        "lease_not_checked",
-        "what an owner commits holds only as long as its bundle is its own: a topic that was made "
-        "again may have the version of the former",
-        (14,),
-        replacing(Ownership, "lease", _no_lease),
-        _check_evicted,
-        seeds=20,
     ),
     _mutant(
         "older_tree_believed",

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.managed_ledger import takeover, trim, trimmer
+from pulsarish.managed_ledger import managed_ledger, takeover, trim, trimmer
 from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.chain_core import ChainCore
 from pulsarish.managed_ledger.cursors.cursor_state import CursorImage
@@ -26,6 +26,7 @@ from pulsarish.runtime.seams import Op
 from pulsarish.sim.workloads.quiet_hours import RETENTION, run_hours
 from pulsarish.sim.workloads.renewed_topic import run_renewed
 from pulsarish.sim.workloads.safeguard import Mutant, Patch, replacing
+from pulsarish.sim.workloads.stale_owner import run_stale_owner
 from pulsarish.sim.workloads.topic_log import LogSettings, run_log
 
 __all__ = ["LOG_MUTANTS", "LOG_SCENARIOS"]
@@ -126,6 +127,14 @@ def _any_topic(_was: object) -> object:
     return lambda topic: Op("check", topic.path)
 
 
+def _without_lease(was: Any) -> object:
+    async def take_over(*arguments: Any) -> object:
+        *others, _lease = arguments
+        return await was(*others)
+
+    return take_over
+
+
 def _trim_without_cursors(was: Any) -> object:
     def trimmable(chain: Chain, _safe_mark: Position, retention: Retention, now_ms: int) -> int:
         count: int = was(chain, LATEST, retention, now_ms)
@@ -212,6 +221,14 @@ LOG_MUTANTS: Final = (
         replacing(OwnedTopicRecord, "_same_topic", _any_topic),
         _check_renewed,
         seeds=10,
+    ),
+    Mutant(
+        "lease_not_checked",
+        "a topic is taken over only by the broker that owns its bundle, whatever it knows",
+        (14,),
+        replacing(managed_ledger, "take_over", _without_lease),
+        run_stale_owner,
+        seeds=2,
     ),
     Mutant(
         "trimmed_by_two_clocks",
