@@ -17,7 +17,7 @@ import msgspec
 
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.cursors.cursor_state import decode_entry
-from pulsarish.managed_ledger.owned_topic_record import not_the_owner
+from pulsarish.managed_ledger.owned_topic_record import not_the_owner, same_topic
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import CursorRecord, LostRange, TopicRecord
@@ -102,7 +102,12 @@ async def record_lost(
         )
 
     try:
-        _ = await records.update(paths.topic(name), TopicRecord, add, with_ops=lease)
+        _ = await records.update(
+            paths.topic(name),
+            TopicRecord,
+            add,
+            with_ops=lambda record: [*same_topic(name, record), *lease],
+        )
     except Conflict as conflict:
         raise not_the_owner(name) from conflict
 
@@ -203,9 +208,11 @@ async def take_cursor_back(
             record, cursor_ledger=-1, deleting=(*record.deleting, ledger_id)
         )
 
+    topic = await records.get(paths.topic(name), TopicRecord)
+    guards = [*same_topic(name, None if topic is None else topic[0]), *lease]
     try:
         changed = await records.update(
-            paths.cursor(name, subscription), CursorRecord, change, with_ops=lease
+            paths.cursor(name, subscription), CursorRecord, change, with_ops=lambda _record: guards
         )
     except Conflict as conflict:
         raise not_the_owner(name) from conflict

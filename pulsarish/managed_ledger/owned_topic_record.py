@@ -4,8 +4,8 @@ Its version fences former owners. Every owner changes it before it serves (rule 
 of an owner below the record checks the version in the same commit.
 
 Versions start again when a topic is deleted and created again. A write for the former topic could
-find its own version there. So each commit also checks the topic's incarnation, a node
-that the later topic does not have, and the lease, which made the broker the owner.
+find its own version there. So each commit also checks the topic's incarnation, a node that the
+later topic does not have, and the lease, which made the broker the owner.
 """
 
 from __future__ import annotations
@@ -25,12 +25,22 @@ from pulsarish.model.errors import NotOwner, TopicFenced, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Conflict, Op
 
-__all__ = ["Change", "OwnedTopicRecord", "not_the_owner"]
+__all__ = ["Change", "OwnedTopicRecord", "not_the_owner", "same_topic"]
 
 
 def not_the_owner(name: TopicName) -> NotOwner:
     """Return the error for a lease that does not hold."""
     return NotOwner(f"topic {name} was given to another broker; look it up again")
+
+
+def same_topic(name: TopicName, record: TopicRecord | None) -> list[Op]:
+    """Return the check for a commit that was decided on this record: the topic is still the one
+    that has it.
+
+    There is none for a topic that no owner has given an incarnation yet.
+    """
+    incarnation = "" if record is None else record.incarnation
+    return [Op("check", topic_incarnation(name, incarnation))] if incarnation else []
 
 
 def _nothing() -> None:

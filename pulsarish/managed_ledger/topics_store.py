@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.managed_ledger.owned_topic_record import not_the_owner
+from pulsarish.managed_ledger.owned_topic_record import not_the_owner, same_topic
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import ATTEMPTS_MAX, Records
 from pulsarish.metadata.records import CursorRecord, TopicLedger, TopicRecord
@@ -142,7 +142,13 @@ async def delete_topic(
         begun = True
     for _ in range(_DELETE_ATTEMPTS_MAX):
         try:
-            marked = await records.update(path, TopicRecord, intend, with_ops=() if begun else mark)
+            # Nothing is written where the mark is there already.
+            marked = await records.update(
+                path,
+                TopicRecord,
+                intend,
+                with_ops=lambda record: [*same_topic(name, record), *mark],
+            )
         except Conflict as conflict:
             raise not_the_owner(name) from conflict
         except TopicNotFound:
@@ -202,7 +208,10 @@ async def _intend_at(records: Records, name: TopicName, version: int, lease: Seq
         raise TopicFenced(changed)
     try:
         await records.compare_and_set(
-            path, msgspec.structs.replace(found[0], deleted=True), version, with_ops=lease
+            path,
+            msgspec.structs.replace(found[0], deleted=True),
+            version,
+            with_ops=[*same_topic(name, found[0]), *lease],
         )
     except Conflict as conflict:
         if conflict.index > 0:

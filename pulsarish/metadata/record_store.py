@@ -54,6 +54,10 @@ def _decoded(node: Versioned | None, kind: type[T], path: str) -> Found[T]:
     return None if node is None else (decode_record(node.data, kind, path), node.version)
 
 
+def _nothing_else(_record: object) -> Sequence[Op]:
+    return ()
+
+
 class _Again(Exception):
     """An attempt prepared something and is to be repeated at once."""
 
@@ -317,14 +321,15 @@ class Records:
         kind: type[T],
         change: Callable[[T | None], T | None],
         *,
-        with_ops: Sequence[Op] = (),
+        with_ops: Callable[[T | None], Sequence[Op]] = _nothing_else,
     ) -> tuple[T, int] | None:
-        """Read, decide and write together with ``with_ops``. On a conflict start again.
+        """Read, decide and write, in one commit with what ``with_ops`` returns for the record that
+        was read. On a conflict start again.
 
         ``change`` gets the record or ``None`` and returns the new one, or ``None`` to change
         nothing. It may raise to refuse. Return what is stored now and its version.
 
-        Raises ``MetadataUnavailable``, and ``Conflict`` when ``with_ops`` are refused.
+        Raises ``MetadataUnavailable``, and ``Conflict`` when one of those operations is refused.
         """
         for _ in range(ATTEMPTS_MAX):
             found = await self._read_surely(path)
@@ -334,7 +339,10 @@ class Records:
                 return None if current is None or found is None else (current, found.version)
             try:
                 version = await self.compare_and_set(
-                    path, wanted, None if found is None else found.version, with_ops=with_ops
+                    path,
+                    wanted,
+                    None if found is None else found.version,
+                    with_ops=with_ops(current),
                 )
             except Conflict as conflict:
                 if conflict.index > 0:

@@ -13,13 +13,14 @@ import msgspec
 import pytest
 
 from pulsarish.managed_ledger.cursors.cursor import Cursor
+from pulsarish.managed_ledger.lost_entries import record_lost
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.topics_store import create_topic, delete_topic
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
-from pulsarish.metadata.records import TopicRecord
-from pulsarish.model.errors import MetadataUnavailable, ServiceNotReady, TopicFenced
+from pulsarish.metadata.records import LostRange, TopicRecord
+from pulsarish.model.errors import MetadataUnavailable, NotOwner, ServiceNotReady, TopicFenced
 from pulsarish.model.position import EARLIEST, Position
 from pulsarish.runtime.seams import MetadataStore, Op, OutcomeUnknown, World
 from tests.support.logs import NAME, Heard, Shelf, names, simulate
@@ -292,6 +293,43 @@ def test_the_next_owner_gives_an_incarnation_to_a_topic_of_an_earlier_release() 
             await shelf.on("b1", lambda world: former.attributes.set_properties({"a": "c"}))
         again, _ = await shelf.open("b2")
         assert again.attributes.properties == {}
+        assert await shelf.read_all(again, "b2") == names(3, 6)
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("what", ["deletion", "skipping"])
+def test_a_late_commit_decided_on_a_deleted_topic_spares_the_next_one(what: str) -> None:
+    async def scenario(shelf: Shelf) -> None:
+        stores: list[Slow] = []
+        begun = asyncio.Event()
+
+        async def commit_late(world: World) -> None:
+            store = Slow(world.metadata)
+            stores.append(store)
+            begun.set()
+            store.slow = True
+            records = Records(cast("MetadataStore", store), world.clock, world.random)
+            if what == "deletion":
+                client = MemoryLedgerClient(MemoryLedgers())
+                await delete_topic(records, client, NAME)  # type: ignore[arg-type]
+            else:
+                ledger_id = former.ledgers[0].ledger_id
+                await record_lost(NAME, records, LostRange(ledger_id, 0, 1, (), 1))
+
+        former, _ = await shelf.open("b1")
+        await shelf.append(former, names(0, 3))
+        late = asyncio.create_task(shelf.on("b1", commit_late))
+        await begun.wait()
+        await stores[0].reached.wait()
+        await shelf.on("b1", renew)
+        log, _ = await shelf.open("b1")
+        await shelf.append(log, names(3, 6))
+        assert log.version == former.version
+        stores[0].go_on.set()
+        with pytest.raises(NotOwner):
+            await late
+        again, _ = await shelf.open("b2")
         assert await shelf.read_all(again, "b2") == names(3, 6)
 
     simulate(scenario)
