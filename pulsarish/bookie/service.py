@@ -10,12 +10,13 @@ receiving, which slows the sender down.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from google.protobuf.message import DecodeError, Message
 
+from pulsarish.bookie.add_session import AddSession
 from pulsarish.bookie.answer_room import AnswerRoom
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.garbage import GarbageCollector
@@ -25,7 +26,6 @@ from pulsarish.ledger.repair.repair_core import spans_of
 from pulsarish.metadata.tree_age import TreeAge
 from pulsarish.model.errors import (
     BookieIOError,
-    ChecksumError,
     CorruptData,
     EntryUnknown,
     InvalidArgument,
@@ -38,8 +38,6 @@ from pulsarish.runtime.byte_budget import ByteBudget
 from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import (
-    FINISH,
-    Buffer,
     CallHandler,
     Clock,
     Stream,
@@ -47,15 +45,11 @@ from pulsarish.runtime.seams import (
     StreamHandler,
     Tasks,
 )
-from pulsarish.runtime.wake_signal import WakeSignal
 from pulsarish.wire._pb import bookie_pb2 as pb
 from pulsarish.wire.bookie import (
-    AddResult,
     ReadAnswer,
     ReadItem,
-    decode_add,
     decode_read,
-    encode_add_response,
     encode_read_response,
 )
 from pulsarish.wire.framing import join_records
@@ -118,137 +112,6 @@ def _or_failure(name: str, handler: CallHandler) -> CallHandler:
             return failure(_UNKNOWN, f"what is stored cannot be read: {error}").SerializeToString()
 
     return handle
-
-
-class _AddSession:
-    """One add stream: the batches that are on their way, and the answers that wait to be sent.
-
-    Args:
-        everybody: the bytes of unanswered batches of all streams.
-        bytes_max: the limit of this stream's.
-        contain: called with an error that ends this stream.
-    """
-
-    def __init__(
-        self,
-        stream: Stream,
-        store: EntryStore,
-        everybody: ByteBudget,
-        bytes_max: int,
-        contain: Callable[[Exception], None],
-    ) -> None:
-        self.wake = WakeSignal()
-        self._stream = stream
-        self._store = store
-        self._everybody = everybody
-        self._mine = ByteBudget(bytes_max)
-        self._contain = contain
-        self._unanswered_count = 0
-        self._answered_count = 0
-        self._sent_count = 0  # batches that the client knows as answered
-        self._results: list[AddResult] = []
-        self._over = False  # no more batches come, or the client has left
-        self._drained = asyncio.Event()
-
-    async def receive(self) -> None:
-        """Take batches until the client has finished and all are answered, or has left."""
-        try:
-            await self._room()
-            await self._stream.deliver(self._on_message)
-            if self._unanswered_count:
-                self._drained.clear()
-                await self._drained.wait()
-        except StreamBroken:
-            # The client will ask again for what is unanswered; what was stored stays stored.
-            return
-        finally:
-            self._over = True
-            self.wake.set()
-
-    def next_message(self) -> Sequence[Buffer] | None:
-        """Return the answers that wait; ``FINISH`` after the last one."""
-        if self._answered_count == self._sent_count:
-            return FINISH if self._over else None
-        self._sent_count = self._answered_count
-        results, self._results = self._results, []
-        return [encode_add_response(self._answered_count, results)]
-
-    def _on_message(self, message: bytes) -> Awaitable[None] | None:
-        try:
-            batch = decode_add(message)
-        except (DecodeError, ChecksumError) as error:
-            self._stream.abort(f"no valid AddRequest: {error}")
-            return None
-        size_bytes = len(message)
-        self._mine.use(size_bytes)
-        self._everybody.use(size_bytes)
-        self._unanswered_count += 1
-        answer = partial(self._answer, size_bytes)
-        waiting = None
-        try:
-            waiting = self._store.add(message, batch, answer)
-        except ChecksumError as error:
-            # The writer takes everything unanswered as unknown, and sends it again.
-            _log.warning(
-                "damaged entries arrived, their connection is ended",
-                peer=self._stream.peer,
-                reason=error,
-            )
-            self._stream.abort(str(error))
-            answer([])
-        except Exception as error:  # noqa: BLE001
-            self._failed(error, answer)
-        if waiting is not None:
-            return self._finish(waiting, answer)
-        return self._room() if self._is_full else None
-
-    def _failed(self, error: Exception, answer: Callable[[list[AddResult]], None]) -> None:
-        # Any error may end this connection and no other.
-        answer([])
-        self._contain(error)
-
-    async def _finish(
-        self, adding: Awaitable[None], answer: Callable[[list[AddResult]], None]
-    ) -> None:
-        try:
-            await adding
-        except Exception as error:  # noqa: BLE001
-            self._failed(error, answer)
-        await self._room()
-
-    @property
-    def _is_full(self) -> bool:
-        return self._mine.full or self._everybody.full
-
-    async def _room(self) -> None:
-        while self._is_full:
-            await self._mine.wait_for_room()
-            await self._everybody.wait_for_room()
-
-    def _answer(self, size_bytes: int, results: list[AddResult]) -> None:
-        """Join a batch's results to those that wait.
-
-        Consecutive ranges with one outcome become one.
-        """
-        self._mine.release(size_bytes)
-        self._everybody.release(size_bytes)
-        self._unanswered_count -= 1
-        self._answered_count += 1
-        if not self._unanswered_count:
-            self._drained.set()
-        waiting = self._results
-        for result in results:
-            if waiting:
-                last = waiting[-1]
-                if (
-                    last.last + 1 == result.first
-                    and last.ledger_id == result.ledger_id
-                    and last.code == result.code
-                ):
-                    last.last = result.last
-                    continue
-            waiting.append(result)
-        self.wake.set()
 
 
 class BookieService:
@@ -327,7 +190,7 @@ class BookieService:
         )
 
     async def _add_stream(self, stream: Stream) -> None:
-        session = _AddSession(
+        session = AddSession(
             stream,
             self._store,
             self._all_adds,
@@ -344,7 +207,7 @@ class BookieService:
             self._closed()
         await writer
 
-    async def _send_adds(self, stream: Stream, session: _AddSession) -> None:
+    async def _send_adds(self, stream: Stream, session: AddSession) -> None:
         try:
             await stream.feed(session.next_message, session.wake)
         except StreamBroken:
