@@ -146,6 +146,11 @@ def plan_listeners(
             bound.get((name, "framed"), ""),
         )
         if name == internal:
+            if advertised_framed and not framed_address:
+                raise ConfigError(
+                    f"advertised_listeners advertises {name}:framed, and framed_port is -1: give "
+                    "it a port, or leave the entry out"
+                )
             bind, bind_http, bind_pulsar = listen_address, http_address, pulsar_address
             bind_framed = framed_address if advertised_framed else ""
             advertised_http = advertised_http or _host(advertised)

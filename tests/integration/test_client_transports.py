@@ -57,8 +57,9 @@ def framed_connections(cluster: Cluster) -> int:
 def test_messages_of_all_sizes_arrive(cluster: Cluster, transport: Transport, streams: int) -> None:
     sizes = [0, 1, 100, 70_000, 1 << 20, 4 << 20] * 3
     with pulsarish.Client(url_of(cluster), transport=transport) as client:
-        while framed_connections(cluster):  # of the client before
-            time.sleep(0.01)
+        deadline = time.monotonic() + 30
+        while framed_connections(cluster) and time.monotonic() < deadline:
+            time.sleep(0.01)  # those of the client before are still being closed
         producer = client.create_producer(f"sizes-{transport}")
         consumer = client.subscribe(f"sizes-{transport}", "s", initial_position=EARLIEST)
         for number, size in enumerate(sizes):

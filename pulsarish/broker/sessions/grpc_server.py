@@ -1,4 +1,5 @@
-"""The gRPC protocol: ``broker.publish`` and ``broker.consume`` streams in front of sessions.
+"""The streams ``broker.publish`` and ``broker.consume``, by gRPC and in frames, in front of
+sessions.
 
 A stream has one reader (its handler), one writer task that sends everything that waits in one
 message, and one task that keeps it alive. At most two counted messages of a client are unanswered.

@@ -148,8 +148,10 @@ class FramedStream:
                 if self._broken is not None:
                     return
             self._is_stalled = is_stalled
-        except Exception as error:  # noqa: BLE001
-            # Whatever it is: the owner gets it.
+        except Exception as error:
+            # Whatever it is: the owner gets it, unless it ends already.
+            if fed.done():
+                raise
             fed.set_exception(error)
 
     async def receive(self) -> bytes | None:

@@ -121,6 +121,11 @@ def test_frames_are_offered_where_it_is_known_how_clients_reach_them() -> None:
     ) == [("0.0.0.0:0", "broker-1:6662"), ("0.0.0.0:16662", "localhost:1662")]
 
 
+def test_frames_that_are_advertised_need_a_port() -> None:
+    with pytest.raises(ConfigError, match="internal:framed, and framed_port is -1"):
+        plan([INTERNAL, "internal:framed://broker-1:6662"])
+
+
 def test_the_two_ways_to_advertise_frames_exclude_each_other() -> None:
     with pytest.raises(ConfigError, match="framed_advertised_address = 'host1' and advertised_"):
         framed([INTERNAL], framed_advertised_address="host1")
