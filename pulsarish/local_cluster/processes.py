@@ -306,13 +306,14 @@ class Cluster:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
+            # First: an earlier child that has ended may have had this pid.
+            _children[process.pid] = process
             record = {
                 "pid": process.pid,
                 "start_ticks": _start_ticks(process.pid),
                 "started": time.time(),
             }
             (home / "process.json").write_text(json.dumps(record))
-            _children[process.pid] = process
 
     def send_signal(self, name: str, number: signal.Signals) -> bool:
         """Send a signal to a node's process; ``False`` when it does not run."""

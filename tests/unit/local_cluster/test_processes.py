@@ -1,0 +1,36 @@
+"""Which processes a cluster takes for its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulsarish.local_cluster import processes
+from pulsarish.local_cluster.processes import Cluster, NodePlan
+
+
+def test_a_process_whose_pid_an_ended_child_had_before_is_taken_for_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    popen = subprocess.Popen
+
+    def start(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        process = popen(*arguments, **options)
+        processes._children[process.pid] = ended  # as the kernel gives pids again
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    cluster = Cluster(tmp_path)
+    node = NodePlan("metadata", "metadata", {})
+    cluster.create([node])
+    cluster.start(node)
+    try:
+        assert cluster.pid("metadata") is not None
+    finally:
+        assert cluster.kill("metadata")
