@@ -13,6 +13,7 @@ from typing import ClassVar, Final
 __all__ = [
     "AlreadyClosed",
     "AlreadyExists",
+    "AuthenticationError",
     "AuthorizationError",
     "BookieIOError",
     "BookieReadOnly",
@@ -183,6 +184,14 @@ class NotAllowed(PulsarishError):
     code = 17
     http_status = 405
     server_error = 22
+
+
+class AuthenticationError(PulsarishError):
+    """A caller did not prove who it is."""
+
+    code = 67
+    http_status = 401
+    server_error = 3
 
 
 class AuthorizationError(PulsarishError):

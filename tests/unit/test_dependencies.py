@@ -17,6 +17,7 @@ FIXED = {
     "h2": ("4.3.0", "CVE-2025-57804: header injection, request smuggling"),
     "protobuf": ("6.33.5", "CVE-2025-4565 and CVE-2026-0994: unbounded recursion"),
     "pyarrow": ("14.0.1", "CVE-2023-47248: code execution by an IPC file"),
+    "pyjwt": ("2.12.0", "CVE-2026-32597: extensions that a token requires (crit) are ignored"),
     "pyspark": ("4.0.1", "CVE-2025-54920: code execution by an event log"),
     "pyyaml": ("5.4", "CVE-2020-14343: code execution by full_load"),
     "setuptools": ("78.1.1", "CVE-2025-47273: path traversal"),
