@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from pulsarish.model.errors import (
         AlreadyClosed,
         AlreadyExists,
+        AuthenticationError,
         AuthorizationError,
         ChecksumError,
         ConnectError,
@@ -86,12 +87,27 @@ if TYPE_CHECKING:
         UnknownError,
         UnsupportedFeature,
     )
+    from pulsarish.runtime.client_authentication import (
+        Authentication,
+        AuthenticationAthenz,
+        AuthenticationBasic,
+        AuthenticationOauth2,
+        AuthenticationTLS,
+        AuthenticationToken,
+    )
 
     PulsarException = PulsarishError
 
 __all__ = [
     "AlreadyClosed",
     "AlreadyExists",
+    "Authentication",
+    "AuthenticationAthenz",
+    "AuthenticationBasic",
+    "AuthenticationError",
+    "AuthenticationOauth2",
+    "AuthenticationTLS",
+    "AuthenticationToken",
     "AuthorizationError",
     "AutoConsumeSchema",
     "AvroSchema",
@@ -188,6 +204,14 @@ _MODULES = {
     "client.result": ("Result",),
     "client.schemas.schema": ("BytesSchema", "JsonSchema", "Schema", "StringSchema"),
     "client.api.table_view": ("TableView",),
+    "runtime.client_authentication": (
+        "Authentication",
+        "AuthenticationAthenz",
+        "AuthenticationBasic",
+        "AuthenticationOauth2",
+        "AuthenticationTLS",
+        "AuthenticationToken",
+    ),
 }
 _HOME = {name: f"pulsarish.{module}" for module, names in _MODULES.items() for name in names}
 

@@ -11,7 +11,7 @@ side.
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.asyncio_client import AsyncProducer as Producer
@@ -30,6 +30,7 @@ from pulsarish.client.messages.arguments import ClientArguments
 from pulsarish.client.messages.message import Message
 from pulsarish.model.errors import PulsarishError as PulsarException
 from pulsarish.runtime.background import client_world
+from pulsarish.runtime.profiles import profile_arguments
 
 __all__ = [
     "Client",
@@ -71,9 +72,22 @@ class Client(AsyncClient):
             clock=world.clock,
             random=world.random,
             tasks=world.tasks,
-            connections=world.connections,
+            connect=world.connections_of,
             **options,
         )
+
+    @classmethod
+    def from_profile(cls, name: str | None = None, **options: Unpack[ClientArguments]) -> Self:
+        """Return a client of a profile, which ``pulsarish profiles`` manages.
+
+        Args:
+            name: ``None``: the one that ``PULSARISH_PROFILE`` names, or the one in use.
+            options: more arguments of the client.
+
+        Raises ``NotFound`` when there is none, ``ConfigError`` for a file that others can read.
+        """
+        url, found = profile_arguments(name, admin=False)
+        return cls(url, **{**found, **options})
 
     async def close(self) -> None:
         """Send what waits, close all producers and consumers, then the connections."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pulsarish.admin.policies import NAMESPACE, PolicyCalls
 from pulsarish.admin.transport import Names, Record, Transport, namespace_path
@@ -82,6 +82,43 @@ class Namespaces(PolicyCalls):
         Raises ``SubscriptionBusy`` if it has consumers.
         """
         self._transport.request("POST", _each(namespace, bundle, "unsubscribe", subscription))
+
+    def permissions(self, namespace: str) -> dict[str, Names]:
+        """Return the actions of each role on the namespace."""
+        return self._transport.record("GET", *namespace_path(namespace), "permissions")
+
+    def grant_permission(self, namespace: str, role: str, actions: Sequence[str]) -> None:
+        """Grant a role exactly these actions on all topics of the namespace.
+
+        ``actions``: ``produce``, ``consume``, ``functions``, ``sources``, ``sinks``, ``packages``.
+        """
+        path = [*namespace_path(namespace), "permissions", role]
+        self._transport.request("POST", path, body=[*actions])
+
+    def revoke_permission(self, namespace: str, role: str) -> None:
+        """Revoke the actions of a role on the namespace; grants on its topics stay."""
+        self._transport.request("DELETE", [*namespace_path(namespace), "permissions", role])
+
+    def subscription_permissions(self, namespace: str) -> dict[str, Names]:
+        """Return the roles of each subscription that is only for some."""
+        path = (*namespace_path(namespace), "permissions", "subscription")
+        return self._transport.record("GET", *path)
+
+    def grant_subscription_permission(
+        self, namespace: str, subscription: str, roles: Sequence[str]
+    ) -> None:
+        """Let these roles use a subscription, next to those that already may; others cannot."""
+        path = [*namespace_path(namespace), "permissions", "subscription", subscription]
+        self._transport.request("POST", path, body=[*roles])
+
+    def revoke_subscription_permission(self, namespace: str, subscription: str, role: str) -> None:
+        """Remove a role from those that may use a subscription.
+
+        After the last one, every role that may consume can use it. Raises ``InvalidArgument`` when
+        the role is not among them.
+        """
+        path = [*namespace_path(namespace), "permissions", subscription, role]
+        self._transport.request("DELETE", path)
 
     def properties(self, namespace: str) -> dict[str, str]:
         """Return the namespace's properties."""

@@ -14,7 +14,13 @@ from typing import Any, ClassVar, Final, Literal, get_args
 
 from pulsarish.admin.transport import Names, Transport
 from pulsarish.model.errors import InvalidArgument
-from pulsarish.model.policy_words import InactiveDeleteMode, QuotaPolicy, QuotaType, SchemaStrategy
+from pulsarish.model.policy_words import (
+    InactiveDeleteMode,
+    QuotaPolicy,
+    QuotaType,
+    SchemaStrategy,
+    SubscriptionAuthMode,
+)
 from pulsarish.model.subscription_type import SubscriptionType
 
 __all__ = [
@@ -447,6 +453,12 @@ POLICIES: Final[tuple[Policy, ...]] = (
         (Field("", "state", "flag", "", "on"),),
         "schemaValidationEnforced",
         "schemaValidationEnforced",
+    ),
+    Policy(
+        "subscription-auth-mode",
+        "whether the name of a subscription must begin with the role of its consumer",
+        (Field("", "mode", "choice", "", "Prefix", get_args(SubscriptionAuthMode)),),
+        "subscriptionAuthMode",
     ),
 )
 

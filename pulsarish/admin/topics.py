@@ -122,6 +122,25 @@ class Topics(PolicyCalls):
         """
         self._transport.request("POST", [*topic_path(topic), "createMissedPartitions"])
 
+    def permissions(self, topic: str) -> dict[str, Names]:
+        """Return the actions of each role on the topic, those on its namespace included."""
+        return self._transport.record("GET", *topic_path(topic), "permissions")
+
+    def grant_permission(self, topic: str, role: str, actions: Sequence[str]) -> None:
+        """Grant a role exactly these actions on the topic, which does not need to exist.
+
+        ``actions``: ``produce``, ``consume``, ``functions``, ``sources``, ``sinks``, ``packages``.
+        """
+        path = [*topic_path(topic), "permissions", role]
+        self._transport.request("POST", path, body=[*actions])
+
+    def revoke_permission(self, topic: str, role: str) -> None:
+        """Revoke the actions of a role on the topic itself.
+
+        Raises ``InvalidArgument`` when it has none there.
+        """
+        self._transport.request("DELETE", [*topic_path(topic), "permissions", role])
+
     def properties(self, topic: str) -> dict[str, str]:
         """Return the topic's properties."""
         return {

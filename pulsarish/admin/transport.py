@@ -5,14 +5,18 @@ It imports only the standard library, since the command line waits for the impor
 
 from __future__ import annotations
 
+import base64
+import copy
 import http.client
 import json
+import ssl
 import urllib.parse
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from pulsarish.model.errors import (
     AlreadyExists,
+    AuthenticationError,
     AuthorizationError,
     ConnectError,
     InvalidArgument,
@@ -28,6 +32,8 @@ from pulsarish.model.errors import (
     error_from_code,
 )
 from pulsarish.model.topic_name import TopicName
+from pulsarish.security.client_security import PLAIN, ClientSecurity
+from pulsarish.security.tls import TlsClientConfig
 
 __all__ = [
     "Answer",
@@ -47,11 +53,11 @@ Names = list[str]
 Ids = list[int]
 
 _REDIRECTS_MAX: Final = 5
-_DEFAULT_PORT: Final = 8080
+_PORTS: Final = {"http": 8080, "https": 8443}
 _ERROR_CODE_HEADER: Final = "x-pulsarish-error-code"
 _ERRORS: Final[dict[int, type[PulsarishError]]] = {
     400: InvalidArgument,
-    401: AuthorizationError,
+    401: AuthenticationError,
     403: AuthorizationError,
     404: NotFound,
     405: NotAllowed,
@@ -75,19 +81,30 @@ class Answer(NamedTuple):
 class Transport:
     """Sends requests to any broker.
 
-    A broker that is not the owner redirects to the owner; the client follows.
+    A broker that is not the owner redirects to the owner; the client follows, with its credentials,
+    as long as that is no other scheme: what began with TLS never goes on without.
 
-    Args and errors are those of :class:`pulsarish.admin.Admin`.
+    Args:
+        security: ``tls`` is for a URL of ``https``.
+
+    The other arguments and the errors are those of :class:`pulsarish.admin.Admin`.
     """
 
-    def __init__(self, url: str, timeout_seconds: float) -> None:
+    def __init__(self, url: str, timeout_seconds: float, security: ClientSecurity = PLAIN) -> None:
         scheme, separator, rest = url.partition("://")
         if not separator:
             scheme, rest = "http", url
-        self._addresses = [_address(part, url) for part in rest.rstrip("/").split(",")]
-        if scheme != "http":
+        if scheme not in _PORTS:
             raise _bad_url(url)
+        self._scheme = scheme
+        self._addresses = [_address(part, scheme, url) for part in rest.rstrip("/").split(",")]
+        self._security = security
         self.timeout_seconds = timeout_seconds
+
+    def with_timeout(self, seconds: float) -> Self:
+        other = copy.copy(self)
+        other.timeout_seconds = seconds
+        return other
 
     def request(
         self,
@@ -142,6 +159,12 @@ class Transport:
                 )
             redirects += 1
             parts = urllib.parse.urlsplit(headers.get("location", ""))
+            if parts.scheme not in ("", self._scheme):
+                raise ConnectError(
+                    f"{self._name(host, port)} redirects {method} {target} to {parts.scheme}, "
+                    f"which this client does not follow; use a URL of {parts.scheme}, or correct "
+                    "the addresses that brokers advertise"
+                )
             host, port = parts.hostname or host, parts.port or port
             target = parts.path + (f"?{parts.query}" if parts.query else "")
             status, headers, payload = self._once(host, port, method, target, data)
@@ -197,20 +220,18 @@ class Transport:
     def _once(
         self, host: str, port: int, method: str, target: str, data: bytes | None
     ) -> tuple[int, dict[str, str], bytes]:
-        connection = http.client.HTTPConnection(host, port, timeout=self.timeout_seconds)
+        # Credentials and certificates are read again for each request: they are renewed.
+        sent = self._authorization()
+        if data is not None:
+            sent["Content-Type"] = "application/json"
+        name = self._name(host, port)
+        connection = self._connection(host, port)
         try:
             connection.connect()
         except OSError as error:
-            raise ConnectError(
-                f"no broker answers at http://{_host(host)}:{port}: {error}"
-            ) from None
+            raise _no_connection(name, error) from None
         try:
-            connection.request(
-                method,
-                target,
-                data,
-                {"Content-Type": "application/json"} if data is not None else {},
-            )
+            connection.request(method, target, data, sent)
             response = connection.getresponse()
             return (
                 response.status,
@@ -219,27 +240,45 @@ class Transport:
             )
         except TimeoutError:
             raise Timeout(
-                f"http://{_host(host)}:{port} did not answer {method} {target} within "
-                f"{self.timeout_seconds:g} s"
+                f"{name} did not answer {method} {target} within {self.timeout_seconds:g} s"
             ) from None
         except http.client.HTTPException as error:
             if isinstance(error, OSError):
                 raise ServiceNotReady(
-                    f"http://{_host(host)}:{port} hung up before it answered {method} {target}; "
-                    "try again"
+                    f"{name} hung up before it answered {method} {target}; try again"
                 ) from None
             raise ConnectError(
                 f"what listens at {_host(host)}:{port} does not speak HTTP; give a broker's HTTP "
-                "address, port 8080 or its like"
+                "address, port 8080 or its like, and https:// where it uses TLS"
             ) from None
         except OSError as error:
             # Do not send it to another broker: it is unknown whether this one has executed it.
             raise ServiceNotReady(
-                f"http://{_host(host)}:{port} broke off while it answered {method} {target} "
-                f"({error}); try again"
+                f"{name} broke off while it answered {method} {target} ({error}); try again"
             ) from None
         finally:
             connection.close()
+
+    def _connection(self, host: str, port: int) -> http.client.HTTPConnection:
+        if self._scheme == "http":
+            return http.client.HTTPConnection(host, port, timeout=self.timeout_seconds)
+        context = _tls_context(self._security.tls or TlsClientConfig())
+        return http.client.HTTPSConnection(
+            host, port, timeout=self.timeout_seconds, context=context
+        )
+
+    def _authorization(self) -> dict[str, str]:
+        """Return the header that says who the client is, or none."""
+        provider = self._security.provider
+        if provider is None or not provider.http_scheme:
+            return {}
+        data = provider.credentials().data.reveal()
+        if provider.http_scheme == "Basic":
+            data = base64.b64encode(data)
+        return {"Authorization": f"{provider.http_scheme} {data.decode('ascii')}"}
+
+    def _name(self, host: str, port: int) -> str:
+        return f"{self._scheme}://{_host(host)}:{port}"
 
 
 def namespace_path(namespace: str) -> list[str]:
@@ -263,16 +302,54 @@ def _host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
+def _tls_context(config: TlsClientConfig) -> ssl.SSLContext:
+    """Return the context of a connection. Raises ``InvalidConfiguration`` naming the file."""
+    try:
+        context = ssl.create_default_context(cafile=config.trust_file or None)
+    except OSError as error:
+        raise InvalidConfiguration(
+            f"tls_trust_certs_file_path = {config.trust_file!r} has no certificate that can be "
+            f"read ({error.strerror or error}); give a file in PEM form"
+        ) from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = config.validates_host_name and not config.allows_insecure
+    if config.allows_insecure:
+        context.verify_mode = ssl.CERT_NONE
+    if config.certificate_file:
+        try:
+            # A password is never asked for at a terminal.
+            context.load_cert_chain(config.certificate_file, config.key_file, lambda: b"")
+        except (OSError, ValueError) as error:
+            raise InvalidConfiguration(
+                f"tls_certificate_file_path = {config.certificate_file!r} and "
+                f"tls_private_key_file_path = {config.key_file!r} cannot be used together: {error}"
+            ) from None
+    return context
+
+
+def _no_connection(name: str, error: OSError) -> ConnectError:
+    refused = getattr(error, "verify_message", "")  # of a certificate
+    if refused:
+        return ConnectError(
+            f"the certificate of {name} is refused: {refused}; give the file of its authority, and "
+            "the host that it names"
+        )
+    return ConnectError(f"no broker answers at {name}: {error}")
+
+
 def _bad_url(url: str) -> InvalidConfiguration:
+    # A URL with a user may hold a password.
+    shown = "" if "@" in url else f"{url!r} "
     return InvalidConfiguration(
-        f"admin url {url!r} must look like http://host:8080 or http://host1:8080,host2:8080"
+        f"admin url {shown}must look like http://host:8080, http://host1:8080,host2:8080 or "
+        "https://host:8443"
     )
 
 
-def _address(text: str, url: str) -> tuple[str, int]:
+def _address(text: str, scheme: str, url: str) -> tuple[str, int]:
     try:
         parts = urllib.parse.urlsplit(f"//{text}")
-        port = parts.port or _DEFAULT_PORT
+        port = parts.port or _PORTS[scheme]
     except ValueError:
         raise _bad_url(url) from None
     if not parts.hostname or parts.path or parts.query or parts.username:

@@ -9,8 +9,29 @@ from msgspec import Meta
 
 from pulsarish.autorecovery.options import AutoRecoveryOptions
 from pulsarish.runtime.log import REPEATS_MAX
+from pulsarish.runtime.network.tls_options import TlsKeyFile
+from pulsarish.security.cluster_key import ClusterKeyFile
 
 __all__ = ["AutoRecoveryConfig"]
+
+ClientCertificate = Annotated[
+    str,
+    Meta(
+        description=(
+            "The certificate that this process shows to bookies, in PEM form; empty: none. It is "
+            "read again when it changes, as the key and the authorities are."
+        )
+    ),
+]
+ClientTrust = Annotated[
+    str,
+    Meta(
+        description=(
+            "The authorities that bookies with TLS are checked with, in PEM form; empty: those of "
+            "the system."
+        )
+    ),
+]
 
 
 class AutoRecoveryConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,9 +49,13 @@ class AutoRecoveryConfig(msgspec.Struct, frozen=True, kw_only=True):
     metadata_session_timeout_ms: Annotated[
         int, Meta(ge=1000, description="After this long without an answer the session is lost.")
     ] = 10_000
+    cluster_key_file: ClusterKeyFile = ""
     http_address: Annotated[
         str, Meta(description="host:port of /health and /metrics; port 0 picks a free one.")
     ] = "127.0.0.1:8001"
+    tls_certificate_file_path: ClientCertificate = ""
+    tls_key_file_path: TlsKeyFile = ""
+    tls_trust_certs_file_path: ClientTrust = ""
     auto_recovery: AutoRecoveryOptions = AutoRecoveryOptions()
 
     log_level: Annotated[

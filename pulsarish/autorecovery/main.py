@@ -12,8 +12,10 @@ from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.runtime.loop import NodeProcess, RunningNode
 from pulsarish.runtime.metrics import Histogram, Metrics
+from pulsarish.runtime.network.tls_options import tls_of_client
 from pulsarish.runtime.seams import HttpRequest, HttpResponse, Listener, SessionState, World
 from pulsarish.runtime.watch_face import answer_watcher
+from pulsarish.security.cluster_key import MemberRole, member_credentials
 
 __all__ = ["start_autorecovery"]
 
@@ -81,6 +83,10 @@ async def start_autorecovery(config: AutoRecoveryConfig, process: NodeProcess) -
         process,
         metadata_url=config.metadata_url,
         session_timeout_ms=config.metadata_session_timeout_ms,
-        make=lambda world: _AutoRecoveryNode(world, config, process.care.lags),
+        credentials=lambda clock: member_credentials(
+            config.cluster_key_file, MemberRole.AUTORECOVERY, clock.wall_ms
+        ),
+        make=lambda world, _: _AutoRecoveryNode(world, config, process.care.lags),
         ready=lambda node: f"autorecovery ready http={node.http_address}",
+        tls=tls_of_client(config),
     )

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from pulsarish.autorecovery.autorecovery import AutoRecovery
+from pulsarish.bookie.access import Access
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.cookies import agree_on_cookie
 from pulsarish.bookie.garbage import GarbageCollector
@@ -40,7 +41,10 @@ from pulsarish.runtime.containment import Critical, Scope, ScopeKind, run_in_bac
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Histogram
 from pulsarish.runtime.network.addresses import advertised_address, host_of, port_of
-from pulsarish.runtime.seams import FRAMED, IndexCorrupt, Listener, World
+from pulsarish.runtime.network.tls_options import tls_of_server
+from pulsarish.runtime.seams import IndexCorrupt, Listener, World
+from pulsarish.security.cluster_key import ClusterKey
+from pulsarish.security.membership import Membership
 
 __all__ = ["Bookie"]
 
@@ -68,6 +72,14 @@ class Bookie:
         """Why the bookie is read-only, and what helps; empty for a writable one."""
         self.config = config
         self._world = world
+        self._access = Access(
+            ClusterKey.read(config.cluster_key_file, world.clock.wall_ms)
+            if config.cluster_key_file
+            else None,
+            Membership(config.tls_cluster_name, config.tls_allowed_roles, world.clock.wall_ms)
+            if config.tls_require_trusted_client_cert_on_connect
+            else None,
+        )
         self._lags = lags
         self._session = SessionWatch(world)
         self._records = Records(world.metadata, world.clock, world.random)
@@ -223,6 +235,7 @@ class Bookie:
             world.clock,
             config,
             lambda: self.free_bytes,
+            self._access,
         )
         service = self._service
         listener = await world.connections.serve(
@@ -230,6 +243,7 @@ class Bookie:
             service.streams(),
             service.calls(),
             message_bytes_max=config.max_frame_size_bytes,
+            tls=tls_of_server(config),
         )
         self._listeners.append(listener)
         framed_address = await self._serve_framed(service)
@@ -356,9 +370,10 @@ class Bookie:
             service.streams(),
             service.calls(),
             message_bytes_max=config.max_frame_size_bytes,
+            tls=tls_of_server(config),
         )
         self._listeners.append(listener)
-        return FRAMED + advertised_address(advertised, listener.address.removeprefix(FRAMED))
+        return advertised_address(advertised, listener.address)
 
     async def _before_registering(self) -> None:
         """Mark a tree that is older than one that this bookie has seen, before it registers.

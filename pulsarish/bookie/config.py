@@ -14,6 +14,14 @@ from pulsarish.autorecovery.options import AutoRecoveryOptions
 from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.log import REPEATS_MAX
 from pulsarish.runtime.network.addresses import FramedAdvertisedAddress, FramedPort
+from pulsarish.runtime.network.tls_options import (
+    TlsCertificateFile,
+    TlsKeyFile,
+    TlsRequiresClientCertificate,
+    TlsTrustFile,
+    check_tls_options,
+)
+from pulsarish.security.cluster_key import ClusterKeyFile
 
 __all__ = ["BookieConfig"]
 
@@ -45,9 +53,33 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
     framed_port: FramedPort = 0
     framed_advertised_address: FramedAdvertisedAddress = ""
+    cluster_key_file: ClusterKeyFile = ""
     http_address: Annotated[
         str, Meta(description="host:port of /health and /metrics; empty: none.")
     ] = "127.0.0.1:8000"
+    tls_certificate_file_path: TlsCertificateFile = ""
+    tls_key_file_path: TlsKeyFile = ""
+    tls_trust_certs_file_path: TlsTrustFile = ""
+    tls_require_trusted_client_cert_on_connect: TlsRequiresClientCertificate = False
+    tls_cluster_name: Annotated[
+        str,
+        Meta(
+            description=(
+                "Take only clients whose certificate has the URI pulsarish://NAME/KIND or "
+                "pulsarish://NAME/KIND/ID with this name and the kind bookie, broker, "
+                "autorecovery or operator, besides tls_allowed_roles; empty: no URI is looked at."
+            )
+        ),
+    ] = ""
+    tls_allowed_roles: Annotated[
+        tuple[str, ...],
+        Meta(
+            description=(
+                "Take only clients whose certificate has one of these common names, besides those "
+                "of tls_cluster_name; empty, as that: every client with a trusted certificate."
+            )
+        ),
+    ] = ()
     host: Annotated[
         str,
         Meta(
@@ -349,6 +381,17 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
     def validate(self) -> None:
         """Raise ``ConfigError`` for settings that do not fit together."""
         self.auto_recovery.validate()
+        check_tls_options(self)
+        if not self.tls_require_trusted_client_cert_on_connect:
+            for option, value in (
+                ("tls_cluster_name", self.tls_cluster_name),
+                ("tls_allowed_roles", self.tls_allowed_roles),
+            ):
+                if value:
+                    raise ConfigError(
+                        f"{option} needs the certificates of clients: set "
+                        "tls_require_trusted_client_cert_on_connect = true"
+                    )
         paths = [self.journal_path, self.ledger_path, self.index_path]
         if len(dict.fromkeys(path.rstrip("/") for path in paths)) != 3:
             raise ConfigError(

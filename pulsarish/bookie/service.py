@@ -10,12 +10,13 @@ receiving, which slows the sender down.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
 from google.protobuf.message import DecodeError, Message
 
+from pulsarish.bookie.access import Access
 from pulsarish.bookie.add_session import AddSession
 from pulsarish.bookie.answer_room import AnswerRoom
 from pulsarish.bookie.config import BookieConfig
@@ -25,6 +26,8 @@ from pulsarish.bookie.store import EntryStore
 from pulsarish.ledger.repair.repair_core import spans_of
 from pulsarish.metadata.tree_age import TreeAge
 from pulsarish.model.errors import (
+    AuthenticationError,
+    AuthorizationError,
     BookieIOError,
     CorruptData,
     EntryUnknown,
@@ -45,6 +48,7 @@ from pulsarish.runtime.seams import (
     StreamHandler,
     Tasks,
 )
+from pulsarish.security.credentials import Caller
 from pulsarish.wire._pb import bookie_pb2 as pb
 from pulsarish.wire.bookie import (
     ReadAnswer,
@@ -79,22 +83,30 @@ _FAILURES: Final[dict[str, Callable[[int, str], Message]]] = {
 }
 
 
-def _or_failure(name: str, handler: CallHandler) -> CallHandler:
-    """Return a handler that always answers.
+def _or_failure(
+    name: str, handler: Callable[[bytes], Awaitable[bytes]], access: Access
+) -> CallHandler:
+    """Return a handler that always answers, and serves only those who may call.
 
     When the handler raises, it answers "unknown", because a caller must never take an error for
     "not there". A malformed request gets the answer "invalid request".
     """
     failure = _FAILURES.get(name)
 
-    async def handle(request: bytes) -> bytes:
+    async def handle(request: bytes, caller: Caller) -> bytes:
         try:
+            access.check(name, caller)
             if len(request) > _CALL_BYTES_MAX:
                 raise InvalidArgument(
                     f"a request of {len(request)} bytes is above the limit of {_CALL_BYTES_MAX}; "
                     "ask for less at a time"
                 )
             return await handler(request)
+        except (AuthenticationError, AuthorizationError) as error:
+            if failure is None:
+                raise
+            _log.warning("a call is refused", call=name, peer=caller.address, reason=error)
+            return failure(error.code, str(error)).SerializeToString()
         except (DecodeError, InvalidArgument) as error:
             reason = f"no valid request for {name}: {error}"
             if failure is None:
@@ -126,7 +138,9 @@ class BookieService:
         clock: Clock,
         config: BookieConfig,
         free_bytes: Callable[[], int],
+        access: Access,
     ) -> None:
+        self._access = access
         self.open_streams_count = 0
         self._store = store
         self._garbage = garbage
@@ -144,7 +158,7 @@ class BookieService:
         return {"bookie.add": self._add_stream, "bookie.read": self._read_stream}
 
     def calls(self) -> dict[str, CallHandler]:
-        handlers: dict[str, CallHandler] = {
+        handlers: dict[str, Callable[[bytes], Awaitable[bytes]]] = {
             "bookie.fence": self._fence,
             "bookie.read_lac": self._read_lac,
             "bookie.write_lacs": self._write_lacs,
@@ -156,7 +170,9 @@ class BookieService:
             "bookie.change_trash": self._change_trash,
             "bookie.status": self._status,
         }
-        return {name: _or_failure(name, handler) for name, handler in handlers.items()}
+        return {
+            name: _or_failure(name, handler, self._access) for name, handler in handlers.items()
+        }
 
     async def probe(self) -> None:
         """Process an empty add like a received one. Return when it is synced."""
@@ -189,7 +205,19 @@ class BookieService:
             f"{task} {stream.peer}", error, Scope(ScopeKind.CONNECTION, stream.peer, end)
         )
 
+    def _permits(self, method: str, stream: Stream) -> bool:
+        """Return whether the caller may open a stream. If not, the stream ends with the reason."""
+        try:
+            self._access.check(method, stream.caller)
+        except (AuthenticationError, AuthorizationError) as error:
+            _log.warning("a stream is refused", method=method, peer=stream.peer, reason=error)
+            stream.abort(f"{type(error).__name__}: {error}")
+            return False
+        return True
+
     async def _add_stream(self, stream: Stream) -> None:
+        if not self._permits("bookie.add", stream):
+            return
         session = AddSession(
             stream,
             self._store,
@@ -217,6 +245,8 @@ class BookieService:
             self._contain("add answers", error, stream)
 
     async def _read_stream(self, stream: Stream) -> None:
+        if not self._permits("bookie.read", stream):
+            return
         requests: asyncio.Queue[tuple[str, list[ReadItem]] | None] = asyncio.Queue(
             _READ_REQUESTS_MAX
         )

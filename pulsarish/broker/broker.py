@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from pulsarish.broker.binary.face import BinaryFace
@@ -19,10 +19,12 @@ from pulsarish.broker.listeners import ListenerPlan, Listeners
 from pulsarish.broker.metrics import BrokerMetrics
 from pulsarish.broker.ownership.lookup import Lookup
 from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.policies.grant_policy import GrantPolicy
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.progress.watchdog import ProgressWatchdog
 from pulsarish.broker.sessions.grpc_calls import GrpcCalls
 from pulsarish.broker.sessions.grpc_server import GrpcFace
+from pulsarish.broker.sessions.open_sessions import OpenSessions
 from pulsarish.broker.stats.topic_stats import Statistics
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.broker.topics.sweeper import Sweeper
@@ -33,8 +35,12 @@ from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses
 from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Histogram
-from pulsarish.runtime.network.addresses import advertised_address
-from pulsarish.runtime.seams import FRAMED, Listener, World
+from pulsarish.runtime.network.addresses import advertised_address, plain_address
+from pulsarish.runtime.network.tls_options import tls_of_server
+from pulsarish.runtime.seams import FRAMED, TLS, Listener, World
+from pulsarish.security.authentication import Authenticator, NoAuthentication
+from pulsarish.security.callers import Callers
+from pulsarish.security.tls import TlsServerConfig
 
 __all__ = ["Broker"]
 
@@ -59,6 +65,7 @@ class Broker:
         lag_seconds: returns the current lag of its event loop.
         take_lag_max: returns the worst lag since the last call.
         lags: histogram of all lags, if they are measured.
+        authenticator: decides who callers are; without one, callers are not checked.
     """
 
     def __init__(
@@ -69,6 +76,7 @@ class Broker:
         lag_seconds: Callable[[], float] = _no_lag,
         take_lag_max: Callable[[], float] = _no_lag,
         lags: Histogram | None = None,
+        authenticator: Authenticator | None = None,
     ) -> None:
         self.address = ""
         self.http_address = ""
@@ -82,10 +90,20 @@ class Broker:
         self._records = records = Records(
             world.metadata, world.clock, world.random, guard=self._ledgers.age
         )
-        gate = Gate()
+        callers = Callers(
+            authenticator or NoAuthentication(),
+            proxy_roles=config.proxy_roles,
+            checks_original=config.authenticate_original_auth_data,
+        )
         self._plans = config.listener_plans()
         listeners = Listeners(self._plans)
         self._namespaces = Namespaces(world, records, config)
+        gate = Gate(
+            GrantPolicy(self._namespaces, config.super_user_roles)
+            if config.authorization_enabled
+            else None
+        )
+        self._sessions = OpenSessions(world, callers, gate)
         self._ownership = Ownership(
             world, config, records, lost=self._lost, take_lag_max=take_lag_max
         )
@@ -96,7 +114,13 @@ class Broker:
         lookup = Lookup(self._namespaces, self._ownership)
         traffic = ConnectionTraffic(world.clock, config)
         self._face = GrpcFace(
-            topics=self._topics, gate=gate, world=world, config=config, traffic=traffic
+            topics=self._topics,
+            gate=gate,
+            world=world,
+            config=config,
+            traffic=traffic,
+            callers=callers,
+            sessions=self._sessions,
         )
         self.streams = {"broker.publish": self._face.publish, "broker.consume": self._face.consume}
         session = SessionWatch(world)
@@ -113,6 +137,8 @@ class Broker:
             self._ledgers,
             self._watchdog,
             world.clock,
+            callers,
+            lambda: self._sessions.ended_count,
             lag_seconds=lag_seconds,
             lags=lags,
         )
@@ -131,6 +157,7 @@ class Broker:
             statistics,
             metrics.scrape,
             share,
+            gate,
         )
         lists = TopicLists(world, records, self._namespaces, admin.owners.non_persistent_topics)
         questions = BrokerQuestions(
@@ -143,12 +170,14 @@ class Broker:
             config=config,
             traffic=traffic,
             questions=questions,
+            callers=callers,
+            sessions=self._sessions,
         )
         self._sweeper = Sweeper(
             world, config, records, self._namespaces, self._ownership, admin.sweep
         )
         routes = [*admin.routes(), *health_routes(unready, self.warnings, metrics.scrape)]
-        self.http = HttpFace(world, config, gate, [*routes, openapi_route(routes)], share)
+        self.http = HttpFace(world, config, gate, [*routes, openapi_route(routes)], share, callers)
         admin.owners.here = self.http.forwarded
         self.calls = GrpcCalls(
             config=config,
@@ -160,6 +189,7 @@ class Broker:
             schemas=self._topics.schemas,
             forwarded=self.http.forwarded,
             lag_seconds=lag_seconds,
+            callers=callers,
         )
         self._listeners: list[Listener] = []
 
@@ -174,12 +204,13 @@ class Broker:
         self.listeners = {plan.name: await self._listen(plan) for plan in self._plans}
         internal = self.listeners[self._plans[0].name]
         self.address, self.http_address, self.pulsar_address = (
-            internal.address,
+            # What is between brokers is encrypted where it can be.
+            internal.address_tls or internal.address,
             internal.http_address,
             internal.pulsar_address,
         )
         self._topics.start()
-        self.broker_id = self._config.broker_id or self.address
+        self.broker_id = self._config.broker_id or plain_address(self.address)
         self._ledgers.age.holder = f"broker {self.broker_id}"
         template = BrokerRegistration(
             broker_id=self.broker_id,
@@ -192,6 +223,7 @@ class Broker:
         await self._ownership.start(template)
         self._sweeper.start()
         self._watchdog.start()
+        self._sessions.start()
         self._ready = True
         _log.info(
             "serving",
@@ -200,52 +232,71 @@ class Broker:
             http=self.http_address,
             pulsar=self.pulsar_address,
             framed=internal.framed_address or "not offered",
+            https=internal.http_address_tls or "not offered",
+            pulsar_tls=internal.pulsar_address_tls or "not offered",
+            framed_tls=internal.framed_address_tls or "not offered",
         )
 
     async def _listen(self, plan: ListenerPlan) -> ListenerAddresses:
         """Bind the ports of a listener. Return the addresses that its clients get."""
         connections = self._world.connections
-        address, http_address, pulsar_address, framed_address = (
-            plan.advertised,
-            plan.advertised_http,
-            plan.advertised_pulsar,
-            FRAMED + plan.advertised_framed if plan.advertised_framed else "",
-        )
+        secure = tls_of_server(self._config)
         largest = self._config.max_message_size_bytes + _MESSAGE_ROOM_BYTES
-        if plan.bind_address:
-            grpc = await connections.serve(
-                plan.bind_address,
-                self.streams,
-                self.calls.handlers(plan.name),
-                message_bytes_max=largest,
+
+        async def grpc(bind: str, tls: TlsServerConfig | None) -> Listener:
+            calls = self.calls.handlers(plan.name)
+            return await connections.serve(
+                bind, self.streams, calls, message_bytes_max=largest, tls=tls
             )
-            self._listeners.append(grpc)
-            address = advertised_address(plan.advertised, grpc.address)
-        if plan.bind_http_address:
+
+        async def framed(bind: str, tls: TlsServerConfig | None) -> Listener:
+            calls = self.calls.handlers(plan.name)
+            return await connections.serve_framed(
+                bind, self.streams, calls, message_bytes_max=largest, tls=tls
+            )
+
+        async def web(bind: str, tls: TlsServerConfig | None) -> Listener:
             handle = partial(self.http.handle, came_in_on=plan.name)
-            web = await connections.serve_http(
-                plan.bind_http_address, handle, body_limit=self.http.body_limit
+            return await connections.serve_http(
+                bind, handle, body_limit=self.http.body_limit, tls=tls
             )
-            self._listeners.append(web)
-            http_address = advertised_address(plan.advertised_http, web.address)
-        if plan.bind_pulsar_address:
-            binary = await connections.serve_bytes(
-                plan.bind_pulsar_address, partial(self._binary.connection, plan.name)
-            )
-            self._listeners.append(binary)
-            pulsar_address = advertised_address(plan.advertised_pulsar, binary.address)
-        if plan.bind_framed_address:
-            framed = await connections.serve_framed(
-                plan.bind_framed_address,
-                self.streams,
-                self.calls.handlers(plan.name),
-                message_bytes_max=largest,
-            )
-            self._listeners.append(framed)
-            framed_address = FRAMED + advertised_address(
-                plan.advertised_framed, framed.address.removeprefix(FRAMED)
-            )
-        return ListenerAddresses(address, http_address, pulsar_address, framed_address)
+
+        async def binary(bind: str, tls: TlsServerConfig | None) -> Listener:
+            connection = partial(self._binary.connection, plan.name)
+            return await connections.serve_bytes(bind, connection, tls=tls)
+
+        async def at(
+            serve: Callable[[str, TlsServerConfig | None], Awaitable[Listener]],
+            bind: str,
+            advertised: str,
+            transport: str = "",
+        ) -> str:
+            """Bind an address, if there is one. Return what clients get."""
+            if not bind:
+                return transport + advertised if advertised else ""
+            listener = await serve(bind, secure if transport.endswith(TLS) else None)
+            self._listeners.append(listener)
+            return advertised_address(advertised, listener.address)
+
+        return ListenerAddresses(
+            address=await at(grpc, plan.bind_address, plan.advertised),
+            http_address=await at(web, plan.bind_http_address, plan.advertised_http),
+            pulsar_address=await at(binary, plan.bind_pulsar_address, plan.advertised_pulsar),
+            framed_address=await at(
+                framed, plan.bind_framed_address, plan.advertised_framed, FRAMED
+            ),
+            address_tls=await at(grpc, plan.bind_address_tls, plan.advertised_tls, TLS),
+            # The scheme of a URL says the rest.
+            http_address_tls=plain_address(
+                await at(web, plan.bind_http_address_tls, plan.advertised_http_tls, TLS)
+            ),
+            pulsar_address_tls=plain_address(
+                await at(binary, plan.bind_pulsar_address_tls, plan.advertised_pulsar_tls, TLS)
+            ),
+            framed_address_tls=await at(
+                framed, plan.bind_framed_address_tls, plan.advertised_framed_tls, FRAMED + TLS
+            ),
+        )
 
     def unready_reason(self) -> str:
         """Return why this broker cannot serve now; empty when it can."""
@@ -281,6 +332,7 @@ class Broker:
         self._topics.stop()
         self._sweeper.stop()
         self._watchdog.stop()
+        self._sessions.stop()
         try:
             async with self._world.clock.timeout(self._config.broker_shutdown_timeout_seconds):
                 await self._topics.hand_over_all()

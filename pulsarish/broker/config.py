@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
 from pulsarish.broker.listeners import ListenerPlan, plan_listeners
@@ -14,6 +13,21 @@ from pulsarish.model.errors import ConfigError, InvalidArgument
 from pulsarish.model.policy_words import SchemaStrategy
 from pulsarish.runtime.log import REPEATS_MAX
 from pulsarish.runtime.network.addresses import FramedAdvertisedAddress, FramedPort, host_of
+from pulsarish.runtime.network.tls_options import (
+    ClientCertificateFile,
+    ClientKeyFile,
+    ClientTrustFile,
+    TlsCertificateFile,
+    TlsKeyFile,
+    TlsRequiresClientCertificate,
+    TlsTrustFile,
+    check_tls_options,
+    tls_of_client,
+)
+from pulsarish.security.cluster_key import ClusterKeyFile
+from pulsarish.security.config import AuthenticationConfig
+from pulsarish.security.roles import role_fault
+from pulsarish.security.tls import TlsClientConfig
 
 __all__ = ["BrokerConfig"]
 
@@ -24,7 +38,7 @@ alone.
 """
 
 
-class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
+class BrokerConfig(AuthenticationConfig, frozen=True, kw_only=True):
     """Every option of a broker process."""
 
     broker_id: Annotated[
@@ -40,7 +54,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(
             description=(
-                "host:port of the gRPC face for clients and brokers; port 0 picks a free one."
+                "host:port of the gRPC face for clients and brokers; port 0 picks a free one; "
+                "empty: only listen_address_tls."
             )
         ),
     ] = "127.0.0.1:6660"
@@ -65,6 +80,44 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(description="Host, or host:port, that others are told; empty: what is listened on."),
     ] = ""
+    listen_address_tls: Annotated[
+        str,
+        Meta(
+            description=(
+                "host:port of the gRPC face with TLS, which other brokers use, too; port 0 picks a "
+                "free one; empty: none."
+            )
+        ),
+    ] = ""
+    http_address_tls: Annotated[
+        str, Meta(description="host:port of the HTTP face with TLS, usually 8443; empty: none.")
+    ] = ""
+    pulsar_address_tls: Annotated[
+        str,
+        Meta(
+            description=(
+                "host:port of Apache Pulsar's binary protocol with TLS, usually 6651; empty: none."
+            )
+        ),
+    ] = ""
+    framed_port_tls: Annotated[
+        int,
+        Meta(
+            ge=-1,
+            le=65_535,
+            description=(
+                "The port of the framed transport with TLS, at the host of listen_address_tls; 0 "
+                "picks a free one, -1: gRPC only."
+            ),
+        ),
+    ] = 0
+    tls_certificate_file_path: TlsCertificateFile = ""
+    tls_key_file_path: TlsKeyFile = ""
+    tls_trust_certs_file_path: TlsTrustFile = ""
+    tls_require_trusted_client_cert_on_connect: TlsRequiresClientCertificate = False
+    broker_client_certificate_file_path: ClientCertificateFile = ""
+    broker_client_key_file_path: ClientKeyFile = ""
+    broker_client_trust_certs_file_path: ClientTrustFile = ""
     framed_port: FramedPort = 0
     framed_advertised_address: FramedAdvertisedAddress = ""
     advertised_listeners: Annotated[
@@ -72,9 +125,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             description=(
                 "Addresses of this broker by listener, name:pulsarish://host:port, "
-                "name:http://host:port, name:pulsar://host:port and name:framed://host:port, "
-                "when clients in different networks must be told different ones; instead of "
-                "advertised_address."
+                "name:http://host:port, name:pulsar://host:port and name:framed://host:port, with "
+                "TLS pulsarish+ssl, https, pulsar+ssl and framed+ssl, when clients in different "
+                "networks must be told different ones; instead of advertised_address."
             )
         ),
     ] = ()
@@ -103,6 +156,37 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Meta(ge=1_000, le=300_000, description="A broker silent this long has lost its session."),
     ] = 10_000
+    cluster_key_file: ClusterKeyFile = ""
+    authorization_enabled: Annotated[
+        bool,
+        Meta(
+            description=(
+                "Roles may do what was granted to them, and nothing else; it needs "
+                "authentication_enabled."
+            )
+        ),
+    ] = False
+    super_user_roles: Annotated[
+        tuple[str, ...], Meta(description="Roles that may do everything.")
+    ] = ()
+    proxy_roles: Annotated[
+        tuple[str, ...],
+        Meta(
+            description=(
+                "Roles of proxies that speak for others: both roles need each permission. No other "
+                "role may name one for which it speaks."
+            )
+        ),
+    ] = ()
+    authenticate_original_auth_data: Annotated[
+        bool,
+        Meta(
+            description=(
+                "Proxies of proxy_roles must pass on the credentials of their clients, and the "
+                "broker checks them, too."
+            )
+        ),
+    ] = False
 
     # Ledgers of topics.
     managed_ledger_cache_size_bytes: Annotated[
@@ -840,15 +924,78 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
             pulsar_address=self.pulsar_address,
             framed_address=(
                 f"{host_of(self.listen_address)}:{self.framed_port}"
-                if self.framed_port >= 0
+                if self.framed_port >= 0 and self.listen_address
                 else ""
             ),
             framed_advertised_address=self.framed_advertised_address,
+            listen_address_tls=self.listen_address_tls,
+            http_address_tls=self.http_address_tls,
+            pulsar_address_tls=self.pulsar_address_tls,
+            framed_address_tls=(
+                f"{host_of(self.listen_address_tls)}:{self.framed_port_tls}"
+                if self.framed_port_tls >= 0 and self.listen_address_tls
+                else ""
+            ),
         )
+
+    def client_tls(self) -> TlsClientConfig | None:
+        """Return the TLS of connections to bookies and other brokers."""
+        return tls_of_client(
+            self,
+            certificate_file=self.broker_client_certificate_file_path,
+            key_file=self.broker_client_key_file_path,
+            trust_file=self.broker_client_trust_certs_file_path,
+        )
+
+    def _check_roles(self) -> None:
+        if self.authorization_enabled and not self.authentication_enabled:
+            raise ConfigError(
+                "authorization_enabled = true needs authentication_enabled = true: permissions "
+                "are those of roles"
+            )
+        if self.authorization_enabled and not self.super_user_roles:
+            raise ConfigError(
+                "authorization_enabled = true, but super_user_roles is empty: no role could grant "
+                "anything; name that of an administrator"
+            )
+        for option, roles in (
+            ("super_user_roles", self.super_user_roles),
+            ("proxy_roles", self.proxy_roles),
+        ):
+            for role in roles:
+                if fault := role_fault(role):
+                    raise ConfigError(f"{option}: the role {role!r} {fault}")
+        both = set(self.super_user_roles) & set(self.proxy_roles)
+        if both:
+            raise ConfigError(
+                f"super_user_roles and proxy_roles both have {min(both)!r}: a proxy of that role "
+                "would lend its rights to its clients"
+            )
+
+    def _check_tls(self) -> None:
+        check_tls_options(self)
+        if not self.listen_address and not self.listen_address_tls:
+            raise ConfigError(
+                "listen_address and listen_address_tls are empty: a broker needs one of them"
+            )
+        for plan in self.listener_plans():
+            bound = (
+                plan.bind_address_tls
+                or plan.bind_http_address_tls
+                or plan.bind_pulsar_address_tls
+                or plan.bind_framed_address_tls
+            )
+            if bound and not self.tls_certificate_file_path:
+                raise ConfigError(
+                    f"{bound} of listener {plan.name!r} is to speak TLS: set "
+                    "tls_certificate_file_path and tls_key_file_path"
+                )
 
     def validate(self) -> None:
         """Raise ``ConfigError`` for combinations that cannot work."""
-        _ = self.listener_plans()
+        super().validate()
+        self._check_roles()
+        self._check_tls()
         if self.ledger.bookie_queue_bytes < 4 * self.max_message_size_bytes:
             # Entries are sent until half of the queue is used. The last of them may have the
             # largest size. A bookie whose queue overflows counts as failed.

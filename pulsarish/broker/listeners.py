@@ -38,11 +38,15 @@ _OPTIONS: Final = {
     "http": "http_address",
     "pulsar": "pulsar_address",
     "framed": "framed_port",
+    "pulsarish+ssl": "listen_address_tls",
+    "https": "http_address_tls",
+    "pulsar+ssl": "pulsar_address_tls",
+    "framed+ssl": "framed_port_tls",
 }
 """The option that binds the port of the internal listener, by scheme."""
 _FORM: Final = (
     "name:pulsarish://host:port, name:http://host:port, name:pulsar://host:port or "
-    "name:framed://host:port"
+    "name:framed://host:port, or with TLS pulsarish+ssl, https, pulsar+ssl or framed+ssl"
 )
 _ENTRY: Final = re.compile(
     r"([A-Za-z0-9._-]+):([a-z+]+)://(\[[0-9A-Fa-f:.]+\]|[^:/\[\]]+):([0-9]{1,5})/?"
@@ -67,6 +71,14 @@ class ListenerPlan:
     advertised_pulsar: str = ""
     bind_framed_address: str = ""
     advertised_framed: str = ""
+    bind_address_tls: str = ""
+    bind_http_address_tls: str = ""
+    advertised_tls: str = ""
+    advertised_http_tls: str = ""
+    bind_pulsar_address_tls: str = ""
+    advertised_pulsar_tls: str = ""
+    bind_framed_address_tls: str = ""
+    advertised_framed_tls: str = ""
 
 
 def plan_listeners(
@@ -80,6 +92,10 @@ def plan_listeners(
     pulsar_address: str = "",
     framed_address: str = "",
     framed_advertised_address: str = "",
+    listen_address_tls: str = "",
+    http_address_tls: str = "",
+    pulsar_address_tls: str = "",
+    framed_address_tls: str = "",
 ) -> tuple[ListenerPlan, ...]:
     """Return the listeners that the options of these names describe, the internal one first.
 
@@ -98,19 +114,29 @@ def plan_listeners(
         name = internal_listener_name or INTERNAL
         if _port(advertised_address) and not framed_advertised_address:
             # It is the port of a proxy or of a port mapping before the gRPC port. Nothing says
-            # where the framed port is then.
-            framed_address = ""
+            # where the framed ports are then.
+            framed_address = framed_address_tls = ""
+        framed_host = _host(framed_advertised_address) or host
         return (
             ListenerPlan(
                 name,
                 listen_address,
                 http_address,
-                advertised_address,
-                host,
+                advertised_address if listen_address else "",
+                host if http_address else "",
                 pulsar_address,
                 host if pulsar_address else "",
                 framed_address,
                 (framed_advertised_address or host) if framed_address else "",
+                listen_address_tls,
+                http_address_tls,
+                # Without a port for gRPC alone, the port is that of gRPC with TLS.
+                (host if listen_address else advertised_address) if listen_address_tls else "",
+                host if http_address_tls else "",
+                pulsar_address_tls,
+                host if pulsar_address_tls else "",
+                framed_address_tls,
+                framed_host if framed_address_tls else "",
             ),
         )
     for option, address in (
@@ -130,39 +156,24 @@ def plan_listeners(
             f"{', '.join(names)}"
         )
     _check_bindings(names, internal, advertised_entries, bound)
+    own = {
+        "pulsarish": listen_address,
+        "http": http_address,
+        "pulsar": pulsar_address,
+        "framed": framed_address,
+        "pulsarish+ssl": listen_address_tls,
+        "https": http_address_tls,
+        "pulsar+ssl": pulsar_address_tls,
+        "framed+ssl": framed_address_tls,
+    }
     plans: list[ListenerPlan] = []
     for name in sorted(names, key=lambda each: each != internal):
-        advertised, advertised_http = (
-            advertised_entries.get((name, "pulsarish"), ""),
-            advertised_entries.get((name, "http"), ""),
-        )
-        bind, bind_http = bound.get((name, "pulsarish"), ""), bound.get((name, "http"), "")
-        advertised_pulsar, bind_pulsar = (
-            advertised_entries.get((name, "pulsar"), ""),
-            bound.get((name, "pulsar"), ""),
-        )
-        advertised_framed, bind_framed = (
-            advertised_entries.get((name, "framed"), ""),
-            bound.get((name, "framed"), ""),
-        )
+        at = {scheme: advertised_entries.get((name, scheme), "") for scheme in _OPTIONS}
+        bind = {scheme: bound.get((name, scheme), "") for scheme in _OPTIONS}
         if name == internal:
-            if advertised_framed and not framed_address:
-                raise ConfigError(
-                    f"advertised_listeners advertises {name}:framed, and framed_port is -1: give "
-                    "it a port, or leave the entry out"
-                )
-            bind, bind_http, bind_pulsar = listen_address, http_address, pulsar_address
-            bind_framed = framed_address if advertised_framed else ""
-            advertised_http = advertised_http or _host(advertised)
-            advertised_pulsar = advertised_pulsar or (_host(advertised) if pulsar_address else "")
-        addresses = (
-            ("pulsarish", advertised, bind),
-            ("http", advertised_http, bind_http),
-            ("pulsar", advertised_pulsar, bind_pulsar),
-            ("framed", advertised_framed, bind_framed),
-        )
-        for scheme, address, binding in addresses:
-            if _port(address) == 0 and not binding:
+            bind = _complete(name, at, own)
+        for scheme, address in at.items():
+            if _port(address) == 0 and not bind[scheme]:
                 raise ConfigError(
                     f"advertised_listeners: port 0 of {name}:{scheme} is the one that is bound: "
                     "bind one in bind_addresses"
@@ -170,17 +181,42 @@ def plan_listeners(
         plans.append(
             ListenerPlan(
                 name,
-                bind,
-                bind_http,
-                advertised,
-                advertised_http,
-                bind_pulsar,
-                advertised_pulsar,
-                bind_framed,
-                advertised_framed,
+                bind["pulsarish"],
+                bind["http"],
+                at["pulsarish"],
+                at["http"],
+                bind["pulsar"],
+                at["pulsar"],
+                bind["framed"],
+                at["framed"],
+                bind["pulsarish+ssl"],
+                bind["https"],
+                at["pulsarish+ssl"],
+                at["https"],
+                bind["pulsar+ssl"],
+                at["pulsar+ssl"],
+                bind["framed+ssl"],
+                at["framed+ssl"],
             )
         )
     return tuple(plans)
+
+
+def _complete(name: str, at: dict[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """Return what the internal listener binds, by scheme, and complete what it advertises."""
+    bind = dict(own)
+    host = _host(at["pulsarish"] or at["pulsarish+ssl"])
+    for scheme in ("framed", "framed+ssl"):
+        if at[scheme] and not own[scheme]:
+            raise ConfigError(
+                f"advertised_listeners advertises {name}:{scheme}, and {_OPTIONS[scheme]} is -1, "
+                "or there is no gRPC port beside it: give it a port, or leave the entry out"
+            )
+        if not at[scheme]:
+            bind[scheme] = ""
+    for scheme in ("http", "pulsar", "pulsarish+ssl", "https", "pulsar+ssl"):
+        at[scheme] = at[scheme] or (host if own[scheme] else "")
+    return bind
 
 
 def _check_bindings(
@@ -190,10 +226,10 @@ def _check_bindings(
     bound: Mapping[tuple[str, str], str],
 ) -> None:
     for name in names:
-        if (name, "pulsarish") not in advertised_entries:
+        if not {(name, "pulsarish"), (name, "pulsarish+ssl")} & advertised_entries.keys():
             raise ConfigError(
                 f"advertised_listeners: listener {name!r} has no gRPC address: add "
-                f"{name}:pulsarish://host:port"
+                f"{name}:pulsarish://host:port or {name}:pulsarish+ssl://host:port"
             )
     for name, scheme in bound:
         if name == internal:
@@ -281,30 +317,36 @@ def advertised_at(broker: BrokerRegistration, listener: str) -> ListenerAddresse
     return found
 
 
-def http_at(broker: BrokerRegistration, listener: str) -> str:
-    """Return the address of a broker's HTTP port.
+def http_at(broker: BrokerRegistration, listener: str, *, has_tls: bool = False) -> str:
+    """Return the address of a broker's HTTP port: of HTTPS for a client that came by it, and where
+    there is no other.
 
     Raises ``ServiceNotReady`` when the broker has no such listener or port.
     """
-    found = advertised_at(broker, listener).http_address
+    advertised = advertised_at(broker, listener)
+    found = advertised.http_address_tls
+    if not has_tls:
+        found = advertised.http_address or found
     if not found:
+        scheme = "https" if has_tls else "http"
         raise ServiceNotReady(
-            f"broker {broker.broker_id} has no HTTP address on listener {listener!r}: advertise "
-            f"{listener}:http://host:port"
+            f"broker {broker.broker_id} has no {scheme.upper()} address on listener {listener!r}: "
+            f"advertise {listener}:{scheme}://host:port"
         )
     return found
 
 
-def pulsar_at(broker: BrokerRegistration, listener: str) -> str:
-    """Return the address of a broker's binary port.
+def pulsar_at(broker: BrokerRegistration, listener: str) -> tuple[str, str]:
+    """Return the URLs of a broker's binary port without and with TLS; one may be empty.
 
     Raises ``ServiceNotReady`` when the broker has no such listener or port.
     """
-    found = advertised_at(broker, listener).pulsar_address
-    if not found:
+    advertised = advertised_at(broker, listener)
+    plain, tls = advertised.pulsar_address, advertised.pulsar_address_tls
+    if not plain and not tls:
         raise ServiceNotReady(
             f"broker {broker.broker_id} has no address of the binary protocol on listener "
             f"{listener!r}: set pulsar_address, and advertise"
             f" {listener}:pulsar://host:port"
         )
-    return found
+    return f"pulsar://{plain}" if plain else "", f"pulsar+ssl://{tls}" if tls else ""

@@ -2,12 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
+
 from pulsarish.broker.broker import Broker
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.metadata.process import start_node
+from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.loop import NodeProcess, RunningNode
+from pulsarish.runtime.network.https import read_https
+from pulsarish.runtime.world import Production
+from pulsarish.security.authentication import Authenticator
+from pulsarish.security.chain import make_authenticator
+from pulsarish.security.cluster_key import MemberRole, member_credentials
 
-__all__ = ["start_broker"]
+__all__ = ["authenticator_of", "start_broker"]
+
+_log = get_logger("broker.security")
+
+_LANE = "credentials"
+
+
+def authenticator_of(config: BrokerConfig, parts: Production) -> Authenticator:
+    """Return what checks the broker's callers. Raises ``ConfigError``."""
+
+    def offload(job: Callable[[], bool]) -> Awaitable[bool]:
+        return parts.lanes.get(_LANE).run(job)
+
+    def fetch(url: str) -> Awaitable[bytes]:
+        return parts.lanes.get(_LANE).run(partial(read_https, url))
+
+    return make_authenticator(
+        config,
+        wall_ms=parts.clock.wall_ms,
+        offload=offload,
+        fetch=fetch,
+        salt=parts.random.randbytes(16),
+        on_problem=lambda problem: _log.warning("a check of credentials failed", reason=problem),
+    )
 
 
 async def start_broker(config: BrokerConfig, process: NodeProcess) -> RunningNode:
@@ -21,8 +53,13 @@ async def start_broker(config: BrokerConfig, process: NodeProcess) -> RunningNod
             f" http={broker.http_address}" if broker.http_address else ""
         )
         faces += f" pulsar={broker.pulsar_address}" if broker.pulsar_address else ""
+        internal = next(iter(broker.listeners.values()))
+        if internal.http_address_tls:
+            faces += f" https={internal.http_address_tls}"
+        if internal.pulsar_address_tls:
+            faces += f" pulsar+ssl={internal.pulsar_address_tls}"
         for name, listener in broker.listeners.items():
-            if listener.address != broker.address:
+            if listener is not internal:
                 faces += f" {name}=pulsarish://{listener.address}" + (
                     f",http://{listener.http_address}" if listener.http_address else ""
                 )
@@ -33,12 +70,17 @@ async def start_broker(config: BrokerConfig, process: NodeProcess) -> RunningNod
         process,
         metadata_url=config.metadata_url,
         session_timeout_ms=config.metadata_session_timeout_ms,
-        make=lambda world: Broker(
+        credentials=lambda clock: member_credentials(
+            config.cluster_key_file, MemberRole.BROKER, clock.wall_ms
+        ),
+        make=lambda world, parts: Broker(
             world,
             config,
             lag_seconds=lambda: process.care.lag_seconds,
             take_lag_max=process.care.take_lag_max,
             lags=process.care.lags,
+            authenticator=authenticator_of(config, parts),
         ),
         ready=ready,
+        tls=config.client_tls(),
     )

@@ -19,6 +19,7 @@ from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.runtime.metrics import Histogram, Metrics
 from pulsarish.runtime.seams import Clock
+from pulsarish.security.callers import Callers
 
 __all__ = ["BrokerMetrics"]
 
@@ -37,6 +38,8 @@ class BrokerMetrics:
         ledgers: LedgerClient,
         watchdog: ProgressWatchdog,
         clock: Clock,
+        callers: Callers,
+        sessions_ended_count: Callable[[], int],
         *,
         lag_seconds: Callable[[], float],
         lags: Histogram | None,
@@ -60,6 +63,26 @@ class BrokerMetrics:
             lambda: traffic.opened_count,
         )
         traffic.limits.export(self.registry)
+        metrics.read_each(
+            "pulsar_authentication_success_total",
+            "counter",
+            "Callers that proved who they are.",
+            "auth_method",
+            lambda: callers.successes,
+        )
+        metrics.read_each(
+            "pulsar_authentication_failures_total",
+            "counter",
+            "Callers that did not prove who they are.",
+            "auth_method",
+            lambda: callers.failures,
+        )
+        read(
+            "pulsarish_sessions_ended_total",
+            "counter",
+            "Connections ended because their credentials expired or were revoked.",
+            sessions_ended_count,
+        )
         read(
             "pulsar_broker_lookup_answers",
             "counter",

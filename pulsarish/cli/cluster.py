@@ -11,9 +11,11 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
+from pulsarish.cli.connections import SERVICE_URL
 from pulsarish.cli.groups import Group
-from pulsarish.cli.output import SERVICE_URL, output_option, print_json, print_table, say
+from pulsarish.cli.output import output_option, print_json, print_table, say
 from pulsarish.cli.values import FiniteRange
+from pulsarish.local_cluster.locked import is_locked, lock_cluster, profiles_of
 from pulsarish.local_cluster.processes import METADATA_ROLES, Cluster, NodeState, plan_cluster
 from pulsarish.local_cluster.restarts import (
     WAIT_SECONDS,
@@ -83,6 +85,14 @@ def cluster() -> None:
     help="First of consecutive ports; 0: free ports; default: the well-known ports.",
 )
 @click.option(
+    "--secure",
+    is_flag=True,
+    help=(
+        "Ask clients for tokens, permit what is granted only, and have bookies serve members "
+        "only; keys and the administrator's profile are made in DIR/security."
+    ),
+)
+@click.option(
     "--supervise",
     is_flag=True,
     help="Stay in the foreground and restart nodes that end; Ctrl-C stops the cluster.",
@@ -95,6 +105,7 @@ def up(
     metadata: str,
     metadata_servers: int,
     base_port: int | None,
+    secure: bool,
     supervise: bool,
     output: str,
 ) -> None:
@@ -104,6 +115,7 @@ def up(
     Examples:
       pulsarish cluster up
       pulsarish cluster up --dir /tmp/other --bookies 5 --base-port 0
+      pulsarish cluster up --dir /tmp/locked --secure --base-port 0
       pulsarish cluster up --dir /tmp/zk3 --metadata zookeeper --metadata-servers 3 --base-port 0
     """
     target = Cluster(directory)
@@ -118,6 +130,8 @@ def up(
             base_port=base_port,
         )
         target.check_ports(plan)
+        if secure:
+            lock_cluster(target, plan)
         target.create(plan)
     else:
         wanted = {
@@ -125,6 +139,7 @@ def up(
             "brokers": brokers,
             "metadata": metadata,
             "metadata_servers": metadata_servers,
+            "secure": secure,
         }
         _check_plan(target, {**wanted, "base_port": base_port})
     try:
@@ -157,6 +172,7 @@ def _check_plan(target: Cluster, wanted: dict[str, Any]) -> None:
         "metadata": "zookeeper" if nodes[0].role == "zookeeper" else "embedded",
         "metadata_servers": sum(node.role in METADATA_ROLES for node in nodes),
         "base_port": nodes[0].ports["client"],
+        "secure": is_locked(nodes),
     }
     context = click.get_current_context()
     for name, value in wanted.items():
@@ -355,7 +371,9 @@ def _print_status(target: Cluster, output: str) -> None:
     )
     for kind, url in {**urls, "http": target.admin_url()}.items():
         say(f"{kind:>10}: {url}")
-    if urls["pulsarish"] != SERVICE_URL:
+    if profiles_of(target).exists():
+        say(f"as its administrator: export PULSARISH_PROFILES_FILE={profiles_of(target)}")
+    elif urls["pulsarish"] != SERVICE_URL:
         # The commands' default is one broker on the well-known port. The other brokers must be
         # known when that one is killed.
         say(

@@ -27,6 +27,14 @@ command prints the same.
   `--url` (`PULSARISH_URL`) does the same for messages. Defaults are this machine's
   well-known ports. These two and `-o` (`PULSARISH_OUTPUT`) may also come before the
   command.
+* **As whom.** `--token-file FILE` (`PULSARISH_TOKEN_FILE`), or `--auth-plugin`
+  (`PULSARISH_AUTH_PLUGIN`) with `--auth-params` (`PULSARISH_AUTH_PARAMS`) as in Apache
+  Pulsar's tools, come before the command. So does `--trust-certs-file`
+  (`PULSARISH_TRUST_CERTS_FILE`), for `https://` and `pulsarish+ssl://`. Refer to secrets:
+  `token:file:///path`, `token:env:NAME`; others can see what a command line holds.
+  `pulsarish profiles create` saves all of it by name, and `--profile NAME`
+  (`PULSARISH_PROFILE`) chooses. Options go before variables, and variables before the
+  profile. A profile's credentials go to its own hosts only.
 * **Output.** Data goes to stdout; messages, questions and progress go to stderr. Exit
   status: 0 done, 1 failed, 2 bad usage, 130 interrupted.
 * **JSON.** `-o json` is for scripts. Later versions add fields and remove none. A list

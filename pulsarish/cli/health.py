@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from contextlib import ExitStack
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -30,9 +31,14 @@ def _probe(url: str, timeout_seconds: float) -> tuple[int, str]:
     ``ValueError``.
     """
     parts = urlsplit(url)
-    with socket.create_connection(
-        (parts.hostname, parts.port or 80), timeout=timeout_seconds
-    ) as connection:
+    uses_tls = parts.scheme == "https"
+    port = parts.port or (443 if uses_tls else 80)
+    with ExitStack() as opened:
+        connection = opened.enter_context(
+            socket.create_connection((parts.hostname, port), timeout=timeout_seconds)
+        )
+        if uses_tls:
+            connection = opened.enter_context(_with_tls(connection, url, parts.hostname or ""))
         request = (
             f"GET {parts.path or '/health'} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: "
             "close\r\n\r\n"
@@ -46,6 +52,26 @@ def _probe(url: str, timeout_seconds: float) -> tuple[int, str]:
     if not protocol.startswith(b"HTTP/1.") or not rest[:3].isdigit():
         raise ValueError("the answer is not HTTP")
     return int(rest[:3]), body.decode(errors="replace").strip()
+
+
+def _with_tls(connection: socket.socket, url: str, host: str) -> socket.socket:
+    """Return the connection with TLS, which trusts as the other commands do.
+
+    Raises ``OSError`` for a certificate that is refused.
+    """
+    # Not needed without TLS, and slow to import.
+    import ssl
+
+    from pulsarish.cli.connections import connection_arguments
+
+    trust = connection_arguments(url)
+    context = ssl.create_default_context(cafile=trust.get("tls_trust_certs_file_path"))
+    context.check_hostname = (
+        trust["tls_validate_hostname"] and not trust["tls_allow_insecure_connection"]
+    )
+    if trust["tls_allow_insecure_connection"]:
+        context.verify_mode = ssl.CERT_NONE
+    return context.wrap_socket(connection, server_hostname=host)
 
 
 def _warnings(body: str) -> list[str]:
@@ -62,9 +88,10 @@ def _addresses(
 ) -> tuple[str, ...]:
     for url in urls:
         parts = urlsplit(url)
-        if parts.scheme != "http" or not parts.hostname:
+        if parts.scheme not in ("http", "https") or not parts.hostname:
             raise click.UsageError(
-                f"{url!r} is not the address of a health route; use http://host:port/health"
+                f"{url!r} is not the address of a health route; use http://host:port/health, or "
+                "https://"
             )
     return urls
 

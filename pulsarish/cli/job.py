@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from pulsarish.cli.admin.common import confirm, yes_option
+from pulsarish.cli.connections import admin_url_option, connected_admin, url_option
 from pulsarish.cli.groups import Group
 from pulsarish.cli.output import (
-    ADMIN_URL,
     counted,
     output_option,
     print_json,
     print_table,
     say,
-    url_option,
 )
 from pulsarish.model.errors import AlreadyExists, NotFound
 from pulsarish.model.units import UNLIMITED, format_instant, human_bytes, parse_duration, parse_size
@@ -572,14 +571,7 @@ def _usage_row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _url_options(command: F) -> F:
-    admin = click.option(
-        "--admin-url",
-        envvar="PULSARISH_ADMIN_URL",
-        default=ADMIN_URL,
-        show_default=True,
-        help="HTTP address of any broker.",
-    )
-    return url_option(admin(command))
+    return url_option(admin_url_option(command))
 
 
 @job.command("export")
@@ -606,10 +598,9 @@ def export_(
       pulsarish job export flights planes --to flights-export
     """
     with _session("export", master, settings) as spark:
-        from pulsarish.admin import Admin
         from pulsarish.spark.jobs.transfer import export
 
-        made = export(spark, url, Admin(admin_url), admin_url, topics, folder)
+        made = export(spark, url, connected_admin(admin_url), admin_url, topics, folder)
     rows = [
         {"topic": each.topic, "partitions": each.partitions, "messages": each.messages}
         for each in made.topics
@@ -658,13 +649,12 @@ def import_(
     if not folder.is_dir():
         raise NotFound(f"there is no folder {folder}")
     with _session("import", master, settings) as spark:
-        from pulsarish.admin import Admin
         from pulsarish.spark.jobs.transfer import import_
 
         done = import_(
             spark,
             url,
-            Admin(admin_url),
+            connected_admin(admin_url),
             folder,
             namespace=namespace,
             enable_deduplication=enable_deduplication,

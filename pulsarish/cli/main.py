@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from pulsarish.cli.connections import security_options
 from pulsarish.cli.groups import Group
 from pulsarish.cli.output import report_errors
 
@@ -70,6 +71,13 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "list bookies and under-replicated ledgers; decommission a bookie",
     ),
     "ledgers": ("admin.ledgers:ledgers", "list and get ledgers"),
+    "tokens": ("tokens:tokens", "make keys and tokens with which clients say who they are"),
+    "passwords": ("passwords:passwords", "make the file of users of basic authentication"),
+    "auth": ("admin.auth:auth", "explain what a role may do, and by which rule"),
+    "certificates": (
+        "certificates:certificates",
+        "make certificates for development, and show certificates",
+    ),
     "storage": ("storage:storage", "repair the storage of a stopped bookie"),
     "job": (
         "job:job",
@@ -84,6 +92,10 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "break real processes while messages are published, and check every message",
     ),
     "sim": ("sim:sim", "run the cluster in simulation: seeds, replay, mutants, models"),
+    "profiles": (
+        "profiles:profiles",
+        "save clusters by name: addresses, authorities, references to credentials",
+    ),
     "completion": (
         "completion:completion",
         "print the script with which bash, zsh or fish complete commands, options and names",
@@ -141,7 +153,10 @@ class _LazyGroup(Group):
     type=click.Choice(["table", "json"]),
     help="How to print, for commands with --output.",
 )
-def pulsarish(admin_url: str | None, url: str | None, output: str | None) -> None:
+@security_options
+def pulsarish(
+    admin_url: str | None, url: str | None, output: str | None, **_security: str | None
+) -> None:
     """A durable, replicated publish/subscribe log and queue: the design of Apache Pulsar, in
     Python.
     """

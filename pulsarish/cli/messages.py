@@ -17,7 +17,8 @@ import click
 
 from pulsarish.cli import values
 from pulsarish.cli.acked import AckedLog, acked_option
-from pulsarish.cli.output import fail, print_payload, say, url_option
+from pulsarish.cli.connections import connected_client, url_option
+from pulsarish.cli.output import fail, print_payload, say
 from pulsarish.cli.values import FiniteRange
 from pulsarish.model.errors import InvalidArgument, PulsarishError
 from pulsarish.model.printable import printable_json
@@ -106,7 +107,7 @@ def produce(
         )
     kinds = {"none": "NONE", "lz4": "LZ4", "zlib": "ZLib", "zstd": "ZSTD", "snappy": "SNAPPY"}
     log = AckedLog(acked)
-    client = pulsarish.Client(url, operation_timeout_seconds=_OPERATION_TIMEOUT_SECONDS)
+    client = connected_client(url, operation_timeout_seconds=_OPERATION_TIMEOUT_SECONDS)
     try:
         producer = client.create_producer(
             topic,
@@ -210,7 +211,7 @@ def consume(
     import pulsarish
 
     types = {each.option: pulsarish.ConsumerType(each.value) for each in SubscriptionType}
-    client = pulsarish.Client(url, operation_timeout_seconds=_OPERATION_TIMEOUT_SECONDS)
+    client = connected_client(url, operation_timeout_seconds=_OPERATION_TIMEOUT_SECONDS)
     try:
         consumer = client.subscribe(
             topic,
@@ -291,7 +292,7 @@ def read(
 
     first, first_ms = _position(start, missing_index=-1)
     last, last_ms = _position(end, missing_index=_MAX) if end else (None, None)
-    client = pulsarish.Client(url, operation_timeout_seconds=_OPERATION_TIMEOUT_SECONDS)
+    client = connected_client(url, operation_timeout_seconds=_OPERATION_TIMEOUT_SECONDS)
     try:
         begin = _message_id(first) if first is not None else pulsarish.MessageId.earliest
         # LEDGER:ENTRY is the first to be printed; for latest, "inclusive" would print the last

@@ -20,8 +20,6 @@ from pulsarish.model.printable import printable, printable_json
 from pulsarish.model.units import format_instant, format_millis
 
 __all__ = [
-    "ADMIN_URL",
-    "SERVICE_URL",
     "counted",
     "fail",
     "output_option",
@@ -32,13 +30,9 @@ __all__ = [
     "print_table",
     "report_errors",
     "say",
-    "url_option",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-ADMIN_URL: Final = "http://127.0.0.1:8080"
-SERVICE_URL: Final = "pulsarish://127.0.0.1:6660"
 
 # Fields in answers of the administration, as Apache Pulsar and Pulsarish name them.
 _INSTANTS: Final = re.compile(
@@ -58,16 +52,6 @@ def output_option(command: F) -> F:
         default="table",
         show_default=True,
         help="How to print the result.",
-    )(command)
-
-
-def url_option(command: F) -> F:
-    return click.option(
-        "--url",
-        envvar="PULSARISH_URL",
-        default=SERVICE_URL,
-        show_default=True,
-        help="gRPC address of any broker; separate several by commas.",
     )(command)
 
 

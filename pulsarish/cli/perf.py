@@ -11,8 +11,9 @@ from typing import Final
 import click
 
 from pulsarish.cli.acked import AckedLog, acked_option
+from pulsarish.cli.connections import connected_client, url_option
 from pulsarish.cli.groups import Group
-from pulsarish.cli.output import fail, output_option, print_record, say, url_option
+from pulsarish.cli.output import fail, output_option, print_record, say
 from pulsarish.cli.values import FiniteRange
 
 __all__ = ["perf"]
@@ -106,7 +107,7 @@ def produce(
     """
     import pulsarish
 
-    client = pulsarish.Client(url)
+    client = connected_client(url)
     producer = client.create_producer(
         topic,
         batching_enabled=batching,
@@ -196,7 +197,7 @@ def consume(
     """
     import pulsarish
 
-    client = pulsarish.Client(url)
+    client = connected_client(url)
     consumer = client.subscribe(
         topic,
         subscription,

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pulsarish.cli.connections import ADMIN_URL, SERVICE_URL, url_of_profile
 from pulsarish.cli.groups import Group
-from pulsarish.cli.output import ADMIN_URL, SERVICE_URL, fail, say
+from pulsarish.cli.output import fail, say
 from pulsarish.cli.values import properties
 from pulsarish.runtime.extras import install_command
 
@@ -96,6 +97,7 @@ def keys() -> None:
     envvar="PULSARISH_URL",
     default=SERVICE_URL,
     show_default=True,
+    callback=url_of_profile,
     help="gRPC address of brokers, if FILE names none.",
 )
 @click.option(
@@ -103,6 +105,7 @@ def keys() -> None:
     envvar="PULSARISH_ADMIN_URL",
     default=ADMIN_URL,
     show_default=True,
+    callback=url_of_profile,
     help="HTTP address of brokers, if FILE names none.",
 )
 def run(

@@ -64,6 +64,7 @@ _RESULTS: Final[tuple[tuple[type[errors.PulsarishError], Result], ...]] = (
     (errors.TopicTerminated, Result.TopicTerminated),
     (errors.TopicNotFound, Result.TopicNotFound),
     (errors.SubscriptionNotFound, Result.SubscriptionNotFound),
+    (errors.AuthenticationError, Result.AuthenticationError),
     (errors.AuthorizationError, Result.AuthorizationError),
     (errors.ChecksumError, Result.ChecksumError),
     (errors.ConsumerBusy, Result.ConsumerBusy),

@@ -16,6 +16,7 @@ from pulsarish.model.errors import CorruptData, MetadataUnavailable
 from pulsarish.runtime.containment import run_in_background
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.network.address_book import AddressBook
+from pulsarish.runtime.network.addresses import host_of
 from pulsarish.runtime.seams import Conflict, SessionState, Versioned, World
 from pulsarish.wire.json_record import decode_record
 
@@ -163,9 +164,7 @@ class Bookies:
         if until is not None and until <= self._world.clock.monotonic():
             del self._quarantine[member]
             until = None
-        return Candidate(
-            member, row.host or row.address.rpartition(":")[0], row.rack, until is None
-        )
+        return Candidate(member, row.host or host_of(row.address), row.rack, until is None)
 
     # -- watching
 

@@ -42,6 +42,7 @@ __all__ = [
     "Cluster",
     "NodePlan",
     "NodeState",
+    "broker_addresses",
     "metadata_url",
     "plan_cluster",
     "reap_children",
@@ -208,6 +209,11 @@ def metadata_url(nodes: Iterable[NodePlan], host: str = _HOST) -> str:
         f"{host}:{node.ports['client']}" for node in nodes if node.role in METADATA_ROLES
     )
     return f"zk://{servers}/pulsarish"
+
+
+def broker_addresses(nodes: Iterable[NodePlan], face: str) -> str:
+    """The addresses of the brokers' ports for a face, separated by commas."""
+    return ",".join(f"{_HOST}:{node.ports[face]}" for node in nodes if node.role == "broker")
 
 
 def _ports(base_port: int | None) -> Iterator[int]:
@@ -467,21 +473,14 @@ class Cluster:
 
     def admin_url(self) -> str:
         """The HTTP addresses of all brokers, as ``--admin-url`` takes them."""
-        return "http://" + ",".join(
-            f"{_HOST}:{node.ports['http']}" for node in self.nodes() if node.role == "broker"
-        )
+        return f"http://{broker_addresses(self.nodes(), 'http')}"
 
     def service_urls(self) -> dict[str, str]:
         nodes = self.nodes()
-        brokers = [node for node in nodes if node.role == "broker"]
-
-        def addresses(face: str) -> str:
-            return ",".join(f"{_HOST}:{node.ports[face]}" for node in brokers)
-
         return {
-            "pulsarish": f"pulsarish://{addresses('grpc')}",
-            "pulsar": f"pulsar://{addresses('pulsar')}",
-            "http": f"http://{_HOST}:{brokers[0].ports['http']}",
+            "pulsarish": f"pulsarish://{broker_addresses(nodes, 'grpc')}",
+            "pulsar": f"pulsar://{broker_addresses(nodes, 'pulsar')}",
+            "http": f"http://{broker_addresses(nodes, 'http').partition(',')[0]}",
             "metadata": metadata_url(nodes),
         }
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
-from pulsarish.admin import Admin
+from pulsarish.local_cluster.locked import administrator
 from pulsarish.local_cluster.processes import Cluster, NodePlan
 from pulsarish.model.errors import NotAllowed, NotFound, PulsarishError, Timeout
 
@@ -144,7 +144,8 @@ def _is_given_up(cluster: Cluster, node: NodePlan) -> bool:
     if node.role != "bookie" or cluster.pid(node.name) is not None:
         return False
     try:
-        return bool(Admin(cluster.admin_url()).bookies.decommission_progress(node.name)["givenUp"])
+        admin = administrator(cluster)
+        return bool(admin.bookies.decommission_progress(node.name)["givenUp"])
     except NotFound:
         return True  # it is the metadata that says so: no cookie of such a bookie is left
     except PulsarishError:

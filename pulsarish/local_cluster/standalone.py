@@ -12,6 +12,7 @@ from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.broker.broker import Broker
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.main import authenticator_of
 from pulsarish.metadata import paths
 from pulsarish.metadata.connect import open_local, parse_metadata_url
 from pulsarish.metadata.daemon.daemon import MetadataConfig, MetadataDaemon
@@ -22,8 +23,10 @@ from pulsarish.metadata.tree.local import LocalTree
 from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.config import load
 from pulsarish.runtime.loop import NodeProcess, RunningNode
+from pulsarish.runtime.network.addresses import plain_address
 from pulsarish.runtime.seams import MetadataStore
 from pulsarish.runtime.world import Production, production
+from pulsarish.security.cluster_key import MemberRole, member_credentials
 from pulsarish.wire.json_record import decode_record
 
 __all__ = ["StandaloneConfigs", "standalone_configs", "start_standalone"]
@@ -101,6 +104,11 @@ def standalone_configs(
                 f"metadata_url = {config.metadata_url!r} is set for the {node}, but standalone "
                 f"keeps its metadata in {url}"
             )
+    if broker.cluster_key_file != bookie.cluster_key_file:
+        raise ConfigError(
+            f"cluster_key_file is {broker.cluster_key_file!r} for the broker and "
+            f"{bookie.cluster_key_file!r} for the bookie of the same process: give both one file"
+        )
     served = None
     if metadata_address is not None:
         served = MetadataConfig(
@@ -180,11 +188,7 @@ class _Standalone:
         parts: Production,
         mark: RestoredTree | None,
     ) -> None:
-        self.ready_line = (
-            f"standalone ready pulsarish://{broker.address} http://{broker.http_address}"
-        )
-        if broker.pulsar_address:
-            self.ready_line += f" pulsar://{broker.pulsar_address}"
+        self.ready_line = f"standalone ready {' '.join(_urls(broker))}"
         if isinstance(tree, _ServedTree):
             self.ready_line += f" {tree.url}"
         if bookie.space_reason:
@@ -211,9 +215,28 @@ class _Standalone:
         await self._parts.close()
 
 
+def _urls(broker: Broker) -> list[str]:
+    at = next(iter(broker.listeners.values()))
+    found = (
+        ("pulsarish", at.address),
+        ("http", at.http_address),
+        ("pulsar", at.pulsar_address),
+        ("pulsarish+ssl", plain_address(at.address_tls)),
+        ("https", at.http_address_tls),
+        ("pulsar+ssl", at.pulsar_address_tls),
+    )
+    return [f"{scheme}://{address}" for scheme, address in found if address]
+
+
 async def start_standalone(configs: StandaloneConfigs, process: NodeProcess) -> RunningNode:
     """Start all of it; returns when the broker can serve. Raises what the nodes' starts raise."""
-    parts = production(outside=process.outside)
+    key_file = configs.broker.cluster_key_file
+    # The bookie's connections to others are the broker's, too: one process has one network.
+    parts = production(
+        outside=process.outside,
+        credentials=lambda clock: member_credentials(key_file, MemberRole.BROKER, clock.wall_ms),
+        tls=configs.broker.client_tls(),
+    )
     tree: _Tree
     if configs.metadata is not None:
         tree = await _ServedTree.open(configs, configs.metadata, parts, process)
@@ -228,6 +251,7 @@ async def start_standalone(configs: StandaloneConfigs, process: NodeProcess) -> 
         lag_seconds=lambda: care.lag_seconds,
         take_lag_max=care.take_lag_max,
         lags=care.lags,
+        authenticator=authenticator_of(configs.broker, parts),
     )
     try:
         await bookie.start()

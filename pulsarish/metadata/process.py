@@ -11,8 +11,10 @@ from typing import Generic, Protocol, TypeVar
 from pulsarish.metadata.connect import connect
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.loop import NodeProcess
-from pulsarish.runtime.seams import MetadataStore, World
+from pulsarish.runtime.seams import Clock, MetadataStore, World
 from pulsarish.runtime.world import Production, production
+from pulsarish.security.credentials import CredentialsSource, no_credentials
+from pulsarish.security.tls import TlsClientConfig
 
 __all__ = ["open_store", "start_node"]
 
@@ -70,21 +72,28 @@ async def start_node(
     *,
     metadata_url: str,
     session_timeout_ms: int,
-    make: Callable[[World], N],
+    credentials: Callable[[Clock], CredentialsSource] = lambda _: no_credentials,
+    make: Callable[[World, Production], N],
     ready: Callable[[N], str],
+    tls: TlsClientConfig | None = None,
 ) -> _NodeOfProcess[N]:
     """Make the world, connect to the metadata, make the node in it and start it.
 
     Return when it serves.
 
-    ``ready`` returns the line to print then. Raises what ``connect`` and the node's ``start``
-    raise.
+    Raises what ``connect`` and the node's ``start`` raise, and ``ConfigError`` for files of keys or
+    certificates that cannot be used.
+
+    Args:
+        credentials: makes what the node shows to others.
+        ready: returns the line to print once the node serves.
+        tls: for connections to other processes.
     """
-    parts = production(outside=process.outside)
+    parts = production(outside=process.outside, credentials=credentials, tls=tls)
     metadata = await open_store(
         metadata_url, parts, process.outside, session_timeout_ms=session_timeout_ms
     )
-    node = make(parts.world(metadata))
+    node = make(parts.world(metadata), parts)
     try:
         await node.start()
     except BaseException:

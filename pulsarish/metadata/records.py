@@ -83,7 +83,7 @@ class BookieRegistration(msgspec.Struct, frozen=True):
     limbo_below_ledger: int = 0  # it may have lost entries of ledgers below this id
     limbo_times: int = 0  # how often it has entered limbo
     started_ms: int = 0
-    framed_address: str = ""  # framed:host:port; empty: gRPC only
+    framed_address: str = ""  # framed:host:port or framed:tls:host:port; empty: gRPC only
 
 
 class ListenerAddresses(msgspec.Struct, frozen=True):
@@ -95,6 +95,11 @@ class ListenerAddresses(msgspec.Struct, frozen=True):
     http_address: str = ""
     pulsar_address: str = ""
     framed_address: str = ""  # framed:host:port
+    # The same ports with TLS.
+    address_tls: str = ""  # tls:host:port
+    http_address_tls: str = ""
+    pulsar_address_tls: str = ""
+    framed_address_tls: str = ""  # framed:tls:host:port
 
 
 class BrokerRegistration(msgspec.Struct, frozen=True):
@@ -105,7 +110,8 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
 
     broker_id: str
     instance_id: str
-    address: str  # gRPC, of the internal listener, as the next two
+    address: str
+    """Of the internal listener, as the next two: gRPC, with TLS where it has that."""
     http_address: str = ""
     pulsar_address: str = ""
     started_ms: int = 0

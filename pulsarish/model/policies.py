@@ -18,12 +18,20 @@ import msgspec
 from msgspec import Meta
 
 from pulsarish.model.errors import InvalidArgument
-from pulsarish.model.policy_words import InactiveDeleteMode, QuotaPolicy, QuotaType, SchemaStrategy
+from pulsarish.model.grants import AuthPolicies
+from pulsarish.model.policy_words import (
+    InactiveDeleteMode,
+    QuotaPolicy,
+    QuotaType,
+    SchemaStrategy,
+    SubscriptionAuthMode,
+)
 from pulsarish.model.subscription_type import SubscriptionType
 from pulsarish.model.values import value_of
 
 __all__ = [
     "ALLOW_AUTO_UPDATE_SCHEMA",
+    "AUTH_POLICIES",
     "AUTO_SUBSCRIPTION_CREATION",
     "AUTO_TOPIC_CREATION",
     "BACKLOG_QUOTA",
@@ -47,6 +55,8 @@ __all__ = [
     "RETENTION",
     "SCHEMA_COMPATIBILITY_STRATEGY",
     "SCHEMA_VALIDATION_ENFORCED",
+    "STORED_POLICIES",
+    "SUBSCRIPTION_AUTH_MODE",
     "SUBSCRIPTION_DISPATCH_RATE",
     "SUBSCRIPTION_EXPIRATION_TIME",
     "SUBSCRIPTION_TYPES_ENABLED",
@@ -495,6 +505,25 @@ SCHEMA_VALIDATION_ENFORCED: Final = Policy[bool](
     unset=False,
     shows_applied=True,
 )
+SUBSCRIPTION_AUTH_MODE: Final = Policy[SubscriptionAuthMode](
+    "subscription_auth_mode",
+    SubscriptionAuthMode,
+    "Whether the name of a subscription must begin with the role of its consumer.",
+    namespace="subscriptionAuthMode",
+    field="subscription_auth_mode",
+    unset="None",
+    says_nothing="None",
+)
+AUTH_POLICIES: Final = Policy[AuthPolicies](
+    "auth_policies",
+    AuthPolicies,
+    "Which roles have which permissions.",
+    field="auth_policies",
+)
+"""The grants of a namespace.
+
+They are stored with its policies, and have routes and commands of their own.
+"""
 
 POLICIES: Final[tuple[Policy[Any], ...]] = (
     PERSISTENCE,
@@ -524,7 +553,10 @@ POLICIES: Final[tuple[Policy[Any], ...]] = (
     SCHEMA_COMPATIBILITY_STRATEGY,
     ALLOW_AUTO_UPDATE_SCHEMA,
     SCHEMA_VALIDATION_ENFORCED,
+    SUBSCRIPTION_AUTH_MODE,
 )
+STORED_POLICIES: Final[tuple[Policy[Any], ...]] = (*POLICIES, AUTH_POLICIES)
+"""What the record of a namespace may hold."""
 
 
 def check_together(retention: RetentionPolicies, quotas: Mapping[QuotaType, BacklogQuota]) -> None:

@@ -7,13 +7,19 @@ from __future__ import annotations
 from typing import Literal
 
 __all__ = [
+    "AuthAction",
     "InactiveDeleteMode",
     "QuotaPolicy",
     "QuotaType",
     "SchemaStrategy",
     "SchemaStrategyOldName",
+    "SubscriptionAuthMode",
 ]
 
+AuthAction = Literal["produce", "consume", "functions", "sources", "sinks", "packages"]
+"""What a grant permits a role to do."""
+SubscriptionAuthMode = Literal["None", "Prefix"]
+"""``Prefix``: the name of a subscription must begin with the role that uses it."""
 InactiveDeleteMode = Literal["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"]
 QuotaPolicy = Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"]
 QuotaType = Literal["destination_storage", "message_age"]

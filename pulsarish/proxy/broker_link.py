@@ -1,16 +1,21 @@
-"""The proxy's own connection to a broker, on which it asks questions for its clients."""
+"""The proxy's own connections to brokers, on which it asks questions for its clients.
+
+A connection shows the credentials of the clients for which it asks, so a broker answers a client
+through the proxy as it would without one.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from typing import Final, cast
 
 from google.protobuf.message import DecodeError
 
-from pulsarish.model.errors import ServiceNotReady
+from pulsarish.model.errors import AuthenticationError, PulsarishError, ServiceNotReady
 from pulsarish.proxy.config import ProxyConfig
 from pulsarish.runtime.contained_protocol import ContainedProtocol
 from pulsarish.runtime.seams import StreamBroken, Tasks, World
+from pulsarish.security.credentials import Credentials
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.pulsar_frames import (
     ENVELOPE_BYTES_MAX,
@@ -22,14 +27,21 @@ from pulsarish.wire.pulsar_frames import (
 __all__ = ["BrokerLink", "BrokerLinks"]
 
 _PROTOCOL_VERSION = 20
+_IDLE_MAX: Final = 256
 
 
 class BrokerLink(ContainedProtocol):
-    """A connection that carries questions of many clients, under request ids of its own."""
+    """A connection that carries questions of many clients, under request ids of its own.
 
-    def __init__(self, tasks: Tasks, config: ProxyConfig) -> None:
+    Args:
+        credentials: those of its clients.
+    """
+
+    def __init__(self, tasks: Tasks, config: ProxyConfig, credentials: Credentials) -> None:
         super().__init__(tasks)
         self.lost = False
+        self._credentials = credentials
+        self._refused: AuthenticationError | None = None
         self._writable = asyncio.Event()
         self._turns = asyncio.Lock()  # of questions, while the broker does not receive them
         self._transport: asyncio.Transport | None = None
@@ -41,6 +53,9 @@ class BrokerLink(ContainedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._writable.set()
         connect = pb.Connect(client_version="Pulsarish-proxy", protocol_version=_PROTOCOL_VERSION)
+        if self._credentials.method:
+            connect.auth_method_name = self._credentials.method
+            connect.auth_data = self._credentials.data.reveal()
         self._say(pb.Command(type=2, connect=connect))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -49,9 +64,7 @@ class BrokerLink(ContainedProtocol):
         self._writable.set()
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(
-                    ServiceNotReady("the broker that was asked is gone; try again")
-                )
+                future.set_exception(self._gone())
         self._waiting.clear()
 
     def pause_writing(self) -> None:
@@ -66,12 +79,25 @@ class BrokerLink(ContainedProtocol):
                 command = pb.Command.FromString(frame.command)
                 if command.type == 18:
                     self._say(pb.Command(type=19, pong=pb.Pong()))
+                elif command.type == 14 and command.error.error == pb.AUTHENTICATION_ERROR:
+                    # Not the answer of a question: the broker refuses the connection.
+                    self._refused = AuthenticationError(command.error.message)
+                    self.close()
                 elif (body := command_body(command)) is not None:
                     self._answered(body.request_id, command)
         except DecodeError:
             self.close()
         if self._reader.broken is not None:
             self.close()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._waiting
+
+    def _gone(self) -> PulsarishError:
+        if self._refused is not None:
+            return AuthenticationError(str(self._refused))
+        return ServiceNotReady("the broker that was asked is gone; try again")
 
     def _answered(self, request_id: int, command: pb.Command) -> None:
         future = self._waiting.pop(request_id, None)
@@ -81,14 +107,15 @@ class BrokerLink(ContainedProtocol):
     async def ask(self, question: pb.Command) -> pb.Command:
         """Return the answer, under the question's own request id.
 
-        Raises ``ServiceNotReady`` when the broker goes away.
+        Raises ``ServiceNotReady`` when the broker goes away, ``AuthenticationError`` when it
+        refuses the credentials.
         """
         body = command_body(question)
         assert body is not None
         async with self._turns:
             await self._writable.wait()
         if self._transport is None:
-            raise ServiceNotReady("the broker that was asked is gone; try again")
+            raise self._gone()
         self._asked += 1
         number, client_number = self._asked, body.request_id
         future: asyncio.Future[pb.Command] = asyncio.get_running_loop().create_future()
@@ -114,40 +141,53 @@ class BrokerLink(ContainedProtocol):
 
 
 class BrokerLinks:
-    """One link for each broker, made when it is needed."""
+    """One link for each broker and credentials, made when it is needed.
+
+    Of links without a question at most ``_IDLE_MAX`` stay open.
+    """
 
     def __init__(self, world: World, config: ProxyConfig) -> None:
         self._world = world
         self._config = config
-        self._links: dict[str, BrokerLink] = {}
+        self._links: dict[tuple[str, Credentials], BrokerLink] = {}  # in order of last use
 
-    async def ask(self, address: str, question: pb.Command) -> pb.Command:
+    async def ask(self, address: str, question: pb.Command, credentials: Credentials) -> pb.Command:
         """Return the answer of the broker at an address.
 
-        Raises ``ServiceNotReady`` when there is no answer in time.
+        Raises ``ServiceNotReady`` when there is no answer in time, ``AuthenticationError``.
         """
         try:
             async with self._world.clock.timeout(self._config.broker_answer_timeout_seconds):
-                return await (await self._link(address)).ask(question)
+                return await (await self._link(address, credentials)).ask(question)
         except (StreamBroken, TimeoutError) as error:
             raise ServiceNotReady(
                 f"broker {address} does not answer: {error or 'no answer in time'}; try again"
             ) from None
 
-    async def _link(self, address: str) -> BrokerLink:
-        link = self._links.get(address)
-        if link is None or link.lost:
+    async def _link(self, address: str, credentials: Credentials) -> BrokerLink:
+        key = address, credentials
+        link = self._links.pop(key, None)
+        if link is not None and not link.lost:
+            self._links[key] = link
+        else:
             async with self._world.clock.timeout(self._config.broker_connect_timeout_seconds):
                 protocol = await self._world.connections.open_bytes(
-                    address, lambda: BrokerLink(self._world.tasks, self._config)
+                    address, lambda: BrokerLink(self._world.tasks, self._config, credentials)
                 )
             assert isinstance(protocol, BrokerLink)
-            before = self._links.get(address)
+            before = self._links.get(key)
             if before is not None and not before.lost:
                 protocol.close()  # another task made the link first
                 return before
-            link = self._links[address] = protocol
+            link = self._links[key] = protocol
+            self._close_idle()
         return link
+
+    def _close_idle(self) -> None:
+        idle = [key for key, link in self._links.items() if link.is_idle]
+        # the newest one is about to carry a question
+        for key in idle[: max(0, len(idle) - _IDLE_MAX)]:
+            self._links.pop(key).close()
 
     def close(self) -> None:
         for link in self._links.values():

@@ -12,6 +12,7 @@ from pulsarish.model.errors import CorruptData, MetadataUnavailable, NotAllowed,
 from pulsarish.proxy.config import ProxyConfig
 from pulsarish.runtime.containment import run_in_background
 from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.network.addresses import plain_address
 from pulsarish.runtime.seams import Conflict, World
 from pulsarish.wire.json_record import decode_record
 
@@ -123,7 +124,9 @@ class KnownBrokers:
         chosen = frozenset(self._config.allowed_brokers)
         for broker in brokers:
             told = [
-                ListenerAddresses(broker.address, broker.http_address, broker.pulsar_address),
+                ListenerAddresses(
+                    plain_address(broker.address), broker.http_address, broker.pulsar_address
+                ),
                 *broker.listeners.values(),
             ]
             own = {

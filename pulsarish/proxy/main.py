@@ -156,6 +156,6 @@ async def start_proxy(config: ProxyConfig, process: NodeProcess) -> RunningNode:
         process,
         metadata_url=config.metadata_url,
         session_timeout_ms=config.metadata_session_timeout_ms,
-        make=lambda world: Proxy(world, config, process.care.lags),
+        make=lambda world, _: Proxy(world, config, process.care.lags),
         ready=_ready_line,
     )

@@ -15,13 +15,20 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from pulsarish.model.errors import Malformed, NotAllowed, PulsarishError, ServiceNotReady
+from pulsarish.model.errors import (
+    AuthenticationError,
+    Malformed,
+    NotAllowed,
+    PulsarishError,
+    ServiceNotReady,
+)
 from pulsarish.proxy.broker_link import BrokerLinks
 from pulsarish.proxy.brokers import KnownBrokers
 from pulsarish.proxy.config import ProxyConfig
 from pulsarish.proxy.relayed import Counts, RelayedConnection
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
+from pulsarish.security.credentials import NO_CREDENTIALS, Credentials, Secret
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.pulsar_frames import FrameReader, command_body, command_frame, parse_command
 
@@ -66,6 +73,7 @@ class ClientConnection(RelayedConnection):
         self._links = links
         self._reader = FrameReader(_FIRST_FRAME_BYTES_MAX)
         self._connected = False
+        self._credentials = NO_CREDENTIALS
         self._passed_on = False
         self._commands: deque[bytes] = deque()  # received and not begun
         self._commands_bytes = 0
@@ -132,6 +140,10 @@ class ClientConnection(RelayedConnection):
                 self.hold(command_frame(command))
                 self.watch(self._connect(address), "relay")
                 return
+            if command.connect.auth_method_name not in ("", "none"):
+                self._credentials = Credentials(
+                    command.connect.auth_method_name, Secret(command.connect.auth_data)
+                )
             version = min(command.connect.protocol_version, _PROTOCOL_VERSION)
             flags = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
             size = self._config.max_message_size_bytes
@@ -173,7 +185,7 @@ class ClientConnection(RelayedConnection):
             answer = await (
                 self._look_up(question)
                 if kind == 23
-                else self._links.ask(self._brokers.any(), question)
+                else self._links.ask(self._brokers.any(), question, self._credentials)
             )
         except PulsarishError as error:
             answer = _refusal(kind, request_id, error)
@@ -191,7 +203,9 @@ class ClientConnection(RelayedConnection):
             lookup = pb.LookupTopic(topic=topic, request_id=request_id, authoritative=authoritative)
             if self._config.broker_listener_name:
                 lookup.advertised_listener_name = self._config.broker_listener_name
-            answer = await self._links.ask(address, pb.Command(type=23, lookup=lookup))
+            answer = await self._links.ask(
+                address, pb.Command(type=23, lookup=lookup), self._credentials
+            )
             found = answer.lookup_response
             if found.response == pb.LookupTopicResponse.FAILED:
                 return answer
@@ -251,6 +265,8 @@ def _check_required(command: pb.Command) -> None:
 
 def _refusal(kind: int, request_id: int, error: PulsarishError) -> pb.Command:
     number = pb.METADATA_ERROR if error.retryable else pb.NOT_ALLOWED_ERROR
+    if isinstance(error, AuthenticationError):
+        number = pb.AUTHENTICATION_ERROR
     if kind == 23:
         failed = pb.LookupTopicResponse(
             request_id=request_id,

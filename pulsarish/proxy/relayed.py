@@ -20,6 +20,7 @@ from pulsarish.proxy.config import ProxyConfig
 from pulsarish.runtime.contained_protocol import ContainedProtocol
 from pulsarish.runtime.containment import contained
 from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.network.listening import pause_at_every_byte
 from pulsarish.runtime.peer_limits import PeerLimits
 from pulsarish.runtime.seams import StreamBroken, Tasks, World
 
@@ -52,7 +53,7 @@ class _BrokerEnd(ContainedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
-        self.transport.set_write_buffer_limits(high=0)  # all bytes that wait are counted
+        pause_at_every_byte(self.transport)  # all that wait are counted
         self._client.write(self._greeting)
 
     def data_received(self, data: bytes) -> None:
@@ -108,7 +109,7 @@ class RelayedConnection(ContainedProtocol):
             self._transport.abort()
             return
         self._admitted = True
-        self._transport.set_write_buffer_limits(high=0)  # all bytes that wait are counted
+        pause_at_every_byte(self._transport)  # all that wait are counted
         self._world = contained(self._world, self.scope)
         self._counts.opened(self)
         self.watch(self._end_unless_started(), "start")

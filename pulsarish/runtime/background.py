@@ -33,10 +33,16 @@ import uvloop
 from pulsarish.model.errors import AlreadyClosed, ForkedProcess, NotAllowed
 from pulsarish.runtime.clock import SystemClock
 from pulsarish.runtime.connections import RoutedConnections
+from pulsarish.runtime.fresh_credentials import FreshConnections, FreshCredentials
 from pulsarish.runtime.grpc.connections import GrpcConnections, start_core
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import Tasks
+from pulsarish.runtime.network.dialing import Dialer
+from pulsarish.runtime.network.endpoints import ConnectionLimits
+from pulsarish.runtime.seams import ClientConnections, Tasks
 from pulsarish.runtime.tasks import Supervisor
+from pulsarish.security.client_security import PLAIN, ClientSecurity
+from pulsarish.security.credentials import CredentialsSource, no_credentials
+from pulsarish.security.tls import TlsClientConfig
 
 if TYPE_CHECKING:
     from pulsarish.runtime.grpc.grpclib_connections import GrpclibConnections
@@ -118,14 +124,47 @@ class ClientWorld:
         # A failed task of a client must not end the program that uses it; the supervisor has logged
         # it.
         self.tasks = Supervisor(died=lambda _name, _error: None)
-        self.connections = RoutedConnections(
-            _process.make_connections(self.tasks), tasks=self.tasks
-        )
+        self.connections = self._connections(None, no_credentials)
+        self._own: dict[ClientConnections, RoutedConnections] = {}
+        """Of clients that have a security of their own. No others may use them."""
         _process.worlds.add(self)
+
+    def connections_of(self, security: ClientSecurity) -> ClientConnections:
+        """Return connections for a client: those that clients without a security of their own
+        share, or some of its own, which it gives back with ``release``.
+
+        Raises ``ConfigError`` for certificate files that cannot be used.
+        """
+        if security == PLAIN:
+            return self.connections
+        credentials = FreshCredentials(security.provider)
+        routed = self._connections(security.tls, credentials.latest)
+        own = FreshConnections(routed, credentials)
+        self._own[own] = routed
+        return own
+
+    def _connections(
+        self, tls: TlsClientConfig | None, credentials: CredentialsSource
+    ) -> RoutedConnections:
+        dialer = Dialer(tls, ConnectionLimits())
+        return RoutedConnections(
+            _process.make_connections(self.tasks, dialer, credentials),
+            tasks=self.tasks,
+            credentials=credentials,
+            dialer=dialer,
+        )
+
+    async def release(self, connections: ClientConnections) -> None:
+        """Close the connections of a client, unless others share them."""
+        own = self._own.pop(connections, None)
+        if own is not None:
+            await own.close()
 
     async def close(self) -> None:
         """End what is left: tasks, then connections."""
         await self.tasks.stop()
+        for connections in list(self._own):
+            await self.release(connections)
         await self.connections.close()
 
 
@@ -276,19 +315,23 @@ class _Process:
         self._has_core = True
         """The core works here, or can be started."""
 
-    def make_connections(self, tasks: Tasks) -> GrpcConnections | GrpclibConnections:
-        """Return connections on gRPC's C core, or without it in the child of a process that used
-        it.
+    def make_connections(
+        self, tasks: Tasks, dialer: Dialer, credentials: CredentialsSource
+    ) -> GrpcConnections | GrpclibConnections:
+        """Return connections on gRPC's C core.
+
+        Without it in the child of a process that used it, and for a client that does not check its
+        servers in full, which the core always does.
         """
-        if self._has_core:
+        if self._has_core and dialer.tls_config.is_strict:
             if not self._uses_core:
                 self._uses_core = True
                 start_core()
-            return GrpcConnections(tasks=tasks)
-        # Only a forked child pays for this import.
+            return GrpcConnections(tasks=tasks, dialer=dialer, credentials=credentials)
+        # Only these pay for the import.
         from pulsarish.runtime.grpc.grpclib_connections import GrpclibConnections
 
-        return GrpclibConnections(tasks=tasks)
+        return GrpclibConnections(tasks=tasks, dialer=dialer, credentials=credentials)
 
     def forked(self) -> None:
         self.lock = threading.Lock()  # another thread may have held it at the moment of the fork

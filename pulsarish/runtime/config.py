@@ -269,7 +269,8 @@ def _unknown(name: str, given: _Given, fields: Mapping[str, _Field], listing: st
         name, fields, n=1, cutoff=0.6
     )
     hint = f"did you mean {near[0]}?" if near else f"{listing} lists all options"
-    return f"unknown option {name} = {given.value!r} from {given.source}: {hint}"
+    # Without the value: it may be a secret of a misspelt option.
+    return f"unknown option {name} from {given.source}: {hint}"
 
 
 def _validate(config: msgspec.Struct) -> None:

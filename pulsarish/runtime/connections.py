@@ -8,8 +8,11 @@ from pulsarish.runtime.framed.framed_connections import FramedConnections
 from pulsarish.runtime.grpc.connections import GrpcConnections
 from pulsarish.runtime.grpc.http_tunnel import proxy_for
 from pulsarish.runtime.network.addresses import host_of
+from pulsarish.runtime.network.dialing import Dialer
 from pulsarish.runtime.network.endpoints import ConnectionLimits
 from pulsarish.runtime.seams import FRAMED, ClientConnections, Stream, StreamBroken, Tasks
+from pulsarish.security.credentials import CredentialsSource, no_credentials
+from pulsarish.security.tls import TlsClientConfig
 
 if TYPE_CHECKING:
     from pulsarish.runtime.grpc.grpclib_connections import GrpclibConnections
@@ -22,6 +25,8 @@ class RoutedConnections:
 
     Args:
         grpc: for addresses of gRPC.
+        credentials: what this end shows to the processes that it connects to.
+        dialer: makes the connections of the framed transport.
     """
 
     def __init__(
@@ -30,10 +35,18 @@ class RoutedConnections:
         *,
         tasks: Tasks,
         limits: ConnectionLimits | None = None,
+        credentials: CredentialsSource = no_credentials,
+        dialer: Dialer | None = None,
     ) -> None:
         self._grpc: ClientConnections = grpc
         self._close_grpc = grpc.close
-        self._framed = FramedConnections(tasks=tasks, limits=limits or ConnectionLimits())
+        limits = limits or ConnectionLimits()
+        self._framed = FramedConnections(
+            tasks=tasks,
+            limits=limits,
+            dialer=dialer or Dialer(None, limits),
+            credentials=credentials,
+        )
 
     async def open(self, address: str, method: str, *, lane: str = "") -> Stream:
         if address.startswith(FRAMED):
@@ -63,17 +76,33 @@ def _check_no_proxy(address: str) -> None:
 
     gRPC passes it by CONNECT; frames do not, and the host may not be reachable past it.
     """
-    host = host_of(address.removeprefix(FRAMED))
+    host = host_of(address)
     if proxy_for(host) is not None:
         raise StreamBroken(f"the environment names a proxy for {host}, which frames do not pass")
 
 
 class NodeConnections(RoutedConnections):
-    """The production ``Connections``."""
+    """The production ``Connections``.
 
-    def __init__(self, *, tasks: Tasks, limits: ConnectionLimits | None = None) -> None:
-        grpc = GrpcConnections(tasks=tasks, limits=limits)
-        super().__init__(grpc, tasks=tasks, limits=limits)
+    Raises ``ConfigError`` for certificate files that cannot be used.
+
+    Args:
+        tls: for addresses with TLS. A node checks its peers in full.
+    """
+
+    def __init__(
+        self,
+        *,
+        tasks: Tasks,
+        limits: ConnectionLimits | None = None,
+        credentials: CredentialsSource = no_credentials,
+        tls: TlsClientConfig | None = None,
+    ) -> None:
+        assert tls is None or tls.is_strict, "gRPC's C core checks every server in full"
+        limits = limits or ConnectionLimits()
+        dialer = Dialer(tls, limits)
+        grpc = GrpcConnections(tasks=tasks, limits=limits, credentials=credentials, dialer=dialer)
+        super().__init__(grpc, tasks=tasks, limits=limits, credentials=credentials, dialer=dialer)
         self.serve = grpc.serve
         self.serve_framed = self._framed.serve
         self.serve_bytes = grpc.serve_bytes

@@ -16,6 +16,7 @@ import asyncio
 import json
 import re
 import time
+from dataclasses import replace
 from email.utils import formatdate
 from typing import Final, cast
 from urllib.parse import parse_qsl, unquote
@@ -25,6 +26,9 @@ import h11
 from pulsarish.runtime.contained_protocol import ContainedProtocol
 from pulsarish.runtime.descriptors import reserved_connections_limit
 from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.network.endpoints import ConnectionLimits
+from pulsarish.runtime.network.listening import Listening, listen, pause_at_every_byte
+from pulsarish.runtime.network.tls_contexts import ServerTls
 from pulsarish.runtime.peer_limits import ConnectionSlots, HeldBytes
 from pulsarish.runtime.seams import (
     BodyLimit,
@@ -34,6 +38,8 @@ from pulsarish.runtime.seams import (
     Listener,
     Tasks,
 )
+from pulsarish.security.credentials import Certificate
+from pulsarish.security.tls import TlsServerConfig, certificate_of
 
 __all__ = ["HttpTraffic", "serve_http"]
 
@@ -91,35 +97,41 @@ class HttpTraffic:
 
 
 async def serve_http(
-    host: str,
-    port: int,
+    address: str,
     handler: HttpHandler,
     *,
     tasks: Tasks,
     traffic: HttpTraffic,
     body_limit: BodyLimit | None,
+    limits: ConnectionLimits,
+    tls: TlsServerConfig | None = None,
 ) -> Listener:
     """Listen on ``host:port``.
 
     Args:
         handler: answers a request. Its exception is logged and answered with 500.
         body_limit: the greatest body of a request, in bytes; without it ``EMPTY_BODY_BYTES_MAX``.
+        limits: of the TLS handshakes.
 
     Raises:
         OSError: the address cannot be listened on.
+        ConfigError: a certificate file cannot be used.
     """
     listener = _HttpListener(handler, tasks, traffic, body_limit)
-    listening = await asyncio.get_running_loop().create_server(
-        lambda: _HttpConnection(listener), host.strip("[]"), port
+    listener.listening = await listen(
+        address,
+        lambda: _HttpConnection(listener),
+        tls=None if tls is None else ServerTls(tls),
+        limits=limits,
+        tasks=tasks,
     )
-    listener.listening = listening
-    listener.address = f"{host}:{listening.sockets[0].getsockname()[1]}"
+    listener.address = listener.listening.address
     return listener
 
 
 class _HttpListener:
     address: str
-    listening: asyncio.AbstractServer
+    listening: Listening
 
     def __init__(
         self, handler: HttpHandler, tasks: Tasks, traffic: HttpTraffic, body_limit: BodyLimit | None
@@ -183,6 +195,8 @@ class _HttpConnection(ContainedProtocol):
         # this many bytes are read and dropped, as the request was refused; 0: it was not
         self._discards_bytes = 0
         self._peer = ""
+        self._certificate: Certificate | None = None
+        self._has_tls = False
         self._deadline: asyncio.TimerHandle | None = None
 
     # Callbacks of the transport.
@@ -202,8 +216,10 @@ class _HttpConnection(ContainedProtocol):
             self.transport.abort()
             return
         self._listener.connections[self] = None
-        # So that every byte that is not sent pauses this protocol.
-        self.transport.set_write_buffer_limits(high=0)
+        pause_at_every_byte(self.transport)
+        ssl_object = transport.get_extra_info("ssl_object")
+        self._has_tls = ssl_object is not None
+        self._certificate = certificate_of(ssl_object)
         self._set_deadline(HEAD_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -340,7 +356,9 @@ class _HttpConnection(ContainedProtocol):
             )
 
     def _take_head(self, event: h11.Request) -> None:
-        request = _taken(event)
+        request = replace(
+            _taken(event, self._peer), certificate=self._certificate, has_tls=self._has_tls
+        )
         if "transfer-encoding" in request.headers and "content-length" in request.headers:
             raise _Refused(
                 400, "the request has both Content-Length and Transfer-Encoding; send one of them"
@@ -377,14 +395,7 @@ class _HttpConnection(ContainedProtocol):
         request = self._request
         assert request is not None
         if self._body:
-            request = HttpRequest(
-                request.method,
-                request.path,
-                request.query,
-                request.headers,
-                bytes(self._body),
-                request.segments,
-            )
+            request = replace(request, body=bytes(self._body))
             self._body = bytearray()
         self._cancel_deadline()
         self._busy = True
@@ -449,7 +460,10 @@ class _HttpConnection(ContainedProtocol):
         if self._busy or self.transport.is_closing():
             return
         if self._discards_bytes:
-            self.transport.write_eof()
+            if self.transport.can_write_eof():
+                self.transport.write_eof()
+            else:
+                self.transport.close()  # which, with TLS, drops what still arrives
             self._set_deadline(_DISCARD_SECONDS)
         elif self._request is not None and self._h11.our_state is h11.SEND_RESPONSE:
             self._set_deadline(BODY_SECONDS)  # only "100 Continue" was sent
@@ -494,7 +508,7 @@ class _HttpConnection(ContainedProtocol):
             self.transport.writelines(parts)
 
 
-def _taken(request: h11.Request) -> HttpRequest:
+def _taken(request: h11.Request, peer: str) -> HttpRequest:
     path, _, query = request.target.decode("latin-1").partition("?")
     # Split first, decode second: "%2F" inside a topic's name is not a separator.
     raw = path.split("/")[1:]
@@ -510,6 +524,7 @@ def _taken(request: h11.Request) -> HttpRequest:
         },
         body=b"",
         segments=segments,
+        peer=peer,
     )
 
 

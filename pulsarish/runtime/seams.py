@@ -18,10 +18,13 @@ from typing import Final, Literal, Protocol
 
 from pulsarish.runtime.containment import Critical, Scope, ScopeKind
 from pulsarish.runtime.wake_signal import WakeSignal
+from pulsarish.security.credentials import Caller, Certificate
+from pulsarish.security.tls import TlsServerConfig
 
 __all__ = [
     "FINISH",
     "FRAMED",
+    "TLS",
     "BodyLimit",
     "Buffer",
     "CallFailed",
@@ -261,6 +264,8 @@ FINISH: Final[tuple[()]] = ()
 
 FRAMED: Final = "framed:"
 """What addresses of the framed transport begin with."""
+TLS: Final = "tls:"
+"""What addresses with TLS begin with, after ``FRAMED`` where they have it."""
 
 
 class Stream(Protocol):
@@ -271,11 +276,8 @@ class Stream(Protocol):
     """
 
     peer: str
-    peer_program: str
-    """On the server's end, the name that the client sent, as ``program_name`` returns it.
-
-    Empty when it sent none, and on the client's end.
-    """
+    caller: Caller
+    """On the server's end, who the client says it is; ``ANONYMOUS_CALLER`` on the client's."""
 
     async def send(self, parts: Sequence[Buffer]) -> None:
         """Send one message, the parts joined.
@@ -329,7 +331,8 @@ class Stream(Protocol):
 
 
 StreamHandler = Callable[[Stream], Awaitable[None]]
-CallHandler = Callable[[bytes], Awaitable[bytes]]
+CallHandler = Callable[[bytes, Caller], Awaitable[bytes]]
+"""Answers the request of a caller."""
 
 
 class Listener(Protocol):
@@ -347,6 +350,9 @@ class HttpRequest:
     headers: Mapping[str, str]  # names in lower case
     body: bytes
     segments: tuple[str, ...] = ()  # the decoded path segments, so that "%2F" inside one survives
+    peer: str = ""  # host:port
+    certificate: Certificate | None = None
+    has_tls: bool = False  # it came by HTTPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +374,10 @@ class ClientConnections(Protocol):
     """The network of a client.
 
     A lane has its own connection, so traffic of one lane never waits behind another lane's.
+
+    The address says how a process is reached: ``host:port`` is gRPC, ``framed:host:port``
+    (``FRAMED``) the framed transport; with ``tls:`` (``TLS``) before the host the connection uses
+    TLS, and no other connection is tried.
     """
 
     async def open(self, address: str, method: str, *, lane: str = "") -> Stream:
@@ -390,8 +400,9 @@ class ClientConnections(Protocol):
 class Connections(ClientConnections, Protocol):
     """The network of a node that also listens.
 
-    ``open`` and ``call`` take the addresses of both transports: ``host:port`` is gRPC, and
-    ``framed:host:port`` (``FRAMED``) the framed transport.
+    A listener with ``tls`` takes only connections with TLS, and its address begins with ``TLS``,
+    after ``FRAMED`` where it has that. ``ConfigError`` is raised for certificate files that cannot
+    be used. The certificate that TLS verified is in ``Caller`` and ``HttpRequest``.
     """
 
     async def serve(
@@ -401,6 +412,7 @@ class Connections(ClientConnections, Protocol):
         calls: Mapping[str, CallHandler],
         *,
         message_bytes_max: int = 0,
+        tls: TlsServerConfig | None = None,
     ) -> Listener:
         """Listen on ``host:port``. Port 0 picks a free port; a port in use raises ``OSError``.
 
@@ -417,6 +429,7 @@ class Connections(ClientConnections, Protocol):
         calls: Mapping[str, CallHandler],
         *,
         message_bytes_max: int = 0,
+        tls: TlsServerConfig | None = None,
     ) -> Listener:
         """Listen on ``host:port`` for the framed transport, as ``serve`` does for gRPC.
 
@@ -424,8 +437,18 @@ class Connections(ClientConnections, Protocol):
         """
         ...
 
-    async def serve_bytes(self, address: str, factory: Callable[[], asyncio.Protocol]) -> Listener:
-        """Listen for raw bytes, for Pulsar's binary protocol."""
+    async def serve_bytes(
+        self,
+        address: str,
+        factory: Callable[[], asyncio.Protocol],
+        *,
+        tls: TlsServerConfig | None = None,
+    ) -> Listener:
+        """Listen for raw bytes, for Pulsar's binary protocol.
+
+        With TLS a protocol finds the client's certificate with
+        ``certificate_of(transport.get_extra_info("ssl_object"))``.
+        """
         ...
 
     async def open_bytes(
@@ -433,12 +456,18 @@ class Connections(ClientConnections, Protocol):
     ) -> asyncio.Protocol:
         """Open a raw byte connection and return its connected protocol.
 
-        Raises ``Unreachable`` when no process listens, ``StreamBroken``.
+        The address is ``host:port``, or ``tls:host:port``. Raises ``Unreachable`` when no process
+        listens, ``StreamBroken``.
         """
         ...
 
     async def serve_http(
-        self, address: str, handler: HttpHandler, *, body_limit: BodyLimit | None = None
+        self,
+        address: str,
+        handler: HttpHandler,
+        *,
+        body_limit: BodyLimit | None = None,
+        tls: TlsServerConfig | None = None,
     ) -> Listener:
         """Listen for HTTP requests.
 

@@ -14,6 +14,8 @@ from pulsarish.runtime.network.endpoints import ConnectionLimits
 from pulsarish.runtime.rocks.index import open_rocks_index
 from pulsarish.runtime.seams import Clock, KeyValueIndex, MetadataStore, World
 from pulsarish.runtime.tasks import Supervisor
+from pulsarish.security.credentials import CredentialsSource, no_credentials
+from pulsarish.security.tls import TlsClientConfig
 
 __all__ = ["Production", "production"]
 
@@ -60,8 +62,10 @@ def production(
     outside: OutsideWork,
     supervisor: Supervisor | None = None,
     limits: ConnectionLimits | None = None,
+    tls: TlsClientConfig | None = None,
     index_write_buffer_bytes: int = 4 << 20,
     index_block_cache_bytes: int = 8 << 20,
+    credentials: Callable[[Clock], CredentialsSource] = lambda _: no_credentials,
 ) -> Production:
     """Return the parts of this process's world. Call it in the event loop that runs the nodes.
 
@@ -69,9 +73,13 @@ def production(
         outside: the process's count of work in other threads (``NodeProcess.outside``).
         supervisor: owner of the nodes' tasks. The default one ends the process when a critical task
             fails.
+        credentials: makes what this process shows to those that it connects to.
+        tls: for the addresses with TLS of other processes. Raises ``ConfigError`` for files that
+            cannot be used.
     """
     supervisor = supervisor if supervisor is not None else Supervisor()
     lanes = Lanes(outside)
+    clock = SystemClock()
 
     async def open_index(directory: str) -> KeyValueIndex:
         return await open_rocks_index(
@@ -83,13 +91,15 @@ def production(
         )
 
     return Production(
-        clock=SystemClock(),
+        clock=clock,
         # From the operating system: ids, tokens and passwords are drawn from it, and no peer may
         # guess the next one from earlier ones.
         random=random.SystemRandom(),
         tasks=supervisor,
         files=LocalFiles(lanes),
-        connections=NodeConnections(tasks=supervisor, limits=limits),
+        connections=NodeConnections(
+            tasks=supervisor, limits=limits, credentials=credentials(clock), tls=tls
+        ),
         lanes=lanes,
         open_index=open_index,
     )

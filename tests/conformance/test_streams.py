@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import pytest
 
+from pulsarish.runtime.network.addresses import plain_address
 from pulsarish.runtime.seams import (
     FINISH,
-    FRAMED,
     Buffer,
     CallFailed,
     CallHandler,
@@ -23,6 +23,7 @@ from pulsarish.runtime.seams import (
 )
 from pulsarish.runtime.version import program_name
 from pulsarish.runtime.wake_signal import WakeSignal
+from pulsarish.security.credentials import Caller
 from tests.support.worlds import Env, Scenario
 
 
@@ -592,7 +593,7 @@ async def a_stream_that_its_handler_ends_at_once_was_accepted(env: Env) -> None:
 async def a_port_in_use_is_refused(env: Env) -> None:
     listener = await _serve(env, {"t.echo": _echo})
 
-    plain = listener.address.removeprefix(FRAMED)
+    plain = plain_address(listener.address)
 
     async def second(world: World) -> None:
         with pytest.raises(OSError, match=plain):
@@ -609,7 +610,7 @@ async def lanes_do_not_wait_for_each_other(env: Env) -> None:
     async def deaf(stream: Stream) -> None:
         await never.wait()
 
-    async def answer(request: bytes) -> bytes:
+    async def answer(request: bytes, _caller: Caller) -> bytes:
         return request
 
     listener = await _serve(env, {"t.deaf": deaf, "t.echo": _echo}, {"t.answer": answer})
@@ -641,7 +642,7 @@ async def lanes_do_not_wait_for_each_other(env: Env) -> None:
 
 
 async def calls_are_answered(env: Env) -> None:
-    async def double(request: bytes) -> bytes:
+    async def double(request: bytes, _caller: Caller) -> bytes:
         return request * 2
 
     listener = await _serve(env, {}, {"t.double": double})
@@ -666,7 +667,7 @@ async def calls_are_answered(env: Env) -> None:
 async def a_call_that_takes_too_long_times_out(env: Env) -> None:
     may_finish, finished = asyncio.Event(), asyncio.Event()
 
-    async def slow(request: bytes) -> bytes:
+    async def slow(request: bytes, _caller: Caller) -> bytes:
         await may_finish.wait()
         finished.set()
         return request
@@ -690,10 +691,10 @@ async def a_call_that_takes_too_long_times_out(env: Env) -> None:
 async def a_failing_call_carries_its_text(env: Env) -> None:
     env.expect("server", ValueError)
 
-    async def fail(request: bytes) -> bytes:
+    async def fail(request: bytes, _caller: Caller) -> bytes:
         raise ValueError(f"50% of {request.decode()}: ünknown")
 
-    async def work(request: bytes) -> bytes:
+    async def work(request: bytes, _caller: Caller) -> bytes:
         return request
 
     listener = await _serve(env, {}, {"t.fail": fail, "t.work": work})
@@ -756,14 +757,14 @@ async def the_server_hears_what_the_client_calls_itself(env: Env) -> None:
     heard: list[str] = []
 
     async def answer(stream: Stream) -> None:
-        heard.append(stream.peer_program)
+        heard.append(stream.caller.program)
         await _echo(stream)
 
     listener = await _serve(env, {"t.answer": answer})
 
     async def client(world: World) -> None:
         stream = await world.connections.open(listener.address, "t.answer")
-        assert stream.peer_program == ""
+        assert stream.caller.program == ""
         await stream.send([b"x"])
         assert await stream.receive() == b"x"
         await stream.finish()

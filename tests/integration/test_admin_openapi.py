@@ -29,10 +29,17 @@ RESOURCES = (
     "bookies",
     "ledgers",
     "clusters",
+    "authorization",
 )
 
 SAMPLES: dict[str, Any] = {
     "ledgers": [4711],
+    "action": "produce",
+    "actions": ["produce"],
+    "resource": "t/n",
+    "role": "r",
+    "roles": ["r"],
+    "proxy_role": "p",
     "bookie": "b1",
     "admin_roles": ["r"],
     "age_seconds": 1,
@@ -97,6 +104,8 @@ WITHOUT_METHOD = {
     "DELETE /admin/v2/namespaces/{tenant}/{namespace}/properties": "they are removed by name",
     "GET /admin/v2/namespaces/{tenant}/{namespace}/topics": "topics.list",
     "GET /admin/v2/openapi.json": "for programs",
+    "POST /admin/v2/namespaces/grantPermissionsOnTopics": "topics.grant_permission",
+    "POST /admin/v2/namespaces/revokePermissionsOnTopics": "topics.revoke_permission",
     "GET /health": "brokers.health",
     (
         "GET /lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}/bundle"
@@ -120,6 +129,7 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
 
 _ANSWERS: dict[str, Any] = {
     "array": [],
+    "AuthorizationBody": {"enabled": True},
     "string": "x",
     "CompatibilityBody": {"compatibility": True, "schemaCompatibilityStrategy": "FULL"},
     "SchemaVersionBody": {"version": 0},

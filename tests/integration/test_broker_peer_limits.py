@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from pulsarish.runtime.seams import World
+from pulsarish.security.identity import Identity
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.pulsar_frames import command_frame
@@ -70,9 +71,11 @@ def test_lookups_of_one_piece_are_taken_some_at_a_time_and_in_order(
         (connection,) = cluster.brokers["broker0"]._binary._connections
         answer = connection._questions.answer
 
-        async def answer_later(question: pb.Command, came_in_on: str) -> pb.Command | None:
+        async def answer_later(
+            question: pb.Command, came_in_on: str, identity: Identity
+        ) -> pb.Command | None:
             await world.clock.sleep(0.01)
-            return await answer(question, came_in_on)
+            return await answer(question, came_in_on, identity)
 
         monkeypatch.setattr(connection._questions, "answer", answer_later)
         asked = [

@@ -27,6 +27,7 @@ from pulsarish.proxy.relay import ClientConnection
 from pulsarish.proxy.relayed import RelayedConnection
 from pulsarish.runtime.containment import ScopeKind
 from pulsarish.runtime.seams import Stream, StreamBroken, Tasks, World
+from pulsarish.security.credentials import Caller
 from pulsarish.sim.workloads.safeguard import replaced
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from tests.integration.test_proxy import PROXY, Plain, look_up, through
@@ -318,7 +319,7 @@ def test_a_handler_of_grpc_that_fails_ends_its_stream_and_is_counted() -> None:
                     raise Defect
                 await stream.send([message])
 
-        async def call(request: bytes) -> bytes:
+        async def call(request: bytes, _caller: Caller) -> bytes:
             if request == b"bad":
                 raise Defect
             return request

@@ -14,9 +14,11 @@ import pytest
 from pulsarish.runtime.framed.framed_connections import FramedConnections
 from pulsarish.runtime.framed.framed_stream import WINDOW_BYTES
 from pulsarish.runtime.framed.frames import Kind, Opening, encode_opening, frame
+from pulsarish.runtime.network.dialing import Dialer
 from pulsarish.runtime.network.endpoints import ConnectionLimits
 from pulsarish.runtime.seams import CallFailed, Stream, StreamBroken
 from pulsarish.runtime.tasks import Supervisor
+from pulsarish.security.credentials import Caller
 from tests.support.worlds import run_in_production_loop
 
 MIB = 1 << 20
@@ -27,7 +29,11 @@ def run(
 ) -> None:
     async def main() -> None:
         tasks = Supervisor()
-        connections = FramedConnections(tasks=tasks, limits=limits or ConnectionLimits())
+        connections = FramedConnections(
+            tasks=tasks,
+            limits=limits or ConnectionLimits(),
+            dialer=Dialer(None, limits or ConnectionLimits()),
+        )
         try:
             async with asyncio.timeout(60):
                 await work(connections)
@@ -44,7 +50,7 @@ async def echo(stream: Stream) -> None:
         await stream.send([message])
 
 
-async def length(request: bytes) -> bytes:
+async def length(request: bytes, _caller: Caller) -> bytes:
     return b"%d" % len(request)
 
 
@@ -225,7 +231,7 @@ def test_messages_that_wait_of_all_connections_are_limited() -> None:
 
 
 def test_answers_that_callers_do_not_receive_are_limited() -> None:
-    async def large(_request: bytes) -> bytes:
+    async def large(_request: bytes, _caller: Caller) -> bytes:
         return bytes(8 * MIB)
 
     async def work(connections: FramedConnections) -> None:
@@ -250,7 +256,7 @@ def test_answers_that_callers_do_not_receive_are_limited() -> None:
 def test_a_caller_may_leave_before_its_answer() -> None:
     asked, may_answer, answered = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def slow(_request: bytes) -> bytes:
+    async def slow(_request: bytes, _caller: Caller) -> bytes:
         asked.set()
         await may_answer.wait()
         answered.set()

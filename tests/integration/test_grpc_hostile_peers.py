@@ -18,6 +18,7 @@ from pulsarish.runtime.grpc.connections import GrpcConnections
 from pulsarish.runtime.network.endpoints import ConnectionLimits
 from pulsarish.runtime.seams import CallFailed, Stream, StreamBroken
 from pulsarish.runtime.tasks import Supervisor
+from pulsarish.security.credentials import Caller
 from tests.support.worlds import run_in_production_loop
 
 MIB = 1 << 20
@@ -50,7 +51,7 @@ def run(
     run_in_production_loop(main)
 
 
-async def _length(request: bytes) -> bytes:
+async def _length(request: bytes, _caller: Caller) -> bytes:
     return b"%d" % len(request)
 
 
@@ -148,7 +149,7 @@ def test_aborting_a_stream_whose_client_does_not_read_ends_its_connection() -> N
 
 def test_a_refused_request_is_no_failure_of_the_server(capfd: pytest.CaptureFixture[str]) -> None:
     async def work(connections: GrpcConnections, tasks: Supervisor) -> None:
-        async def refuse(_request: bytes) -> bytes:
+        async def refuse(_request: bytes, _caller: Caller) -> bytes:
             raise InvalidArgument("the request has no field")
 
         listener = await connections.serve("127.0.0.1:0", {}, {"any.refuse": refuse})

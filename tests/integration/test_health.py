@@ -82,7 +82,7 @@ def test_silence_and_absence_are_failures(silent: str) -> None:
     assert (status, "refused" in err, "Traceback" in err) == (1, True, False)
 
 
-@pytest.mark.parametrize("url", ["https://h/health", "nonsense", "http://"])
+@pytest.mark.parametrize("url", ["ftp://h/health", "nonsense", "http://"])
 def test_what_is_no_address_is_bad_usage(url: str) -> None:
     status, _, err = health(url)
     assert (status, "http://host:port/health" in err, "Traceback" in err) == (2, True, False)

@@ -12,6 +12,7 @@ import pytest
 
 from pulsarish.runtime import http as server
 from pulsarish.runtime.http import HttpTraffic, serve_http
+from pulsarish.runtime.network.endpoints import ConnectionLimits
 from pulsarish.runtime.peer_limits import ConnectionSlots, HeldBytes
 from pulsarish.runtime.seams import HttpRequest, HttpResponse
 from pulsarish.runtime.tasks import Supervisor
@@ -91,12 +92,12 @@ def attack(scenario: Callable[[Node], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
         node = Node()
         listener = await serve_http(
-            "127.0.0.1",
-            0,
+            "127.0.0.1:0",
             node.handle,
             tasks=node.tasks,
             traffic=node.traffic,
             body_limit=lambda _method, _segments: BODY_MAX,
+            limits=ConnectionLimits(),
         )
         node.port = int(listener.address.rpartition(":")[2])
         await scenario(node)

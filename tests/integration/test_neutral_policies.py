@@ -21,7 +21,6 @@ NEUTRAL: list[tuple[str, object, object, object]] = [
     (f"{NAMESPACE}/replication", ["pulsarish"], ["pulsarish"], ["pulsarish", "far"]),
     (f"{NAMESPACE}/allowedClusters", ["pulsarish"], ["pulsarish"], ["far"]),
     (f"{NAMESPACE}/encryptionRequired", False, False, True),
-    (f"{NAMESPACE}/subscriptionAuthMode", "None", "None", "Prefix"),
     (f"{NAMESPACE}/subscribeRate", None, RATE, {**RATE, "subscribeThrottlingRatePerConsumer": 3}),
     (f"{NAMESPACE}/dispatcherPauseOnAckStatePersistent", True, True, False),
     (f"{TOPIC}/replication", None, ["pulsarish"], ["far"]),
@@ -74,9 +73,7 @@ def test_what_changes_nothing_is_taken_and_the_rest_refused(
     run(scenario, brokers=1)
 
 
-@pytest.mark.parametrize(
-    "path", [f"{NAMESPACE}/permissions/role", f"{NAMESPACE}/subscribeRate", f"{TOPIC}/replication"]
-)
+@pytest.mark.parametrize("path", [f"{NAMESPACE}/subscribeRate", f"{TOPIC}/replication"])
 def test_there_is_nothing_to_take_back(path: str) -> None:
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
         await with_topic(world)

@@ -179,8 +179,6 @@ def test_what_is_refused_says_field_value_and_range(
         ("PUT", "v2/resourcegroups/fast", "resource groups"),
         ("GET", "v2/resource-quotas", "quotas of resources"),
         ("POST", "v2/clusters/pulsarish/migrate", "geo-replication"),
-        ("POST", "v2/namespaces/grantPermissionsOnTopics", "permissions"),
-        ("POST", "v2/namespaces/revokePermissionsOnTopics", "permissions"),
         (
             "PUT",
             "v2/namespaces/public/default/0x00000000_0x40000000/split?unload=true&splitAlgorithmName=x",

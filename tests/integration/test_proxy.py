@@ -13,11 +13,13 @@ import pytest
 from pulsarish.proxy.config import ProxyConfig
 from pulsarish.proxy.main import Proxy
 from pulsarish.runtime.seams import World
+from pulsarish.security.authentication import Authenticator
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.pulsar_frames import command_frame
 from tests.support.binary_client import BinaryClient
 from tests.support.brokers import BrokerCluster, entry
+from tests.support.identities import NamedRoles
 
 TOPICS = [f"persistent://public/default/t{number}" for number in range(8)]
 PROXY = "proxy:6650"
@@ -28,10 +30,11 @@ def run(
     *,
     brokers: int = 2,
     allowed: tuple[str, ...] = (),
+    authenticator: Authenticator | None = None,
     **settings: Any,
 ) -> None:
     sim = Simulation(1)
-    cluster = BrokerCluster(sim, brokers=brokers)
+    cluster = BrokerCluster(sim, brokers=brokers, authenticator=authenticator)
 
     async def main() -> None:
         await cluster.start()
@@ -246,3 +249,32 @@ def test_connect_of_http_reaches_brokers_and_nothing_else(
                 await world.clock.sleep(0.01)
 
     run(scenario)
+
+
+def test_brokers_check_the_clients_of_a_proxy() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        async def client(role: str) -> BinaryClient:
+            found = await BinaryClient.connect(world, PROXY, shake_hands=False)
+            connect = pb.Connect(
+                client_version="test",
+                protocol_version=19,
+                auth_method_name="token" if role else "none",
+                auth_data=role.encode(),
+            )
+            found.say(pb.Command(type=2, connect=connect))
+            await found.next(3)
+            return found
+
+        ann = await client("ann")
+        found = await look_up(ann, TOPICS[0])
+        assert found.response == pb.LookupTopicResponse.CONNECT
+        # Others do not use the connection on which ann's questions are asked.
+        for role in ("", "wrong"):
+            refused = await look_up(await client(role), TOPICS[0])
+            assert refused.response == pb.LookupTopicResponse.FAILED
+            assert refused.error == pb.AUTHENTICATION_ERROR
+        relayed = await through(world, found.broker_service_url)
+        assert relayed.heard == []
+        assert relayed.lost
+
+    run(scenario, authenticator=NamedRoles())

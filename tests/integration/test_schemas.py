@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pulsarish.broker.clients.authorization import ANYBODY, Gate
+from pulsarish.broker.clients.authorization import Gate
 from pulsarish.broker.clients.commands import (
     GetOrCreateSchema,
     GetSchema,
@@ -42,6 +42,7 @@ from pulsarish.model.policies import (
 from pulsarish.model.schema import Schema, SchemaType, version_bytes
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Conflict, Op, World
+from pulsarish.security.identity import UNCHECKED
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire.json_record import encode_record
@@ -371,7 +372,7 @@ def test_a_session_answers_what_clients_of_any_face_ask_of_schemas() -> None:
             session = Session(
                 topics=broker._topics,
                 gate=Gate(),
-                principal=ANYBODY,
+                identity=UNCHECKED,
                 peer="x",
                 tasks=node.tasks,
                 outbox=outbox,

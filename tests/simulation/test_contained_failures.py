@@ -37,6 +37,7 @@ from pulsarish.model.errors import (
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.containment import ScopeKind
 from pulsarish.runtime.seams import Op, StreamBroken, World
+from pulsarish.security.credentials import Caller
 from pulsarish.sim.workloads.safeguard import replaced
 from pulsarish.sim.world.metadata_service import METADATA
 from pulsarish.wire._pb import broker_pb2 as pb
@@ -590,7 +591,7 @@ def test_what_answers_a_ping_with_something_else_has_not_answered() -> None:
         other = broker1._ownership.registry.me
         assert other is not None
 
-        async def nonsense(_request: bytes) -> bytes:
+        async def nonsense(_request: bytes, _caller: Caller) -> bytes:
             return b"\xff\xff\xff"
 
         async def lie(world: World) -> None:

@@ -5,6 +5,7 @@ what it was asked.
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ class AdminServer:
     otherwise: Callable[[str, str], _Answer] = lambda method, path: (204, None, {})
     # method, path with query, body
     requests: list[tuple[str, str, Any]] = field(default_factory=list)
+    authorizations: list[str | None] = field(default_factory=list)  # headers, one for each request
 
     def answer(
         self,
@@ -45,7 +47,8 @@ class AdminServer:
 
 
 @contextmanager
-def admin_server() -> Iterator[AdminServer]:
+def admin_server(tls: ssl.SSLContext | None = None) -> Iterator[AdminServer]:
+    """Serve on ``127.0.0.1``, or with TLS on ``localhost``."""
     found = AdminServer()
 
     class Handler(BaseHTTPRequestHandler):
@@ -53,6 +56,7 @@ def admin_server() -> Iterator[AdminServer]:
             length = int(self.headers.get("Content-Length") or 0)
             sent = self.rfile.read(length)
             found.requests.append((self.command, self.path, json.loads(sent) if sent else None))
+            found.authorizations.append(self.headers.get("Authorization"))
             path = self.path.partition("?")[0]
             answer = found.answers.get(f"{self.command} {path}")
             status, body, headers = (
@@ -79,6 +83,12 @@ def admin_server() -> Iterator[AdminServer]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     found.url = f"http://127.0.0.1:{server.server_address[1]}"
+    if tls is not None:
+        # The handshake is done by the thread of the connection.
+        server.socket = tls.wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
+        found.url = f"https://localhost:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from pulsarish.broker.subscriptions.subscription import Subscription
@@ -11,6 +12,7 @@ from pulsarish.broker.topics.topic import Topic
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World
+from pulsarish.sim.world.connections import client_connections
 from pulsarish.sim.world.nodes import Node
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import broker_pb2 as pb
@@ -39,7 +41,7 @@ class Brokered:
             clock=world.clock,
             random=world.random,
             tasks=world.tasks,
-            connections=world.connections,
+            connect=partial(client_connections, world.connections),
             **options,
         )
         self._clients.append(client)

@@ -15,6 +15,9 @@ from pulsarish.broker.broker import Broker
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.model.errors import PulsarishError, ServiceNotReady, error_from_code
 from pulsarish.runtime.seams import Stream, StreamBroken, World
+from pulsarish.security.authentication import Authenticator
+from pulsarish.security.cluster_key import MemberRole, member_credentials
+from pulsarish.sim.world.connections import SimConnections
 from pulsarish.sim.world.nodes import Node
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import broker_pb2 as pb
@@ -48,7 +51,15 @@ def entry(
 class BrokerCluster:
     """Three bookies and some brokers; ``world`` is a client's."""
 
-    def __init__(self, sim: Simulation, *, brokers: int = 1, **settings: object) -> None:
+    def __init__(
+        self,
+        sim: Simulation,
+        *,
+        brokers: int = 1,
+        authenticator: Authenticator | None = None,
+        **settings: object,
+    ) -> None:
+        self._authenticator = authenticator
         self.sim = sim
         self.brokers: dict[str, Broker] = {}
         self.bookies: dict[str, Bookie] = {}
@@ -80,6 +91,7 @@ class BrokerCluster:
             journal_file_size_bytes=1 << 20,
             reserved_bytes=8 << 20,
             read_only_free_bytes=8 << 20,
+            cluster_key_file=self._settings.get("cluster_key_file", ""),
         )
 
         async def run(world: World) -> None:
@@ -95,7 +107,12 @@ class BrokerCluster:
 
     async def start_broker(self, name: str) -> Broker:
         async def run(world: World) -> Broker:
-            broker = Broker(world, self.config(name))
+            config = self.config(name)
+            assert isinstance(world.connections, SimConnections)
+            world.connections.credentials = member_credentials(
+                config.cluster_key_file, MemberRole.BROKER, world.clock.wall_ms
+            )
+            broker = Broker(world, config, authenticator=self._authenticator)
             await broker.start()
             return broker
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.connection.broker_stream import StreamLimits
 from pulsarish.runtime.seams import World
+from pulsarish.sim.world.connections import client_connections
 from pulsarish.sim.world.world import Simulation
 from tests.support.fake_broker import FakeBroker, FakeCluster
 
@@ -52,7 +54,7 @@ class Cast:
             clock=world.clock,
             random=world.random,
             tasks=world.tasks,
-            connections=world.connections,
+            connect=partial(client_connections, world.connections),
             stream_limits=stream_limits,
             **options,
         )

@@ -8,15 +8,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pulsarish.local_cluster.locked import lock_cluster
 from pulsarish.local_cluster.processes import Cluster, plan_cluster
 
 __all__ = ["running_cluster"]
 
 
 @contextmanager
-def running_cluster(directory: Path, *, bookies: int, brokers: int) -> Iterator[Cluster]:
+def running_cluster(
+    directory: Path, *, bookies: int, brokers: int, locked: bool = False
+) -> Iterator[Cluster]:
     cluster = Cluster(directory)
-    cluster.create(plan_cluster(bookies=bookies, brokers=brokers, metadata="embedded", base_port=0))
+    plan = plan_cluster(bookies=bookies, brokers=brokers, metadata="embedded", base_port=0)
+    if locked:
+        lock_cluster(cluster, plan)
+    cluster.create(plan)
     try:
         cluster.up()
         yield cluster

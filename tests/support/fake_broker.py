@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
 from pulsarish.model.errors import (
     AlreadyClosed,
+    AuthenticationError,
     ConsumerBusy,
     InvalidPosition,
     NotAllowed,
@@ -22,7 +24,17 @@ from pulsarish.model.errors import (
     ServiceNotReady,
     TopicNotFound,
 )
-from pulsarish.runtime.seams import Buffer, Connections, Listener, Stream, StreamBroken, Tasks
+from pulsarish.runtime.seams import (
+    TLS,
+    Buffer,
+    Connections,
+    Listener,
+    Stream,
+    StreamBroken,
+    Tasks,
+)
+from pulsarish.security.credentials import Caller, Credentials
+from pulsarish.security.tls import TlsServerConfig
 from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire.entry import parse_metadata, verify_entry
 from pulsarish.wire.framing import join_records, slice_records, split_records
@@ -100,6 +112,9 @@ class FakeBroker:
         self.damage_next = 0  # so many deliveries are flipped on the wire
         self.stale_lookups = 0  # so many lookups are answered with "not now"
         self.redirect_to = ""
+        self.refusal: Callable[[Credentials, str], str] = lambda credentials, method: ""
+        """Why it refuses credentials for a method; empty: it takes them."""
+        self.shown: list[Credentials] = []  # with each stream and lookup
         self.lookups = 0
         self.publish_messages = 0
         self.acks: list[pb.Ack] = []
@@ -109,15 +124,17 @@ class FakeBroker:
         self._listener: Listener | None = None
         self._framed_address = ""
 
-    async def start(self, address: str, *, framed: bool = False) -> None:
+    async def start(
+        self, address: str, *, framed: bool = False, tls: TlsServerConfig | None = None
+    ) -> None:
         """Serve gRPC, and frames, too, with ``framed``."""
         streams = {"broker.publish": self._publish, "broker.consume": self._consume}
         calls = {"broker.lookup": self._lookups, "broker.ping": self._ping}
-        self._listener = await self._connections.serve(address, streams, calls)
+        self._listener = await self._connections.serve(address, streams, calls, tls=tls)
         self.address = self._listener.address
         if framed:
             host = address.rpartition(":")[0]
-            listener = await self._connections.serve_framed(f"{host}:0", streams, calls)
+            listener = await self._connections.serve_framed(f"{host}:0", streams, calls, tls=tls)
             self._framed_address = listener.address
         if self.cluster.owner is None:
             self.cluster.owner = self
@@ -131,13 +148,32 @@ class FakeBroker:
             session.stream.abort("the test breaks it")
 
     async def _publish(self, stream: Stream) -> None:
-        await PublishSession(self, stream).run()
+        if self._accepts(stream, "broker.publish"):
+            await PublishSession(self, stream).run()
 
     async def _consume(self, stream: Stream) -> None:
-        await ConsumeSession(self, stream).run()
+        if self._accepts(stream, "broker.consume"):
+            await ConsumeSession(self, stream).run()
 
-    async def _lookups(self, data: bytes) -> bytes:
-        answers = [self._lookup(request) for request in pb.LookupsRequest.FromString(data).lookups]
+    def _why_refused(self, caller: Caller, method: str) -> str:
+        self.shown.append(caller.credentials)
+        return self.refusal(caller.credentials, method)
+
+    def _accepts(self, stream: Stream, method: str) -> bool:
+        """Break the stream of a caller that is refused, as a broker does."""
+        refused = self._why_refused(stream.caller, method)
+        if refused:
+            stream.abort(f"AuthenticationError: {refused}")
+        return not refused
+
+    async def _lookups(self, data: bytes, caller: Caller) -> bytes:
+        refused = self._why_refused(caller, "broker.lookup")
+        answers = [
+            pb.LookupResponse(code=AuthenticationError.code, message=refused)
+            if refused
+            else self._lookup(request)
+            for request in pb.LookupsRequest.FromString(data).lookups
+        ]
         return pb.LookupsResponse(answers=answers).SerializeToString()
 
     def _lookup(self, request: pb.LookupRequest) -> pb.LookupResponse:
@@ -155,9 +191,15 @@ class FakeBroker:
             return pb.LookupResponse(redirect=True, address=self.redirect_to)
         owner = self.cluster.owner
         assert owner is not None
+        if owner.address.startswith(TLS):
+            return pb.LookupResponse(
+                broker_id="owner",
+                address_tls=owner.address,
+                framed_address_tls=owner._framed_address,
+            )
         return pb.LookupResponse(address=owner.address, framed_address=owner._framed_address)
 
-    async def _ping(self, data: bytes) -> bytes:
+    async def _ping(self, data: bytes, caller: Caller) -> bytes:
         return pb.PingResponse(serving=True).SerializeToString()
 
     def pump(self, topic: FakeTopic) -> None:

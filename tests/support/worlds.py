@@ -16,7 +16,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
@@ -26,11 +26,15 @@ import uvloop
 from pulsarish.runtime.connections import NodeConnections
 from pulsarish.runtime.grpc.grpclib_connections import GrpclibConnections
 from pulsarish.runtime.lanes import OutsideWork
-from pulsarish.runtime.seams import FRAMED, KeyValueIndex, MetadataStore, Tasks, World
+from pulsarish.runtime.network.dialing import Dialer
+from pulsarish.runtime.network.endpoints import ConnectionLimits
+from pulsarish.runtime.seams import FRAMED, TLS, KeyValueIndex, MetadataStore, Tasks, World
 from pulsarish.runtime.tasks import Supervisor
 from pulsarish.runtime.world import Production, production
+from pulsarish.security.tls import TlsClientConfig
 from pulsarish.sim.world.nodes import Node
 from pulsarish.sim.world.world import Simulation
+from tests.support.certificates import certificates
 
 __all__ = ["STREAM_WORLDS", "WORLDS", "Env", "Scenario", "run_production", "run_simulated"]
 
@@ -82,37 +86,51 @@ class Env(Protocol):
 Scenario = Callable[[Env], Coroutine[Any, Any, None]]
 
 
-class _FramedConnections:
-    """Servers on the framed transport. Clients go by the address."""
+@dataclass(frozen=True)
+class _Network:
+    """How the nodes of a production world are connected."""
 
-    def __init__(self, connections: NodeConnections, _tasks: Tasks) -> None:
-        self.open, self.call = connections.open, connections.call
-        self.serve = self.serve_framed = connections.serve_framed
-        self.serve_bytes, self.serve_http = connections.serve_bytes, connections.serve_http
-        self.open_bytes = connections.open_bytes
+    is_framed: bool = False
+    """Servers are on the framed transport. Clients go by the address."""
+    is_forked: bool = False
+    """Clients are as in a forked child."""
+    has_tls: bool = False
+    """Every listener has TLS and requires a certificate."""
+
+    @property
+    def transport(self) -> str:
+        """What addresses begin with."""
+        return (FRAMED if self.is_framed else "") + (TLS if self.has_tls else "")
+
+    @property
+    def client_tls(self) -> TlsClientConfig | None:
+        return certificates().client_config() if self.has_tls else None
+
+
+_PLAIN = _Network()
+
+
+class _Connections:
+    """The connections of one node."""
+
+    def __init__(self, network: _Network, node: NodeConnections, tasks: Tasks) -> None:
+        serve = node.serve_framed if network.is_framed else node.serve
+        tls = certificates().server_config() if network.has_tls else None
+        self.serve = partial(serve, tls=tls)
+        self.serve_framed = partial(node.serve_framed, tls=tls)
+        self.serve_bytes = partial(node.serve_bytes, tls=tls)
+        self.serve_http = partial(node.serve_http, tls=tls)
+        self.open, self.call, self.open_bytes = node.open, node.call, node.open_bytes
+        self._opened: GrpclibConnections | None = None
+        if network.is_forked:
+            dialer = Dialer(network.client_tls, ConnectionLimits())
+            self._opened = GrpclibConnections(tasks=tasks, dialer=dialer)
+            self.open, self.call = self._opened.open, self._opened.call
 
     async def close(self) -> None:
-        """Do nothing: the world closes its connections."""
-
-
-class _ForkedConnections:
-    """Servers on gRPC's C core, clients as in a forked child."""
-
-    def __init__(self, served: NodeConnections, tasks: Tasks) -> None:
-        self._opened = GrpclibConnections(tasks=tasks)
-        self.open, self.call = self._opened.open, self._opened.call
-        self.serve, self.serve_bytes, self.serve_http = (
-            served.serve,
-            served.serve_bytes,
-            served.serve_http,
-        )
-        self.serve_framed, self.open_bytes = served.serve_framed, served.open_bytes
-
-    async def close(self) -> None:
-        await self._opened.close()
-
-
-_Network = _FramedConnections | _ForkedConnections
+        """Close what the world does not close."""
+        if self._opened is not None:
+            await self._opened.close()
 
 
 class _ProductionEnv:
@@ -123,13 +141,11 @@ class _ProductionEnv:
     def __init__(
         self,
         directory: str,
-        network: Callable[[NodeConnections, Tasks], _Network] | None,
-        transport: str,
+        network: _Network,
     ) -> None:
         self._directory = directory
         self._network = network
-        self._transport = transport
-        self._networks: dict[str, _Network] = {}
+        self._connections: dict[str, _Connections] = {}
         self._nodes: dict[str, Production] = {}
         self._held: list[socket.socket] = []
         self.deaths: list[tuple[str, BaseException]] = []
@@ -139,20 +155,19 @@ class _ProductionEnv:
             supervisor = Supervisor(
                 died=lambda task, error: self.deaths.append((f"{name}: {task}", error))
             )
-            self._nodes[name] = production(outside=OutsideWork(), supervisor=supervisor)
-            if self._network is not None:
-                self._networks[name] = self._network(self._nodes[name].connections, supervisor)
+            node = production(
+                outside=OutsideWork(), supervisor=supervisor, tls=self._network.client_tls
+            )
+            self._nodes[name] = node
+            self._connections[name] = _Connections(self._network, node.connections, supervisor)
         # No scenario of the runtime's seams uses metadata, which is a layer above.
         world = self._nodes[name].world(cast("MetadataStore", None))
-        return await work(
-            replace(world, connections=self._networks[name]) if self._networks else world
-        )
+        return await work(replace(world, connections=self._connections[name]))
 
     async def crash(self, name: str) -> None:
         # The nearest thing to a death inside one process: sockets closed without a word, tasks
         # gone. tests/integration kills processes.
-        if self._networks:
-            await self._networks.pop(name).close()
+        await self._connections.pop(name).close()
         await self._nodes.pop(name).close()
 
     def listen_on(self, name: str) -> str:
@@ -162,7 +177,7 @@ class _ProductionEnv:
         # Bound as long as the scenario runs, so that nobody else comes to listen there.
         self._held.append(socket.socket())
         self._held[-1].bind(("127.0.0.1", 0))
-        return f"{self._transport}127.0.0.1:{self._held[-1].getsockname()[1]}"
+        return f"{self._network.transport}127.0.0.1:{self._held[-1].getsockname()[1]}"
 
     def path(self, name: str, rest: str) -> str:
         return os.path.join(self._directory, name, rest)
@@ -220,22 +235,16 @@ def run_in_production_loop(work: Callable[[], Awaitable[T]]) -> T:
     return _production_runner().run(run())
 
 
-def run_production(
-    scenario: Scenario,
-    *,
-    network: Callable[[NodeConnections, Tasks], _Network] | None = None,
-    transport: str = "",
-) -> None:
+def run_production(scenario: Scenario, *, network: _Network = _PLAIN) -> None:
     """Run ``scenario`` on sockets, files and RocksDB.
 
     Raises what it raises, or that a critical task died.
 
     Args:
-        network: the nodes' network, in place of gRPC.
-        transport: what addresses of it begin with.
+        network: how the nodes are connected, in place of gRPC without TLS.
     """
     with tempfile.TemporaryDirectory(prefix="pulsarish-") as directory:
-        env = _ProductionEnv(directory, network, transport)
+        env = _ProductionEnv(directory, network)
 
         async def run() -> None:
             try:
@@ -303,7 +312,10 @@ WORLDS: dict[str, Callable[[Scenario], None]] = {
 
 STREAM_WORLDS = {
     **WORLDS,
-    "forked-child": partial(run_production, network=_ForkedConnections),
-    "framed": partial(run_production, network=_FramedConnections, transport=FRAMED),
+    "forked-child": partial(run_production, network=_Network(is_forked=True)),
+    "framed": partial(run_production, network=_Network(is_framed=True)),
+    "tls": partial(run_production, network=_Network(has_tls=True)),
+    "forked-child-tls": partial(run_production, network=_Network(is_forked=True, has_tls=True)),
+    "framed-tls": partial(run_production, network=_Network(is_framed=True, has_tls=True)),
 }
 """The same with every network."""

@@ -44,6 +44,7 @@ LEFT: Final = {
     "pulsarish/proxy": 0,
     "pulsarish/runtime": 0,
     "pulsarish/schema.py": 0,
+    "pulsarish/security": 0,
     "pulsarish/sim": 12,
     "pulsarish/spark": 0,
     "pulsarish/wire": 0,

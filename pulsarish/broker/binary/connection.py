@@ -13,11 +13,13 @@ has not received, for the longest time is closed (``runtime/peer_limits.py``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Final, Protocol, cast
 
 from pulsarish.broker.binary.answers import Answers
 from pulsarish.broker.binary.codec import (
+    NO_REQUEST,
     ack_words,
     consumer_stats,
     failure,
@@ -31,12 +33,17 @@ from pulsarish.broker.clients.outbox import Outbox
 from pulsarish.broker.clients.producer import PublishRequest
 from pulsarish.broker.clients.traffic import ConnectionTraffic
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.sessions.open_sessions import OpenSessions
 from pulsarish.broker.sessions.session import Session
-from pulsarish.model.errors import Malformed, NotAllowed, PulsarishError
+from pulsarish.model.errors import AuthenticationError, Malformed, NotAllowed, PulsarishError
 from pulsarish.runtime.contained_protocol import ContainedProtocol
 from pulsarish.runtime.containment import contained
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Tasks, World
+from pulsarish.security.callers import Callers, Original
+from pulsarish.security.credentials import NO_CREDENTIALS, Certificate, Credentials, Secret
+from pulsarish.security.identity import Identity
+from pulsarish.security.tls import certificate_of
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.pulsar_frames import (
     ENVELOPE_BYTES_MAX,
@@ -55,6 +62,10 @@ _log = get_logger("broker.binary")
 PROTOCOL_VERSION: Final = 20
 """The newest supported version of the protocol: all commands below are part of it."""
 _CONNECT: Final = 2
+_AUTH_CHALLENGE: Final = 36
+_AUTH_RESPONSE: Final = 37
+_REFRESH: Final = b"PulsarAuthRefresh"
+"""What a challenge carries when the broker wants new credentials of the same role."""
 _SEND: Final = 6
 _PING: Final = 18
 _PONG: Final = 19
@@ -75,7 +86,9 @@ _FIRST_FRAME_BYTES_MAX: Final = 64 << 10
 class Questions(Protocol):
     """Requests for the broker that do not concern an open producer or consumer."""
 
-    async def answer(self, question: pb.Command, came_in_on: str) -> pb.Command | None:
+    async def answer(
+        self, question: pb.Command, came_in_on: str, identity: Identity
+    ) -> pb.Command | None:
         """Answer a request; ``None`` when it is not one of these.
 
         A refusal is an answer; nothing is raised.
@@ -83,7 +96,7 @@ class Questions(Protocol):
         ...
 
     async def watch(
-        self, asked: pb.WatchTopicList, say: Callable[[pb.Command], None]
+        self, asked: pb.WatchTopicList, say: Callable[[pb.Command], None], identity: Identity
     ) -> tuple[TopicWatch | None, pb.Command]:
         """Start a watch.
 
@@ -105,6 +118,8 @@ class Connection(ContainedProtocol):
         traffic: ConnectionTraffic,
         questions: Questions,
         came_in_on: str,
+        callers: Callers,
+        sessions: OpenSessions,
         make_session: Callable[[str, Tasks, Outbox], Session],
         opened: Callable[[Connection], None],
         ended: Callable[[Connection], None],
@@ -115,6 +130,8 @@ class Connection(ContainedProtocol):
         self._traffic = traffic
         self._questions = questions
         self._came_in_on = came_in_on
+        self._callers = callers
+        self._sessions = sessions
         self._make_session = make_session
         self._opened = opened
         self._ended = ended
@@ -126,9 +143,12 @@ class Connection(ContainedProtocol):
         self._outbox = Outbox(
             delivery_bytes_max=config.max_delivery_bytes_per_connection, changed=self._wake.set
         )
-        self._session: Session
+        self.session: Session
         self._admitted = False
         self._connected = False
+        self._authenticating = False
+        self._can_refresh = False
+        self._certificate: Certificate | None = None
         self._replies: list[bytes] = []
         self._replies_bytes = 0
         self._writable = asyncio.Event()
@@ -156,6 +176,7 @@ class Connection(ContainedProtocol):
         # None: the client had closed the connection before it was accepted.
         host, port = (transport.get_extra_info("peername") or ("unknown", 0))[:2]
         self._peer = f"{host}:{port}"
+        self._certificate = certificate_of(transport.get_extra_info("ssl_object"))
         refused = self._traffic.limits.slots.take(self, str(host))
         if refused:
             _log.warning("connection refused", peer=self._peer, reason=refused)
@@ -163,7 +184,7 @@ class Connection(ContainedProtocol):
             return
         self._admitted = True
         self._world = contained(self._world, self.scope)
-        self._session = self._make_session(self._peer, self._world.tasks, self._outbox)
+        self.session = self._make_session(self._peer, self._world.tasks, self._outbox)
         self._opened(self)
         _ = self._world.tasks.spawn(self._write(), name=f"writer {self._peer}")
         self._keep_alive_task = self._world.tasks.spawn(
@@ -176,12 +197,13 @@ class Connection(ContainedProtocol):
         if not self._admitted:
             return
         self._behind.clear()
+        self._sessions.remove(self)
         # its tasks end later, and must not keep the bytes of an incomplete frame
         self._reader = FrameReader(0)
         self._traffic.limits.slots.leave(self)
         self._traffic.limits.partial_input.set(self, 0)
         self._traffic.limits.unsent.set(self, 0)
-        self._session.close()
+        self.session.close()
         for watch in self._watches.values():
             self._questions.unwatch(watch)
         self._watches.clear()
@@ -209,7 +231,7 @@ class Connection(ContainedProtocol):
             return
         self._received_at = self._world.clock.monotonic()
         frames = self._reader.feed(data)
-        if self._behind:
+        if self._behind or self._authenticating:
             self._behind += frames
             self._note_partial_input(progress=False)
         else:
@@ -231,7 +253,7 @@ class Connection(ContainedProtocol):
                 self._handle(command)
                 if self._transport is None or self._transport.is_closing():
                     return
-                if self._questions_open >= _QUESTIONS_MAX:
+                if self._questions_open >= _QUESTIONS_MAX or self._authenticating:
                     self._behind = list(frames[place:])
                     break
             if sends:
@@ -246,6 +268,7 @@ class Connection(ContainedProtocol):
         """Handle the frames that wait, as far as there is room now, and read on or not."""
         while (
             self._behind
+            and not self._authenticating
             and self._questions_open <= _QUESTIONS_MAX // 2
             and self._writable.is_set()
             and self._is_open()
@@ -287,6 +310,8 @@ class Connection(ContainedProtocol):
             self._reply(pb.Command(type=_PONG, pong=pb.Pong()))
         elif kind == _PONG:
             return
+        elif kind == _AUTH_RESPONSE:
+            self._begin_authentication(self._refresh(command.auth_response.response))
         elif (refused := refused_transaction(command)) is not None:
             self._reply(refused)
         else:
@@ -299,9 +324,9 @@ class Connection(ContainedProtocol):
                 if type(asked) is Flow:
                     self._send_notices(asked.consumer_id)
                 self._answers.expect(asked)
-                self._session.handle(asked)
+                self.session.handle(asked)
             elif kind == _CONSUMER_STATS:
-                found = self._session.consumer(command.consumer_stats.consumer_id)
+                found = self.session.consumer(command.consumer_stats.consumer_id)
                 self._reply(
                     consumer_stats(command.consumer_stats, found, self._world.clock.monotonic())
                 )
@@ -314,23 +339,96 @@ class Connection(ContainedProtocol):
             raise Malformed(
                 f"a connection begins with CONNECT, not with a command of type {command.type}"
             )
+        connect = command.connect
+        if self._callers.are_checked:
+            self._begin_authentication(self._authenticate(connect))
+            return
+        if connect.auth_data or connect.auth_method_name not in ("", "none"):
+            _log.warning(
+                "client connected; its credentials are not checked, because "
+                "authentication_enabled is false",
+                peer=self._peer,
+                client=connect.client_version,
+                method=connect.auth_method_name,
+            )
+        self._accept(connect)
+
+    def _begin_authentication(self, work: Coroutine[object, object, None]) -> None:
+        """Handle nothing that the client sends until ``work`` is done."""
+        self._authenticating = True
+        _ = self._world.tasks.spawn(self._after(work), name=f"authentication {self._peer}")
+
+    async def _after(self, work: Coroutine[object, object, None]) -> None:
+        try:
+            await work
+        except PulsarishError as error:
+            self.end_rights(error)
+            return
+        self._authenticating = False
+        self._go_on()
+
+    async def _authenticate(self, connect: pb.Connect) -> None:
+        original = Original(
+            connect.original_principal,
+            _credentials(connect.original_auth_method, connect.original_auth_data),
+        )
+        self.session.identity = await self._callers.identify(
+            _credentials(connect.auth_method_name, connect.auth_data), self._certificate, original
+        )
+        self._can_refresh = connect.feature_flags.supports_auth_refresh
+        if self._is_open():
+            self._sessions.add(self)
+            self._accept(connect)
+
+    async def _refresh(self, response: pb.AuthData) -> None:
+        """Take new credentials, which must be those of the same role."""
+        before = self.session.identity
+        found = await self._callers.identify(
+            _credentials(response.auth_method_name, response.auth_data), self._certificate
+        )
+        if found.role != (before.proxy_role or before.role):
+            raise AuthenticationError(
+                f"the new credentials are those of role {found.role!r}, and the connection belongs "
+                f"to role {before.role!r}; open another one"
+            )
+        self.session.identity = replace(
+            before, expires_at_ms=found.expires_at_ms, credential_id=found.credential_id
+        )
+        if self._is_open():
+            self._sessions.add(self)
+
+    def challenge(self) -> None:
+        if self._can_refresh:
+            challenge = pb.AuthChallenge(
+                server_version="Pulsarish",
+                protocol_version=PROTOCOL_VERSION,
+                challenge=pb.AuthData(
+                    auth_method_name=self.session.identity.method, auth_data=_REFRESH
+                ),
+            )
+            self._reply(pb.Command(type=_AUTH_CHALLENGE, auth_challenge=challenge))
+
+    def end_rights(self, error: PulsarishError) -> None:
+        _log.warning("client refused", peer=self._peer, reason=error)
+        number, text = failure(error)
+        self._reply(
+            pb.Command(type=14, error=pb.Error(request_id=NO_REQUEST, error=number, message=text))
+        )
+        self.finish()
+
+    def _accept(self, connect: pb.Connect) -> None:
         self._connected = True
         self._reader.frame_bytes_max = self._config.max_message_size_bytes + ENVELOPE_BYTES_MAX
         self._traffic.limits.slots.mark_active(self)
-        self._session.note_client_version(command.connect.client_version)
-        version = min(command.connect.protocol_version, PROTOCOL_VERSION)
-        client, method = command.connect.client_version, command.connect.auth_method_name
-        if command.connect.auth_data or method not in ("", "none"):
-            _log.warning(
-                "client connected; its credentials are not checked, because there is no "
-                "authentication yet",
-                peer=self._peer,
-                client=client,
-                version=version,
-                method=method,
-            )
-        else:
-            _log.debug("client connected", peer=self._peer, client=client, version=version)
+        self.session.note_client_version(connect.client_version)
+        version = min(connect.protocol_version, PROTOCOL_VERSION)
+        _log.debug(
+            "client connected",
+            peer=self._peer,
+            client=connect.client_version,
+            version=version,
+            role=self.session.identity.role,
+        )
         flags = pb.FeatureFlags(
             supports_get_partitioned_metadata_without_auto_creation=True,
             supports_topic_watchers=True,
@@ -361,7 +459,7 @@ class Connection(ContainedProtocol):
         self._bytes += size_bytes
         self._traffic.budget.use(size_bytes)
         request = PublishRequest(len(entries), size_bytes, self._resolved, self._received_at)
-        self._session.publish(producer_ids, entries, request, names)
+        self.session.publish(producer_ids, entries, request, names)
 
     def _resolved(self, _request: PublishRequest, size_bytes: int) -> None:
         self._bytes -= size_bytes
@@ -375,14 +473,19 @@ class Connection(ContainedProtocol):
         if transport is None or transport.is_closing():
             return
         if not self._waiting_for_room and (
-            self._session.full
+            self.session.full
             or self._bytes >= self._config.max_publish_bytes_per_connection
             or self._traffic.budget.full
         ):
             self._waiting_for_room = True
             _ = self._world.tasks.spawn(self._wait_for_room(), name=f"room {self._peer}")
         wanted = (
-            not (self._waiting_for_room or self._behind or self._questions_open >= _QUESTIONS_MAX)
+            not (
+                self._waiting_for_room
+                or self._behind
+                or self._authenticating
+                or self._questions_open >= _QUESTIONS_MAX
+            )
             and self._writable.is_set()
         )
         if wanted != self._reading:
@@ -396,7 +499,7 @@ class Connection(ContainedProtocol):
                 transport.pause_reading()
 
     async def _wait_for_room(self) -> None:
-        await self._session.wait_for_room()
+        await self.session.wait_for_room()
         while self._transport is not None and (
             self._bytes >= self._config.max_publish_bytes_per_connection
             or self._traffic.budget.full
@@ -416,7 +519,9 @@ class Connection(ContainedProtocol):
             await self._watch(command.watch_topic_list)
         elif command.type == _WATCH_TOPIC_LIST_CLOSE:
             self._unwatch(command.watch_topic_list_close)
-        elif (answer := await self._questions.answer(command, self._came_in_on)) is not None:
+        elif (
+            answer := await self._questions.answer(command, self._came_in_on, self.session.identity)
+        ) is not None:
             self._reply(answer)
         else:
             _log.warning("unknown command", peer=self._peer, type=command.type)
@@ -426,7 +531,7 @@ class Connection(ContainedProtocol):
         self._go_on()
 
     async def _watch(self, asked: pb.WatchTopicList) -> None:
-        watch, answer = await self._questions.watch(asked, self._reply)
+        watch, answer = await self._questions.watch(asked, self._reply, self.session.identity)
         if watch is not None:
             before = self._watches.pop(asked.watcher_id, None)
             if before is not None:
@@ -554,7 +659,7 @@ class Connection(ContainedProtocol):
             parts.append(payload)
         self._traffic.flows()
         if not had_room and outbox.has_room:
-            self._session.room_again()
+            self.session.room_again()
 
     # -- keep-alive
 
@@ -580,3 +685,8 @@ class Connection(ContainedProtocol):
                 self.abort(f"nothing was received for {limit} s")
             elif self._connected and now - self._received_at >= interval / 2:
                 self._reply(pb.Command(type=_PING, ping=pb.Ping()))
+
+
+def _credentials(method: str, data: bytes) -> Credentials:
+    # Clients without authentication name the method "none".
+    return NO_CREDENTIALS if method in ("", "none") else Credentials(method, Secret(data))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pulsarish.broker.binary.connection import Connection, Questions
-from pulsarish.broker.clients.authorization import ANYBODY, Gate
+from pulsarish.broker.clients.authorization import Gate
 from pulsarish.broker.clients.outbox import Outbox
 from pulsarish.broker.clients.traffic import ConnectionTraffic
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.sessions.open_sessions import OpenSessions
 from pulsarish.broker.sessions.session import Session, TopicSource
 from pulsarish.runtime.seams import Tasks, World
+from pulsarish.security.callers import Callers
+from pulsarish.security.identity import UNCHECKED
 
 __all__ = ["BinaryFace"]
 
@@ -25,7 +28,11 @@ class BinaryFace:
         config: BrokerConfig,
         traffic: ConnectionTraffic,
         questions: Questions,
+        callers: Callers,
+        sessions: OpenSessions,
     ) -> None:
+        self._callers = callers
+        self._sessions = sessions
         self._topics = topics
         self._gate = gate
         self._world = world
@@ -42,6 +49,8 @@ class BinaryFace:
             traffic=self._traffic,
             questions=self._questions,
             came_in_on=came_in_on,
+            callers=self._callers,
+            sessions=self._sessions,
             make_session=self._session,
             opened=self._opened,
             ended=self._ended,
@@ -54,7 +63,7 @@ class BinaryFace:
         return Session(
             topics=self._topics,
             gate=self._gate,
-            principal=ANYBODY,
+            identity=UNCHECKED,
             peer=peer,
             tasks=tasks,
             outbox=outbox,

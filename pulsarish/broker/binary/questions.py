@@ -9,12 +9,18 @@ from typing import Final
 
 from pulsarish.broker.binary.codec import failure
 from pulsarish.broker.binary.topic_lists import TopicLists, TopicWatch, compile_pattern, list_hash
-from pulsarish.broker.clients.authorization import ANYBODY, Gate
+from pulsarish.broker.clients.authorization import Gate, Resource, Visible, is_visible
 from pulsarish.broker.listeners import Listeners, pulsar_at
 from pulsarish.broker.ownership.lookup import Lookup
 from pulsarish.broker.policies.namespaces import Namespaces
-from pulsarish.model.errors import InvalidArgument, NotAllowed, PulsarishError
-from pulsarish.model.topic_name import TopicName
+from pulsarish.model.errors import (
+    AuthorizationError,
+    InvalidArgument,
+    NotAllowed,
+    PulsarishError,
+)
+from pulsarish.model.topic_name import TopicName, check_name
+from pulsarish.security.identity import Identity
 from pulsarish.wire._pb import pulsar_pb2 as pb
 
 __all__ = ["BrokerQuestions"]
@@ -41,28 +47,33 @@ class BrokerQuestions:
         self._lookup = lookup
         self._lists = lists
 
-    async def answer(self, question: pb.Command, came_in_on: str) -> pb.Command | None:
+    async def answer(
+        self, question: pb.Command, came_in_on: str, identity: Identity
+    ) -> pb.Command | None:
         match question.type:
             case 21:
                 return pb.Command(
                     type=22,
                     partitioned_metadata_response=await self._partitions(
-                        question.partitioned_metadata
+                        question.partitioned_metadata, identity
                     ),
                 )
             case 23:
                 return pb.Command(
-                    type=24, lookup_response=await self._look_up(question.lookup, came_in_on)
+                    type=24,
+                    lookup_response=await self._look_up(question.lookup, came_in_on, identity),
                 )
             case 32:
-                return await self._topics(question.get_topics_of_namespace)
+                return await self._topics(question.get_topics_of_namespace, identity)
             case _:
                 return None
 
-    async def _partitions(self, asked: pb.PartitionedMetadata) -> pb.PartitionedMetadataResponse:
+    async def _partitions(
+        self, asked: pb.PartitionedMetadata, identity: Identity
+    ) -> pb.PartitionedMetadataResponse:
         try:
             name = TopicName.parse(asked.topic)
-            self._gate.check("broker.lookup", ANYBODY, name.full)
+            await self._gate.check("broker.lookup", identity, Resource.of_topic(name))
             if name.full == _TRANSACTIONS:
                 raise NotAllowed(
                     "transactions are not supported; make the client without enableTransaction"
@@ -83,16 +94,23 @@ class BrokerQuestions:
             request_id=asked.request_id, response=found, partitions=count or 0
         )
 
-    async def _look_up(self, asked: pb.LookupTopic, came_in_on: str) -> pb.LookupTopicResponse:
+    async def _look_up(
+        self, asked: pb.LookupTopic, came_in_on: str, identity: Identity
+    ) -> pb.LookupTopicResponse:
         answer = pb.LookupTopicResponse(request_id=asked.request_id, authoritative=True)
         try:
             name = TopicName.parse(asked.topic)
-            self._gate.check("broker.lookup", ANYBODY, name.full)
+            await self._gate.check("broker.lookup", identity, Resource.of_topic(name))
             listener = self._listeners.chosen(asked.advertised_listener_name, came_in_on)
             found = self._lookup.at_once(name) or await self._lookup.find(
                 name, authoritative=asked.authoritative
             )
-            answer.broker_service_url = f"pulsar://{pulsar_at(found.broker, listener)}"
+            plain, tls = pulsar_at(found.broker, listener)
+            # A field that is set counts as an address, however empty it is.
+            if plain:
+                answer.broker_service_url = plain
+            if tls:
+                answer.broker_service_url_tls = tls
         except PulsarishError as error:
             answer.response = pb.LookupTopicResponse.FAILED
             answer.error, answer.message = failure(error)
@@ -104,14 +122,16 @@ class BrokerQuestions:
             )
         return answer
 
-    async def _topics(self, asked: pb.GetTopicsOfNamespace) -> pb.Command:
+    async def _topics(self, asked: pb.GetTopicsOfNamespace, identity: Identity) -> pb.Command:
         try:
-            tenant, namespace = self._namespace(asked.namespace)
+            tenant, namespace, visible = await self._namespace(asked.namespace, identity)
             names: list[str] = []
             if asked.mode != pb.GetTopicsOfNamespace.NON_PERSISTENT:
                 names += await self._lists.names(tenant, namespace)
             if asked.mode != pb.GetTopicsOfNamespace.PERSISTENT:
                 names += await self._lists.not_kept(tenant, namespace)
+            if visible is not None:
+                names = [name for name in names if is_visible(visible, TopicName.parse(name))]
             answer = pb.GetTopicsOfNamespaceResponse(request_id=asked.request_id)
             if asked.topics_pattern:
                 matches = compile_pattern(asked.topics_pattern)
@@ -125,15 +145,16 @@ class BrokerQuestions:
             answer.topics.extend(names)
         return pb.Command(type=33, get_topics_of_namespace_response=answer)
 
-    def _namespace(self, name: str) -> tuple[str, str]:
+    async def _namespace(self, name: str, identity: Identity) -> tuple[str, str, Visible]:
+        """Return tenant and namespace of a name, and the topics that the caller may see."""
         tenant, separator, namespace = name.partition("/")
         if not separator:
             raise InvalidArgument(f"namespace {name!r} must look like tenant/namespace")
-        self._gate.check("broker.topics", ANYBODY, name)
-        return tenant, namespace
+        resource = Resource(check_name("tenant", tenant), check_name("namespace", namespace))
+        return tenant, namespace, await self._gate.visible("broker.topics", identity, resource)
 
     async def watch(
-        self, asked: pb.WatchTopicList, say: Callable[[pb.Command], None]
+        self, asked: pb.WatchTopicList, say: Callable[[pb.Command], None], identity: Identity
     ) -> tuple[TopicWatch | None, pb.Command]:
         def tell(new: Sequence[str], gone: Sequence[str], topics_hash: str) -> None:
             update = pb.WatchTopicUpdate(
@@ -145,9 +166,14 @@ class BrokerQuestions:
             say(pb.Command(type=66, watch_topic_update=update))
 
         try:
-            watch = await self._lists.watch(
-                *self._namespace(asked.namespace), asked.topics_pattern, tell
-            )
+            tenant, namespace, visible = await self._namespace(asked.namespace, identity)
+            if visible is not None:
+                # Topics come and go in a watch, and so do grants. The client asks for lists.
+                raise AuthorizationError(
+                    f"role {identity.role!r} may see some topics of {tenant}/{namespace} only, so "
+                    "it cannot watch them all"
+                )
+            watch = await self._lists.watch(tenant, namespace, asked.topics_pattern, tell)
         except PulsarishError as error:
             return None, _error(asked.request_id, error)
         topics_hash = list_hash(watch.names)

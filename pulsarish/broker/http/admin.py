@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from pulsarish.broker.clients.authorization import Gate
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.admission import LoopShare
 from pulsarish.broker.http.listing import Listing
 from pulsarish.broker.http.missing_features import MissingFeatures
 from pulsarish.broker.http.owner_calls import OwnerCalls
 from pulsarish.broker.http.route import Route
+from pulsarish.broker.http.routes.authorization_routes import AuthorizationRoutes
 from pulsarish.broker.http.routes.broker_routes import BrokerRoutes
 from pulsarish.broker.http.routes.broker_stats_routes import BrokerStatsRoutes
 from pulsarish.broker.http.routes.cluster_routes import ClusterRoutes
 from pulsarish.broker.http.routes.compaction_routes import CompactionRoutes
+from pulsarish.broker.http.routes.grant_routes import GrantRoutes
 from pulsarish.broker.http.routes.lookup_routes import LookupRoutes
 from pulsarish.broker.http.routes.message_routes import MessageRoutes
 from pulsarish.broker.http.routes.namespace_routes import NamespaceRoutes
@@ -66,12 +69,13 @@ class Admin:
         statistics: Statistics,
         metrics: Callable[[], Awaitable[bytes]],
         share: LoopShare,
+        gate: Gate,
     ) -> None:
         store = LimitedStore(world.metadata, config.admin_metadata_operations_max)
         records = Records(store, world.clock, world.random, guard=ledgers.age)
         namespaces = lookups.through(records)
         self.owners = owners = OwnerCalls(world, config, lookup, ownership, topics)
-        listing = Listing(world, records, namespaces, share)
+        listing = Listing(world, records, namespaces, share, gate)
         sweep = SweepRoutes(namespaces, topics, owners)
         self.sweep = sweep.ask
         """Asks the owner of a bundle to maintain topics of it."""
@@ -93,16 +97,18 @@ class Admin:
             *StorageRoutes(records, ledgers).routes(),
             *RepairRoutes(records, world.clock).routes(),
             *TrashRoutes(ledgers).routes(),
-            *TenantRoutes(config, namespaces, listing).routes(),
+            *TenantRoutes(config, namespaces, listing, gate).routes(),
             *NamespaceRoutes(config, namespaces).routes(),
             *NamespacePolicyRoutes(namespaces).routes(),
+            *GrantRoutes(namespaces, gate).routes(),
+            *AuthorizationRoutes(gate).routes(),
             *SchemaRoutes(
                 SchemaRegistry(records, world.clock, config), namespaces, topics
             ).routes(),
             *sweep.routes(),
             *NamespaceWorkRoutes(records, namespaces, topics, owners, listing).routes(),
             *persistent,
-            *NonPersistentRoutes(namespaces, topics.not_kept, owners, statistics).routes(
+            *NonPersistentRoutes(namespaces, topics.not_kept, owners, statistics, listing).routes(
                 persistent
             ),
         ]

@@ -10,13 +10,14 @@ field is never ignored. Errors have the codes of the common error tree.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from pulsarish.broker.clients.authorization import ANYBODY, Gate, Permission
+from pulsarish.broker.clients.authorization import BROKER_ITSELF, Gate, Permission
 from pulsarish.broker.clients.client_errors import to_client_error
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.admission import Admission, LoopShare
@@ -25,10 +26,11 @@ from pulsarish.broker.http.json_bodies import ErrorBody, HealthBody
 from pulsarish.broker.http.missing_features import missing_api
 from pulsarish.broker.http.openapi import own_version
 from pulsarish.broker.http.owner_calls import ERROR_CODE_HEADER
-from pulsarish.broker.http.route import Call, Lane, Moved, Route
+from pulsarish.broker.http.route import Call, Lane, Moved, Route, resource_of
 from pulsarish.broker.http.router import RouteTable
 from pulsarish.broker.listeners import INTERNAL
 from pulsarish.model.errors import (
+    AuthenticationError,
     Malformed,
     PulsarishError,
     ServiceNotReady,
@@ -39,6 +41,8 @@ from pulsarish.model.values import value_of
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import TEXT_TYPE
 from pulsarish.runtime.seams import HttpRequest, HttpResponse, World
+from pulsarish.security.callers import Callers
+from pulsarish.security.identity import UNCHECKED, Identity
 
 __all__ = ["HttpFace", "health_routes"]
 
@@ -79,7 +83,14 @@ def _moved(request: HttpRequest, moved: Moved) -> HttpResponse:
         )
     query = urlencode({**request.query, "authoritative": "true"})
     path = "/".join(quote(segment, safe="") for segment in request.segments)
-    return HttpResponse(307, headers={"Location": f"http://{moved.http_address}/{path}?{query}"})
+    scheme = "https" if request.has_tls else "http"
+    location = f"{scheme}://{moved.http_address}/{path}?{query}"
+    return HttpResponse(307, headers={"Location": location})
+
+
+def _with_challenge(response: HttpResponse) -> HttpResponse:
+    """Return the answer 401 with the header that HTTP wants in it."""
+    return replace(response, headers={**response.headers, "WWW-Authenticate": "Bearer, Basic"})
 
 
 class HttpFace:
@@ -92,6 +103,7 @@ class HttpFace:
         gate: Gate,
         routes: Sequence[Route],
         share: LoopShare,
+        callers: Callers,
     ) -> None:
         """Create the port. ``share``: how much of the event loop admin requests may take."""
         self.routes = tuple(routes)
@@ -105,6 +117,7 @@ class HttpFace:
         self._table = RouteTable(routes)
         self._guard = BrowserGuard(_own_addresses(config), config.http_allowed_hosts)
         self._large_answers = asyncio.Semaphore(_LARGE_ANSWERS_MAX)
+        self._callers = callers
         self._warned_of_credentials = False
 
     def body_limit(self, method: str, segments: Sequence[str]) -> int:
@@ -119,11 +132,15 @@ class HttpFace:
 
     async def handle(self, request: HttpRequest, came_in_on: str = INTERNAL) -> HttpResponse:
         """Answer a request that came in on the port of a listener."""
-        if "authorization" in request.headers and not self._warned_of_credentials:
+        if (
+            "authorization" in request.headers
+            and not self._callers.are_checked
+            and not self._warned_of_credentials
+        ):
             self._warned_of_credentials = True
             _log.warning(
-                "requests carry an Authorization header, which is not checked: there is no "
-                "authentication yet",
+                "requests carry an Authorization header, which is not checked, because "
+                "authentication_enabled is false",
                 path=request.path,
             )
         # The listener leaves out the body of an answer to HEAD.
@@ -148,8 +165,10 @@ class HttpFace:
         if refused is not None:
             return _refusal(*refused)
         try:
-            self._permit(route, texts)
-            call = _call(route, request, texts, came_in_on)
+            call = await self._permitted(route, request, texts, came_in_on)
+        except AuthenticationError as error:
+            _log.warning("request refused", peer=request.peer, path=request.path, reason=error)
+            return _with_challenge(_failed(error))
         except PulsarishError as error:
             return _failed(error)
         if route.lane is Lane.ADMIN and self.admission.full:
@@ -162,15 +181,29 @@ class HttpFace:
             )
         return await self._within_time(route, call)
 
-    def _permit(self, route: Route, texts: Mapping[str, str]) -> None:
-        """Check the permission of the route. Raises ``AuthorizationError``."""
-        resource = "/".join(
-            texts[name] for name in ("tenant", "namespace", "topic") if name in texts
+    async def _permitted(
+        self, route: Route, request: HttpRequest, texts: dict[str, str], came_in_on: str
+    ) -> Call:
+        """Return the call of a request whose caller has the permission of the route.
+
+        Raises ``AuthenticationError``, ``AuthorizationError``, and the errors of what the request
+        says.
+        """
+        if route.permission is Permission.NONE or not self._callers.are_checked:
+            return _call(route, request, texts, came_in_on, UNCHECKED)
+        headers = request.headers
+        identity = await self._callers.identify_request(
+            headers.get("authorization", ""),
+            request.certificate,
+            headers.get("x-original-principal", ""),
         )
-        self._gate.permit(route.permission, route.name, ANYBODY, resource)
+        await self._gate.permit(route.permission, route.name, identity, resource_of(route, texts))
+        return _call(route, request, texts, came_in_on, identity)
 
     async def forwarded(self, request: HttpRequest) -> HttpResponse:
         """Run a request for another admin request, of this or another broker.
+
+        The permission for that one covers this: it is part of the same work.
 
         It needs no place, because the request that waits for it has one. Otherwise requests that
         wait for others could hold all places.
@@ -185,8 +218,9 @@ class HttpFace:
             )
         route, texts = found
         try:
-            self._permit(route, texts)
-            return await self._share.run(_answered(route, _call(route, request, texts, INTERNAL)))
+            return await self._share.run(
+                _answered(route, _call(route, request, texts, INTERNAL, BROKER_ITSELF))
+            )
         except PulsarishError as error:
             return _failed(error)
 
@@ -256,7 +290,14 @@ def _own_addresses(config: BrokerConfig) -> list[str]:
     return [
         address
         for plan in config.listener_plans()
-        for address in (plan.bind_http_address, plan.advertised_http, plan.advertised)
+        for address in (
+            plan.bind_http_address,
+            plan.advertised_http,
+            plan.advertised,
+            plan.bind_http_address_tls,
+            plan.advertised_http_tls,
+            plan.advertised_tls,
+        )
     ]
 
 
@@ -269,7 +310,13 @@ async def _answered(route: Route, call: Call) -> HttpResponse:
         return _failed(to_client_error(error) if route.owner else error)
 
 
-def _call(route: Route, request: HttpRequest, texts: dict[str, str], listener: str) -> Call:
+def _call(
+    route: Route,
+    request: HttpRequest,
+    texts: dict[str, str],
+    listener: str,
+    identity: Identity,
+) -> Call:
     """Return the request in the form for its route's handler.
 
     Raises ``InvalidArgument``, ``Malformed``.
@@ -290,7 +337,7 @@ def _call(route: Route, request: HttpRequest, texts: dict[str, str], listener: s
         if name not in query:
             known = f"it takes {', '.join(query)}" if query else "it takes none"
             raise Malformed(f"{route.name} does not know the parameter {name[:80]!r}; {known}")
-    return Call(request, listener, values, _body(route, request.body))
+    return Call(request, listener, values, _body(route, request.body), identity=identity)
 
 
 def _body(route: Route, data: bytes) -> Any:

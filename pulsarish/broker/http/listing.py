@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from pulsarish.broker.clients.authorization import CLUSTER, Gate, Resource, Visible, is_visible
 from pulsarish.broker.http.admission import LoopShare
 from pulsarish.broker.http.route import Call
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of, bundles_of
@@ -39,8 +40,14 @@ class Listing:
     """Lists for the handlers of one broker."""
 
     def __init__(
-        self, world: World, records: Records, namespaces: Namespaces, share: LoopShare
+        self,
+        world: World,
+        records: Records,
+        namespaces: Namespaces,
+        share: LoopShare,
+        gate: Gate,
     ) -> None:
+        self._gate = gate
         self._world = world
         self._share = share
         self._records = records
@@ -91,20 +98,50 @@ class Listing:
             self._reading.discard(asked_for)
 
     async def topics(self, call: Call, *, partitioned: bool = False) -> HttpResponse:
-        """Answer with the names of the call's namespace, by its ``bundle``, ``includeSystemTopic``,
-        ``after`` and ``limit``.
+        """Answer with the names of the call's namespace that its caller may see, by its ``bundle``,
+        ``includeSystemTopic``, ``after`` and ``limit``.
         """
+        visible = await self.visible_topics(call)
 
         async def body() -> bytes:
-            return msgspec.json.encode(
-                [name.full for name in await self.names(call, partitioned=partitioned)]
-            )
+            found = await self.names(call, partitioned=partitioned, visible=visible)
+            return msgspec.json.encode([name.full for name in found])
 
         call.waits_for = f"the list of topics of {call['tenant']}/{call['namespace']}"
-        asked_for = (call.request.segments, partitioned, *sorted(call.request.query.items()))
+        asked_for = (
+            call.request.segments,
+            partitioned,
+            visible,
+            *sorted(call.request.query.items()),
+        )
         return HttpResponse(200, await self._shared(asked_for, body))
 
-    async def names(self, call: Call, *, partitioned: bool = False) -> list[TopicName]:
+    async def visible_topics(self, call: Call) -> Visible:
+        """Return which topics of the call's namespace its caller may see.
+
+        Raises ``AuthorizationError`` when there are none.
+        """
+        return await self._gate.visible(
+            "lists of topics", call.identity, Resource(call["tenant"], call["namespace"])
+        )
+
+    async def visible_namespaces(self, call: Call) -> Visible:
+        """Return which namespaces of the call's tenant its caller may see, by local name.
+
+        Raises ``AuthorizationError`` when there are none.
+        """
+        return await self._gate.visible(
+            "lists of namespaces", call.identity, Resource(call["tenant"])
+        )
+
+    async def visible_tenants(self, call: Call) -> Visible:
+        """Return which tenants a caller may see."""
+        return await self._gate.visible("lists of tenants", call.identity, CLUSTER)
+
+    async def names(
+        self, call: Call, *, partitioned: bool = False, visible: Visible = None
+    ) -> list[TopicName]:
+        """Return the topics of the call's namespace, of those that are ``visible``."""
         tenant, namespace = call["tenant"], call["namespace"]
         policies = await self._namespaces.policies(tenant, namespace)
         bundle = call.text("bundle")
@@ -128,11 +165,16 @@ class Listing:
                     continue
                 if bundle and bundle_of(name, policies.bundles).range != bundle:
                     continue
+                if not is_visible(visible, name):
+                    continue
                 found.append(name)
             at += _PIECE
             await self._world.clock.sleep(0)
         return found if limit is None else found[:limit]
 
-    async def page(self, call: Call, path: str) -> list[str]:
-        """Return the decoded names below a path, by the call's ``after`` and ``limit``."""
-        return call.page([decode_segment(name) for name in await self.children(path)], str)
+    async def page(self, call: Call, path: str, visible: Visible) -> list[str]:
+        """Return the decoded names below a path, of those that are ``visible``, by the call's
+        ``after`` and ``limit``.
+        """
+        names = [decode_segment(name) for name in await self.children(path)]
+        return call.page([name for name in names if visible is None or name in visible], str)

@@ -25,14 +25,12 @@ from pulsarish.runtime.seams import HttpResponse
 __all__ = ["MissingFeatures", "missing_api"]
 
 _CLUSTER: Final = "/admin/v2/clusters/{cluster}"
-_NAMESPACES: Final = "/admin/v2/namespaces"
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 
 _ENCRYPTION: Final = "end-to-end encryption"
 _OFFLOAD: Final = "offloading of ledgers to other storage"
 _REPLICATION: Final = "geo-replication"
-_PERMISSIONS: Final = "authentication and permissions"
 _GROUPS: Final = "resource groups"
 _FILTERS: Final = "entry filters"
 _PLACEMENT: Final = "affinity of bookies and brokers"
@@ -85,12 +83,10 @@ def _no_rate(given: Any) -> bool:
 
 
 _NOTHING: Final = _Unset()
-_NO_ROLES: Final = _Unset({})
 _NO_SHADOWS: Final = _Unset([])
 _RATE: Final = _Unset(None, _no_rate)
 _OFF: Final = _Unset(answer=False, is_neutral=_says(False))
 _NO_THRESHOLD: Final = _Unset(-1, _says(-1))
-_AUTH_MODE: Final = _Unset("None", _says("None"))
 # Dispatch always stops at the limit, so switching this on changes nothing either.
 _PAUSES: Final = _Unset(answer=True, is_neutral=_says(None, True))
 _OWN_CLUSTER: Final = _Unset()
@@ -105,8 +101,6 @@ _NEVER_OFFLOADED: Final = _Unset({"status": "NOT_RUN", "lastError": ""})
 # it.
 _MISSING: Final[Sequence[tuple[str, str, str, str, _Unset | None]]] = (
     (_CLUSTER, "migrate", "POST", _REPLICATION, None),
-    (_NAMESPACES, "grantPermissionsOnTopics", "POST", _PERMISSIONS, None),
-    (_NAMESPACES, "revokePermissionsOnTopics", "POST", _PERMISSIONS, None),
     (_NAMESPACE, "encryptionRequired", "GET POST", _ENCRYPTION, _OFF),
     (_NAMESPACE, "offloadThreshold", "GET PUT", _OFFLOAD, _NO_THRESHOLD),
     (_NAMESPACE, "offloadThresholdInSeconds", "GET PUT", _OFFLOAD, _NO_THRESHOLD),
@@ -116,11 +110,6 @@ _MISSING: Final[Sequence[tuple[str, str, str, str, _Unset | None]]] = (
     (_NAMESPACE, "replication", "GET POST", _REPLICATION, _OWN_CLUSTER),
     (_NAMESPACE, "allowedClusters", "GET POST", _REPLICATION, _OWN_CLUSTER),
     (_NAMESPACE, "replicatorDispatchRate", "GET POST DELETE", _REPLICATION, _RATE),
-    (_NAMESPACE, "subscriptionAuthMode", "GET POST", _PERMISSIONS, _AUTH_MODE),
-    (_NAMESPACE, "permissions", "GET", _PERMISSIONS, _NO_ROLES),
-    (_NAMESPACE, "permissions/{role}", "POST DELETE", _PERMISSIONS, _NOTHING),
-    (_NAMESPACE, "permissions/subscription", "GET", _PERMISSIONS, _NO_ROLES),
-    (_NAMESPACE, "permissions/{subscription}/{role}", "POST DELETE", _PERMISSIONS, _NOTHING),
     (_NAMESPACE, "resourcegroup", "GET DELETE", _GROUPS, _NOTHING),
     (_NAMESPACE, "resourcegroup/{group}", "POST", _GROUPS, None),
     (_NAMESPACE, "entryFilters", "GET POST DELETE", _FILTERS, _NOTHING),
@@ -136,8 +125,6 @@ _MISSING: Final[Sequence[tuple[str, str, str, str, _Unset | None]]] = (
     (_TOPIC, "replication", "GET POST DELETE", _REPLICATION, _OWN_CLUSTER_IF_SET),
     (_TOPIC, "replicatorDispatchRate", "GET POST DELETE", _REPLICATION, _RATE),
     (_TOPIC, "shadowTopics", "GET PUT DELETE", _REPLICATION, _NO_SHADOWS),
-    (_TOPIC, "permissions", "GET", _PERMISSIONS, _NO_ROLES),
-    (_TOPIC, "permissions/{role}", "POST DELETE", _PERMISSIONS, _NOTHING),
     (_TOPIC, "resourceGroup", "GET POST DELETE", _GROUPS, _NOTHING),
     (_TOPIC, "entryFilters", "GET POST DELETE", _FILTERS, _NOTHING),
     (_TOPIC, "subscribeRate", "GET POST DELETE", _SUBSCRIBE, _RATE),
@@ -160,9 +147,6 @@ _MISSING: Final[Sequence[tuple[str, str, str, str, _Unset | None]]] = (
 )
 
 
-_PERMITTED: Final = {_CLUSTER: Permission.ADMIN_TENANT, _TOPIC: Permission.ADMIN_TOPIC}
-
-
 class MissingFeatures:
     """Routes of missing features: one for each path and method."""
 
@@ -180,11 +164,9 @@ class MissingFeatures:
     def _route(
         self, level: str, words: str, method: str, feature: str, unset: _Unset | None
     ) -> Route:
-        permission = (
-            Permission.ADMIN_READ
-            if method == "GET"
-            else _PERMITTED.get(level, Permission.ADMIN_NAMESPACE)
-        )
+        permission = Permission.READ_POLICIES if method == "GET" else Permission.WRITE_POLICIES
+        if level is _CLUSTER:
+            permission = Permission.SUPER_USER
         body: Any = None if method in ("GET", "DELETE") else Any
         what, known = f"Not there yet: {feature}.", TOPIC_PARAMETERS if level is _TOPIC else ()
         pattern = f"{level}/{words}"

@@ -15,14 +15,13 @@ import msgspec
 
 from pulsarish.broker.http.route import checked
 from pulsarish.model.errors import InvalidArgument, Malformed, UnsupportedFeature
-from pulsarish.model.policies import POLICIES
+from pulsarish.model.policies import STORED_POLICIES
 
 __all__ = ["NewNamespace", "new_namespace"]
 
 # Fields of missing features in Policies, and their accepted values: nothing, or what is in force
 # anyway.
 _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
-    "auth_policies": (),
     "clusterDispatchRate": (),
     "clusterSubscribeRate": (),
     "replicatorDispatchRate": (),
@@ -35,7 +34,6 @@ _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "deleted": (False,),
     "migrated": (False,),
     "encryption_required": (False,),
-    "subscription_auth_mode": ("None",),
     "offload_threshold": (-1,),
     "offload_threshold_in_seconds": (-1,),
     "offload_deletion_lag_ms": (),
@@ -76,7 +74,7 @@ def new_namespace(body: Mapping[str, Any], cluster: str) -> NewNamespace:
     bundles: int | None = None
     policies: dict[str, Any] = {}
     properties: dict[str, str] = {}
-    by_field = {policy.field: policy for policy in POLICIES if policy.field}
+    by_field = {policy.field: policy for policy in STORED_POLICIES if policy.field}
     for name, value in body.items():
         if value is None or value in ({}, []):
             if (

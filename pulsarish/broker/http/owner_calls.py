@@ -125,7 +125,7 @@ class OwnerCalls:
 
     def _require_me(self, call: Call, broker: BrokerRegistration) -> None:
         if not self.is_me(broker):
-            raise Moved(http_at(broker, call.listener))
+            raise Moved(http_at(broker, call.listener, has_tls=call.request.has_tls))
 
     async def topic(self, call: Call, name: TopicName) -> Topic:
         """Return the topic, loaded; it must exist.

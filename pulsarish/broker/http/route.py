@@ -16,10 +16,11 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from pulsarish.broker.clients.authorization import Permission
+from pulsarish.broker.clients.authorization import CLUSTER, Permission, Resource
 from pulsarish.model.errors import InvalidArgument, Malformed
-from pulsarish.model.topic_name import TopicName
+from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.runtime.seams import HttpRequest, HttpResponse
+from pulsarish.security.identity import UNCHECKED, Identity
 
 __all__ = [
     "AFTER",
@@ -35,6 +36,7 @@ __all__ = [
     "answer",
     "checked",
     "no_content",
+    "resource_of",
 ]
 
 T = TypeVar("T")
@@ -141,6 +143,8 @@ class Call:
     values: Mapping[str, str | int | bool] = field(default_factory=dict)
     body: Any = None
     """The body in the type that the route declares; ``None`` without a body."""
+    identity: Identity = UNCHECKED
+    """Who makes the request; of a request that a broker passes on, who made it there."""
     waits_for: str = "the metadata store"
     """What a timed-out request was waiting for.
 
@@ -235,6 +239,27 @@ class Route:
         in_path = self.path_names
         found = [parameter for parameter in self.parameters if parameter.name not in in_path]
         return [*found, AUTHORITATIVE] if self.owner else found
+
+
+def resource_of(route: Route, texts: Mapping[str, str]) -> Resource:
+    """Return what a request is about, for the check of its permission.
+
+    ``texts``: the values of the names in the route's path. Raises ``InvalidTopicName``.
+    """
+    if "tenant" not in texts:
+        return CLUSTER
+    tenant = check_name("tenant", texts["tenant"])
+    if "namespace" not in texts:
+        return Resource(tenant)
+    namespace = check_name("namespace", texts["namespace"])
+    subscription = texts.get("subscription", "")
+    if "topic" not in texts:
+        return Resource(tenant, namespace, subscription=subscription)
+    domain = texts.get("domain") or (
+        _NON_PERSISTENT if _NON_PERSISTENT in route.pattern.split("/")[:4] else "persistent"
+    )
+    name = TopicName.parse(f"{domain}://{tenant}/{namespace}/{texts['topic']}")
+    return Resource.of_topic(name, subscription)
 
 
 def answer(value: Any) -> HttpResponse:

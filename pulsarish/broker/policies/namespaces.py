@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.policies.store import Effective, PolicyStore, Values, decoded
+from pulsarish.broker.policies.store import Effective, PolicyStore, Values, decoded, grants_of
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import ATTEMPTS_MAX, Records
 from pulsarish.metadata.records import (
@@ -35,13 +37,30 @@ from pulsarish.model.errors import (
     NotFound,
     TopicNotFound,
 )
+from pulsarish.model.grants import without_topic
 from pulsarish.model.topic_name import TopicName, check_name, decode_segment
-from pulsarish.runtime.seams import Conflict, ConflictReason, Op, World
+from pulsarish.runtime.seams import Conflict, ConflictReason, Op, Versioned, World
 from pulsarish.wire.json_record import decode_record
 
 __all__ = ["Namespaces"]
 
 _CACHED_MAX = 10_000
+
+
+@dataclass(slots=True)
+class _Cached:
+    """What brokers know of tenants and namespaces until a watch says that it may have changed."""
+
+    namespaces: dict[str, tuple[NamespacePolicies, Values]] = field(default_factory=dict)
+    """By path of a namespace's node."""
+    admin_roles: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """By path of a tenant's node."""
+    reading: dict[str, object] = field(default_factory=dict)
+    """By path: a mark of the reads in flight, which goes when the node may have changed.
+
+    The answer of such a read may be older than the change, so it is not cached.
+    """
+    changes_count: int = 0
 
 
 def _nobody(_path: str) -> None:
@@ -69,7 +88,7 @@ class Namespaces:
         self.store = PolicyStore(records, config, self._forget)
         self.changed: Callable[[str], None] = _nobody
         """Called with the path of a namespace's node when it may have changed, if it was cached."""
-        self._cached: dict[str, tuple[NamespacePolicies, Values]] = {}
+        self._cached = _Cached()
 
     def through(self, records: Records) -> Namespaces:
         """Return the same namespaces, with the same cache of policies, for a caller that reads and
@@ -89,11 +108,11 @@ class Namespaces:
         for root in paths.ROOTS:
             await self._records.ensure(root)
         for create in (
-            self.create_tenant("public", TenantRecord()),
-            self.create_namespace("public", "default", None),
+            partial(self.create_tenant, "public", TenantRecord()),
+            partial(self.create_namespace, "public", "default", None),
         ):
             try:
-                await create
+                await create()
             except AlreadyExists:
                 continue
 
@@ -132,10 +151,11 @@ class Namespaces:
             if record is None:
                 raise NotFound(f"tenant {name!r} does not exist")
             return msgspec.structs.replace(
-                record, **{field: value for field, value in changes.items() if value is not None}
+                record, **{key: value for key, value in changes.items() if value is not None}
             )
 
         await self._records.update(paths.tenant(name), TenantRecord, change)
+        self._forget(paths.tenant(name))
 
     async def delete_tenant(self, name: str) -> None:
         """Delete a tenant. Raises ``NotFound``, ``NotEmpty`` when it has namespaces."""
@@ -145,6 +165,34 @@ class Namespaces:
         await self._delete_empty(paths.namespaces(name))
         await self._delete_empty(paths.tenant_topics(name))
         await self._records.delete(paths.tenant(name))
+        self._forget(paths.tenant(name))
+
+    async def admin_roles(self, tenant: str) -> tuple[str, ...]:
+        """Return the roles that administer a tenant; none when it does not exist.
+
+        They are cached until the tenant changes. Raises ``CorruptData``, ``MetadataUnavailable``.
+        """
+        path, known = paths.tenant(tenant), self._cached.admin_roles
+        cached = known.get(path)
+        if cached is not None:
+            return cached
+        if not await self._is_there(path):
+            return ()
+        node, is_current = await self._watched(path)
+        if node is None:
+            return ()
+        roles = decode_record(node.data, TenantRecord, path).admin_roles
+        if is_current:
+            if len(known) >= _CACHED_MAX:
+                known.clear()
+            known[path] = roles
+        return roles
+
+    async def all_tenants(self) -> dict[str, TenantRecord]:
+        """Return the records of all tenants, by name, without caching them."""
+        names = await self.tenants()
+        found = await self._records.get_many([paths.tenant(name) for name in names], TenantRecord)
+        return {name: each[0] for name, each in zip(names, found, strict=True) if each is not None}
 
     # -- namespaces
 
@@ -161,11 +209,69 @@ class Namespaces:
         """
         return (await self._read(tenant, namespace))[0]
 
+    async def values(self, tenant: str, namespace: str) -> Values:
+        """Return the policies that a namespace sets; none when it does not exist.
+
+        For names that a client chooses without a permission: those that do not exist leave nothing
+        behind. Raises ``CorruptData``, ``MetadataUnavailable``.
+        """
+        path = paths.namespace(tenant, namespace)
+        cached = self._cached.namespaces.get(path)
+        if cached is None:
+            if not await self._is_there(path):
+                return {}
+            try:
+                cached = await self._read(tenant, namespace)
+            except NotFound:
+                return {}
+        return cached[1]
+
+    async def _is_there(self, path: str) -> bool:
+        """Return whether a node exists, without a watch: the watch of a missing node would stay."""
+        return (await self._records.nodes([path]))[0] is not None
+
+    async def all_values(self, tenant: str) -> dict[str, Values]:
+        """Return the policies that the namespaces of a tenant set, by local name, without caching
+        them.
+
+        Raises ``CorruptData``, ``MetadataUnavailable``.
+        """
+        segments = await self._records.children(paths.namespaces(tenant))
+        names = [decode_segment(segment) for segment in segments]
+        nodes = [paths.namespace(tenant, name) for name in names]
+        found = await self._records.get_many(nodes, NamespacePolicies)
+        return {
+            name: decoded(each[0].policies, path)
+            for name, path, each in zip(names, nodes, found, strict=True)
+            if each is not None
+        }
+
+    @property
+    def changes_count(self) -> int:
+        """How often a cached tenant or namespace may have changed, or this broker changed one.
+
+        While it stays the same, permissions that were checked are still granted.
+        """
+        return self._cached.changes_count
+
+    async def remove_grants(self, name: TopicName) -> None:
+        """Remove the grants on a topic that was deleted, so that a later topic of that name has
+        none.
+
+        Raises ``CorruptData``, ``MetadataUnavailable``.
+        """
+        with suppress(NotFound):
+            values = (await self.effective(name.tenant, name.namespace)).namespace
+            if grants_of(values).of_topic(name):
+                await self.store.set_grants(
+                    name.tenant, name.namespace, lambda found: without_topic(found, name)
+                )
+
     def known(self, tenant: str, namespace: str) -> NamespacePolicies | None:
         """Return the cached record of a namespace; ``None`` if it is not cached or may have
         changed.
         """
-        cached = self._cached.get(paths.namespace(tenant, namespace))
+        cached = self._cached.namespaces.get(paths.namespace(tenant, namespace))
         return None if cached is None else cached[0]
 
     async def effective(self, tenant: str, namespace: str) -> Effective:
@@ -176,24 +282,43 @@ class Namespaces:
         return Effective(self.store.defaults, (await self._read(tenant, namespace))[1])
 
     async def _read(self, tenant: str, namespace: str) -> tuple[NamespacePolicies, Values]:
-        path = paths.namespace(tenant, namespace)
-        cached = self._cached.get(path)
+        path, known = paths.namespace(tenant, namespace), self._cached.namespaces
+        cached = known.get(path)
         if cached is not None:
             return cached
-        node = (await self._records.nodes([path], watch=self._forget))[0]
+        node, is_current = await self._watched(path)
         if node is None:
             raise NotFound(
                 f"namespace {tenant}/{namespace} does not exist; create it with: pulsarish "
                 f"namespaces create {tenant}/{namespace}"
             )
         record = decode_record(node.data, NamespacePolicies, path)
-        if len(self._cached) >= _CACHED_MAX:
-            self._cached.clear()
-        found = self._cached[path] = record, decoded(record.policies, path)
+        found = record, decoded(record.policies, path)
+        if is_current:
+            if len(known) >= _CACHED_MAX:
+                known.clear()
+            known[path] = found
         return found
 
+    async def _watched(self, path: str) -> tuple[Versioned | None, bool]:
+        """Read a node and watch it.
+
+        Return whether no change was reported meanwhile, so that the answer may be cached.
+        """
+        reading = self._cached.reading
+        mark = reading.setdefault(path, object())
+        try:
+            node = (await self._records.nodes([path], watch=self._forget))[0]
+            return node, reading.get(path) is mark
+        finally:
+            if reading.get(path) is mark:
+                del reading[path]
+
     def _forget(self, path: str) -> None:
-        self._cached.pop(path, None)
+        self._cached.namespaces.pop(path, None)
+        self._cached.admin_roles.pop(path, None)
+        self._cached.reading.pop(path, None)
+        self._cached.changes_count += 1
         self.changed(path)
 
     async def create_namespace(

@@ -30,7 +30,8 @@ from pulsarish.model.errors import (
     NotFound,
     TopicNotFound,
 )
-from pulsarish.model.policies import POLICIES, BacklogQuota, Policy
+from pulsarish.model.grants import AuthPolicies
+from pulsarish.model.policies import STORED_POLICIES, BacklogQuota, Policy
 from pulsarish.model.policy_words import QuotaType
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Conflict, Op
@@ -43,6 +44,7 @@ __all__ = [
     "Values",
     "broker_defaults",
     "decoded",
+    "grants_of",
     "policies_path",
     "sources_of",
 ]
@@ -53,7 +55,7 @@ Values = Mapping[Policy[Any], Any]
 Change = Callable[[Any], Any]
 """Maps the stored JSON value (``None``: nothing is set) to the new one."""
 
-_BY_NAME: Final = {policy.name: policy for policy in POLICIES}
+_BY_NAME: Final = {policy.name: policy for policy in STORED_POLICIES}
 _TOPIC_CHANGES_KEPT: Final = 32
 
 
@@ -130,6 +132,7 @@ def broker_defaults(config: BrokerConfig) -> Values:
         model.SCHEMA_COMPATIBILITY_STRATEGY: config.schema_compatibility_strategy,
         model.ALLOW_AUTO_UPDATE_SCHEMA: config.is_allow_auto_update_schema_enabled,
         model.SCHEMA_VALIDATION_ENFORCED: config.is_schema_validation_enforced,
+        model.SUBSCRIPTION_AUTH_MODE: "None",
     }
 
 
@@ -152,6 +155,13 @@ def decoded(stored: Mapping[str, Any], path: str) -> Values:
 
 
 _NOTHING: Final[Values] = {}
+_NO_GRANTS: Final = AuthPolicies()
+
+
+def grants_of(values: Values) -> AuthPolicies:
+    """Return the grants among the policies that a namespace sets."""
+    found: AuthPolicies = values.get(model.AUTH_POLICIES, _NO_GRANTS)
+    return found
 
 
 class Effective:
@@ -237,6 +247,22 @@ class PolicyStore:
 
         await self._records.update(path, NamespacePolicies, decide)
         self._written(path)
+
+    async def set_grants(
+        self, tenant: str, namespace: str, change: Callable[[AuthPolicies], AuthPolicies]
+    ) -> None:
+        """Change the grants of a namespace.
+
+        Raises ``NotFound``, and the errors of ``change``.
+        """
+        policy, path = model.AUTH_POLICIES, paths.namespace(tenant, namespace)
+
+        def changed(stored: Any) -> Any:
+            found = {} if stored is None else {policy.name: stored}
+            wanted = change(grants_of(decoded(found, path)))
+            return None if wanted.is_empty else msgspec.to_builtins(wanted)
+
+        await self.set_namespace(tenant, namespace, policy, changed)
 
     def check_namespace(self, path: str, stored: Mapping[str, Any]) -> None:
         """Check the policies of a new namespace.

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 import msgspec
 from google.protobuf.message import DecodeError, Message
 
-from pulsarish.broker.clients.authorization import ANYBODY, Gate
+from pulsarish.broker.clients.authorization import Gate, Resource, is_visible
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.owner_calls import ERROR_CODE_HEADER
 from pulsarish.broker.listeners import Listeners, advertised_at
@@ -24,10 +24,18 @@ from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.schemas.topic_schemas import TopicSchemas
 from pulsarish.broker.sessions.grpc_codec import schema_message, schema_of
-from pulsarish.model.errors import InvalidArgument, InvalidSchema, PulsarishError, ServiceNotReady
+from pulsarish.model.errors import (
+    InvalidArgument,
+    InvalidSchema,
+    PulsarishError,
+    ServiceNotReady,
+)
 from pulsarish.model.schema import Schema, version_bytes
-from pulsarish.model.topic_name import TopicName
+from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.runtime.seams import CallHandler, HttpHandler, HttpRequest
+from pulsarish.security.callers import Callers
+from pulsarish.security.credentials import Caller
+from pulsarish.security.identity import Identity
 from pulsarish.wire._pb import broker_pb2 as pb
 
 __all__ = ["GrpcCalls"]
@@ -52,7 +60,9 @@ class GrpcCalls:
         schemas: TopicSchemas,
         forwarded: HttpHandler,
         lag_seconds: Callable[[], float],
+        callers: Callers,
     ) -> None:
+        self._callers = callers
         self._config = config
         self._gate = gate
         self._listeners = listeners
@@ -76,13 +86,19 @@ class GrpcCalls:
             "broker.admin": self._admin,
         }
 
-    async def _look_up(self, came_in_on: str, data: bytes) -> bytes:
+    async def _look_up(self, came_in_on: str, data: bytes, caller: Caller) -> bytes:
         """Answer a list of lookups, once all are found.
 
         Lookups that may wait for other owners run concurrently.
         """
         requests = _parsed(pb.LookupsRequest, data).lookups
-        names = [self._named(request) for request in requests]
+        try:
+            identity = await self._callers.identify_caller(caller)
+        except PulsarishError as error:
+            return pb.LookupsResponse(
+                answers=[_refused(error) for _ in requests]
+            ).SerializeToString()
+        names = [await self._named(request, identity) for request in requests]
         counts = await self._partitions(
             [
                 name
@@ -110,10 +126,12 @@ class GrpcCalls:
             answers=[answers[index] for index in range(len(requests))]
         ).SerializeToString()
 
-    def _named(self, request: pb.LookupRequest) -> TopicName | PulsarishError:
+    async def _named(
+        self, request: pb.LookupRequest, identity: Identity
+    ) -> TopicName | PulsarishError:
         try:
             name = TopicName.parse(request.topic)
-            self._gate.check("broker.lookup", ANYBODY, name.full)
+            await self._gate.check("broker.lookup", identity, Resource.of_topic(name))
         except PulsarishError as error:
             return error
         return name
@@ -143,6 +161,8 @@ class GrpcCalls:
             authoritative=True,
             http_address=advertised.http_address,
             framed_address=advertised.framed_address,
+            address_tls=advertised.address_tls,
+            framed_address_tls=advertised.framed_address_tls,
         )
 
     async def _partitions(self, names: Sequence[TopicName]) -> dict[str, int | PulsarishError]:
@@ -162,7 +182,7 @@ class GrpcCalls:
                 found[name.full] = error
         return found
 
-    async def _list_topics(self, data: bytes) -> bytes:
+    async def _list_topics(self, data: bytes, caller: Caller) -> bytes:
         try:
             request = _parsed(pb.TopicsRequest, data)
             tenant, separator, namespace = request.namespace.partition("/")
@@ -170,22 +190,28 @@ class GrpcCalls:
                 raise InvalidArgument(
                     f"namespace {request.namespace!r} must look like tenant/namespace"
                 )
-            self._gate.check("broker.topics", ANYBODY, request.namespace)
+            identity = await self._callers.identify_caller(caller)
+            resource = Resource(check_name("tenant", tenant), check_name("namespace", namespace))
+            visible = await self._gate.visible("broker.topics", identity, resource)
             await self._namespaces.policies(tenant, namespace)
             names = await self._namespaces.topics(tenant, namespace)
+            if visible is not None:
+                names = [name for name in names if is_visible(visible, TopicName.parse(name))]
         except PulsarishError as error:
             return pb.TopicsResponse(code=error.code, message=str(error)).SerializeToString()
         start = bisect_right(names, request.after) if request.after else 0
         end = start + min(request.limit or _TOPICS_MAX, _TOPICS_MAX)
         return pb.TopicsResponse(topics=names[start:end], more=end < len(names)).SerializeToString()
 
-    async def _schema(self, data: bytes) -> bytes:
+    async def _schema(self, data: bytes, caller: Caller) -> bytes:
         try:
             request = _parsed(pb.SchemaRequest, data)
             name = TopicName.parse(request.topic)
-            self._gate.check("broker.schema", ANYBODY, name.full)
+            identity = await self._callers.identify_caller(caller)
+            resource = Resource.of_topic(name)
+            await self._gate.check("broker.schema", identity, resource)
             if request.HasField("create"):
-                self._gate.check("GetOrCreateSchema", ANYBODY, name.full)
+                await self._gate.check("GetOrCreateSchema", identity, resource)
                 version = await self._schemas.get_or_create(name, _requested(request.create))
                 return pb.SchemaResponse(schema=request.create, version=version).SerializeToString()
             found = await self._schemas.get(name, request.version or None)
@@ -195,13 +221,15 @@ class GrpcCalls:
             schema=schema_message(found.schema), version=version_bytes(found.version)
         ).SerializeToString()
 
-    async def _admin(self, data: bytes) -> bytes:
+    async def _admin(self, data: bytes, caller: Caller) -> bytes:
         """Run a request that another broker passes on to the owner of a topic.
+
+        The key says that the caller is a broker. That one has checked the permission for the
+        request of which this is a part.
 
         Clients use the HTTP port for this, with its own limits and checks.
         """
         request = _parsed(pb.AdminRequest, data)
-        self._gate.check("broker.admin", ANYBODY)
         me = self._ownership.registry.me
         if me is None or not hmac.compare_digest(request.admin_key.encode(), me.admin_key.encode()):
             error = ServiceNotReady(
@@ -224,8 +252,7 @@ class GrpcCalls:
             headers=dict(answer.headers),
         ).SerializeToString(deterministic=True)  # a map otherwise goes by the process's hash seed
 
-    async def _ping(self, data: bytes) -> bytes:
-        self._gate.check("broker.ping", ANYBODY)
+    async def _ping(self, data: bytes, caller: Caller) -> bytes:
         me = self._ownership.registry.me
         return pb.PingResponse(
             broker_id=me.broker_id if me is not None else "",

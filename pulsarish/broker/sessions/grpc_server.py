@@ -18,7 +18,7 @@ from typing import Protocol
 
 from google.protobuf.message import DecodeError
 
-from pulsarish.broker.clients.authorization import ANYBODY, Gate
+from pulsarish.broker.clients.authorization import Gate
 from pulsarish.broker.clients.outbox import Outbox
 from pulsarish.broker.clients.producer import PublishRequest
 from pulsarish.broker.clients.traffic import ConnectionTraffic
@@ -29,12 +29,15 @@ from pulsarish.broker.sessions.grpc_codec import (
     encode_publish,
     publish_commands,
 )
+from pulsarish.broker.sessions.open_sessions import OpenSessions
 from pulsarish.broker.sessions.session import Session, TopicSource
-from pulsarish.model.errors import AuthorizationError, ChecksumError
+from pulsarish.model.errors import AuthenticationError, ChecksumError, PulsarishError
 from pulsarish.runtime.containment import Scope, ScopeKind, contained
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import FINISH, Buffer, Stream, StreamBroken, Tasks, World
 from pulsarish.runtime.wake_signal import WakeSignal
+from pulsarish.security.callers import Callers, refusal_text
+from pulsarish.security.identity import UNCHECKED
 from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire.framing import slice_records, split_records
 
@@ -54,7 +57,11 @@ class GrpcFace:
         world: World,
         config: BrokerConfig,
         traffic: ConnectionTraffic,
+        callers: Callers,
+        sessions: OpenSessions,
     ) -> None:
+        self._callers = callers
+        self._sessions = sessions
         self._topics = topics
         self._gate = gate
         self._world = world
@@ -64,43 +71,42 @@ class GrpcFace:
 
     async def publish(self, stream: Stream) -> None:
         """Handle a ``broker.publish`` stream."""
-        await self._serve(
-            "broker.publish",
-            _PublishStream(stream, self._session_parts, self._world, self._config, self._traffic),
-        )
+        await self._serve(stream, _PublishStream)
 
     async def consume(self, stream: Stream) -> None:
         """Handle a ``broker.consume`` stream."""
-        await self._serve(
-            "broker.consume",
-            _ConsumeStream(stream, self._session_parts, self._world, self._config, self._traffic),
-        )
+        await self._serve(stream, _ConsumeStream)
 
     def _session_parts(self, stream: Stream, tasks: Tasks, outbox: Outbox) -> Session:
         session = Session(
             topics=self._topics,
             gate=self._gate,
-            principal=ANYBODY,
+            identity=UNCHECKED,
             peer=stream.peer,
             tasks=tasks,
             outbox=outbox,
             config=self._config,
         )
-        session.note_client_version(stream.peer_program)
+        session.note_client_version(stream.caller.program)
         return session
 
-    async def _serve(self, method: str, serving: _FaceStream) -> None:
+    async def _serve(self, stream: Stream, kind: type[_FaceStream]) -> None:
         try:
-            self._gate.check(method, ANYBODY)
-        except AuthorizationError as error:
-            serving.abort(str(error))
+            identity = await self._callers.identify_caller(stream.caller)
+        except PulsarishError as error:
+            _log.warning("client refused", peer=stream.peer, reason=error)
+            stream.abort(refusal_text(error))
             return
+        serving = kind(stream, self._session_parts, self._world, self._config, self._traffic)
+        serving.session.identity = identity
+        self._sessions.add(serving)
         number = self._traffic.opened()
         self._streams[number] = serving
         try:
             await serving.run()
         finally:
             del self._streams[number]
+            self._sessions.remove(serving)
             self._traffic.ended()
 
     def finish_all(self) -> None:
@@ -138,7 +144,7 @@ class _FaceStream:
         self._outbox = Outbox(
             delivery_bytes_max=config.max_delivery_bytes_per_connection, changed=self._wake.set
         )
-        self._session = parts(stream, world.tasks, self._outbox)
+        self.session = parts(stream, world.tasks, self._outbox)
         self._over = False
         self._ending = False
         self._heartbeat = False
@@ -151,6 +157,12 @@ class _FaceStream:
 
     def abort(self, reason: str) -> None:
         self._stream.abort(reason)
+
+    def challenge(self) -> None:
+        """Do nothing: the client shows its credentials again with the next stream."""
+
+    def end_rights(self, error: AuthenticationError) -> None:
+        self._stream.abort(refusal_text(error))
 
     def _failed(self, error: BaseException) -> None:
         self._stream.abort(f"the connection failed on the broker: {type(error).__name__}")
@@ -172,7 +184,7 @@ class _FaceStream:
             tasks.contain(f"reader {peer}", error, self._scope)
         finally:
             self._over = True
-            self._session.close()
+            self.session.close()
             self._wake.set()
             keep_alive.cancel()
         # what it raised was counted already
@@ -258,7 +270,7 @@ class _PublishStream(_FaceStream):
         head, records = split_records(data)
         message = pb.PublishRequest.FromString(head)
         for command in publish_commands(message):
-            self._session.handle(command)
+            self.session.handle(command)
         if message.sizes:
             self._traffic.flows()
             entries = slice_records(records, message.sizes)
@@ -271,7 +283,7 @@ class _PublishStream(_FaceStream):
             request = PublishRequest(len(entries), size_bytes, self._resolved, self._received_at)
             if message.counted:
                 self._open.append((self._received_at, request))
-            self._session.publish(producer_ids, entries, request)
+            self.session.publish(producer_ids, entries, request)
             if self._open and not self._timing:
                 self._timing = True
                 _ = self._world.tasks.spawn(
@@ -280,7 +292,7 @@ class _PublishStream(_FaceStream):
         elif message.counted:
             self._answered += 1
             self._wake.set()
-        if not self._session.full and not self._is_full:
+        if not self.session.full and not self._is_full:
             return None
         self._is_paused = True
         return self._wait_for_room()
@@ -290,7 +302,7 @@ class _PublishStream(_FaceStream):
         return self._bytes >= self._config.max_publish_bytes_per_connection or self._budget.full
 
     async def _wait_for_room(self) -> None:
-        await self._session.wait_for_room()
+        await self.session.wait_for_room()
         while self._live() and self._is_full:
             if self._budget.full:
                 await self._budget.wait_for_room()
@@ -370,7 +382,7 @@ class _ConsumeStream(_FaceStream):
             self._taken = message.taken
             self._wake.set()
         for command in consume_commands(message):
-            self._session.handle(command)
+            self.session.handle(command)
 
     def _encoded(self) -> Sequence[Buffer] | None:
         outbox, config = self._outbox, self._config
@@ -383,6 +395,6 @@ class _ConsumeStream(_FaceStream):
             self._counted += 1
             self._traffic.flows()
             if not had_room and outbox.has_room:
-                self._session.room_again()
+                self.session.room_again()
         heartbeat, self._heartbeat = self._heartbeat, False
         return encode_consume(outbox.answers, deliveries, heartbeat=heartbeat)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from pulsarish.broker.clients.access_modes import Turn
-from pulsarish.broker.clients.authorization import Gate, Principal
+from pulsarish.broker.clients.authorization import Gate, Resource
 from pulsarish.broker.clients.commands import (
     Acknowledge,
     CloseConsumer,
@@ -58,6 +58,7 @@ from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Tasks
+from pulsarish.security.identity import Identity
 
 __all__ = ["Session", "TopicSource"]
 
@@ -159,6 +160,9 @@ def _names(given: str, topic: ServedTopic) -> bool:
 class Session:
     """Runs the commands of one client. ``close`` ends everything that the client opened.
 
+    Opening a producer or consumer takes a permission. What works on an open one, by its id, needs
+    no other: ``check_again`` closes it when the permission is gone.
+
     ``ends_with_seek``: after a seek its consumer is closed, before the answer, and the client
     subscribes again.
     """
@@ -168,7 +172,7 @@ class Session:
         *,
         topics: TopicSource,
         gate: Gate,
-        principal: Principal,
+        identity: Identity,
         peer: str,
         tasks: Tasks,
         outbox: Outbox,
@@ -179,7 +183,7 @@ class Session:
         self.closed = False
         self._topics = topics
         self._gate = gate
-        self._principal = principal
+        self.identity = identity
         self._peer = peer
         self._tasks = tasks
         self._config = config
@@ -202,11 +206,6 @@ class Session:
     def handle(self, command: Command) -> None:
         """Run a command. A refusal is an answer; nothing is raised."""
         if self.closed:
-            return
-        try:
-            self._gate.check(type(command).__name__, self._principal, getattr(command, "topic", ""))
-        except AuthorizationError as error:
-            self._refuse(command, error)
             return
         match command:
             case Flow():
@@ -343,6 +342,7 @@ class Session:
         self, command: OpenProducer, opening: _Opening, before: _OpenProducer | None
     ) -> None:
         try:
+            await self._permit(command, command.topic, command.initial_subscription)
             topic = await self._topics.topic(command.topic)
             schema_version = await self._topics.schemas.of_producer(topic, command.schema)
             if command.initial_subscription:
@@ -354,6 +354,12 @@ class Session:
                 lambda turn, name: self._queued(command, opening, turn, name),
             )
             producer.client_version = self._client_version
+            try:
+                # Again: ``check_again`` does not see what is not open yet.
+                await self._permit(command, command.topic, command.initial_subscription)
+            except PulsarishError:
+                topic.remove_producer(producer)
+                raise
         except PulsarishError as error:
             if self._producers.get(command.producer_id) is opening:
                 del self._producers[command.producer_id]
@@ -388,6 +394,19 @@ class Session:
         self._producers[command.producer_id] = _OpenProducer(topic, producer, answer)
         self.outbox.put(answer)
 
+    async def _permit(self, command: Command, topic: str, subscription: str = "") -> None:
+        """Check the permission for a command. Raises ``AuthorizationError``, ``InvalidTopicName``.
+
+        A producer that creates a subscription needs the permission of a consumer, too.
+        """
+        if self._gate.is_open:
+            return
+        name = TopicName.parse(topic)
+        await self._gate.check(type(command).__name__, self.identity, Resource.of_topic(name))
+        if subscription:
+            resource = Resource.of_topic(name, subscription)
+            await self._gate.check(Subscribe.__name__, self.identity, resource)
+
     def _queued(self, command: OpenProducer, opening: _Opening, turn: Turn, name: str) -> None:
         opening.turn = turn
         self._request_ended()  # it may wait for hours, so it counts only as a producer
@@ -419,10 +438,16 @@ class Session:
 
     async def _subscribe(self, command: Subscribe, opening: _Opening) -> None:
         try:
+            await self._permit(command, command.topic, command.subscription)
             topic = await self._topics.topic(command.topic, create=command.creates_topic)
             await self._topics.schemas.of_consumer(topic, command.schema)
             subscription, consumer = await topic.subscribe(command, self.outbox, self._peer)
             consumer.client_version = self._client_version
+            try:
+                await self._permit(command, command.topic, command.subscription)
+            except PulsarishError:
+                topic.remove_consumer(subscription, consumer)
+                raise
             consumer.takes_any_schema = (
                 command.schema is not None and command.schema.type is SchemaType.AUTO_CONSUME
             )
@@ -537,6 +562,7 @@ class Session:
         schemas = self._topics.schemas
         try:
             name = TopicName.parse(command.topic)
+            await self._permit(command, command.topic)
             if isinstance(command, GetSchema):
                 found = await schemas.get(name, command.version)
                 self.outbox.put(
@@ -575,6 +601,34 @@ class Session:
                 self.outbox.put(Outcome(command.request_id, error))
 
     # -- for the connection
+
+    async def check_again(self) -> None:
+        """Close the producers and consumers whose permission is gone.
+
+        Raises ``ServiceNotReady`` when the grants cannot be read.
+        """
+        for producer_id, found in list(self._producers.items()):
+            if isinstance(found, _OpenProducer) and not found.producer.closed:
+                refused = await self._refusal(OpenProducer, Resource.of_topic(found.topic.name))
+                if refused is not None and self._producers.get(producer_id) is found:
+                    found.producer.close(refused)
+                    self._close_producer(producer_id)
+        for consumer_id, opened in list(self._consumers.items()):
+            if isinstance(opened, _OpenConsumer) and not opened.consumer.closed:
+                resource = Resource.of_topic(opened.topic.name, opened.subscription.name)
+                refused = await self._refusal(Subscribe, resource)
+                if refused is not None and self._consumers.get(consumer_id) is opened:
+                    self._close_consumer(consumer_id)
+                    self.outbox.put(ConsumerClosed(consumer_id, refused))
+
+    async def _refusal(
+        self, kind: type[OpenProducer] | type[Subscribe], resource: Resource
+    ) -> AuthorizationError | None:
+        try:
+            await self._gate.check(kind.__name__, self.identity, resource)
+        except AuthorizationError as error:
+            return error
+        return None
 
     def room_again(self) -> None:
         """Wake the subscriptions: the outbox has room for deliveries again."""

@@ -14,8 +14,9 @@ from pulsarish.admin import Admin
 from pulsarish.cli import values
 from pulsarish.cli.admin import complete
 from pulsarish.cli.admin.teach import add_hints
+from pulsarish.cli.connections import ADMIN_URL, connection_arguments, url_of_profile
 from pulsarish.cli.groups import Group
-from pulsarish.cli.output import ADMIN_URL, print_table, say
+from pulsarish.cli.output import print_table, say
 from pulsarish.cli.progress import Progress
 from pulsarish.model.errors import InvalidConfiguration, NotFound, PulsarishError, Timeout
 
@@ -33,6 +34,7 @@ __all__ = [
     "subscription_argument",
     "tenant_argument",
     "topic_argument",
+    "warn_if_unchecked",
     "yes_option",
 ]
 
@@ -58,8 +60,10 @@ class AdminGroup(Group):
 
 
 def _admin(context: click.Context, parameter: click.Parameter, url: str) -> Admin:
+    url = url_of_profile(context, parameter, url)
+    arguments = connection_arguments(url, context)
     try:
-        return Admin(url)
+        return Admin(url, **arguments)
     except InvalidConfiguration as error:
         raise click.BadParameter(str(error)) from None
 
@@ -144,6 +148,20 @@ def finish(
                 return  # the earlier attempt was finished after all
             else:
                 return
+
+
+def warn_if_unchecked(admin: Admin) -> None:
+    """Say that what was stored has no effect, when brokers do not check permissions."""
+    try:
+        if admin.authorization.is_enabled():
+            return
+    except (PulsarishError, KeyError):
+        # The change is made. A broker that does not say whether it checks leaves it at that.
+        return
+    say(
+        "warning: authorization is off (authorization_enabled is false): this was stored, and "
+        "every client has every permission until it is switched on"
+    )
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from pulsarish.admin import Admin
-from pulsarish.cli.output import ADMIN_URL
+from pulsarish.cli.connections import ADMIN_URL, connected_admin
 from pulsarish.model.errors import PulsarishError
 
 __all__ = ["namespaces", "subscriptions", "tenants", "topics"]
@@ -26,9 +26,9 @@ def _completer(names: Callable[[Admin, click.Context, str], list[str]]) -> _Comp
     def complete(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
         try:
             admin = context.params.get("admin")
-            asked = (admin if isinstance(admin, Admin) else Admin(ADMIN_URL)).with_timeout(
-                _PATIENCE_SECONDS
-            )
+            if not isinstance(admin, Admin):
+                admin = connected_admin(ADMIN_URL, context)
+            asked = admin.with_timeout(_PATIENCE_SECONDS)
             found = names(asked, context, begun)
         except PulsarishError:
             return []

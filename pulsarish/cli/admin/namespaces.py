@@ -21,6 +21,7 @@ from pulsarish.cli.admin.common import (
     tenant_argument,
     yes_option,
 )
+from pulsarish.cli.admin.grants import NAMESPACE_GRANT_COMMANDS
 from pulsarish.cli.admin.policies import PolicyGroup
 from pulsarish.cli.output import output_option, print_record, say
 
@@ -38,6 +39,7 @@ class _Namespaces(PolicyGroup):
     level = NAMESPACE
     words: ClassVar[Mapping[str, str]] = {
         "get": "pulsarish namespaces get-policies NAMESPACE",
+        "subscription-permission": "pulsarish namespaces subscription-permissions NAMESPACE",
         "policies": "pulsarish namespaces get-policies NAMESPACE",
         "get-properties": "pulsarish namespaces get-policies NAMESPACE",
         "set-properties": "pulsarish namespaces update NAMESPACE --property owner=me",
@@ -54,6 +56,10 @@ def namespaces() -> None:
       pulsarish namespaces create acme/orders
       pulsarish namespaces set-retention acme/orders --time 7d --size 10GB
     """
+
+
+for _command in NAMESPACE_GRANT_COMMANDS:
+    namespaces.add_command(_command)
 
 
 @namespaces.command("list")

@@ -15,6 +15,7 @@ from pulsarish.cli.admin.common import (
     page_options,
     print_names,
     tenant_argument,
+    warn_if_unchecked,
     yes_option,
 )
 from pulsarish.cli.output import output_option, print_record, say
@@ -30,14 +31,6 @@ def tenants() -> None:
     Example:
       pulsarish tenants create acme
     """
-
-
-def _warn_of_roles(roles: tuple[str, ...]) -> None:
-    if roles:
-        say(
-            "warning: admin roles are stored but not checked: there is no authentication yet, and "
-            "every client can administer the tenant"
-        )
 
 
 @tenants.command("list")
@@ -94,7 +87,8 @@ def create(tenant: str, roles: tuple[str, ...], clusters: tuple[str, ...], admin
       pulsarish tenants create acme --admin-role alice --admin-role bob
     """
     admin.tenants.create(tenant, admin_roles=roles, allowed_clusters=clusters)
-    _warn_of_roles(roles)
+    if roles:
+        warn_if_unchecked(admin)
     say(f"tenant {tenant} created")
 
 
@@ -130,7 +124,8 @@ def update(tenant: str, roles: tuple[str, ...], clusters: tuple[str, ...], admin
         admin_roles=roles or found["adminRoles"],
         allowed_clusters=clusters or found["allowedClusters"],
     )
-    _warn_of_roles(roles)
+    if roles:
+        warn_if_unchecked(admin)
     say(f"tenant {tenant} updated")
 
 

@@ -22,6 +22,7 @@ from pulsarish.cli.admin.common import (
 )
 from pulsarish.cli.admin.compaction import COMPACTION_COMMANDS
 from pulsarish.cli.admin.explain_view import print_explanation
+from pulsarish.cli.admin.grants import TOPIC_GRANT_COMMANDS
 from pulsarish.cli.admin.partitions import create_with_partitions, delete_topic, partitions
 from pulsarish.cli.admin.policies import PolicyGroup
 from pulsarish.cli.admin.stats_view import print_stats
@@ -77,7 +78,7 @@ def topics() -> None:
     """
 
 
-for _command in (partitions, *LOG_COMMANDS, *COMPACTION_COMMANDS):
+for _command in (partitions, *LOG_COMMANDS, *COMPACTION_COMMANDS, *TOPIC_GRANT_COMMANDS):
     topics.add_command(_command)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Final, Self, Unpack
 
@@ -57,6 +57,7 @@ from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.network.address_book import AddressBook
 from pulsarish.runtime.seams import ClientConnections, Clock, Tasks
+from pulsarish.security.client_security import ClientSecurity
 
 __all__ = ["AsyncClient", "AsyncProducer"]
 
@@ -80,16 +81,20 @@ class AsyncClient:
         clock: Clock,
         random: random.Random,
         tasks: Tasks,
-        connections: ClientConnections,
+        connect: Callable[[ClientSecurity], ClientConnections],
         handoff: LoopBridge | None = None,
         stream_limits: StreamLimits | None = None,
         **options: Unpack[ClientArguments],
     ) -> None:
         """``options`` are those of ``ClientOptions``.
 
+        Args:
+            connect: returns connections of this security.
+
         Raises ``InvalidConfiguration``, ``InvalidArgument`` or ``UnsupportedFeature``.
         """
         chosen = client_options(service_url, options, positional)
+        self.connections = connections = connect(chosen.security)
         limits = stream_limits or StreamLimits()
         # After one failure, because a program waits for its first producer.
         book = AddressBook(chosen.transport, failures_max=1)

@@ -29,6 +29,7 @@ from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.schemas.schema import Schema
 from pulsarish.model.errors import ForkedProcess, PulsarishError
 from pulsarish.runtime.background import Background, background
+from pulsarish.runtime.profiles import profile_arguments
 
 __all__ = ["Client"]
 
@@ -56,12 +57,25 @@ class Client:
                 clock=loop.world.clock,
                 random=loop.world.random,
                 tasks=loop.world.tasks,
-                connections=loop.world.connections,
+                connect=loop.world.connections_of,
                 handoff=loop,
                 **options,
             )
 
         self._client = loop.run(make())
+
+    @classmethod
+    def from_profile(cls, name: str | None = None, **options: Unpack[ClientArguments]) -> Self:
+        """Return a client of a profile, which ``pulsarish profiles`` manages.
+
+        Args:
+            name: ``None``: the one that ``PULSARISH_PROFILE`` names, or the one in use.
+            options: more arguments of the client.
+
+        Raises ``NotFound`` when there is none, ``ConfigError`` for a file that others can read.
+        """
+        url, found = profile_arguments(name, admin=False)
+        return cls(url, **{**found, **options})
 
     def forked(self, error: ForkedProcess) -> None:
         self._refusal = error
@@ -156,7 +170,14 @@ class Client:
         Does nothing when closed already.
         """
         self._check()
-        self._background.run(self._client.close())
+
+        async def end() -> None:
+            try:
+                await self._client.close()
+            finally:
+                await self._background.world.release(self._client.connections)
+
+        self._background.run(end())
 
     def shutdown(self) -> None:
         """Close everything now; pending messages fail."""
@@ -164,6 +185,7 @@ class Client:
 
         async def end() -> None:
             self._client.shutdown()
+            await self._background.world.release(self._client.connections)
 
         self._background.run(end())
 

@@ -9,15 +9,17 @@ that uses it is notified. Requests without an answer fail with a retryable error
 from __future__ import annotations
 
 import asyncio
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
 from pulsarish.model.errors import (
+    AuthenticationError,
     ChecksumError,
     ConnectError,
     PulsarishError,
@@ -37,9 +39,12 @@ from pulsarish.runtime.seams import (
 )
 from pulsarish.runtime.wake_signal import WakeSignal
 
-__all__ = ["BrokerStream", "StreamLimits", "error_of"]
+__all__ = ["BrokerStream", "StreamLimits", "error_of", "refused_credentials"]
 
 _log = get_logger("client.stream")
+
+# A transport puts the peer's address before the broker's text.
+_REFUSED: Final = re.compile(r"(?:^|: )AuthenticationError: (.*)", re.DOTALL)
 
 Answered = Callable[[PulsarishError | None, Any], None]
 
@@ -70,6 +75,16 @@ def error_of(outcome: Any) -> PulsarishError | None:
     is 0.
     """
     return error_from_code(outcome.code, outcome.message) if outcome.code else None
+
+
+def refused_credentials(address: str, reason: str) -> AuthenticationError | None:
+    """Return the error of a stream or call that a broker ended because of the credentials that came
+    with it; ``None`` when ``reason`` is another one.
+    """
+    refusal = _REFUSED.search(reason)
+    if refusal is None:
+        return None
+    return AuthenticationError(f"broker {address} refuses the credentials: {refusal.group(1)}")
 
 
 class BrokerStream(ABC):
@@ -104,6 +119,7 @@ class BrokerStream(ABC):
         self._requests = count(1)
         self._answers: dict[int, Answered] = {}
         self._heard_at = self._sent_at = clock.monotonic()
+        self._was_heard = False
         # when the wait for an answer began; each received message begins it again
         self._waiting_since: float | None = None
 
@@ -226,6 +242,7 @@ class BrokerStream(ABC):
 
     def _on_message(self, data: bytes) -> None:
         self._heard_at = self._clock.monotonic()
+        self._was_heard = True
         self._handle(data)
 
     async def _write(self) -> None:
@@ -271,6 +288,9 @@ class BrokerStream(ABC):
         """Ping the broker, which shows whether it is slow or gone long before the silence limit."""
         try:
             await self._ping(self._limits.ping_timeout_seconds)
+        except AuthenticationError:
+            # No credentials for a ping: that says nothing about the broker.
+            self._waiting_since = None
         except (StreamBroken, TimeoutError, CallFailed) as error:
             self._give_up(f"{self.address} owes an answer and does not answer a ping: {error}")
         else:
@@ -302,7 +322,13 @@ class BrokerStream(ABC):
     def _end(self, reason: str) -> None:
         if self.lost is not None:
             return
-        self.lost = error = ConnectError(f"connection to broker {self.address} lost: {reason}")
+        error: PulsarishError | None = None
+        if not self._was_heard:
+            error = refused_credentials(self.address, reason)
+        # Credentials that the broker has accepted and that expire are renewed at the next opening:
+        # to those who use the stream this is a loss like any other.
+        error = error or ConnectError(f"connection to broker {self.address} lost: {reason}")
+        self.lost = error
         self._wake.set()
         self._over.set()
         answers, self._answers = list(self._answers.values()), {}

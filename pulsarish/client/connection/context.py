@@ -16,6 +16,7 @@ from pulsarish.client.connection.publish_stream import PublishStream
 from pulsarish.client.connection.stream_pool import StreamPool
 from pulsarish.client.connection.timers import Timers
 from pulsarish.model.errors import (
+    AuthenticationError,
     ConnectError,
     ConsumerAssign,
     ConsumerBusy,
@@ -49,10 +50,12 @@ class ClientContext:
 def may_retry(error: PulsarishError, *, first: bool) -> bool:
     """Return whether opening again may help.
 
-    After the first opening, "busy" means that the broker has not noticed our lost connection.
+    After the first opening, "busy" means that the broker has not noticed our lost connection, and
+    refused credentials that they have expired: the program renews them.
     """
     return error.retryable or (
-        not first and isinstance(error, (ProducerBusy, ConsumerBusy, ConsumerAssign))
+        not first
+        and isinstance(error, (ProducerBusy, ConsumerBusy, ConsumerAssign, AuthenticationError))
     )
 
 

@@ -12,11 +12,13 @@ from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError
 
+from pulsarish.client.connection.broker_stream import refused_credentials
 from pulsarish.client.connection.lookup_batcher import LookupBatcher
 from pulsarish.client.schemas.wire import schema_from
 from pulsarish.model.errors import ConnectError, ServiceNotReady, UnknownError, error_from_code
 from pulsarish.model.schema import Schema
 from pulsarish.runtime.network.address_book import AddressBook
+from pulsarish.runtime.network.addresses import is_tls
 from pulsarish.runtime.seams import CallFailed, ClientConnections, StreamBroken, Tasks
 from pulsarish.wire._pb import broker_pb2 as pb
 
@@ -107,7 +109,10 @@ class Lookup:
             )
             return pb.SchemaResponse.FromString(data)
         except CallFailed as error:
-            raise UnknownError(f"{_SCHEMA} failed at {address}: {error}") from None
+            raise (
+                refused_credentials(address, str(error))
+                or UnknownError(f"{_SCHEMA} failed at {address}: {error}")
+            ) from None
         except DecodeError as error:
             raise StreamBroken(f"{address} answered what is no {_SCHEMA} answer: {error}") from None
 
@@ -137,6 +142,15 @@ class Lookup:
             response = await self._calls.ask(address, request)
             if response.code:
                 raise error_from_code(response.code, response.message)
+            if is_tls(address):
+                # Who asks with TLS goes on with TLS.
+                if response.broker_id and not response.address_tls:
+                    raise ServiceNotReady(
+                        f"broker {response.broker_id} has no address with TLS: set its "
+                        "listen_address_tls"
+                    )
+                response.address = response.address_tls
+                response.framed_address = response.framed_address_tls
             self._remember(response.address)
             if response.address:
                 self._book.put(response.address, response.address, response.framed_address)

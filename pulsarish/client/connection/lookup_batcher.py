@@ -13,7 +13,8 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from pulsarish.model.errors import UnknownError
+from pulsarish.client.connection.broker_stream import refused_credentials
+from pulsarish.model.errors import AuthenticationError, UnknownError
 from pulsarish.runtime.seams import CallFailed, ClientConnections, StreamBroken, Tasks
 from pulsarish.wire._pb import broker_pb2 as pb
 
@@ -53,7 +54,7 @@ class LookupBatcher:
     async def ask(self, address: str, request: pb.LookupRequest) -> pb.LookupResponse:
         """Return the broker's answer.
 
-        Raises ``StreamBroken``, ``TimeoutError`` or ``UnknownError``.
+        Raises ``StreamBroken``, ``TimeoutError``, ``AuthenticationError`` or ``UnknownError``.
         """
         line = self._lines.get(address)
         if line is None:
@@ -86,10 +87,12 @@ class LookupBatcher:
             )
             answers = pb.LookupsResponse.FromString(data).answers
             failure = StreamBroken(f"{address} gave {len(answers)} answers to {len(asked)} lookups")
-        except (StreamBroken, TimeoutError) as error:
+        except (StreamBroken, TimeoutError, AuthenticationError) as error:
             failure = error
         except CallFailed as error:
-            failure = UnknownError(f"{_METHOD} failed at {address}: {error}")
+            failure = refused_credentials(address, str(error)) or UnknownError(
+                f"{_METHOD} failed at {address}: {error}"
+            )
         except DecodeError as error:
             failure = StreamBroken(f"{address} answered what is no {_METHOD} answer: {error}")
         finally:

@@ -14,7 +14,13 @@ from typing import Final
 
 from pulsarish.client.connection.context import ClientContext, may_retry
 from pulsarish.client.connection.stream_pool import BrokerGone
-from pulsarish.model.errors import AlreadyClosed, PulsarishError, Timeout, UnknownError
+from pulsarish.model.errors import (
+    AlreadyClosed,
+    AuthenticationError,
+    PulsarishError,
+    Timeout,
+    UnknownError,
+)
 from pulsarish.runtime.backoff import Backoff
 from pulsarish.runtime.log import get_logger
 
@@ -48,6 +54,7 @@ class Reconnector:
         self._gone = asyncio.Event()
         self._closing = asyncio.Event()
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._is_refused = False
 
     @property
     def is_closing(self) -> bool:
@@ -101,9 +108,10 @@ class Reconnector:
                 elif self._is_over(error, deadline):
                     return
                 else:
-                    _log.debug("not open", what=self._what, topic=self._topic, reason=error)
+                    self._log_failure(error)
                     await self._pause(backoff.next_seconds())
                 continue
+            self._is_refused = False
             if not self._opened.done():
                 self._opened.set_result(None)
             opened_at = parts.clock.monotonic()
@@ -119,6 +127,16 @@ class Reconnector:
                 AlreadyClosed(f"{self._what} on {self._topic} was closed before it was open")
             )
             self._opened.exception()
+
+    def _log_failure(self, error: PulsarishError) -> None:
+        """Log why it is not open: refused credentials as a warning, once until it is open again,
+        because a person has to act.
+        """
+        if isinstance(error, AuthenticationError) and not self._is_refused:
+            self._is_refused = True
+            _log.warning("not open", what=self._what, topic=self._topic, reason=error)
+        else:
+            _log.debug("not open", what=self._what, topic=self._topic, reason=error)
 
     def _is_over(self, error: PulsarishError, deadline: float) -> bool:
         first = not self._opened.done()

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from pulsarish.client.connection.broker_stream import StreamLimits
 from pulsarish.client.connection.consume_stream import ConsumeStream
 from pulsarish.client.connection.publish_stream import PublishStream
-from pulsarish.model.errors import AlreadyClosed, ConnectError
+from pulsarish.model.errors import AlreadyClosed, AuthenticationError, ConnectError
 from pulsarish.runtime.network.address_book import AddressBook
 from pulsarish.runtime.seams import ClientConnections, Clock, StreamBroken, Tasks, Unreachable
 from pulsarish.wire._pb import broker_pb2 as pb
@@ -59,7 +59,7 @@ class StreamPool(Generic[T]):
     async def get(self, address: str) -> T:
         """Return the stream to a broker; open it when there is none.
 
-        Raises ``BrokerGone`` or ``ConnectError``.
+        Raises ``BrokerGone``, ``ConnectError`` or ``AuthenticationError``.
         """
         stream = self._streams.get(address)
         if stream is not None and stream.lost is None:
@@ -79,6 +79,10 @@ class StreamPool(Generic[T]):
             if route is None:
                 raise StreamBroken('it offers no frames; use transport="auto"')
             stream = await self._connections.open(route, self._method)
+        except AuthenticationError as error:
+            opening.set_exception(error)
+            opening.exception()
+            return
         except StreamBroken as error:
             if route is not None:
                 self._book.on_failed(address, route)

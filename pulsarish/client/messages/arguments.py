@@ -36,6 +36,7 @@ from pulsarish.client.messages.options import (
 )
 from pulsarish.client.schemas.schema import Schema
 from pulsarish.model.errors import InvalidArgument
+from pulsarish.runtime.client_authentication import Authentication
 from pulsarish.runtime.network.address_book import Transport
 
 __all__ = [
@@ -53,7 +54,7 @@ __all__ = [
 class ClientArguments(TypedDict, total=False):
     """Arguments of ``Client``."""
 
-    authentication: object | None
+    authentication: Authentication | None
     operation_timeout_seconds: float
     io_threads: int
     message_listener_threads: int

@@ -38,11 +38,14 @@ from pulsarish.client.enums import (
 )
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.entry_encoder import Extras
+from pulsarish.client.messages.security_options import security_of
 from pulsarish.client.schemas.schema import BytesSchema, Schema
 from pulsarish.client.service_url import parse_service_url
 from pulsarish.model.errors import InvalidArgument, UnsupportedFeature
 from pulsarish.model.topic_name import TopicName, check_name
+from pulsarish.runtime.client_authentication import Authentication
 from pulsarish.runtime.network.address_book import Transport
+from pulsarish.runtime.network.addresses import is_tls
 from pulsarish.wire.entry import KEY_HASHES, MESSAGES_IN_BATCH_MAX
 
 __all__ = [
@@ -138,7 +141,7 @@ class ClientOptions:
         self,
         service_url: str,
         *,
-        authentication: object | None = None,
+        authentication: Authentication | None = None,
         operation_timeout_seconds: float = 30,
         io_threads: int = 1,
         message_listener_threads: int = 1,
@@ -148,7 +151,7 @@ class ClientOptions:
         use_tls: bool = False,
         tls_trust_certs_file_path: str | None = None,
         tls_allow_insecure_connection: bool = False,
-        tls_validate_hostname: bool = False,
+        tls_validate_hostname: bool = True,
         tls_private_key_file_path: str | None = None,
         tls_certificate_file_path: str | None = None,
         logger: object | None = None,
@@ -157,22 +160,25 @@ class ClientOptions:
         transport: Transport = "auto",
     ) -> None:
         self.addresses = parse_service_url(service_url)
-        tls = "TLS comes later; connect within a trusted network"
         _unsupported(
             locals(),
-            authentication=(None, "authentication comes later; leave it out"),
             io_threads=(1, "all clients of a process share one loop thread; leave it out"),
             message_listener_threads=(1, "each listener has a thread of its own; leave it out"),
             concurrent_lookup_requests=(50_000, "lookups are not limited; leave it out"),
             log_conf_file_path=(None, "configure the standard library's logger 'pulsarish'"),
             stats_interval_in_seconds=(600, "the client prints no statistics; leave it out"),
-            use_tls=(False, tls),
-            tls_trust_certs_file_path=(None, tls),
-            tls_allow_insecure_connection=(False, tls),
-            tls_validate_hostname=(False, tls),
-            tls_private_key_file_path=(None, tls),
-            tls_certificate_file_path=(None, tls),
             logger=(None, "configure the standard library's logger 'pulsarish'"),
+        )
+        self.security = security_of(
+            authentication,
+            is_tls=is_tls(self.addresses[0]),
+            tls_url="service_url that begins with pulsarish+ssl://",
+            use_tls=use_tls,
+            trust_file=tls_trust_certs_file_path,
+            allows_insecure=tls_allow_insecure_connection,
+            validates_host_name=tls_validate_hostname,
+            certificate_file=tls_certificate_file_path,
+            key_file=tls_private_key_file_path,
         )
         given: object = operation_timeout_seconds
         if (

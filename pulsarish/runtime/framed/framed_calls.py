@@ -10,6 +10,7 @@ from pulsarish.runtime.framed.framed_connection import FramedConnection
 from pulsarish.runtime.framed.frames import NUMBER, FrameError, Kind
 from pulsarish.runtime.network.handlers import CallRefused, answer_call
 from pulsarish.runtime.seams import CallFailed, CallHandler, StreamBroken, Tasks
+from pulsarish.security.credentials import Caller
 
 __all__ = ["CallClient", "CallServer"]
 
@@ -134,11 +135,13 @@ class CallServer:
         connection: FramedConnection,
         tasks: Tasks,
         handlers: Mapping[str, CallHandler],
+        caller: Caller,
         on_over: Callable[[], None],
     ) -> None:
         self._connection = connection
         self._tasks = tasks
         self._handlers = handlers
+        self._caller = caller
         self._on_over = on_over
         self._running_count = 0
         self._is_stopping = False
@@ -179,7 +182,7 @@ class CallServer:
         self, number: bytes, method: str, handler: CallHandler, request: bytes
     ) -> None:
         try:
-            answer = await answer_call(self._tasks, method, handler, request)
+            answer = await answer_call(self._tasks, method, handler, request, self._caller)
         except CallRefused as refused:
             self._connection.send_small(Kind.FAILED, number + str(refused).encode())
         else:

@@ -9,13 +9,14 @@ How it ends:
 * ``end`` closes it after what was written. The kernel resets a connection that is closed while
   bytes wait to be read, and the peer then loses the tail of what was sent. So this end closes only
   its sending direction, and throws away what still arrives until the peer closes, for at most
-  ``LINGER_SECONDS``.
+  ``LINGER_SECONDS``. With TLS its close does the same.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, cast
 
@@ -31,6 +32,8 @@ from pulsarish.runtime.framed.frames import (
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.peer_limits import HeldBytes
 from pulsarish.runtime.seams import Buffer, Tasks
+from pulsarish.security.credentials import Certificate
+from pulsarish.security.tls import certificate_of, tls_reason
 
 __all__ = ["FrameUser", "FramedConnection", "FramedLimits"]
 
@@ -111,6 +114,7 @@ class FramedConnection(ContainedBufferedProtocol):
         self._decoder = FrameDecoder(scratch, self._on_frame, OPEN_BYTES_MAX)
         self._is_ending = False
         self._is_lost = False
+        self._has_received = False
         self.is_paused = False
         """Whether the peer does not receive, so that little more should be sent."""
 
@@ -118,6 +122,12 @@ class FramedConnection(ContainedBufferedProtocol):
     def is_open(self) -> bool:
         """Whether frames can be sent and received."""
         return not (self._is_ending or self._is_lost)
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The peer's certificate, verified; ``None`` when it shows none."""
+        transport = self._transport
+        return None if transport is None else certificate_of(transport.get_extra_info("ssl_object"))
 
     @property
     def unsent_bytes(self) -> int:
@@ -173,7 +183,10 @@ class FramedConnection(ContainedBufferedProtocol):
         self._is_ending = True
         self._decoder.stop()
         self._limits.partial_input.set(self, 0)
-        transport.write_eof()
+        if transport.can_write_eof():
+            transport.write_eof()
+        else:
+            transport.close()
         asyncio.get_running_loop().call_later(LINGER_SECONDS, transport.abort)
 
     # -- what the event loop calls
@@ -191,6 +204,7 @@ class FramedConnection(ContainedBufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         decoder = self._decoder
+        self._has_received = True
         try:
             decoder.filled(nbytes)
         except FrameError as error:
@@ -215,7 +229,19 @@ class FramedConnection(ContainedBufferedProtocol):
         self.user.on_writable()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._lose(f"{self.peer} has left" if exc is None else f"{self.peer}: {exc}")
+        if exc is None:
+            self._lose(f"{self.peer} has left{self._hint()}")
+        else:
+            why = tls_reason(exc) if isinstance(exc, ssl.SSLError) else exc
+            self._lose(f"{self.peer}: {why}")
+
+    def _hint(self) -> str:
+        """Return what may help, when a server leaves without a word."""
+        if self._is_server or self._has_received or self._transport is None:
+            return ""
+        if self._transport.get_extra_info("ssl_object") is None:
+            return " without a word; perhaps it speaks TLS there"
+        return " without a word; perhaps it refuses this client's certificate, or requires one"
 
     def _count_unread(self) -> None:
         if self._is_server and not self._is_lost:

@@ -1,8 +1,8 @@
 """The network on framed connections: streams and calls, at both ends.
 
-Addresses of this transport are ``framed:host:port``, so that an address says by itself how its
-process is reached. ``Unreachable`` is evidence that no process listens: it is raised only when a
-connection attempt made now is refused. Silence, an unknown host or a firewall are ``StreamBroken``.
+Addresses of this transport are ``framed:host:port`` and ``framed:tls:host:port``. ``Unreachable``
+is evidence that no process listens: it is raised only when a connection attempt made now is
+refused. Silence, an unknown host, a firewall or a failed TLS handshake are ``StreamBroken``.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from pulsarish.runtime.framed.frames import (
     encode_opening,
 )
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.network.endpoints import (
-    ConnectionLimits,
-    cannot_listen,
-    connect_error,
-    split_address,
-)
+from pulsarish.runtime.network.addresses import plain_address
+from pulsarish.runtime.network.dialing import Dialer
+from pulsarish.runtime.network.endpoints import ConnectionLimits
 from pulsarish.runtime.network.handlers import run_stream
+from pulsarish.runtime.network.listening import Listening, listen
+from pulsarish.runtime.network.tls_contexts import ServerTls
 from pulsarish.runtime.peer_limits import ConnectionSlots
 from pulsarish.runtime.seams import (
     FRAMED,
@@ -42,6 +41,8 @@ from pulsarish.runtime.seams import (
     Unreachable,
 )
 from pulsarish.runtime.version import program_name
+from pulsarish.security.credentials import Caller, CredentialsSource, no_credentials
+from pulsarish.security.tls import TlsServerConfig
 
 __all__ = ["FramedConnections"]
 
@@ -56,7 +57,16 @@ _CLOSED_HERE: Final = "the connection was closed on this side"
 class FramedConnections:
     """Streams and calls on frames. Made and used in one event loop."""
 
-    def __init__(self, *, tasks: Tasks, limits: ConnectionLimits) -> None:
+    def __init__(
+        self,
+        *,
+        tasks: Tasks,
+        limits: ConnectionLimits,
+        dialer: Dialer,
+        credentials: CredentialsSource = no_credentials,
+    ) -> None:
+        self._credentials = credentials
+        self._dialer = dialer
         self.tasks = tasks
         self.limits = limits
         self.held = FramedLimits(
@@ -115,21 +125,19 @@ class FramedConnections:
         calls: Mapping[str, CallHandler],
         *,
         message_bytes_max: int = 0,
+        tls: TlsServerConfig | None = None,
     ) -> _FramedListener:
         listener = _FramedListener(
             self, streams, calls, message_bytes_max or self.limits.message_bytes_max
         )
-        address = address.removeprefix(FRAMED)
-        host, port = split_address(address)
-        try:
-            server = await asyncio.get_running_loop().create_server(
-                lambda: self.new_connection(listener.on_made, is_server=True),
-                host.strip("[]"),
-                port,
-            )
-        except OSError as error:
-            raise cannot_listen(address, error) from None
-        listener.begin(f"{FRAMED}{host}:{server.sockets[0].getsockname()[1]}", server)
+        listening = await listen(
+            address,
+            lambda: self.new_connection(listener.on_made, is_server=True),
+            tls=None if tls is None else ServerTls(tls),
+            limits=self.limits,
+            tasks=self.tasks,
+        )
+        listener.begin(listening)
         self._listeners.append(listener)
         return listener
 
@@ -156,7 +164,7 @@ class FramedConnections:
         """
         seconds = self.limits.connect_timeout_seconds
         users: list[U] = []
-        opening = encode_opening(Opening(WINDOW_BYTES, method, program_name()))
+        opening = encode_opening(Opening(WINDOW_BYTES, method, program_name(), self._credentials()))
 
         def on_made(connection: FramedConnection) -> None:
             # Here, because the connection may be lost again before ``create_connection`` returns.
@@ -165,19 +173,18 @@ class FramedConnections:
             connection.send_small(Kind.OPEN, opening)
 
         plain = address.removeprefix(FRAMED)
-        host, port = split_address(plain)
         try:
             async with asyncio.timeout(seconds):
-                await asyncio.get_running_loop().create_connection(
-                    lambda: self.new_connection(on_made, is_server=False), host.strip("[]"), port
+                await self._dialer.connect(
+                    address, lambda: self.new_connection(on_made, is_server=False)
                 )
         except ConnectionRefusedError as error:
-            raise Unreachable(f"no process listens at {plain}") from error
+            raise Unreachable(f"no process listens at {plain_address(address)}") from error
         except TimeoutError:
             raise StreamBroken(f"{plain} did not complete a connection in {seconds} s") from None
         except OSError as error:
             # A host with several addresses may have several reasons.
-            raise await connect_error(plain) from error
+            raise await self._dialer.failure(plain) from error
         return users[0]
 
     async def _caller(self, address: str) -> CallClient:
@@ -286,22 +293,22 @@ class _FramedListener:
         self._sent_bytes_max = connections.limits.message_bytes_max
         self._handshake_seconds = connections.limits.handshake_timeout_seconds
         self._slots = ConnectionSlots(connections_limit() // 2, what="framed connections")
-        self._server: asyncio.AbstractServer | None = None
+        self._listening: Listening | None = None
         self._users: dict[FramedConnection, _Handshake | FramedStream | CallServer] = {}
         self._is_stopping = False
         self._idle = asyncio.Event()
 
-    def begin(self, address: str, server: asyncio.AbstractServer) -> None:
-        self.address = address
-        self._server = server
+    def begin(self, listening: Listening) -> None:
+        self.address = FRAMED + listening.address
+        self._listening = listening
 
     async def stop(self, grace_seconds: float) -> None:
         """Refuse new streams and calls at once.
 
         Running ones have ``grace_seconds`` and are then broken.
         """
-        if self._server is not None:
-            self._server.close()
+        if self._listening is not None:
+            self._listening.close()
         self._is_stopping = True
         for user in list(self._users.values()):
             if isinstance(user, CallServer):
@@ -348,16 +355,19 @@ class _FramedListener:
             connection.send_small(Kind.ABORT, f"no method {method[:64]!r}".encode())
             connection.end()
             return
+        caller = Caller(
+            connection.peer, opening.program, opening.credentials, connection.certificate
+        )
         connection.allow(self._message_bytes_max)
         self._slots.mark_active(connection)
         if handler is None:
-            calls = CallServer(connection, self._tasks, self._calls, on_over)
+            calls = CallServer(connection, self._tasks, self._calls, caller, on_over)
             connection.user = self._users[connection] = calls
             return
         stream = FramedStream(
             connection,
             peer=connection.peer,
-            peer_program=opening.program,
+            caller=caller,
             is_server=True,
             message_bytes_max=self._message_bytes_max,
             sent_bytes_max=self._sent_bytes_max,

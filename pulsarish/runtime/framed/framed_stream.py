@@ -20,6 +20,7 @@ from pulsarish.runtime.framed.framed_connection import FramedConnection
 from pulsarish.runtime.framed.frames import NUMBER, FrameError, Kind
 from pulsarish.runtime.seams import Buffer, StreamBroken
 from pulsarish.runtime.wake_signal import WakeSignal
+from pulsarish.security.credentials import ANONYMOUS_CALLER, Caller
 
 __all__ = ["WINDOW_BYTES", "FramedStream"]
 
@@ -50,14 +51,14 @@ class FramedStream:
         connection: FramedConnection,
         *,
         peer: str,
-        peer_program: str = "",
+        caller: Caller = ANONYMOUS_CALLER,
         is_server: bool,
         message_bytes_max: int,
         sent_bytes_max: int,
         on_over: Callable[[], None],
     ) -> None:
         self.peer = peer
-        self.peer_program = peer_program
+        self.caller = caller
         self._connection = connection
         self._is_server = is_server
         self._message_bytes_max = message_bytes_max

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Final
 
+from pulsarish.security.credentials import NO_CREDENTIALS, Credentials, Secret
+
 __all__ = [
     "HEADER",
     "NUMBER",
@@ -31,7 +33,7 @@ __all__ = [
 HEADER: Final = struct.Struct(">IB")
 NUMBER: Final = struct.Struct(">I")
 SCRATCH_BYTES: Final = 256 << 10
-OPEN_BYTES_MAX: Final = 4 << 10
+OPEN_BYTES_MAX: Final = 64 << 10
 """The limit of a frame until the server has accepted the connection."""
 _MAGIC: Final = b"pulsarish frames 1\n"
 # A larger body is read by the kernel into a buffer of its own, and never moved again.
@@ -43,7 +45,7 @@ class FrameError(Exception):
 
 
 class Kind(IntEnum):
-    OPEN = 1  # client: magic, window, method, program
+    OPEN = 1  # client: magic, window, method, program, credentials
     ACCEPTED = 2  # server: window
     MESSAGE = 3
     CREDIT = 4  # number of bytes that were taken
@@ -61,18 +63,29 @@ class Opening:
         window_bytes: what the client takes from the server ahead of its reader.
         method: of the stream; empty for a connection for calls.
         program: what the client calls itself.
+        credentials: what the client shows to say who it is.
     """
 
-    __slots__ = ("method", "program", "window_bytes")
+    __slots__ = ("credentials", "method", "program", "window_bytes")
 
-    def __init__(self, window_bytes: int, method: str, program: str) -> None:
+    def __init__(
+        self,
+        window_bytes: int,
+        method: str,
+        program: str,
+        credentials: Credentials = NO_CREDENTIALS,
+    ) -> None:
         self.window_bytes = window_bytes
         self.method = method
         self.program = program
+        self.credentials = credentials
 
 
 def encode_opening(opening: Opening) -> bytes:
     text = f"{opening.method}\0{opening.program}".encode()
+    shown = opening.credentials
+    if shown.method:
+        text += f"\0{shown.method}\0".encode() + shown.data.reveal()
     return _MAGIC + NUMBER.pack(opening.window_bytes) + text
 
 
@@ -83,10 +96,20 @@ def decode_opening(body: bytes) -> Opening:
     at = len(_MAGIC)
     try:
         (window_bytes,) = NUMBER.unpack_from(body, at)
-        method, _, program = body[at + NUMBER.size :].decode().partition("\0")
+        method, program, auth_method, data = (
+            *body[at + NUMBER.size :].split(b"\0", 3),
+            *(b"", b"", b""),
+        )[:4]
+        return Opening(
+            window_bytes,
+            method.decode(),
+            program.decode(),
+            Credentials(auth_method.decode(), Secret(data)) if auth_method else NO_CREDENTIALS,
+        )
     except (struct.error, UnicodeDecodeError) as error:
-        raise FrameError(f"the first frame cannot be read: {error}") from None
-    return Opening(window_bytes, method, program)
+        # Not the error's text: it would show the bytes.
+        reason = "it is too short" if isinstance(error, struct.error) else "it is not text"
+        raise FrameError(f"the first frame cannot be read: {reason}") from None
 
 
 def frame(kind: Kind, body: bytes = b"") -> bytes:

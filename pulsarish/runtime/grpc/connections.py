@@ -33,20 +33,27 @@ import grpc
 import grpc.aio
 
 from pulsarish.runtime.grpc.channel_pool import ChannelPool, PooledChannel
-from pulsarish.runtime.grpc.grpc_streams import ClientStream, ServerStream, peer_address
+from pulsarish.runtime.grpc.grpc_streams import ClientStream, ServerStream, caller_of, peer_address
+from pulsarish.runtime.grpc.tls_credentials import channel_credentials, server_credentials
 from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.network.addresses import is_tls, plain_address, split_address
+from pulsarish.runtime.network.dialing import Dialer
 from pulsarish.runtime.network.endpoints import (
+    AUTH_DATA,
+    AUTH_METHOD,
     CALL_LANE,
+    HTTP2,
     ConnectionLimits,
     cannot_listen,
-    connect_error,
     method_path,
-    split_address,
 )
 from pulsarish.runtime.network.handlers import CallRefused, answer_call, run_stream
+from pulsarish.runtime.network.listening import Listening, listen
 from pulsarish.runtime.network.peer_sockets import shut_down_connection
+from pulsarish.runtime.network.tls_contexts import ServerTls
 from pulsarish.runtime.peer_limits import HeldBytes
 from pulsarish.runtime.seams import (
+    TLS,
     BodyLimit,
     CallFailed,
     CallHandler,
@@ -59,6 +66,8 @@ from pulsarish.runtime.seams import (
     Unreachable,
 )
 from pulsarish.runtime.version import program_name
+from pulsarish.security.credentials import Caller, CredentialsSource, no_credentials
+from pulsarish.security.tls import TlsServerConfig
 
 if TYPE_CHECKING:
     from pulsarish.runtime.http import HttpTraffic
@@ -99,9 +108,18 @@ class _Channel(PooledChannel):
 class GrpcConnections:
     """The production ``Connections``. Made and used in one event loop."""
 
-    def __init__(self, *, tasks: Tasks, limits: ConnectionLimits | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        tasks: Tasks,
+        limits: ConnectionLimits | None = None,
+        credentials: CredentialsSource = no_credentials,
+        dialer: Dialer | None = None,
+    ) -> None:
         self._tasks = tasks
+        self._credentials = credentials
         self._limits = limits if limits is not None else ConnectionLimits()
+        self._dialer = dialer or Dialer(None, self._limits)
         self._channels = ChannelPool(
             idle_max=self._limits.idle_channels_max,
             make=self._make_channel,
@@ -128,7 +146,8 @@ class GrpcConnections:
             del self._streams[number]
             self._channels.leave(key, entry, suspect)
 
-        stream = ClientStream(entry.channel.stream_stream(method_path(method))(), address, over)
+        call = entry.channel.stream_stream(method_path(method))(metadata=self._metadata())
+        stream = ClientStream(call, address, over)
         self._streams[number] = stream
         try:
             await stream.accepted(self._limits.connect_timeout_seconds)
@@ -137,7 +156,7 @@ class GrpcConnections:
             # of the caller was sent so far, so a second look is sound. For a call it would not be,
             # because the peer may have accepted the request.
             if stream.lost_connection:
-                found = await connect_error(address)
+                found = await self._dialer.failure(address, HTTP2)
                 if isinstance(found, Unreachable):
                     raise found from broken
             raise
@@ -153,7 +172,9 @@ class GrpcConnections:
         silent = False
         try:
             answer: bytes = await entry.channel.unary_unary(method_path(method))(
-                request, timeout=max(0.001, deadline - loop.time())
+                request,
+                timeout=max(0.001, deadline - loop.time()),
+                metadata=self._metadata(),
             )
         except grpc.aio.AioRpcError as error:
             code, text = error.code(), f"{method} at {address}: {error.details()}"
@@ -187,7 +208,9 @@ class GrpcConnections:
         calls: Mapping[str, CallHandler],
         *,
         message_bytes_max: int = 0,
+        tls: TlsServerConfig | None = None,
     ) -> Listener:
+        server_tls = None if tls is None else ServerTls(tls)
         server = grpc.aio.server(options=_server_options(self._limits, message_bytes_max))
         handlers = {
             method_path(method): self._stream_handler(method, handler)
@@ -200,59 +223,70 @@ class GrpcConnections:
         server.add_generic_rpc_handlers([_Handlers(handlers)])
         host, port = split_address(address)
         try:
-            port = server.add_insecure_port(f"{host}:{port}")
+            if server_tls is None:
+                port = server.add_insecure_port(f"{host}:{port}")
+            else:
+                port = server.add_secure_port(f"{host}:{port}", server_credentials(server_tls))
         except RuntimeError as error:
-            raise await _listen_error(address, error) from None
+            raise await _listen_error(f"{host}:{port}", error) from None
         await server.start()
-        listener = _GrpcListener(f"{host}:{port}", server)
+        transport = "" if server_tls is None else TLS
+        listener = _GrpcListener(f"{transport}{host}:{port}", server)
         self._listeners.append(listener)
         return listener
 
-    async def serve_bytes(self, address: str, factory: Callable[[], asyncio.Protocol]) -> Listener:
+    async def serve_bytes(
+        self,
+        address: str,
+        factory: Callable[[], asyncio.Protocol],
+        *,
+        tls: TlsServerConfig | None = None,
+    ) -> Listener:
         """Listen for raw bytes.
 
         ``stop`` ends the listening; the factory's protocols close their connections themselves.
         """
-        host, port = split_address(address)
-        try:
-            server = await asyncio.get_running_loop().create_server(factory, host.strip("[]"), port)
-        except OSError as error:
-            raise cannot_listen(address, error) from None
-        return _ByteListener(f"{host}:{server.sockets[0].getsockname()[1]}", server)
+        return _ByteListener(
+            await listen(
+                address,
+                factory,
+                tls=None if tls is None else ServerTls(tls),
+                limits=self._limits,
+                tasks=self._tasks,
+            )
+        )
 
     async def open_bytes(
         self, address: str, factory: Callable[[], asyncio.Protocol]
     ) -> asyncio.Protocol:
-        host, port = split_address(address)
         try:
-            _, protocol = await asyncio.get_running_loop().create_connection(
-                factory, host.strip("[]"), port
-            )
+            return await self._dialer.connect(address, factory)
         except ConnectionRefusedError as error:
             raise Unreachable(f"{address}: no process listens there") from error
         except OSError as error:
             raise StreamBroken(f"{address}: {error}") from error
-        return protocol
 
     async def serve_http(
-        self, address: str, handler: HttpHandler, *, body_limit: BodyLimit | None = None
+        self,
+        address: str,
+        handler: HttpHandler,
+        *,
+        body_limit: BodyLimit | None = None,
+        tls: TlsServerConfig | None = None,
     ) -> Listener:
         # Imported here: clients and the command line never start a server.
         from pulsarish.runtime.http import HttpTraffic, serve_http
 
-        host, port = split_address(address)
         self._http_traffic = self._http_traffic or HttpTraffic()
-        try:
-            return await serve_http(
-                host,
-                port,
-                handler,
-                tasks=self._tasks,
-                traffic=self._http_traffic,
-                body_limit=body_limit,
-            )
-        except OSError as error:
-            raise cannot_listen(address, error) from None
+        return await serve_http(
+            address,
+            handler,
+            tasks=self._tasks,
+            traffic=self._http_traffic,
+            body_limit=body_limit,
+            limits=self._limits,
+            tls=tls,
+        )
 
     async def close(self) -> None:
         """Close every listener and connection at once; open streams and calls break."""
@@ -266,10 +300,17 @@ class GrpcConnections:
 
     # The client's side: channels.
 
+    def _metadata(self) -> tuple[tuple[str, str | bytes], ...] | None:
+        credentials = self._credentials()
+        if not credentials.method:
+            return None
+        return ((AUTH_METHOD, credentials.method), (AUTH_DATA, credentials.data.reveal()))
+
     async def _connect(
         self, address: str, lane: str, timeout_seconds: float
     ) -> tuple[_Channel, tuple[str, str]]:
         """Return a connected channel, with the caller counted as a user."""
+        self._dialer.check(address)
         key = (address, lane)
         entry = self._channels.enter(key)
         state = entry.channel.get_state(try_to_connect=True)
@@ -283,7 +324,7 @@ class GrpcConnections:
                         grpc.ChannelConnectivity.TRANSIENT_FAILURE,
                         grpc.ChannelConnectivity.SHUTDOWN,
                     ):
-                        failure = await connect_error(address)
+                        failure = await self._dialer.failure(address, HTTP2)
                         break
                     await entry.channel.wait_for_state_change(state)
                     state = entry.channel.get_state(try_to_connect=True)
@@ -301,10 +342,12 @@ class GrpcConnections:
         return entry, key
 
     def _make_channel(self, address: str) -> _Channel:
+        options = [*self._sizes, *_channel_options(self._limits)]
+        target = plain_address(address)
+        if not is_tls(address):
+            return _Channel(grpc.aio.insecure_channel(target, options=options))
         return _Channel(
-            grpc.aio.insecure_channel(
-                address, options=[*self._sizes, *_channel_options(self._limits)]
-            )
+            grpc.aio.secure_channel(target, channel_credentials(self._dialer.tls), options=options)
         )
 
     def _close(self, entry: _Channel) -> None:
@@ -328,10 +371,12 @@ class GrpcConnections:
         return grpc.stream_stream_rpc_method_handler(serve)
 
     def _call_handler(self, method: str, handler: CallHandler) -> grpc.RpcMethodHandler:
-        async def run(request: bytes, answered: asyncio.Future[bytes | str]) -> None:
+        async def run(
+            request: bytes, caller: Caller, answered: asyncio.Future[bytes | str]
+        ) -> None:
             outcome: bytes | str = "the server is stopping"
             try:
-                outcome = await answer_call(self._tasks, method, handler, request)
+                outcome = await answer_call(self._tasks, method, handler, request, caller)
             except CallRefused as refused:
                 outcome = str(refused)
             finally:
@@ -340,7 +385,7 @@ class GrpcConnections:
 
         async def serve(request: bytes, context: Any) -> bytes:
             answered: asyncio.Future[bytes | str] = asyncio.get_running_loop().create_future()
-            _ = self._tasks.spawn(run(request, answered), name=f"call {method}")
+            _ = self._tasks.spawn(run(request, caller_of(context), answered), name=f"call {method}")
             outcome = await answered
             if isinstance(outcome, str):
                 # Set, not aborted: an abort is an exception that gRPC would carry through its own
@@ -396,12 +441,12 @@ class _GrpcListener:
 
 
 class _ByteListener:
-    def __init__(self, address: str, server: asyncio.AbstractServer) -> None:
-        self.address = address
-        self._server = server
+    def __init__(self, listening: Listening) -> None:
+        self.address = listening.address
+        self._listening = listening
 
     async def stop(self, grace_seconds: float) -> None:
-        self._server.close()
+        self._listening.close()
 
 
 def _is_cancelled() -> bool:

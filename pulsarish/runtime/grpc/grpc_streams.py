@@ -16,12 +16,21 @@ import grpc
 import grpc.aio
 
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.network.endpoints import FINISHED, Waits, joined
+from pulsarish.runtime.network.endpoints import AUTH_DATA, AUTH_METHOD, FINISHED, Waits, joined
 from pulsarish.runtime.network.peer_sockets import shut_down_connection
 from pulsarish.runtime.network.stream_tasks import TaskStream
 from pulsarish.runtime.seams import Buffer, StreamBroken
+from pulsarish.security.credentials import (
+    ANONYMOUS_CALLER,
+    NO_CREDENTIALS,
+    Caller,
+    Certificate,
+    Credentials,
+    Secret,
+)
+from pulsarish.security.tls import parse_certificate
 
-__all__ = ["ClientStream", "ServerStream", "peer_address"]
+__all__ = ["ClientStream", "ServerStream", "caller_of", "peer_address"]
 
 _log = get_logger("connections")
 
@@ -41,11 +50,25 @@ _FINISHED_HERE = "the stream was finished on this side"
 _ENDED = (grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
 
 
-def _program(metadata: Sequence[tuple[str, Any]]) -> str:
-    """Return the text before gRPC's own name, which gRPC appends to the name of a client."""
-    agent = next((value for key, value in metadata if key == "user-agent"), "")
-    first = agent.partition(" ")[0]
-    return "" if first.startswith("grpc-") else first
+def caller_of(context: Any) -> Caller:
+    """Return who the client of a stream or call says it is."""
+    metadata = dict(context.invocation_metadata())
+    # gRPC appends its own name to the name of a client.
+    program = metadata.get("user-agent", "").partition(" ")[0]
+    method = metadata.get(AUTH_METHOD, "")
+    return Caller(
+        peer_address(context),
+        "" if program.startswith("grpc-") else program,
+        Credentials(method, Secret(metadata.get(AUTH_DATA, b""))) if method else NO_CREDENTIALS,
+        _certificate(context),
+    )
+
+
+def _certificate(context: Any) -> Certificate | None:
+    """Return the client's certificate, which gRPC has verified."""
+    # gRPC gives it only to servers that require one.
+    encoded = context.auth_context().get("x509_pem_cert")
+    return parse_certificate(encoded[0]) if encoded else None
 
 
 def peer_address(context: Any) -> str:
@@ -64,7 +87,7 @@ class ClientStream(TaskStream):
 
     def __init__(self, call: Any, address: str, over: Callable[[bool], None]) -> None:
         self.peer = address
-        self.peer_program = ""
+        self.caller = ANONYMOUS_CALLER
         self._call = call
         self._over = over
         self._waits = Waits()
@@ -160,8 +183,8 @@ class ServerStream(TaskStream):
     """
 
     def __init__(self, context: Any) -> None:
-        self.peer = peer_address(context)
-        self.peer_program = _program(context.invocation_metadata())
+        self.caller = caller_of(context)
+        self.peer = self.caller.address
         self._context = context
         self._waits = Waits()
         self._quiet = False  # this end receives nothing more, and that is not an error

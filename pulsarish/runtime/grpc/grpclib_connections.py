@@ -14,14 +14,16 @@ from grpclib.const import Status
 from pulsarish.runtime.grpc.channel_pool import ChannelKey, ChannelPool, PooledChannel
 from pulsarish.runtime.grpc.grpclib_streams import GrpclibStream, Link
 from pulsarish.runtime.grpc.http_tunnel import open_tunnel, proxy_for
+from pulsarish.runtime.network.addresses import host_of, plain_address
+from pulsarish.runtime.network.dialing import Dialer
 from pulsarish.runtime.network.endpoints import (
     CALL_LANE,
+    HTTP2,
     ConnectionLimits,
-    connect_error,
     method_path,
-    split_address,
 )
 from pulsarish.runtime.seams import CallFailed, Stream, StreamBroken, Tasks, Unreachable
+from pulsarish.security.credentials import CredentialsSource, no_credentials
 
 __all__ = ["GrpclibConnections"]
 
@@ -47,9 +49,18 @@ class _Channel(PooledChannel):
 class GrpclibConnections:
     """A ``ClientConnections``. Made and used in one event loop."""
 
-    def __init__(self, *, tasks: Tasks, limits: ConnectionLimits | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        tasks: Tasks,
+        limits: ConnectionLimits | None = None,
+        credentials: CredentialsSource = no_credentials,
+        dialer: Dialer | None = None,
+    ) -> None:
         self._tasks = tasks
+        self._credentials = credentials
         self._limits = limits if limits is not None else ConnectionLimits()
+        self._dialer = dialer or Dialer(None, self._limits)
         self._channels = ChannelPool(
             idle_max=self._limits.idle_channels_max,
             make=self._make_channel,
@@ -63,14 +74,16 @@ class GrpclibConnections:
         link, entry, key = await self._connect(address, lane, self._limits.connect_timeout_seconds)
         stream = self._stream(link, entry, key)
         try:
-            await stream.accepted(method_path(method), self._limits.connect_timeout_seconds)
+            await stream.accepted(
+                method_path(method), self._credentials(), self._limits.connect_timeout_seconds
+            )
         except StreamBroken as broken:
             stream.abort(str(broken))
             # The client may not have noticed yet that the connection is gone. No byte of the caller
             # was sent so far, so a second look is sound. For a call it would not be, because the
             # peer may have accepted the request.
             if link.is_lost:
-                found = await connect_error(address)
+                found = await self._dialer.failure(address, HTTP2)
                 if isinstance(found, Unreachable):
                     raise found from broken
             raise
@@ -90,7 +103,7 @@ class GrpclibConnections:
         silent = False
         try:
             async with asyncio.timeout(max(0.001, deadline - loop.time())):
-                await stream.begin(method_path(method))
+                await stream.begin(method_path(method), self._credentials())
                 await stream.send_last([request])
                 answer = await stream.receive()
                 if answer is None or await stream.receive() is not None:
@@ -147,6 +160,7 @@ class GrpclibConnections:
         self, address: str, lane: str, timeout_seconds: float
     ) -> tuple[Link, _Channel, ChannelKey]:
         """Return a connected channel, with the caller counted as a user."""
+        self._dialer.check(address)
         key = (address, lane)
         entry = self._channels.enter(key)
         try:
@@ -175,19 +189,27 @@ class GrpclibConnections:
         link = Link(self._tasks)
         try:
             async with asyncio.timeout(self._limits.connect_timeout_seconds):
-                await _connect(link, address)
+                await self._connect_link(link, address)
                 # Other programs listen on TCP, too: only a peer that answers with HTTP/2 settings
                 # counts as a gRPC server.
                 entry.link = link
                 await link.answered.wait()
+        except StreamBroken as broken:
+            entry.failure = broken
         except OSError:
-            entry.failure = await connect_error(address)
+            entry.failure = await self._dialer.failure(address, HTTP2)
         else:
             if link.is_lost:
-                entry.failure = await connect_error(address)
+                entry.failure = await self._dialer.failure(address, HTTP2)
         entry.settled.set()
         if entry.is_closed or entry.failure is not None:
             self._close(entry)
+
+    async def _connect_link(self, link: Link, address: str) -> None:
+        host = host_of(address).strip("[]")
+        proxy = proxy_for(host)
+        tunnel = None if proxy is None else await open_tunnel(proxy, plain_address(address))
+        await self._dialer.connect(address, lambda: link, protocols=(HTTP2,), tunnel=tunnel)
 
     def _close(self, entry: _Channel) -> None:
         entry.is_closed = True
@@ -199,14 +221,3 @@ def _is_usable(entry: _Channel) -> bool:
     return entry.failure is None and (
         entry.link is None or not (entry.link.is_lost or entry.link.is_draining)
     )
-
-
-async def _connect(link: Link, address: str) -> None:
-    loop = asyncio.get_running_loop()
-    host, port = split_address(address)
-    proxy = proxy_for(host.strip("[]"))
-    if proxy is None:
-        await loop.create_connection(lambda: link, host.strip("[]"), port)
-    else:
-        tunnel = await open_tunnel(proxy, address)
-        await loop.create_connection(lambda: link, sock=tunnel)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -30,10 +31,12 @@ from h2.settings import SettingCodes
 from hyperframe.frame import Frame, GoAwayFrame
 
 from pulsarish.runtime.contained_protocol import ContainedProtocol
-from pulsarish.runtime.network.endpoints import FINISHED, Waits, joined
+from pulsarish.runtime.network.addresses import is_tls, plain_address
+from pulsarish.runtime.network.endpoints import AUTH_DATA, AUTH_METHOD, FINISHED, Waits, joined
 from pulsarish.runtime.network.stream_tasks import TaskStream
 from pulsarish.runtime.seams import Buffer, StreamBroken, Tasks
 from pulsarish.runtime.version import program_name
+from pulsarish.security.credentials import ANONYMOUS_CALLER, Credentials
 
 __all__ = ["GrpclibStream", "Link"]
 
@@ -205,7 +208,7 @@ class GrpclibStream(TaskStream):
         self, link: Link, address: str, *, message_bytes_max: int, over: Callable[[bool], None]
     ) -> None:
         self.peer = address
-        self.peer_program = ""
+        self.caller = ANONYMOUS_CALLER
         self.status: tuple[Status, str] | None = None
         """The status with which the server ended the stream."""
         self._link = link
@@ -221,7 +224,7 @@ class GrpclibStream(TaskStream):
 
     # Begin.
 
-    async def begin(self, path: str) -> None:
+    async def begin(self, path: str, credentials: Credentials) -> None:
         """Request the stream from the server. Raises ``StreamBroken``."""
         self._sends.check()
         if self._link.is_lost:
@@ -230,13 +233,16 @@ class GrpclibStream(TaskStream):
         self._http = self._link.connection.create_stream(wrapper=_Notice(self))
         headers = [
             (":method", "POST"),
-            (":scheme", "http"),
+            (":scheme", "https" if is_tls(self.peer) else "http"),
             (":path", path),
-            (":authority", self.peer),
+            (":authority", plain_address(self.peer)),
             ("te", "trailers"),
             ("content-type", "application/grpc"),
             ("user-agent", f"{program_name()} {USER_AGENT}"),
         ]
+        if credentials.method:
+            headers.append((AUTH_METHOD, credentials.method))
+            headers.append((AUTH_DATA, b64encode(credentials.data.reveal()).decode()))
         try:
             self._release = await self._sends.on(
                 self._http.send_request(headers, _processor=self._link.processor)
@@ -245,11 +251,11 @@ class GrpclibStream(TaskStream):
             self.abort(f"{self.peer}: {error}")
             self._sends.check()
 
-    async def accepted(self, path: str, timeout_seconds: float) -> None:
+    async def accepted(self, path: str, credentials: Credentials, timeout_seconds: float) -> None:
         """Open the stream and wait until the peer's handler has it. Raises ``StreamBroken``."""
         try:
             async with asyncio.timeout(timeout_seconds):
-                await self.begin(path)
+                await self.begin(path, credentials)
                 assert self._http is not None
                 headers = await self._receives.on(self._http.recv_headers())
         except TimeoutError:

@@ -8,28 +8,39 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import ssl
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from pulsarish.runtime.network.addresses import plain_address, split_address
 from pulsarish.runtime.seams import Buffer, StreamBroken, Unreachable
+from pulsarish.security.tls import tls_reason
 
 __all__ = [
+    "AUTH_DATA",
+    "AUTH_METHOD",
     "CALL_LANE",
     "FINISHED",
+    "HTTP2",
     "ConnectionLimits",
     "Waits",
     "cannot_listen",
     "connect_error",
     "joined",
     "method_path",
-    "split_address",
 ]
 
 T = TypeVar("T")
 
 CALL_LANE = "call"
+# Names of gRPC metadata; the value of a name that ends in "-bin" is bytes.
+AUTH_METHOD = "pulsarish-auth-method"
+AUTH_DATA = "pulsarish-auth-data-bin"
+HTTP2 = "h2"
+"""The protocol of gRPC, as TLS names it."""
 _SERVICE = "/pulsarish."
+_PROBE_SECONDS = 2.0
 
 # Means "the client has finished". gRPC's own end of stream looks the same on the server whether the
 # client finished or vanished. No protobuf message begins with this byte: it would be a field of
@@ -52,7 +63,9 @@ class ConnectionLimits:
     streams_per_connection_max: int = 1_000
     """Streams and calls that one connection may have open on a server; more wait until one ends."""
     handshake_timeout_seconds: float = 10.0
-    """Time for a peer to begin HTTP/2 on a new connection of a server."""
+    """Time for a peer to begin on a new connection of a server; with TLS, first for the handshake,
+    and then again.
+    """
     connection_idle_seconds: float = 600.0
     """A server closes a connection that had no stream or call for this long."""
     unread_answers_bytes_max: int = 64 << 20
@@ -127,15 +140,15 @@ def method_path(method: str) -> str:
     return f"{_SERVICE}{service}/{name}"
 
 
-def split_address(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    return host, int(port)
-
-
-async def connect_error(address: str) -> StreamBroken:
+async def connect_error(address: str, tls: ssl.SSLContext | None = None) -> StreamBroken:
     """Return why a connection could not be made.
 
-    Tries to connect: gRPC has only one error for it, and the difference moves topics.
+    Tries to connect: gRPC has only one error for it, and the difference moves topics. A peer that
+    takes the connection and ends it later is no ``Unreachable``: its process is there, whether it
+    speaks TLS or not.
+
+    Args:
+        tls: for a handshake, with an address that uses TLS.
     """
     loop = asyncio.get_running_loop()
     host, port = split_address(address)
@@ -153,8 +166,35 @@ async def connect_error(address: str) -> StreamBroken:
                 continue
             except (OSError, TimeoutError) as error:
                 return StreamBroken(f"{address} cannot be reached: {error}")
-            return StreamBroken(f"{address} takes connections but does not speak the protocol")
-    return Unreachable(f"no process listens at {address}")
+            if tls is not None:
+                return await _tls_error(address, tls, probe.dup())
+            return StreamBroken(
+                f"{address} takes connections but does not speak the protocol; perhaps it speaks "
+                "TLS, or something else"
+            )
+    return Unreachable(f"no process listens at {plain_address(address)}")
+
+
+async def _tls_error(address: str, tls: ssl.SSLContext, connected: socket.socket) -> StreamBroken:
+    """Return why a TLS handshake failed, after another one on this connection."""
+    loop = asyncio.get_running_loop()
+    host, _ = split_address(address)
+    try:
+        async with asyncio.timeout(_PROBE_SECONDS):
+            transport, _ = await loop.create_connection(
+                asyncio.Protocol, sock=connected, ssl=tls, server_hostname=host.strip("[]")
+            )
+    except ssl.SSLError as error:
+        return StreamBroken(f"{address}: {tls_reason(error)}")
+    except (OSError, TimeoutError) as error:
+        return StreamBroken(
+            f"{address} takes connections but does not complete a TLS handshake "
+            f"({error or 'in time'}); perhaps it does not speak TLS"
+        )
+    transport.abort()
+    return StreamBroken(
+        f"{address} speaks TLS but not the protocol, or it refuses this client's certificate"
+    )
 
 
 def cannot_listen(address: str, error: OSError) -> OSError:

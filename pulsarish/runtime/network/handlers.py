@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from pulsarish.model.errors import InvalidArgument
+from pulsarish.model.errors import AuthenticationError, AuthorizationError, InvalidArgument
 from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import CallHandler, Stream, StreamBroken, StreamHandler, Tasks
+from pulsarish.security.credentials import Caller
 
 __all__ = ["CallRefused", "answer_call", "run_stream"]
 
@@ -48,12 +49,14 @@ async def run_stream(tasks: Tasks, method: str, handler: StreamHandler, stream: 
         await stream.finish()
 
 
-async def answer_call(tasks: Tasks, method: str, handler: CallHandler, request: bytes) -> bytes:
+async def answer_call(
+    tasks: Tasks, method: str, handler: CallHandler, request: bytes, caller: Caller
+) -> bytes:
     """Run the handler of a call and return its answer. Raises ``CallRefused``."""
     try:
-        return await handler(request)
-    except InvalidArgument as error:
-        _log.warning("a call is refused", method=method, reason=error)
+        return await handler(request, caller)
+    except (InvalidArgument, AuthenticationError, AuthorizationError) as error:
+        _log.warning("a call is refused", method=method, peer=caller.address, reason=error)
         raise CallRefused(_describe(error)) from None
     except Exception as error:
         tasks.contain(f"call {method}", error, Scope(ScopeKind.TASK, method))

@@ -64,7 +64,7 @@ def _of_broker(broker: Broker) -> Iterator[str]:
 
 
 def _of_connection(connection: Connection) -> Iterator[str]:
-    config, session, transport = connection._config, connection._session, connection._transport
+    config, session, transport = connection._config, connection.session, connection._transport
     for kind, opened, limit in (
         ("producers", session._producers, config.max_producers_per_connection),
         ("consumers", session._consumers, config.max_consumers_per_connection),

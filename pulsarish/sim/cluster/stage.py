@@ -13,6 +13,7 @@ import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from pulsarish.client.api.asyncio_client import AsyncClient
@@ -22,6 +23,7 @@ from pulsarish.client.messages.message import Message
 from pulsarish.model.errors import ConsumerBusy, ProducerBusy, PulsarishError, UnknownError
 from pulsarish.runtime.seams import World
 from pulsarish.sim.cluster.oracle import Oracle, Place
+from pulsarish.sim.world.connections import client_connections
 from pulsarish.sim.world.nodes import Node, NodeDied
 
 __all__ = ["LAST_SECONDS", "Counts", "Stage", "place_of", "text_of"]
@@ -128,7 +130,7 @@ class Stage:
             clock=world.clock,
             random=world.random,
             tasks=world.tasks,
-            connections=world.connections,
+            connect=partial(client_connections, world.connections),
             stream_limits=_LIMITS,
             operation_timeout_seconds=seconds,
             connection_timeout_ms=2_000,

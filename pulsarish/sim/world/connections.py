@@ -8,15 +8,21 @@ cuts and resets.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import msgspec
 
+from pulsarish.runtime.fresh_credentials import FreshConnections, FreshCredentials
+from pulsarish.runtime.network.addresses import is_tls, plain_address
 from pulsarish.runtime.seams import (
     FRAMED,
+    TLS,
     BodyLimit,
     CallFailed,
     CallHandler,
+    ClientConnections,
+    Connections,
     HttpHandler,
     HttpRequest,
     HttpResponse,
@@ -26,6 +32,14 @@ from pulsarish.runtime.seams import (
     Unreachable,
 )
 from pulsarish.runtime.version import program_name
+from pulsarish.security.client_security import ClientSecurity
+from pulsarish.security.credentials import (
+    Caller,
+    Certificate,
+    CredentialsSource,
+    no_credentials,
+)
+from pulsarish.security.tls import TlsServerConfig
 from pulsarish.sim.world.byte_connection import SimTransport
 from pulsarish.sim.world.network import Accept, Network, Service, Wire
 from pulsarish.sim.world.nodes import Process, SimClock
@@ -82,9 +96,19 @@ class SimConnections:
     """The network as one process sees it."""
 
     def __init__(self, network: Network, process: Process, clock: SimClock) -> None:
+        self.credentials: CredentialsSource = no_credentials
+        """What this process shows to the processes that it connects to."""
+        self.certificate: Certificate | None = None
+        """What it shows over TLS. Nothing is encrypted or verified here."""
         self._network = network
         self._process = process
         self._clock = clock
+
+    def showing(self, credentials: CredentialsSource) -> SimConnections:
+        """Return connections of the same process that show other credentials."""
+        other = SimConnections(self._network, self._process, self._clock)
+        other.credentials = credentials
+        return other
 
     async def open(self, address: str, method: str, *, lane: str = "") -> Stream:
         # Every stream is a connection of its own, so lanes are always separate.
@@ -106,8 +130,9 @@ class SimConnections:
         calls: Mapping[str, CallHandler],
         *,
         message_bytes_max: int = 0,
+        tls: TlsServerConfig | None = None,
     ) -> SimListener:
-        return self._listen(address, self._accept(streams, calls))
+        return self._listen(address, self._accept(streams, calls), tls=tls)
 
     async def serve_framed(
         self,
@@ -116,17 +141,22 @@ class SimConnections:
         calls: Mapping[str, CallHandler],
         *,
         message_bytes_max: int = 0,
+        tls: TlsServerConfig | None = None,
     ) -> SimListener:
         # One simulated network stands for both transports: both keep the promises of the seam.
-        return self._listen(address, self._accept(streams, calls), FRAMED)
+        return self._listen(address, self._accept(streams, calls), FRAMED, tls=tls)
 
     async def serve_bytes(
-        self, address: str, factory: Callable[[], asyncio.Protocol]
+        self,
+        address: str,
+        factory: Callable[[], asyncio.Protocol],
+        *,
+        tls: TlsServerConfig | None = None,
     ) -> SimListener:
         async def accept(stream: SimStream) -> None:
             await SimTransport(stream, factory()).begin().run()
 
-        return self._listen(address, {_BYTES: accept})
+        return self._listen(address, {_BYTES: accept}, tls=tls)
 
     async def open_bytes(
         self, address: str, factory: Callable[[], asyncio.Protocol]
@@ -137,14 +167,24 @@ class SimConnections:
         return protocol
 
     async def serve_http(
-        self, address: str, handler: HttpHandler, *, body_limit: BodyLimit | None = None
+        self,
+        address: str,
+        handler: HttpHandler,
+        *,
+        body_limit: BodyLimit | None = None,
+        tls: TlsServerConfig | None = None,
     ) -> SimListener:
-        async def answer(request: bytes) -> bytes:
-            return msgspec.msgpack.encode(
-                await handler(msgspec.msgpack.decode(request, type=HttpRequest))
+        async def answer(request: bytes, caller: Caller) -> bytes:
+            asked = msgspec.msgpack.decode(request, type=HttpRequest)
+            known = replace(
+                asked,
+                peer=caller.address,
+                certificate=caller.certificate,
+                has_tls=tls is not None,
             )
+            return msgspec.msgpack.encode(await handler(known))
 
-        return self._listen(address, {_HTTP: self._answering(answer)})
+        return self._listen(address, {_HTTP: self._answering(answer)}, tls=tls)
 
     async def http(self, address: str, request: HttpRequest) -> HttpResponse:
         """Send a request to a ``serve_http`` listener, for tests.
@@ -158,10 +198,19 @@ class SimConnections:
 
     # -- how it is done
 
-    def _listen(self, address: str, accept: dict[str, Accept], transport: str = "") -> SimListener:
+    def _listen(
+        self,
+        address: str,
+        accept: dict[str, Accept],
+        transport: str = "",
+        *,
+        tls: TlsServerConfig | None,
+    ) -> SimListener:
         self._process.check()
-        service = Service(self._process, accept)
-        listening = self._network.listen(address.removeprefix(transport), service)
+        service = Service(self._process, accept, has_tls=tls is not None)
+        listening = self._network.listen(plain_address(address), service)
+        if tls is not None:
+            transport += TLS
         return SimListener(self._network, self._clock, listening, service, transport)
 
     def _accept(
@@ -170,12 +219,12 @@ class SimConnections:
         answering = {_CALL + method: self._answering(handler) for method, handler in calls.items()}
         return {**streams, **answering}
 
-    def _answering(self, handler: Callable[[bytes], Awaitable[bytes]]) -> Accept:
+    def _answering(self, handler: CallHandler) -> Accept:
         async def serve(stream: SimStream) -> None:
             request = await stream.receive()
             assert request is not None
             try:
-                answer = _OK + await handler(request)
+                answer = _OK + await handler(request, stream.caller)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is reported
                 # The caller gets the error. But a handler puts the errors that it expects into its
                 # reply, so this one is a defect.
@@ -205,7 +254,8 @@ class SimConnections:
         """
         self._process.check()
         network, process = self._network, self._process
-        address = address.removeprefix(FRAMED)
+        has_tls = is_tls(address)
+        address = plain_address(address)
         service = network.service(address)
         # The machine of a dead process refuses the connection. The name in the address says which
         # machine that is.
@@ -223,6 +273,8 @@ class SimConnections:
             service = network.service(address)
             if service is None or network.refuses(target):
                 back.carry(lambda: fail(Unreachable(f"{address}: no process listens there")))
+            elif service.has_tls != has_tls:
+                back.carry(lambda: fail(StreamBroken(f"{address}: only one end speaks TLS")))
             elif method not in service.accept:
                 back.carry(
                     lambda: fail(StreamBroken(f"{address}: nothing here is called {method}"))
@@ -232,13 +284,19 @@ class SimConnections:
 
         def accept(service: Service) -> None:
             client = SimStream(network, number, process, address, out)
+            peer = f"{process.node.name}:{number}"
             server = SimStream(
                 network,
                 number,
                 service.process,
-                f"{process.node.name}:{number}",
+                peer,
                 back,
-                program_name(),
+                Caller(
+                    peer,
+                    program_name(),
+                    self.credentials(),
+                    self.certificate if has_tls else None,
+                ),
             )
             client.other, server.other = server, client
             network.remember(client)
@@ -265,3 +323,11 @@ class SimConnections:
             return await connected
         finally:
             silence.cancel()
+
+
+def client_connections(connections: Connections, security: ClientSecurity) -> ClientConnections:
+    """Return the connections of a client in the process that ``connections`` belong to."""
+    assert isinstance(connections, SimConnections)
+    assert security.tls is None, "the simulated network has no TLS"
+    credentials = FreshCredentials(security.provider)
+    return FreshConnections(connections.showing(credentials.latest), credentials)

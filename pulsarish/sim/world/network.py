@@ -42,9 +42,12 @@ class Service:
     ends.
     """
 
-    def __init__(self, process: Process, accept: dict[str, Accept]) -> None:
+    def __init__(
+        self, process: Process, accept: dict[str, Accept], *, has_tls: bool = False
+    ) -> None:
         self.process = process
         self.accept = accept
+        self.has_tls = has_tls
         self.streams: dict[int, SimStream] = {}
         # set when the last stream ends, if a task waits for that
         self.idle: asyncio.Event | None = None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pulsarish.runtime.network.stream_tasks import TaskStream
 from pulsarish.runtime.seams import Buffer, StreamBroken
+from pulsarish.security.credentials import ANONYMOUS_CALLER, Caller
 from pulsarish.sim.world.network import Network, Wire
 
 if TYPE_CHECKING:
@@ -39,11 +40,11 @@ class SimStream(TaskStream):
         process: Process,
         peer: str,
         out: Wire,
-        peer_program: str = "",
+        caller: Caller = ANONYMOUS_CALLER,
     ) -> None:
         self.number = number
         self.peer = peer
-        self.peer_program = peer_program
+        self.caller = caller
         self.process = process
         self._network = network
         self._out = out

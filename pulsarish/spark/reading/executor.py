@@ -74,7 +74,7 @@ def broker_client(service_url: str) -> AsyncClient:
             clock=world.clock,
             random=world.random,
             tasks=world.tasks,
-            connections=world.connections,
+            connect=world.connections_of,
             handoff=there,
         )
 

@@ -216,26 +216,30 @@ class LookupRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., authoritative: bool = ..., listener: _Optional[str] = ..., wanted: _Optional[_Union[LookupWanted, str]] = ...) -> None: ...
 
 class LookupResponse(_message.Message):
-    __slots__ = ["address", "authoritative", "broker_id", "code", "framed_address", "http_address", "message", "partitions", "redirect"]
+    __slots__ = ["address", "address_tls", "authoritative", "broker_id", "code", "framed_address", "framed_address_tls", "http_address", "message", "partitions", "redirect"]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_TLS_FIELD_NUMBER: _ClassVar[int]
     AUTHORITATIVE_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     FRAMED_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    FRAMED_ADDRESS_TLS_FIELD_NUMBER: _ClassVar[int]
     HTTP_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     REDIRECT_FIELD_NUMBER: _ClassVar[int]
     address: str
+    address_tls: str
     authoritative: bool
     broker_id: str
     code: int
     framed_address: str
+    framed_address_tls: str
     http_address: str
     message: str
     partitions: int
     redirect: bool
-    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., redirect: bool = ..., address: _Optional[str] = ..., broker_id: _Optional[str] = ..., authoritative: bool = ..., http_address: _Optional[str] = ..., partitions: _Optional[int] = ..., framed_address: _Optional[str] = ...) -> None: ...
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., redirect: bool = ..., address: _Optional[str] = ..., broker_id: _Optional[str] = ..., authoritative: bool = ..., http_address: _Optional[str] = ..., partitions: _Optional[int] = ..., framed_address: _Optional[str] = ..., address_tls: _Optional[str] = ..., framed_address_tls: _Optional[str] = ...) -> None: ...
 
 class LookupsRequest(_message.Message):
     __slots__ = ["lookups"]

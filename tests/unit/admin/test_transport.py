@@ -40,7 +40,7 @@ def server() -> Iterator[AdminServer]:
         "http://h:1/path",
         "http://u@h:1",
         "http://h:port",
-        "https://h:1",
+        "https://h:1/path",
         "http://a:1,,b:2",
     ],
 )

@@ -271,3 +271,94 @@ def test_a_broker_without_the_listener_is_a_reason_to_try_again_not_an_address()
         ServiceNotReady, match="no address of the binary protocol on listener 'external'"
     ):
         pulsar_at(broker, "external")
+
+
+def test_ports_with_tls_are_beside_the_plain_ones() -> None:
+    (found,) = plan_listeners(
+        advertised_listeners=[],
+        internal_listener_name="",
+        bind_addresses=[],
+        listen_address="0.0.0.0:6660",
+        http_address="0.0.0.0:8080",
+        advertised_address="b1",
+        pulsar_address="0.0.0.0:6650",
+        framed_address="0.0.0.0:0",
+        listen_address_tls="0.0.0.0:6661",
+        http_address_tls="0.0.0.0:8443",
+        pulsar_address_tls="0.0.0.0:6651",
+        framed_address_tls="0.0.0.0:0",
+    )
+    assert (found.bind_address, found.bind_address_tls) == ("0.0.0.0:6660", "0.0.0.0:6661")
+    assert (found.bind_http_address_tls, found.bind_pulsar_address_tls) == (
+        "0.0.0.0:8443",
+        "0.0.0.0:6651",
+    )
+    assert {
+        found.advertised_tls,
+        found.advertised_http_tls,
+        found.advertised_pulsar_tls,
+        found.advertised_framed_tls,
+    } == {"b1"}
+
+
+def test_plain_ports_can_be_switched_off() -> None:
+    (found,) = plan_listeners(
+        advertised_listeners=[],
+        internal_listener_name="",
+        bind_addresses=[],
+        listen_address="",
+        http_address="",
+        advertised_address="b1:7000",
+        listen_address_tls="0.0.0.0:6661",
+    )
+    assert (found.bind_address, found.advertised, found.advertised_http) == ("", "", "")
+    assert (found.bind_address_tls, found.advertised_tls) == ("0.0.0.0:6661", "b1:7000")
+
+
+def test_a_listener_may_be_plain_inside_and_tls_outside() -> None:
+    internal, external = plan_listeners(
+        advertised_listeners=[
+            INTERNAL,
+            "external:pulsarish+ssl://out:16661",
+            "external:https://out:18443",
+            "external:pulsar+ssl://out:16651",
+            "external:framed+ssl://out:16662",
+        ],
+        internal_listener_name="",
+        bind_addresses=[
+            "external:pulsarish+ssl://0.0.0.0:16661",
+            "external:https://0.0.0.0:18443",
+            "external:pulsar+ssl://0.0.0.0:16651",
+            "external:framed+ssl://0.0.0.0:16662",
+        ],
+        listen_address="0.0.0.0:6660",
+        http_address="0.0.0.0:8080",
+        advertised_address="",
+    )
+    assert (internal.bind_address_tls, internal.advertised_tls) == ("", "")
+    assert (external.bind_address, external.advertised) == ("", "")
+    assert (external.bind_address_tls, external.advertised_tls) == ("0.0.0.0:16661", "out:16661")
+    assert (external.bind_http_address_tls, external.advertised_http_tls) == (
+        "0.0.0.0:18443",
+        "out:18443",
+    )
+    assert external.advertised_pulsar_tls == "out:16651"
+    assert (external.bind_framed_address_tls, external.advertised_framed_tls) == (
+        "0.0.0.0:16662",
+        "out:16662",
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"listen_address": ""}, "listen_address and listen_address_tls are empty"),
+        ({"listen_address_tls": "h:1"}, "is to speak TLS: set tls_certificate_file_path"),
+        ({"pulsar_address_tls": "h:1"}, "is to speak TLS: set tls_certificate_file_path"),
+        ({"tls_key_file_path": "k"}, "tls_certificate_file_path is not"),
+        ({"tls_require_trusted_client_cert_on_connect": True}, "needs TLS"),
+    ],
+)
+def test_options_of_tls_that_do_not_fit_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        BrokerConfig(**options).validate()

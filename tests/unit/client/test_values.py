@@ -153,6 +153,8 @@ def test_other_bytes_are_no_message_id(data: bytes) -> None:
         ("pulsarish://localhost", ("localhost:6660",)),
         ("pulsarish://a:1,b:2,a:1/", ("a:1", "b:2")),
         ("pulsarish://[::1]:7000", ("[::1]:7000",)),
+        ("pulsarish+ssl://a,b:7/", ("tls:a:6661", "tls:b:7")),
+        ("pulsarish+ssl://[::1]:7000", ("tls:[::1]:7000",)),
     ],
 )
 def test_service_url(url: str, addresses: tuple[str, ...]) -> None:
@@ -169,6 +171,9 @@ def test_service_url(url: str, addresses: tuple[str, ...]) -> None:
         "pulsarish://a:x",
         "pulsarish://a:99999",
         "pulsar://a:6650",
+        "pulsarish+ssl://",
+        "pulsarish://u:p@a",
+        "pulsarish+http://a",
         "http://a",
         7,
     ],

@@ -55,9 +55,7 @@ def test_the_environment_goes_over_its_defaults_and_flags_over_that() -> None:
 @pytest.mark.parametrize("role", ["broker", "bookie"])
 def test_an_error_names_the_option_that_standalone_has(role: str) -> None:
     listing = f"pulsarish {role} --print-config lists all options"
-    with pytest.raises(
-        ConfigError, match=f"unknown option zzz = '1' from --{role}-set zzz=: {listing}"
-    ):
+    with pytest.raises(ConfigError, match=f"unknown option zzz from --{role}-set zzz=: {listing}"):
         configs(**{role: ["zzz=1"]})
     with pytest.raises(ConfigError, match=f"--{role}-set 'zzz' is not of the form key=value"):
         configs(**{role: ["zzz"]})

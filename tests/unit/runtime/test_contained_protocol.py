@@ -21,6 +21,7 @@ from tests.support.worlds import run_in_production_loop
 PACKAGE = Path(__file__).resolve().parents[3] / "pulsarish"
 
 LOOP_CALLS = {
+    "security/basic_provider.py": "one credential's check: it only notes the outcome",
     "ledger/add_stream.py": "one bookie's stream: contained",
     "ledger/writer.py": "one ledger's: contained",
     "managed_ledger/appender.py": "one topic's: contained",
@@ -36,6 +37,7 @@ LOOP_CALLS = {
     "runtime/framed/framed_connection.py": "closes one connection, which does not raise",
     "runtime/framed/framed_connections.py": "aborts one connection, which does not raise",
     "runtime/framed/framed_stream.py": "one stream's: its owner gets the error",
+    "runtime/fresh_credentials.py": "a client's own: the answer of a thread goes to a future",
     "runtime/grpc/connections.py": "the end of one call: it frees what is counted",
     "runtime/grpc/grpc_streams.py": "the end of one stream: it is called once and tells its owner",
     "runtime/grpc/grpclib_streams.py": "aborts one connection, which does not raise",
@@ -53,6 +55,7 @@ raise.
 TASK_STARTERS = {
     "runtime/tasks.py": "this is what contains",
     "chaos/relay.py": "a tool of tests, in a process of its own",
+    "security/basic_provider.py": "the callers that show the credential get its error",
 }
 """Modules that start tasks by asyncio's own means: an error in such a task is noticed by nobody."""
 

@@ -31,6 +31,7 @@ from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.model.errors import NotFound, ServiceNotReady, UnsupportedFeature
 from pulsarish.runtime.config import describe
 from pulsarish.runtime.seams import HttpResponse
+from pulsarish.security.config import SECRET_OPTIONS
 
 __all__ = ["BrokerRoutes"]
 
@@ -53,7 +54,7 @@ class BrokerRoutes:
         self._unready_reason = unready_reason
 
     def routes(self) -> list[Route]:
-        read, admin = Permission.ADMIN_READ, Permission.ADMIN_TENANT
+        read, admin = Permission.READ_CLUSTER, Permission.SUPER_USER
         version = (
             Parameter(
                 "topicVersion",
@@ -223,7 +224,7 @@ class BrokerRoutes:
                 http_at(broker, call.listener),
             ):
                 if broker.instance_id != self._ownership.registry.instance_id:
-                    raise Moved(http_at(broker, call.listener))
+                    raise Moved(http_at(broker, call.listener, has_tls=call.request.has_tls))
                 owned = self._ownership.owned.bundles()
                 return answer({str(bundle): OwnedBundleBody() for bundle in owned})
         raise NotFound(f"there is no broker {call['broker']!r} in cluster {call['cluster']!r}")
@@ -251,6 +252,8 @@ class BrokerRoutes:
             value: object = self._config
             for part in option.name.split("."):
                 value = getattr(value, part)
+            if option.name in SECRET_OPTIONS and value:
+                value = "(not shown)"  # it may hold the secret itself, not only where it is
             found[option.name] = (
                 value if isinstance(value, str) else msgspec.json.encode(value).decode()
             )

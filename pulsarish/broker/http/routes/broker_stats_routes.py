@@ -45,7 +45,7 @@ class BrokerStatsRoutes:
         self._metrics = metrics
 
     def routes(self) -> list[Route]:
-        read, page = Permission.ADMIN_READ, (AFTER, LIMIT)
+        read, page = Permission.READ_CLUSTER, (AFTER, LIMIT)
         return [
             Route(
                 "GET",

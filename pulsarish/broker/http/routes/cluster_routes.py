@@ -24,14 +24,14 @@ class ClusterRoutes:
         self._ownership = ownership
 
     def routes(self) -> list[Route]:
-        read = Permission.ADMIN_READ
+        read = Permission.READ_CLUSTER
         domains, policies = _CLUSTER + "/failureDomains", _CLUSTER + "/namespaceIsolationPolicies"
         return [
             Route(
                 "GET",
                 "/admin/v2/clusters",
                 self._list,
-                read,
+                Permission.ANY_ROLE,
                 "List the clusters: there is one.",
                 answers=list[str],
             ),
@@ -165,7 +165,7 @@ def _refused(
         method,
         pattern,
         handler,
-        Permission.ADMIN_TENANT,
+        Permission.SUPER_USER,
         "Refused: there is one cluster, and brokers are not grouped.",
         body=body,
         statuses=statuses,

@@ -35,13 +35,13 @@ class CompactionRoutes:
         self._owners = owners
 
     def routes(self) -> list[Route]:
-        admin, read = Permission.ADMIN_TOPIC, Permission.ADMIN_READ
+        purge, read = Permission.PURGE, Permission.READ_TOPIC
         return [
             Route(
                 "PUT",
                 _PATH,
                 self._start,
-                admin,
+                purge,
                 "Start a compaction of the topic, and answer at once.",
                 statuses=(409,),
                 owner=True,
@@ -59,7 +59,7 @@ class CompactionRoutes:
                 "DELETE",
                 f"{TOPIC}/subscription/{VIEW_SUBSCRIPTION}",
                 self._forget,
-                admin,
+                purge,
                 "Delete the topic's compacted view.",
                 owner=True,
             ),

@@ -12,7 +12,9 @@ from pulsarish.broker.listeners import Listeners, advertised_at, http_at
 from pulsarish.broker.ownership.bundles import bundle_of
 from pulsarish.broker.ownership.lookup import Lookup
 from pulsarish.broker.policies.namespaces import Namespaces
+from pulsarish.metadata.records import ListenerAddresses
 from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.network.addresses import plain_address
 from pulsarish.runtime.seams import HttpResponse
 
 __all__ = ["LookupRoutes"]
@@ -63,18 +65,23 @@ class LookupRoutes:
         call.waits_for = "the owner of the topic"
         found = await self._lookup.find(_topic(call), authoritative=call.flag("authoritative"))
         if found.redirect:
-            raise Moved(http_at(found.broker, listener))
+            raise Moved(http_at(found.broker, listener, has_tls=call.request.has_tls))
         advertised = advertised_at(found.broker, listener)
+        pulsar_tls = (
+            f"pulsar+ssl://{advertised.pulsar_address_tls}" if advertised.pulsar_address_tls else ""
+        )
         return answer(
             LookupBody(
                 broker_url=f"pulsar://{advertised.pulsar_address}"
                 if advertised.pulsar_address
                 else "",
-                broker_url_tls="",
-                broker_url_ssl="",
+                broker_url_tls=pulsar_tls,
+                broker_url_ssl=pulsar_tls,
                 http_url=f"http://{advertised.http_address}" if advertised.http_address else "",
-                http_url_tls="",
-                native_url=f"pulsarish://{advertised.address}",
+                http_url_tls=f"https://{advertised.http_address_tls}"
+                if advertised.http_address_tls
+                else "",
+                native_url=_native_url(advertised, has_tls=call.request.has_tls),
                 broker_id=found.broker.broker_id,
                 bundle=found.bundle.range,
             )
@@ -84,6 +91,15 @@ class LookupRoutes:
         name = _topic(call)
         policies = await self._namespaces.policies(name.tenant, name.namespace)
         return HttpResponse(200, bundle_of(name, policies.bundles).range.encode(), "text/plain")
+
+
+def _native_url(advertised: ListenerAddresses, *, has_tls: bool) -> str:
+    """Return the URL of the own protocol: with TLS for a client that came by it, and where there is
+    no other.
+    """
+    if advertised.address_tls and (has_tls or not advertised.address):
+        return f"pulsarish+ssl://{plain_address(advertised.address_tls)}"
+    return f"pulsarish://{advertised.address}"
 
 
 def _topic(call: Call) -> TopicName:

@@ -28,7 +28,7 @@ class MessageRoutes:
         self._owners = owners
 
     def routes(self) -> list[Route]:
-        read, consume = Permission.ADMIN_READ, Permission.CONSUME
+        consume = Permission.CONSUME
         timestamp = Parameter("timestamp", "Milliseconds since the epoch.", int, minimum=0)
         end = Parameter(
             "initialPosition",
@@ -48,14 +48,14 @@ class MessageRoutes:
                 "GET",
                 "/lastMessageId",
                 self._last,
-                read,
+                consume,
                 "Show the id of the topic's last message; entry -1 when there is none.",
             ),
             _one(
                 "GET",
                 "/messageid/{timestamp}",
                 self._by_time,
-                read,
+                consume,
                 "Show the id of the first message published at a time or later, else of the last.",
                 timestamp,
             ),
@@ -89,7 +89,7 @@ class MessageRoutes:
                 "PUT",
                 TOPIC + "/backlogSize",
                 self._backlog_size,
-                read,
+                consume,
                 "Return the bytes in the topic's log after a message.",
                 body=PositionBody,
                 body_required=True,

@@ -23,7 +23,7 @@ class NamespaceRoutes:
         self._namespaces = namespaces
 
     def routes(self) -> list[Route]:
-        read, namespace = Permission.ADMIN_READ, Permission.ADMIN_NAMESPACE
+        read, create = Permission.READ_POLICIES, Permission.ADMIN_TENANT
         return [
             Route(
                 "GET",
@@ -37,7 +37,7 @@ class NamespaceRoutes:
                 "PUT",
                 _NAMESPACE,
                 self._create,
-                namespace,
+                create,
                 "Create a namespace.",
                 body=Json,
                 statuses=(409,),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from pulsarish.broker.clients.authorization import Permission
+from pulsarish.broker.clients.authorization import Permission, is_visible
 from pulsarish.broker.http.json_bodies import BundlesBody
 from pulsarish.broker.http.listing import Listing
 from pulsarish.broker.http.owner_calls import OwnerCall, OwnerCalls
@@ -36,6 +36,7 @@ __all__ = ["NamespaceWorkRoutes"]
 
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _ADMIN: Final = Permission.ADMIN_NAMESPACE
+_PURGE: Final = Permission.PURGE
 _FORCE: Final = Parameter(
     "force", "With its topics and their data, although clients are connected.", bool, default=False
 )
@@ -67,14 +68,14 @@ class NamespaceWorkRoutes:
         self._listing = listing
 
     def routes(self) -> list[Route]:
-        read, options = Permission.ADMIN_READ, (_MODE, _SYSTEM, _BUNDLE, AFTER, LIMIT)
+        read, options = Permission.READ_NAMESPACE, (_MODE, _SYSTEM, _BUNDLE, AFTER, LIMIT)
         bundle = _NAMESPACE + "/{bundle}"
         return [
             Route(
                 "DELETE",
                 _NAMESPACE,
                 self._delete,
-                _ADMIN,
+                _PURGE,
                 "Delete a namespace.",
                 parameters=(_FORCE, AUTHORITATIVE),
                 statuses=(409,),
@@ -141,9 +142,12 @@ class NamespaceWorkRoutes:
     async def _list(self, call: Call) -> HttpResponse:
         if call.text("mode") == "PERSISTENT":
             return await self._listing.topics(call)
+        visible = await self._listing.visible_topics(call)
         names = await self._not_kept(call)
+        if visible is not None:
+            names = [name for name in names if is_visible(visible, TopicName.parse(name))]
         if call.text("mode") == "ALL":
-            names += [name.full for name in await self._listing.names(call)]
+            names += [name.full for name in await self._listing.names(call, visible=visible)]
         return answer(call.page(names, str))
 
     async def _not_kept(self, call: Call) -> list[str]:
@@ -274,4 +278,4 @@ def _done_where_there(answers: Sequence[Any | PulsarishError]) -> None:
 
 
 def _post(pattern: str, handler: Handler, summary: str) -> Route:
-    return Route("POST", pattern, handler, _ADMIN, summary, parameters=(AUTHORITATIVE,))
+    return Route("POST", pattern, handler, _PURGE, summary, parameters=(AUTHORITATIVE,))

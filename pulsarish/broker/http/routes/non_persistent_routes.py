@@ -12,8 +12,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from pulsarish.broker.clients.authorization import Permission
+from pulsarish.broker.clients.authorization import Permission, Visible, is_visible
 from pulsarish.broker.http.json_bodies import Json
+from pulsarish.broker.http.listing import Listing
 from pulsarish.broker.http.owner_calls import OwnerCalls
 from pulsarish.broker.http.partitions import explain_partitions, explained
 from pulsarish.broker.http.route import AFTER, LIMIT, Call, Parameter, Route, answer, no_content
@@ -34,7 +35,7 @@ __all__ = ["NonPersistentRoutes"]
 
 _NAMESPACE: Final = "/admin/v2/non-persistent/{tenant}/{namespace}"
 _TOPIC: Final = _NAMESPACE + "/{topic}"
-_READ: Final = Permission.ADMIN_READ
+_READ: Final = Permission.READ_TOPIC
 _ADMIN: Final = Permission.ADMIN_TOPIC
 _SYSTEM: Final = Parameter(
     "includeSystemTopic", "There are none: it makes no difference.", bool, default=False
@@ -84,7 +85,9 @@ class NonPersistentRoutes:
         topics: NonPersistentTopics,
         owners: OwnerCalls,
         statistics: Statistics,
+        listing: Listing,
     ) -> None:
+        self._listing = listing
         self._namespaces = namespaces
         self._topics = topics
         self._owners = owners
@@ -101,7 +104,7 @@ class NonPersistentRoutes:
                 "GET",
                 _NAMESPACE,
                 self._list,
-                _READ,
+                Permission.READ_NAMESPACE,
                 "List the non-persistent topics of a namespace that brokers have open.",
                 parameters=(_BUNDLE, _HERE, *listed),
                 answers=names,
@@ -110,7 +113,7 @@ class NonPersistentRoutes:
                 "GET",
                 _NAMESPACE + "/partitioned",
                 self._partitioned,
-                _READ,
+                Permission.READ_NAMESPACE,
                 "List the partitioned non-persistent topics of a namespace.",
                 parameters=listed,
                 answers=names,
@@ -119,7 +122,7 @@ class NonPersistentRoutes:
                 "GET",
                 _NAMESPACE + "/{bundle}",
                 self._of_bundle,
-                _READ,
+                Permission.READ_NAMESPACE,
                 "List the non-persistent topics of a bundle.",
                 parameters=page,
                 answers=names,
@@ -139,7 +142,7 @@ class NonPersistentRoutes:
                 "DELETE",
                 _TOPIC,
                 self._delete,
-                _ADMIN,
+                Permission.PURGE,
                 "Delete a non-persistent topic.",
                 parameters=(FORCE, _SCHEMA),
                 owner=True,
@@ -194,7 +197,7 @@ class NonPersistentRoutes:
                 "GET",
                 _TOPIC + "/subscriptions",
                 self._subscriptions,
-                _READ,
+                Permission.CONSUME,
                 "List the subscriptions of a non-persistent topic.",
                 parameters=page,
                 answers=names,
@@ -204,7 +207,7 @@ class NonPersistentRoutes:
                 "PUT",
                 _TOPIC + "/subscription/{subscription}",
                 self._subscribe,
-                _ADMIN,
+                Permission.CONSUME,
                 "Create a subscription of a non-persistent topic.",
                 body=Any,
                 owner=True,
@@ -213,7 +216,7 @@ class NonPersistentRoutes:
                 "DELETE",
                 _TOPIC + "/subscription/{subscription}",
                 self._unsubscribe,
-                _ADMIN,
+                Permission.PURGE,
                 "Delete a subscription of a non-persistent topic.",
                 parameters=(FORCE,),
                 owner=True,
@@ -236,9 +239,10 @@ class NonPersistentRoutes:
 
     async def _list(self, call: Call) -> HttpResponse:
         tenant, namespace = call["tenant"], call["namespace"]
+        visible = await self._listing.visible_topics(call)
         policies = await self._namespaces.policies(tenant, namespace)
         if call.flag("here"):
-            return answer(self._topics.names(tenant, namespace))
+            return answer(_visible_names(visible, self._topics.names(tenant, namespace)))
         call.waits_for = "every broker to say which topics it has"
         names = await self._owners.non_persistent_topics(tenant, namespace)
         if bundle := call.text("bundle"):
@@ -248,7 +252,7 @@ class NonPersistentRoutes:
                 for name in names
                 if bundle_of(TopicName.parse(name), policies.bundles).range == bundle
             ]
-        return answer(call.page(names, str))
+        return answer(call.page(_visible_names(visible, names), str))
 
     def _check_bundle(self, bundle: Bundle, count: int) -> None:
         if bundle not in bundles_of(bundle.tenant, bundle.namespace, count):
@@ -261,7 +265,10 @@ class NonPersistentRoutes:
         count = (await self._namespaces.policies(bundle.tenant, bundle.namespace)).bundles
         self._check_bundle(bundle, count)
         await self._owners.require_bundle(call, bundle)
-        here = self._topics.names(bundle.tenant, bundle.namespace)
+        here = _visible_names(
+            await self._listing.visible_topics(call),
+            self._topics.names(bundle.tenant, bundle.namespace),
+        )
         return answer(
             call.page(
                 [name for name in here if bundle_of(TopicName.parse(name), count) == bundle], str
@@ -270,12 +277,10 @@ class NonPersistentRoutes:
 
     async def _partitioned(self, call: Call) -> HttpResponse:
         tenant, namespace = call["tenant"], call["namespace"]
+        visible = await self._listing.visible_topics(call)
         await self._namespaces.policies(tenant, namespace)
-        return answer(
-            call.page(
-                await self._namespaces.partitioned_topics(tenant, namespace, persistent=False), str
-            )
-        )
+        names = await self._namespaces.partitioned_topics(tenant, namespace, persistent=False)
+        return answer(call.page(_visible_names(visible, names), str))
 
     # -- one topic
 
@@ -298,6 +303,8 @@ class NonPersistentRoutes:
             raise TopicNotFound(f"{name} is a partitioned topic; delete it at its path /partitions")
         await self._owners.require(call, name)
         await self._topics.delete(name, force=call.flag("force"))
+        if name.partition < 0:
+            await self._namespaces.remove_grants(name)
         return no_content()
 
     async def _unload(self, call: Call) -> HttpResponse:
@@ -362,6 +369,10 @@ class NonPersistentRoutes:
     async def _unsubscribe(self, call: Call) -> HttpResponse:
         await (await self._topic(call)).unsubscribe(call["subscription"], force=call.flag("force"))
         return no_content()
+
+
+def _visible_names(visible: Visible, names: Sequence[str]) -> list[str]:
+    return [name for name in names if visible is None or is_visible(visible, TopicName.parse(name))]
 
 
 def _refused(route: Route, pattern: str) -> Route:

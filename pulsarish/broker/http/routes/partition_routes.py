@@ -123,7 +123,7 @@ class PartitionRoutes:
                 "DELETE",
                 _PARTITIONS,
                 self._delete,
-                admin,
+                Permission.PURGE,
                 "Delete a partitioned topic with its partitions.",
                 parameters=(FORCE, schema, AUTHORITATIVE),
             ),
@@ -221,6 +221,7 @@ class PartitionRoutes:
             if isinstance(error, PulsarishError) and not isinstance(error, TopicNotFound):
                 raise error
         await self._namespaces.delete_partitioned(name)
+        await self._namespaces.remove_grants(name)
         return no_content()
 
 

@@ -25,6 +25,7 @@ from pulsarish.model.policies import (
     DEDUPLICATION_SNAPSHOT_INTERVAL,
     POLICIES,
     SCHEMA_COMPATIBILITY_STRATEGY,
+    STORED_POLICIES,
     BacklogQuota,
     Policy,
 )
@@ -110,14 +111,14 @@ class NamespacePolicyRoutes:
         return [*found, *self._quotas(), *self._old_strategy(), *self._properties()]
 
     def _policy(self, policy: Policy[Any]) -> list[Route]:
-        path, may = f"{_NAMESPACE}/{policy.namespace}", Permission.ADMIN_NAMESPACE
+        path, may = f"{_NAMESPACE}/{policy.namespace}", Permission.WRITE_POLICIES
         what = policy.meaning
         return [
             Route(
                 "GET",
                 path,
                 partial(self._get, policy),
-                Permission.ADMIN_READ,
+                Permission.READ_POLICIES,
                 what,
                 (APPLIED,) if policy.shows_applied else (),
                 answers=policy.kind,
@@ -167,7 +168,7 @@ class NamespacePolicyRoutes:
     def _quotas(self) -> list[Route]:
         path, may, quota = (
             f"{_NAMESPACE}/{BACKLOG_QUOTA.namespace}",
-            Permission.ADMIN_NAMESPACE,
+            Permission.WRITE_POLICIES,
             (QUOTA_TYPE,),
         )
         get = partial(self._get, BACKLOG_QUOTA)
@@ -176,7 +177,7 @@ class NamespacePolicyRoutes:
                 "GET",
                 path + "Map",
                 get,
-                Permission.ADMIN_READ,
+                Permission.READ_POLICIES,
                 "Show the backlog quotas of a namespace.",
                 answers=BACKLOG_QUOTA.kind,
             ),
@@ -226,7 +227,7 @@ class NamespacePolicyRoutes:
                 "GET",
                 path,
                 self._get_old_strategy,
-                Permission.ADMIN_READ,
+                Permission.READ_POLICIES,
                 f"{what}: what is in force.",
                 answers=SchemaStrategyOldName,
             ),
@@ -234,7 +235,7 @@ class NamespacePolicyRoutes:
                 "PUT",
                 path,
                 self._set_old_strategy,
-                Permission.ADMIN_NAMESPACE,
+                Permission.WRITE_POLICIES,
                 f"{what}.",
                 body=SchemaStrategyOldName,
                 body_required=True,
@@ -259,8 +260,8 @@ class NamespacePolicyRoutes:
     def _properties(self) -> list[Route]:
         path, read, may, properties = (
             _NAMESPACE + "/properties",
-            Permission.ADMIN_READ,
-            Permission.ADMIN_NAMESPACE,
+            Permission.READ_POLICIES,
+            Permission.WRITE_POLICIES,
             dict[str, str],
         )
         return [
@@ -396,7 +397,7 @@ def namespace_body(record: NamespacePolicies, cluster: str) -> dict[str, Any]:
         "subscription_types_enabled": [],
         "properties": record.properties,
     }
-    for policy in POLICIES:
+    for policy in STORED_POLICIES:
         raw = record.policies.get(policy.name)
         if raw is not None and policy.field:
             body[policy.field] = {cluster: raw} if policy.by_cluster else raw

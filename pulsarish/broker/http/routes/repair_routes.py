@@ -29,7 +29,7 @@ class RepairRoutes:
         self._clock = clock
 
     def routes(self) -> list[Route]:
-        read, admin = Permission.ADMIN_READ, Permission.ADMIN_TENANT
+        read, admin = Permission.READ_CLUSTER, Permission.SUPER_USER
         page = (
             Parameter("after", "Only ledgers above this one.", int, minimum=-1, default=-1),
             Parameter(

@@ -52,7 +52,7 @@ class SchemaRoutes:
         self._topics = topics
 
     def routes(self) -> list[Route]:
-        read, may, anywhere = Permission.ADMIN_READ, Permission.ADMIN_TOPIC, (AUTHORITATIVE,)
+        read, anywhere = Permission.READ_TOPIC, (AUTHORITATIVE,)
         payload: dict[str, Any] = {"body": SchemaPayloadBody, "body_required": True}
         one, deletion = f"{_TOPIC}/schema", (_FORCE, AUTHORITATIVE)
         which = (_VERSION, AUTHORITATIVE)
@@ -88,7 +88,7 @@ class SchemaRoutes:
                 "POST",
                 one,
                 self._upload,
-                may,
+                Permission.PRODUCE,
                 "Give a topic a schema, if it is compatible; a topic that is made on first use is "
                 "made.",
                 anywhere,
@@ -100,7 +100,7 @@ class SchemaRoutes:
                 "DELETE",
                 one,
                 self._delete,
-                may,
+                Permission.PURGE,
                 "Delete all versions of a topic's schema.",
                 deletion,
                 answers=SchemaVersionBody,

@@ -79,7 +79,7 @@ class StatsRoutes:
         self._statistics = statistics
 
     def routes(self) -> list[Route]:
-        read = Permission.ADMIN_READ
+        read = Permission.READ_TOPIC
         metadata = (
             Parameter(
                 "metadata",

@@ -40,7 +40,7 @@ class StorageRoutes:
         self._client = ledgers
 
     def routes(self) -> list[Route]:
-        read, admin = Permission.ADMIN_READ, Permission.ADMIN_TENANT
+        read, admin = Permission.READ_CLUSTER, Permission.SUPER_USER
         ledger = (Parameter("ledger", "A ledger's id.", int, minimum=0),)
         page = (
             Parameter("after", "Only ids above this one.", int, minimum=-1, default=-1),

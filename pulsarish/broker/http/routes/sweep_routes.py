@@ -50,7 +50,7 @@ class SweepRoutes:
                 "POST",
                 f"{_BUNDLE}/{_WORD}",
                 self._look_after,
-                Permission.ADMIN_TOPIC,
+                Permission.ADMIN_NAMESPACE,
                 what,
                 body=Names,
                 body_required=True,

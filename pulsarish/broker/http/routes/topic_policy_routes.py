@@ -51,7 +51,7 @@ class TopicPolicyRoutes:
             if policy.topic and policy is not BACKLOG_QUOTA
             for route in self._policy(policy)
         ]
-        what, may = "Back to the namespace's policies, all at once.", Permission.ADMIN_TOPIC
+        what, may = "Back to the namespace's policies, all at once.", Permission.WRITE_POLICIES
         return [
             *found,
             *self._quotas(),
@@ -65,7 +65,7 @@ class TopicPolicyRoutes:
 
     def _policy(self, policy: Policy[Any]) -> list[Route]:
         path, what = f"{_TOPIC}/{policy.topic}", policy.meaning
-        may, read = Permission.ADMIN_TOPIC, Permission.ADMIN_READ
+        may, read = Permission.WRITE_POLICIES, Permission.READ_POLICIES
         value = (Parameter(policy.topic, what, int),) if policy.in_query else ()
         body: dict[str, Any] = (
             {} if policy.in_query else {"body": policy.kind, "body_required": True}
@@ -132,7 +132,7 @@ class TopicPolicyRoutes:
     def _quotas(self) -> list[Route]:
         path, may, quota = (
             f"{_TOPIC}/{BACKLOG_QUOTA.topic}",
-            Permission.ADMIN_TOPIC,
+            Permission.WRITE_POLICIES,
             (QUOTA_TYPE, *_COMMON),
         )
         get, what = partial(self._get, BACKLOG_QUOTA), "The topic's own backlog quotas."
@@ -141,7 +141,7 @@ class TopicPolicyRoutes:
                 "GET",
                 path + "Map",
                 get,
-                Permission.ADMIN_READ,
+                Permission.READ_POLICIES,
                 what,
                 TOPIC_PARAMETERS,
                 answers=BACKLOG_QUOTA.kind,

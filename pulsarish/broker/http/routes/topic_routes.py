@@ -37,7 +37,6 @@ __all__ = ["TOPIC", "TopicRoutes"]
 
 TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 _NAMESPACE: Final = "/admin/v2/persistent/{tenant}/{namespace}"
-_READ: Final = Permission.ADMIN_READ
 _ADMIN: Final = Permission.ADMIN_TOPIC
 
 FORCE: Final = Parameter("force", "Although clients are connected.", bool, default=False)
@@ -74,7 +73,7 @@ class TopicRoutes:
                 "GET",
                 _NAMESPACE,
                 self._list,
-                _READ,
+                Permission.READ_NAMESPACE,
                 "List the topics and partitions of a namespace.",
                 parameters=(_BUNDLE, *_LISTED),
                 answers=names,
@@ -83,7 +82,7 @@ class TopicRoutes:
                 "GET",
                 _NAMESPACE + "/partitioned",
                 self._partitioned,
-                _READ,
+                Permission.READ_NAMESPACE,
                 "List the partitioned topics of a namespace.",
                 parameters=_LISTED,
                 answers=names,
@@ -102,7 +101,7 @@ class TopicRoutes:
                 "DELETE",
                 TOPIC,
                 self._delete,
-                _ADMIN,
+                Permission.PURGE,
                 "Delete a topic and its data.",
                 parameters=deletion,
                 owner=True,
@@ -111,7 +110,7 @@ class TopicRoutes:
                 "GET",
                 TOPIC + "/properties",
                 self._properties,
-                _READ,
+                Permission.READ_TOPIC,
                 "Show the properties of a topic.",
                 parameters=anywhere,
                 answers=properties,
@@ -147,7 +146,7 @@ class TopicRoutes:
                 "POST",
                 TOPIC + "/skipLost",
                 self._skip_lost,
-                _ADMIN,
+                Permission.PURGE,
                 "Move past entries that are gone for good; refused while one of them may be read.",
                 body=SkipLostBody,
                 body_required=True,
@@ -178,7 +177,7 @@ class TopicRoutes:
                 "DELETE",
                 TOPIC + "/truncate",
                 self._truncate,
-                _ADMIN,
+                Permission.PURGE,
                 "Acknowledge all messages for every subscription, and delete them.",
                 owner=True,
             ),
@@ -211,6 +210,8 @@ class TopicRoutes:
             raise TopicNotFound(f"{name} is a partitioned topic; delete it at its path /partitions")
         await self._owners.require(call, name)
         await self._topics.delete(name, force=call.flag("force"))
+        if name.partition < 0:
+            await self._namespaces.remove_grants(name)
         return no_content()
 
     # -- properties

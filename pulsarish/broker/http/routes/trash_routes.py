@@ -29,7 +29,7 @@ class TrashRoutes:
         self._ledgers = ledgers
 
     def routes(self) -> list[Route]:
-        read, admin = Permission.ADMIN_READ, Permission.ADMIN_TENANT
+        read, admin = Permission.READ_CLUSTER, Permission.SUPER_USER
         return [
             Route(
                 "GET",

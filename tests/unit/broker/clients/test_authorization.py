@@ -1,35 +1,96 @@
-"""Every method and command has a row in the table of permissions, and the table has no other rows;
-routes name theirs.
+"""Everything that a client can reach has a row in the table of permissions, and each row is checked
+for every kind of caller.
 """
 
 from __future__ import annotations
 
-from typing import get_args
+import ast
+import asyncio
+import inspect
+from collections.abc import Iterator
+from functools import cache
+from typing import Final, get_args
 
 import pytest
 
+from pulsarish.broker.binary import connection, questions
+from pulsarish.broker.binary.codec import refused_transaction, session_command
 from pulsarish.broker.broker import Broker
-from pulsarish.broker.clients.authorization import ANYBODY, PERMISSIONS, Gate, Permission, Principal
+from pulsarish.broker.clients.authorization import (
+    CLUSTER,
+    PERMISSIONS,
+    Decision,
+    Gate,
+    Permission,
+    Resource,
+    Visible,
+)
 from pulsarish.broker.clients.commands import Command
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.model.errors import AuthorizationError
+from pulsarish.broker.http.route import Route, resource_of
+from pulsarish.model.errors import AuthorizationError, InvalidTopicName
+from pulsarish.model.grants import AuthPolicies
+from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import HttpRequest, World
+from pulsarish.security.identity import UNCHECKED, Identity
 from pulsarish.sim.world.world import Simulation
+from pulsarish.wire._pb import pulsar_pb2 as pb
+from tests.support.grants import KnownGrants
+
+# Commands of Apache Pulsar's protocol that are not commands of a session: the row of each, or None
+# for those that need no permission.
+QUESTIONS: Final = {
+    "connect": None,
+    "auth_response": None,
+    "ping": None,
+    "pong": None,
+    # By the id of an open producer, consumer or watch, which a permission opened.
+    "send": None,
+    "consumer_stats": None,
+    "watch_topic_list_close": None,
+    "partitioned_metadata": "broker.lookup",
+    "lookup": "broker.lookup",
+    "get_topics_of_namespace": "broker.topics",
+    "watch_topic_list": "broker.topics",
+}
+# Commands that a broker sends.
+SENT: Final = {
+    "connected",
+    "send_receipt",
+    "send_error",
+    "message",
+    "success",
+    "error",
+    "producer_success",
+    "reached_end_of_topic",
+    "active_consumer_change",
+    "watch_topic_list_success",
+    "watch_topic_update",
+    "auth_challenge",
+}
 
 
-def broker() -> Broker:
+def build() -> Broker:
     made: list[Broker] = []
 
-    async def build(world: World) -> None:
+    async def make(world: World) -> None:
         made.append(Broker(world, BrokerConfig()))
 
     sim = Simulation(1)
 
     async def main() -> None:
-        await sim.node("b").run(build)
+        await sim.node("b").run(make)
 
     sim.run(main)
     return made[0]
+
+
+@cache
+def broker() -> Broker:
+    return build()
+
+
+# What there is, from the code itself
 
 
 def test_every_method_and_command_is_in_the_table_and_nothing_else() -> None:
@@ -40,25 +101,313 @@ def test_every_method_and_command_is_in_the_table_and_nothing_else() -> None:
     assert set(reachable) == set(PERMISSIONS)
 
 
-def test_what_is_not_in_the_table_is_denied_to_everybody() -> None:
-    with pytest.raises(AuthorizationError, match="broker\\.shutdown"):
-        Gate().check("broker.shutdown", ANYBODY)
+def test_every_command_of_apache_pulsars_protocol_has_a_row() -> None:
+    for field in pb.Command.DESCRIPTOR.fields:
+        answers = field.name.endswith("_response") and field.name not in QUESTIONS
+        if field.name == "type" or answers:
+            continue
+        command = pb.Command(type=field.number)
+        asked = session_command(command)
+        if asked is not None:
+            assert type(asked).__name__ in PERMISSIONS
+        elif field.name in QUESTIONS:
+            row = QUESTIONS[field.name]
+            assert row is None or row in PERMISSIONS
+        else:
+            assert field.name in SENT or refused_transaction(command) is not None, field.name
 
 
-def test_the_policy_hears_permission_principal_and_resource() -> None:
-    heard: list[tuple[Permission, Principal, str]] = []
+def test_every_command_that_the_binary_protocol_looks_at_is_one_of_those() -> None:
+    """A command whose number stands in the code but not in the protocol would escape the test
+    above.
+    """
+    known = {field.number for field in pb.Command.DESCRIPTOR.fields}
+    numbers = {
+        number
+        for module in (connection, questions)
+        for number in type_numbers(ast.parse(inspect.getsource(module)))
+    }
+    assert {21, 23, 32, 2, 6, 64} <= numbers <= known
 
-    def policy(permission: Permission, principal: Principal, resource: str) -> bool:
-        heard.append((permission, principal, resource))
-        return permission is Permission.CONSUME
 
-    gate = Gate(policy)
-    gate.check("Subscribe", Principal("ann"), "persistent://a/b/c")
-    with pytest.raises(AuthorizationError, match="ann lacks permission produce"):
-        gate.check("OpenProducer", Principal("ann"), "persistent://a/b/c")
-    gate.permit(Permission.NONE, "GET /health", Principal("ann"))
-    assert heard[0] == (Permission.CONSUME, Principal("ann"), "persistent://a/b/c")
-    assert len(heard) == 2, "health needs nobody's leave"
+def type_numbers(tree: ast.Module) -> Iterator[int]:
+    """Yield the numbers that ``command.type`` is compared with."""
+    named = {
+        node.target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.match_case) and isinstance(node.pattern, ast.MatchValue):
+            if isinstance(node.pattern.value, ast.Constant):
+                yield int(node.pattern.value.value)
+        elif isinstance(node, ast.Compare) and ast.unparse(node.left) in ("command.type", "kind"):
+            for other in node.comparators:
+                value = (
+                    other.value
+                    if isinstance(other, ast.Constant)
+                    else named.get(ast.unparse(other))
+                )
+                if isinstance(value, int):
+                    yield value
+
+
+ROUTES: Final = [route.name for route in broker().http.routes]
+LOSES: Final = (
+    "clearBacklog",
+    "unsubscribe",
+    "skip",
+    "skip_all",
+    "skipLost",
+    "resetcursor",
+    "expireMessages",
+    "truncate",
+    "compaction",
+)
+OPEN: Final = {
+    "GET /status.html",
+    "GET /health",
+    "GET /metrics",
+    "GET /admin/v2/brokers/health",
+    "GET /admin/v2/brokers/ready",
+    "GET /admin/v2/brokers/version",
+    "GET /admin/v2/openapi.json",
+}
+
+
+def route_of(name: str) -> Route:
+    return next(route for route in broker().http.routes if route.name == name)
+
+
+@pytest.mark.parametrize("name", ROUTES)
+def test_the_permission_of_a_route_fits_its_path_and_its_method(name: str) -> None:
+    """Rules by which a wrong row shows: the scope of the path, and what the route can change."""
+    route = route_of(name)
+    may, words = route.permission, route.pattern.strip("/").split("/")
+    assert (may is Permission.NONE) == (name in OPEN)
+    assert may not in (Permission.OPENED, Permission.PEER)
+    if may is Permission.NONE:
+        return
+    if "tenant" not in route.path_names:
+        assert may in (Permission.SUPER_USER, Permission.READ_CLUSTER, Permission.ANY_ROLE)
+    if may is Permission.ANY_ROLE:
+        assert route.method == "GET" or name.endswith("PermissionsOnTopics")
+    if words[2] == "tenants" and route.method != "GET":
+        assert may is Permission.SUPER_USER
+    reads = may.value.startswith("read-") or may in (Permission.LOOKUP, Permission.ANY_ROLE)
+    if route.method != "GET":
+        assert (
+            not reads
+            or words[-1] in ("compatibility", "version")
+            or (name.endswith("PermissionsOnTopics"))
+        ), may
+    if route.answers is bytes:
+        assert may is Permission.CONSUME
+    loses = [word for word in words if word in LOSES]
+    deleted = words[-1] in ("{topic}", "{subscription}", "partitions", "schema", "{namespace}")
+    whole = route.method == "DELETE" and "tenant" in route.path_names and deleted
+    if ((loses and route.method != "GET") or whole) and "permissions" not in words:
+        assert may is Permission.PURGE, may
+    for scope in ("topic", "namespace", "tenant"):
+        if may in (Permission[f"READ_{scope.upper()}"], Permission[f"ADMIN_{scope.upper()}"]):
+            assert scope in route.path_names, may
+
+
+# The matrix: every row x every kind of caller
+
+SPACE: Final = Resource("acme", "orders")
+TOPIC: Final = TopicName.parse("persistent://acme/orders/new-partition-1")
+GRANTS: Final = AuthPolicies(
+    namespace={"writer": ("produce",), "reader": ("consume",)},
+    subscriptions={"billing": ("other",)},
+)
+CALLERS: Final = {
+    "nobody": UNCHECKED,
+    "stranger": Identity("stranger"),
+    "writer": Identity("writer"),
+    "reader": Identity("reader"),
+    "through a proxy": Identity("writer", proxy_role="stranger"),
+    "admin": Identity("admin"),
+    "admin elsewhere": Identity("elsewhere"),
+    "root": Identity("root"),
+}
+EVERYBODY: Final = frozenset(CALLERS)
+ROLES: Final = EVERYBODY - {"nobody"}
+ADMINS: Final = frozenset({"admin", "root"})
+GRANTED: Final = ADMINS | {"writer", "reader"}
+MAY: Final = {
+    Permission.NONE: EVERYBODY,
+    Permission.OPENED: EVERYBODY,
+    Permission.ANY_ROLE: ROLES,
+    Permission.LOOKUP: GRANTED,
+    Permission.READ_TOPIC: GRANTED,
+    Permission.READ_NAMESPACE: GRANTED,
+    Permission.PRODUCE: ADMINS | {"writer"},
+    Permission.CONSUME: ADMINS | {"reader"},
+    Permission.FUNCTIONS: ADMINS,
+    Permission.SOURCES: ADMINS,
+    Permission.SINKS: ADMINS,
+    Permission.PACKAGES: ADMINS,
+    Permission.READ_TENANT: ADMINS,
+    Permission.READ_POLICIES: ADMINS,
+    Permission.WRITE_POLICIES: ADMINS,
+    Permission.ADMIN_TOPIC: ADMINS,
+    Permission.ADMIN_NAMESPACE: ADMINS,
+    Permission.ADMIN_TENANT: ADMINS,
+    Permission.PURGE: ADMINS,
+    Permission.READ_CLUSTER: frozenset({"root"}),
+    Permission.SUPER_USER: frozenset({"root"}),
+    Permission.PEER: frozenset({"root"}),
+}
+TEXTS: Final = {
+    "tenant": "acme",
+    "namespace": "orders",
+    "topic": "new-partition-1",
+    "domain": "persistent",
+    "subscription": "mine",
+}
+
+
+def expected(permission: Permission, resource: Resource) -> frozenset[str]:
+    found = MAY[permission]
+    if permission is Permission.PURGE and resource.subscription:
+        return found | MAY[Permission.CONSUME]
+    return found
+
+
+async def passed(
+    gate: Gate, row: str, permission: Permission | None, resource: Resource
+) -> set[str]:
+    through: set[str] = set()
+    for caller, identity in CALLERS.items():
+        try:
+            if permission is None:
+                await gate.check(row, identity, resource)
+            else:
+                await gate.permit(permission, row, identity, resource)
+        except AuthorizationError:
+            continue
+        through.add(caller)
+    return through
+
+
+def gate_of(*, admin: str = "admin") -> Gate:
+    return Gate(KnownGrants({"orders": GRANTS}, admin=admin).policy())
+
+
+@pytest.mark.parametrize("name", ROUTES)
+def test_every_route_for_every_caller(name: str) -> None:
+    route = route_of(name)
+    texts = {key: TEXTS.get(key, "x") for key in route.path_names}
+    resource = resource_of(route, texts)
+    through = asyncio.run(passed(gate_of(), name, route.permission, resource))
+    assert through == expected(route.permission, resource)
+
+
+@pytest.mark.parametrize("row", PERMISSIONS)
+def test_every_method_and_command_for_every_caller(row: str) -> None:
+    resource = Resource.of_topic(TOPIC, "mine" if row == "Subscribe" else "")
+    through = asyncio.run(passed(gate_of(), row, None, resource))
+    assert through == expected(PERMISSIONS[row], resource)
+
+
+def test_what_is_not_in_the_table_is_denied_to_every_role() -> None:
+    for gate in (Gate(), gate_of()):
+        with pytest.raises(AuthorizationError, match="broker\\.shutdown"):
+            asyncio.run(gate.check("broker.shutdown", Identity("root"), CLUSTER))
+
+
+def test_without_a_policy_everything_in_the_table_is_permitted() -> None:
+    gate = Gate()
+    assert gate.is_open
+    assert not gate_of().is_open
+    for row in PERMISSIONS:
+        asyncio.run(gate.check(row, UNCHECKED, CLUSTER))
+    assert asyncio.run(gate.visible("x", UNCHECKED, SPACE)) is None
+    assert gate.changes_count == 0
+
+
+def test_the_policy_gets_permission_identity_and_resource() -> None:
+    asked: list[tuple[Permission, Identity, Resource]] = []
+
+    class Recording:
+        changes_count = 7
+
+        async def decide(
+            self, permission: Permission, identity: Identity, resource: Resource
+        ) -> Decision:
+            asked.append((permission, identity, resource))
+            return Decision(permission is Permission.CONSUME, "by the test")
+
+        async def visible(self, identity: Identity, resource: Resource) -> Visible:
+            return frozenset()
+
+    gate, ann, resource = Gate(Recording()), Identity("ann"), Resource.of_topic(TOPIC)
+    asyncio.run(gate.check("Subscribe", ann, resource))
+    with pytest.raises(AuthorizationError, match="'ann' lacks permission produce for OpenProducer"):
+        asyncio.run(gate.check("OpenProducer", ann, resource))
+    asyncio.run(gate.permit(Permission.NONE, "GET /health", UNCHECKED, CLUSTER))
+    assert asked == [(Permission.CONSUME, ann, resource), (Permission.PRODUCE, ann, resource)]
+    assert gate.changes_count == 7
+    assert asyncio.run(gate.visible("lists", ann, CLUSTER)) == frozenset()
+    with pytest.raises(AuthorizationError, match="to see anything for lists on namespace"):
+        asyncio.run(gate.visible("lists", ann, SPACE))
+
+
+# The resource of a request
+
+
+@pytest.mark.parametrize(
+    ("pattern", "texts", "resource"),
+    [
+        ("/admin/v2/brokers/{cluster}", {"cluster": "c"}, CLUSTER),
+        ("/admin/v2/tenants/{tenant}", {"tenant": "t"}, Resource("t")),
+        (
+            "/admin/v2/namespaces/{tenant}/{namespace}/unsubscribe/{subscription}",
+            {"tenant": "t", "namespace": "n", "subscription": "s"},
+            Resource("t", "n", None, "s"),
+        ),
+        (
+            "/admin/v2/persistent/{tenant}/{namespace}/{topic}/stats",
+            {"tenant": "t", "namespace": "n", "topic": "non-persistent"},
+            Resource.of_topic(TopicName("t", "n", "non-persistent")),
+        ),
+        (
+            "/admin/v2/non-persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}",
+            {"tenant": "t", "namespace": "n", "topic": "a/b", "subscription": "s"},
+            Resource.of_topic(TopicName("t", "n", "a/b", persistent=False), "s"),
+        ),
+        (
+            "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}",
+            {"domain": "non-persistent", "tenant": "t", "namespace": "n", "topic": "x"},
+            Resource.of_topic(TopicName("t", "n", "x", persistent=False)),
+        ),
+    ],
+)
+def test_the_resource_of_a_request(pattern: str, texts: dict[str, str], resource: Resource) -> None:
+    assert resource_of(a_route(pattern), texts) == resource
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        {"tenant": "acme/orders", "namespace": "n", "topic": "x"},
+        {"tenant": "t", "namespace": "n/m", "topic": "x"},
+        {"tenant": "", "namespace": "n", "topic": "x"},
+        {"tenant": "t", "namespace": "n", "topic": "x\n"},
+    ],
+)
+def test_names_that_could_stand_for_another_resource_are_refused(texts: dict[str, str]) -> None:
+    with pytest.raises(InvalidTopicName):
+        resource_of(a_route("/admin/v2/persistent/{tenant}/{namespace}/{topic}"), texts)
+
+
+def a_route(pattern: str) -> Route:
+    async def handler(call: object) -> None: ...
+
+    return Route("GET", pattern, handler, Permission.READ_TOPIC, "")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ from pulsarish.broker.http.router import RouteTable
 from pulsarish.broker.http.stats_sum import summed
 from pulsarish.runtime.clock import SystemClock
 from pulsarish.runtime.seams import Clock, HttpRequest, HttpResponse, World
+from pulsarish.security.authentication import NoAuthentication
+from pulsarish.security.callers import Callers
 from pulsarish.sim.world.world import Simulation
 
 
@@ -145,7 +147,9 @@ def ask_all(
 
     async def node(world: World) -> None:
         share = LoopShare(clock or world.clock, config.admin_share_beside_messages, messages_flow)
-        await scenario(HttpFace(world, config, Gate(), routes, share), world)
+        await scenario(
+            HttpFace(world, config, Gate(), routes, share, Callers(NoAuthentication())), world
+        )
 
     async def main() -> None:
         await sim.node("b").run(node)

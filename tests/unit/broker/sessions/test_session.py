@@ -8,7 +8,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from pulsarish.broker.clients.authorization import ANYBODY, Gate
+from pulsarish.broker.clients.authorization import Gate
 from pulsarish.broker.clients.commands import (
     Acknowledge,
     CloseConsumer,
@@ -25,6 +25,7 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.sessions.session import Session
 from pulsarish.model.position import EARLIEST
 from pulsarish.runtime.containment import Critical, Scope, ScopeKind
+from pulsarish.security.identity import UNCHECKED
 
 
 class SlowTopic:
@@ -97,7 +98,7 @@ def test_a_consumer_that_came_while_its_id_was_unsubscribed_ends_with_the_sessio
         session = Session(
             topics=topics,
             gate=Gate(),
-            principal=ANYBODY,
+            identity=UNCHECKED,
             peer="x",
             tasks=Tasks(),
             config=BrokerConfig(),
@@ -127,7 +128,7 @@ def test_a_consumer_that_ends_with_its_seek_says_nothing_more() -> None:
         session = Session(
             topics=topics,
             gate=Gate(),
-            principal=ANYBODY,
+            identity=UNCHECKED,
             peer="x",
             tasks=Tasks(),
             config=BrokerConfig(),

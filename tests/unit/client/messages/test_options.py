@@ -29,6 +29,9 @@ from pulsarish.model.errors import (
     PulsarishError,
     UnsupportedFeature,
 )
+from pulsarish.runtime.client_authentication import AuthenticationTLS, AuthenticationToken
+from pulsarish.security.client_security import PLAIN, ClientSecurity
+from pulsarish.security.tls import TlsClientConfig
 
 URL = "pulsarish://localhost"
 
@@ -40,8 +43,18 @@ URL = "pulsarish://localhost"
         ({"operation_timeout_seconds": "30"}, InvalidArgument, "operation_timeout_seconds"),
         ({"connection_timeout_ms": -5}, InvalidArgument, "connection_timeout_ms.*1 or more"),
         ({"listener_name": 5}, InvalidArgument, "listener_name.*str"),
-        ({"use_tls": True}, UnsupportedFeature, "use_tls.*trusted network"),
-        ({"authentication": object()}, UnsupportedFeature, "authentication.*leave it out"),
+        ({"use_tls": True}, InvalidArgument, r"use_tls needs TLS.*pulsarish\+ssl://"),
+        ({"tls_allow_insecure_connection": True}, InvalidArgument, "_insecure_connection needs"),
+        ({"tls_trust_certs_file_path": "ca.pem"}, InvalidArgument, "tls_trust_certs.* needs TLS"),
+        ({"tls_trust_certs_file_path": ""}, InvalidArgument, "tls_trust_certs_file_path is empty"),
+        ({"tls_validate_hostname": "no"}, InvalidArgument, "tls_validate_hostname.*True or False"),
+        ({"tls_certificate_file_path": "c.pem"}, InvalidArgument, "belong together"),
+        (
+            {"authentication": AuthenticationTLS("c.pem", "k.pem")},
+            InvalidArgument,
+            "this authentication needs TLS",
+        ),
+        ({"authentication": "token:hunter2"}, InvalidArgument, "authentication is of type str"),
         ({"io_threads": 4}, UnsupportedFeature, "io_threads.*one loop thread"),
         ({"logger": object()}, UnsupportedFeature, "logger.*'pulsarish'"),
     ],
@@ -49,6 +62,44 @@ URL = "pulsarish://localhost"
 def test_client_options(change: dict[str, Any], error: type[PulsarishError], words: str) -> None:
     with pytest.raises(error, match=words):
         ClientOptions(URL, **change)
+
+
+def test_the_security_of_a_client() -> None:
+    assert ClientOptions(URL).security == PLAIN
+    token = AuthenticationToken("t")
+    assert ClientOptions(URL, authentication=token).security == ClientSecurity(token.provider)
+    tls = ClientOptions("pulsarish+ssl://b1,b2:7000", tls_trust_certs_file_path="ca.pem")
+    assert tls.addresses == ("tls:b1:6661", "tls:b2:7000")
+    assert tls.security == ClientSecurity(
+        None, TlsClientConfig(trust_file="ca.pem", is_required=True)
+    )
+    lax = ClientOptions(
+        "pulsarish+ssl://b1",
+        authentication=AuthenticationTLS("c.pem", "file:///k.pem"),
+        use_tls=True,
+        tls_validate_hostname=False,
+        tls_allow_insecure_connection=True,
+    )
+    assert lax.security.tls == TlsClientConfig(
+        certificate_file="c.pem",
+        key_file="/k.pem",
+        validates_host_name=False,
+        allows_insecure=True,
+        is_required=True,
+    )
+    with pytest.raises(InvalidArgument, match="both name a certificate"):
+        ClientOptions(
+            "pulsarish+ssl://b1",
+            authentication=AuthenticationTLS("c.pem", "k.pem"),
+            tls_certificate_file_path="c",
+            tls_private_key_file_path="k",
+        )
+
+
+def test_an_authentication_that_is_none_is_not_shown() -> None:
+    with pytest.raises(InvalidArgument) as raised:
+        ClientOptions(URL, authentication="token:hunter2")  # type: ignore[arg-type]
+    assert "hunter2" not in str(raised.value)
 
 
 def test_client_url() -> None:

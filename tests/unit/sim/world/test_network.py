@@ -17,6 +17,7 @@ from pulsarish.runtime.seams import (
     Unreachable,
     World,
 )
+from pulsarish.security.credentials import Caller
 from pulsarish.sim.world.connections import SimConnections
 from pulsarish.sim.world.stream import SEND_AHEAD_BYTES
 from pulsarish.sim.world.world import Simulation
@@ -35,7 +36,7 @@ async def echo(stream: Stream) -> None:
         await stream.send([message])
 
 
-async def echo_call(request: bytes) -> bytes:
+async def echo_call(request: bytes, _caller: Caller) -> bytes:
     return request
 
 
@@ -224,7 +225,7 @@ def test_a_paused_peer_is_silent_and_then_answers() -> None:
 def test_a_cut_is_one_way(source: str, target: str) -> None:
     heard: list[bytes] = []
 
-    async def note(request: bytes) -> bytes:
+    async def note(request: bytes, _caller: Caller) -> bytes:
         heard.append(request)
         return b""
 
@@ -391,7 +392,7 @@ def test_abort_breaks_both_ends_and_pending_receives() -> None:
 
 
 def test_a_call_that_raises_fails_for_its_caller() -> None:
-    async def raises(request: bytes) -> bytes:
+    async def raises(request: bytes, _caller: Caller) -> bytes:
         raise ValueError("no such thing")
 
     async def serve(world: World) -> None:
@@ -410,7 +411,7 @@ def test_a_call_that_raises_fails_for_its_caller() -> None:
 
 
 def test_a_call_to_a_server_that_dies_is_broken() -> None:
-    async def slow(request: bytes) -> bytes:
+    async def slow(request: bytes, _caller: Caller) -> bytes:
         await asyncio.sleep(100)
         return b""
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from pulsarish.broker.clients.authorization import Gate
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.route import Call
 from pulsarish.broker.http.routes.tenant_routes import TenantRoutes
@@ -31,7 +32,7 @@ def test_a_tenant_is_allowed_in_the_only_cluster_whatever_it_was_called(
 ) -> None:
     namespaces: Any = Namespaces(TenantRecord((), allowed))
     listing: Any = None
-    routes = TenantRoutes(BrokerConfig(cluster_name="here"), namespaces, listing).routes()
+    routes = TenantRoutes(BrokerConfig(cluster_name="here"), namespaces, listing, Gate()).routes()
     get = next(route for route in routes if route.name == "GET /admin/v2/tenants/{tenant}")
     request = HttpRequest(
         "GET", "/admin/v2/tenants/t", {}, {}, b"", ("admin", "v2", "tenants", "t")

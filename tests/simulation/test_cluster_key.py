@@ -1,0 +1,153 @@
+"""Bookies with a cluster key serve members only."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulsarish.bookie.bookie import Bookie
+from pulsarish.client.api.asyncio_client import AsyncClient
+from pulsarish.model.errors import AuthenticationError, AuthorizationError
+from pulsarish.runtime.seams import CallFailed, StreamBroken, World
+from pulsarish.security.cluster_key import ClusterKey, MemberRole
+from pulsarish.sim.world.connections import SimConnections
+from pulsarish.sim.world.world import Simulation
+from pulsarish.wire._pb import bookie_pb2 as pb
+from tests.support.bookies import small_config
+from tests.support.brokers import BrokerCluster
+
+CALLS: dict[str, tuple[Any, Any]] = {
+    "bookie.fence": (pb.FenceRequest(ledger=1), pb.FenceResponse),
+    "bookie.read_lac": (pb.ReadLacRequest(ledger=1), pb.ReadLacResponse),
+    "bookie.recovery_read": (pb.RecoveryReadRequest(ledger=1), pb.RecoveryReadResponse),
+    "bookie.list_ledgers": (pb.ListLedgersRequest(), pb.ListLedgersResponse),
+    "bookie.list_entries": (pb.ListEntriesRequest(ledger=1), pb.ListEntriesResponse),
+    "bookie.clear_limbo": (pb.ClearLimboRequest(), pb.ClearLimboResponse),
+    "bookie.list_trash": (pb.ListTrashRequest(), pb.ListTrashResponse),
+    "bookie.change_trash": (pb.ChangeTrashRequest(), pb.ChangeTrashResponse),
+    "bookie.write_lacs": (pb.WriteLacsRequest(), None),
+    "bookie.status": (pb.StatusRequest(), None),
+}
+"""Each call of a bookie, and its answer when that can carry a refusal."""
+REFUSALS = (AuthenticationError, AuthorizationError)
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> str:
+    path = tmp_path / "key"
+    path.write_bytes(b64encode(b"k" * 32))
+    path.chmod(0o600)
+    return str(path)
+
+
+def play(key_file: str, role: str | None, refused: dict[str, int]) -> None:
+    sim = Simulation(1)
+
+    async def serve(world: World) -> Bookie:
+        bookie = Bookie(world, small_config("b", cluster_key_file=key_file))
+        await bookie.start()
+        assert set(CALLS) == set(bookie.service.calls())
+        assert set(bookie.service.streams()) == {"bookie.add", "bookie.read"}
+        return bookie
+
+    async def call(world: World, address: str) -> None:
+        assert isinstance(world.connections, SimConnections)
+        if role is not None:
+            key = ClusterKey.read(key_file, world.clock.wall_ms)
+            world.connections.credentials = key.credentials_of(role)
+        codes: dict[str, int] = {}
+        for method, (request, kind) in CALLS.items():
+            try:
+                data = await world.connections.call(
+                    address, method, request.SerializeToString(), timeout_seconds=5.0
+                )
+            except CallFailed as failed:
+                text = str(failed)
+                codes[method] = (
+                    AuthenticationError.code
+                    if "only members" in text
+                    else AuthorizationError.code
+                    if "may not call" in text
+                    else 0
+                )
+                continue
+            codes[method] = 0 if kind is None else kind.FromString(data).code
+        for method in ("bookie.add", "bookie.read"):
+            stream = await world.connections.open(address, method)
+            await world.clock.sleep(0.1)
+            try:
+                await stream.send([b""])
+                codes[method] = 0
+            except StreamBroken as broken:
+                (found,) = (error for error in REFUSALS if error.__name__ in str(broken))
+                codes[method] = found.code
+            stream.abort("done")
+        codes = {m: c for m, c in codes.items() if c in {each.code for each in REFUSALS}}
+        assert codes == refused
+
+    async def main() -> None:
+        node = sim.node("b")
+        node.expected_errors = REFUSALS  # of calls whose answer carries no error
+        bookie = await node.run(serve)
+        await sim.node("c").run(lambda world: call(world, bookie.address))
+
+    sim.run(main, 600.0)
+
+
+def test_a_stranger_may_call_nothing(key_file: str) -> None:
+    everything = [*CALLS, "bookie.add", "bookie.read"]
+    play(key_file, None, dict.fromkeys(everything, AuthenticationError.code))
+
+
+@pytest.mark.parametrize("role", [MemberRole.BROKER, MemberRole.AUTORECOVERY, MemberRole.TOOL])
+def test_a_member_may_call_everything(key_file: str, role: str) -> None:
+    play(key_file, role, {})
+
+
+def test_a_reader_reads(key_file: str) -> None:
+    reads = {"bookie.read_lac", "bookie.status", "bookie.read"}
+    others = [method for method in (*CALLS, "bookie.add") if method not in reads]
+    play(key_file, MemberRole.READER, dict.fromkeys(others, AuthorizationError.code))
+
+
+def test_another_role_may_call_nothing(key_file: str) -> None:
+    everything = [*CALLS, "bookie.add", "bookie.read"]
+    play(key_file, "ann", dict.fromkeys(everything, AuthorizationError.code))
+
+
+def test_brokers_show_what_bookies_want(key_file: str) -> None:
+    sim = Simulation(1)
+    cluster = BrokerCluster(sim, brokers=2, cluster_key_file=key_file)
+
+    async def publish(world: World) -> None:
+        client = AsyncClient(
+            "pulsarish://broker0:6660,broker1:6660",
+            clock=world.clock,
+            random=world.random,
+            tasks=world.tasks,
+            connect=lambda _: world.connections,
+        )
+        producer = await client.create_producer("t")
+        consumer = await client.subscribe("t", "s")
+        for number in range(10):
+            await producer.send(str(number).encode())
+        for number in range(10):
+            message = await consumer.receive()
+            assert message.data() == str(number).encode()
+            await consumer.acknowledge(message)
+        # Past the end of the first tokens, and with another owner, which recovers the ledger.
+        await world.clock.sleep(900.0)
+        for broker in cluster.brokers.values():
+            await broker._topics.hand_over_all()
+        await producer.send(b"last")
+        assert (await consumer.receive()).data() == b"last"
+        await client.close()
+
+    async def main() -> None:
+        await cluster.start()
+        await sim.node("client").run(publish)
+
+    sim.run(main, 3_000.0)
