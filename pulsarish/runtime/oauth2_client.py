@@ -16,6 +16,7 @@ import urllib.parse
 import urllib.request
 import weakref
 from collections.abc import Callable, Mapping
+from http.client import HTTPException
 from typing import Any, Final
 
 from pulsarish.model.errors import AuthenticationError, ConnectError, InvalidArgument
@@ -222,7 +223,7 @@ def _exchange(context: ssl.SSLContext, url: str, body: bytes | None) -> dict[str
             f"{url} refused with status {status}{_reason(data)}: check issuer_url, client_id, "
             "client_secret and audience"
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise ConnectError(f"{url} cannot be reached: {reason}") from None
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -81,13 +81,39 @@ class Callers:
         """Return who a caller is. Raises ``AuthenticationError``, ``ServiceNotReady``."""
         if not self._authenticator.enabled:
             return UNCHECKED
+        return await self._counted(credentials, self._identity(credentials, certificate, original))
+
+    async def _counted(self, credentials: Credentials, check: Awaitable[Identity]) -> Identity:
         try:
-            identity = await self._identity(credentials, certificate, original)
+            identity = await check
         except PulsarishError:
-            self.failures[_counted(credentials.method)] += 1
+            self.failures[_method_of(credentials.method)] += 1
             raise
-        self.successes[_counted(identity.method)] += 1
+        self.successes[_method_of(identity.method)] += 1
         return identity
+
+    async def refresh(
+        self, credentials: Credentials, certificate: Certificate | None, before: Identity
+    ) -> Identity:
+        """Return the identity of a connection that shows new credentials, of the same role.
+
+        Behind a proxy they are the proxy's. Raises as ``identify``.
+        """
+        found = await self._counted(
+            credentials, self._authenticator.authenticate(credentials, certificate)
+        )
+        if found.role != (before.proxy_role or before.role):
+            raise AuthenticationError(
+                f"the new credentials are those of role {found.role!r}, and the connection belongs "
+                f"to role {before.proxy_role or before.role!r}; open another one"
+            )
+        if not before.proxy_role:
+            return found
+        if not self._checks_original:
+            return replace(before, expires_at_ms=found.expires_at_ms)
+        # Those of the client were checked, too, and did not change.
+        ends = [each.expires_at_ms for each in (before, found) if each.expires_at_ms]
+        return replace(before, expires_at_ms=min(ends) if ends else 0)
 
     async def identify_caller(self, caller: Caller) -> Identity:
         """Return who the caller of a stream or call is.
@@ -163,6 +189,6 @@ def _of_header(header: str) -> Credentials:
     )
 
 
-def _counted(method: str) -> str:
+def _method_of(method: str) -> str:
     """Return the method under which a caller is counted: a caller may write anything there."""
     return method if method in _METHODS else "none" if not method else _OTHER

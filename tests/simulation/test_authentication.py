@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 
@@ -10,15 +11,16 @@ from google.protobuf.message import Message
 
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.enums import InitialPosition
-from pulsarish.model.errors import AuthenticationError, PulsarishError
-from pulsarish.runtime.seams import HttpRequest, StreamBroken, World
+from pulsarish.model.errors import AuthenticationError, InvalidArgument, PulsarishError
+from pulsarish.runtime.seams import CallFailed, HttpRequest, StreamBroken, World
+from pulsarish.security.callers import Callers, Original
 from pulsarish.security.credentials import NO_CREDENTIALS, Credentials
 from pulsarish.sim.world.connections import SimConnections
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import broker_pb2 as own
 from pulsarish.wire._pb import pulsar_pb2 as pb
-from tests.support.binary_client import BinaryClient
-from tests.support.brokers import BrokerCluster
+from tests.support.binary_client import BinaryClient, send_frame
+from tests.support.brokers import BrokerCluster, entry, find
 from tests.support.identities import NamedRoles, shown
 
 TOPIC = "persistent://public/default/t"
@@ -31,12 +33,18 @@ Calendar = Callable[[], int]
 """Returns the broker's time, in milliseconds since the epoch; each machine has its own."""
 
 
-def run(scenario: Callable[[World, Calendar], Awaitable[None]], *, seconds: float = 600.0) -> None:
+def run(
+    scenario: Callable[[World, Calendar], Awaitable[None]],
+    *,
+    seconds: float = 600.0,
+    expected: tuple[type[Exception], ...] = (),
+) -> None:
     sim = Simulation(1)
     cluster = BrokerCluster(sim, authenticator=NamedRoles())
 
     async def main() -> None:
         await cluster.start()
+        cluster.nodes["broker0"].expected_errors = expected
         calendar = cluster.brokers["broker0"]._world.clock.wall_ms
         await sim.node("client").run(lambda world: scenario(world, calendar))
 
@@ -237,3 +245,55 @@ def test_only_a_proxy_names_another_role() -> None:
 def test_errors_are_those_of_the_tree() -> None:
     assert issubclass(AuthenticationError, PulsarishError)
     assert (AuthenticationError.http_status, AuthenticationError.server_error) == (401, 3)
+
+
+def test_a_client_that_takes_no_refusal_loses_what_it_opened_at_once() -> None:
+    async def scenario(world: World, wall_ms: Calendar) -> None:
+        show(world, shown("ann"))
+        assert await find(world, ["broker0"], TOPIC) == GRPC
+        ann = shown("ann", wall_ms() + 5_000)
+        client = await connect(world, ann)
+        await client.next(3)
+        opened = await client.open_producer(1, TOPIC, producer_access_mode=pb.EXCLUSIVE)
+        assert opened.command.type == 17
+        assert (await client.subscribe(2, TOPIC)).command.type == 13
+        assert client.transport is not None
+        client.transport.pause_reading()
+        # So many deliveries that the broker waits until the client takes them.
+        for number in range(60):
+            client.write(send_frame(1, number, entry("p", number, b"x" * 100_000)))
+        await world.clock.sleep(7.0)
+        # It still sends, and nobody listens.
+        client.write(send_frame(1, 60, entry("p", 60, b"late")))
+        other = await connect(world, shown("ben"))
+        await other.next(3)
+        opened = await other.open_producer(1, TOPIC, "other", producer_access_mode=pb.EXCLUSIVE)
+        assert opened.command.type == 17
+        await world.clock.sleep(6.0)
+        client.transport.resume_reading()
+        await is_ended(world, client)
+
+    run(scenario)
+
+
+def test_a_call_has_a_limit_of_lookups() -> None:
+    async def scenario(world: World, wall_ms: Calendar) -> None:
+        for count, size in ((1_001, 0), (1, 1 << 20)):
+            lookups = [own.LookupRequest(topic="x" * size)] * count
+            with pytest.raises(CallFailed, match="ask for fewer"):
+                await call(world, "broker.lookup", own.LookupsRequest(lookups=lookups))
+
+    run(scenario, expected=(InvalidArgument,))
+
+
+def test_a_proxy_renews_the_credentials_of_its_connection() -> None:
+    async def check() -> None:
+        callers = Callers(NamedRoles(), proxy_roles=["proxy"])
+        before = await callers.identify(shown("proxy", 1_000), None, Original("ann"))
+        assert (before.role, before.proxy_role, before.expires_at_ms) == ("ann", "proxy", 1_000)
+        after = await callers.refresh(shown("proxy", 2_000), None, before)
+        assert (after.role, after.proxy_role, after.expires_at_ms) == ("ann", "proxy", 2_000)
+        with pytest.raises(AuthenticationError, match="'ann'"):
+            await callers.refresh(shown("ann", 3_000), None, before)
+
+    asyncio.run(check())

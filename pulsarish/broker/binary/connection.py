@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 from typing import Final, Protocol, cast
 
 from pulsarish.broker.binary.answers import Answers
@@ -35,7 +34,7 @@ from pulsarish.broker.clients.traffic import ConnectionTraffic
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.sessions.open_sessions import OpenSessions
 from pulsarish.broker.sessions.session import Session
-from pulsarish.model.errors import AuthenticationError, Malformed, NotAllowed, PulsarishError
+from pulsarish.model.errors import Malformed, NotAllowed, PulsarishError
 from pulsarish.runtime.contained_protocol import ContainedProtocol
 from pulsarish.runtime.containment import contained
 from pulsarish.runtime.log import get_logger
@@ -64,6 +63,8 @@ PROTOCOL_VERSION: Final = 20
 _CONNECT: Final = 2
 _AUTH_CHALLENGE: Final = 36
 _AUTH_RESPONSE: Final = 37
+_REFUSED_SECONDS: Final = 5.0
+"""Time for a client to take the refusal of its credentials."""
 _REFRESH: Final = b"PulsarAuthRefresh"
 """What a challenge carries when the broker wants new credentials of the same role."""
 _SEND: Final = 6
@@ -148,6 +149,7 @@ class Connection(ContainedProtocol):
         self._connected = False
         self._authenticating = False
         self._can_refresh = False
+        self._is_refused = False
         self._certificate: Certificate | None = None
         self._replies: list[bytes] = []
         self._replies_bytes = 0
@@ -227,7 +229,7 @@ class Connection(ContainedProtocol):
         self._go_on()
 
     def data_received(self, data: bytes) -> None:
-        if not self._admitted:
+        if not self._admitted or self._is_refused:
             return
         self._received_at = self._world.clock.monotonic()
         frames = self._reader.feed(data)
@@ -382,18 +384,18 @@ class Connection(ContainedProtocol):
 
     async def _refresh(self, response: pb.AuthData) -> None:
         """Take new credentials, which must be those of the same role."""
-        before = self.session.identity
-        found = await self._callers.identify(
-            _credentials(response.auth_method_name, response.auth_data), self._certificate
-        )
-        if found.role != (before.proxy_role or before.role):
-            raise AuthenticationError(
-                f"the new credentials are those of role {found.role!r}, and the connection belongs "
-                f"to role {before.role!r}; open another one"
+        try:
+            self.session.identity = await self._callers.refresh(
+                _credentials(response.auth_method_name, response.auth_data),
+                self._certificate,
+                self.session.identity,
             )
-        self.session.identity = replace(
-            before, expires_at_ms=found.expires_at_ms, credential_id=found.credential_id
-        )
+        except PulsarishError as error:
+            if not error.retryable:
+                raise
+            # The ones before are valid until they end.
+            _log.warning("credentials could not be checked", peer=self._peer, reason=error)
+            return
         if self._is_open():
             self._sessions.add(self)
 
@@ -414,7 +416,16 @@ class Connection(ContainedProtocol):
         self._reply(
             pb.Command(type=14, error=pb.Error(request_id=NO_REQUEST, error=number, message=text))
         )
+        # What the client opened ends now, also when it does not take this answer.
+        self._is_refused = True
+        self._behind.clear()
+        self.session.close()
         self.finish()
+        _ = self._world.tasks.spawn(self._abort_refused(), name=f"refused {self._peer}")
+
+    async def _abort_refused(self) -> None:
+        await self._world.clock.sleep(_REFUSED_SECONDS)
+        self.abort("it did not take the refusal of its credentials")
 
     def _accept(self, connect: pb.Connect) -> None:
         self._connected = True
@@ -689,4 +700,6 @@ class Connection(ContainedProtocol):
 
 def _credentials(method: str, data: bytes) -> Credentials:
     # Clients without authentication name the method "none".
-    return NO_CREDENTIALS if method in ("", "none") else Credentials(method, Secret(data))
+    if method in ("", "none") and not data:
+        return NO_CREDENTIALS
+    return Credentials(method, Secret(data))

@@ -43,6 +43,8 @@ __all__ = ["GrpcCalls"]
 M = TypeVar("M", bound=Message)
 
 _TOPICS_MAX: Final = 10_000
+_LOOKUPS_MAX: Final = 1_000
+_LOOKUPS_BYTES_MAX: Final = 1 << 20
 
 
 class GrpcCalls:
@@ -91,7 +93,11 @@ class GrpcCalls:
 
         Lookups that may wait for other owners run concurrently.
         """
+        if len(data) > _LOOKUPS_BYTES_MAX:
+            raise InvalidArgument(f"lookups of more than {_LOOKUPS_BYTES_MAX} bytes; ask for fewer")
         requests = _parsed(pb.LookupsRequest, data).lookups
+        if len(requests) > _LOOKUPS_MAX:
+            raise InvalidArgument(f"more than {_LOOKUPS_MAX} lookups at a time; ask for fewer")
         try:
             identity = await self._callers.identify_caller(caller)
         except PulsarishError as error:

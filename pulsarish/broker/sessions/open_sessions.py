@@ -69,9 +69,9 @@ class OpenSessions:
     def start(self) -> None:
         """Begin to look. Does nothing without authentication."""
         if self._callers.are_checked:
-            _ = run_in_background(
-                self._world.tasks, self._world.clock, "rights of sessions", self._run
-            )
+            tasks, clock = self._world.tasks, self._world.clock
+            _ = run_in_background(tasks, clock, "ends of credentials", self._watch_ends)
+            _ = run_in_background(tasks, clock, "grants of sessions", self._watch_grants)
 
     def stop(self) -> None:
         self._stopped = True
@@ -84,10 +84,14 @@ class OpenSessions:
     def remove(self, connection: AuthenticatedConnection) -> None:
         self._watched.pop(connection, None)
 
-    async def _run(self) -> None:
+    async def _watch_ends(self) -> None:
         while not self._stopped:
             await self._world.clock.sleep(_LOOK_SECONDS)
             self._end_expired()
+
+    async def _watch_grants(self) -> None:
+        while not self._stopped:
+            await self._world.clock.sleep(_LOOK_SECONDS)
             await self._check_grants()
 
     def _end_expired(self) -> None:
@@ -120,6 +124,8 @@ class OpenSessions:
                 await watched.connection.session.check_again()
             except PulsarishError as error:
                 failed = error
+            # A check of what is cached does not wait, and other work has to go on.
+            await self._world.clock.sleep(0)
         if failed is None:
             self._checked_count = count
         else:

@@ -605,28 +605,41 @@ class Session:
     async def check_again(self) -> None:
         """Close the producers and consumers whose permission is gone.
 
-        Raises ``ServiceNotReady`` when the grants cannot be read.
+        Raises ``PulsarishError`` when grants of some cannot be read; the others are checked.
         """
+        failed: PulsarishError | None = None
         for producer_id, found in list(self._producers.items()):
-            if isinstance(found, _OpenProducer) and not found.producer.closed:
-                refused = await self._refusal(OpenProducer, Resource.of_topic(found.topic.name))
-                if refused is not None and self._producers.get(producer_id) is found:
-                    found.producer.close(refused)
-                    self._close_producer(producer_id)
+            if not isinstance(found, _OpenProducer) or found.producer.closed:
+                continue
+            refused = await self._refusal(OpenProducer, Resource.of_topic(found.topic.name))
+            if self._producers.get(producer_id) is not found:
+                continue  # it was closed meanwhile
+            if isinstance(refused, AuthorizationError):
+                found.producer.close(refused)
+                self._close_producer(producer_id)
+            else:
+                failed = refused or failed
         for consumer_id, opened in list(self._consumers.items()):
-            if isinstance(opened, _OpenConsumer) and not opened.consumer.closed:
-                resource = Resource.of_topic(opened.topic.name, opened.subscription.name)
-                refused = await self._refusal(Subscribe, resource)
-                if refused is not None and self._consumers.get(consumer_id) is opened:
-                    self._close_consumer(consumer_id)
-                    self.outbox.put(ConsumerClosed(consumer_id, refused))
+            if not isinstance(opened, _OpenConsumer) or opened.consumer.closed:
+                continue
+            resource = Resource.of_topic(opened.topic.name, opened.subscription.name)
+            refused = await self._refusal(Subscribe, resource)
+            if self._consumers.get(consumer_id) is not opened:
+                continue
+            if isinstance(refused, AuthorizationError):
+                self._close_consumer(consumer_id)
+                self.outbox.put(ConsumerClosed(consumer_id, refused))
+            else:
+                failed = refused or failed
+        if failed is not None:
+            raise failed
 
     async def _refusal(
         self, kind: type[OpenProducer] | type[Subscribe], resource: Resource
-    ) -> AuthorizationError | None:
+    ) -> PulsarishError | None:
         try:
             await self._gate.check(kind.__name__, self.identity, resource)
-        except AuthorizationError as error:
+        except PulsarishError as error:
             return error
         return None
 

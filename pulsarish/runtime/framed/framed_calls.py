@@ -10,7 +10,7 @@ from pulsarish.runtime.framed.framed_connection import FramedConnection
 from pulsarish.runtime.framed.frames import NUMBER, FrameError, Kind
 from pulsarish.runtime.network.handlers import CallRefused, answer_call
 from pulsarish.runtime.seams import CallFailed, CallHandler, StreamBroken, Tasks
-from pulsarish.security.credentials import Caller
+from pulsarish.security.credentials import Caller, Credentials
 
 __all__ = ["CallClient", "CallServer"]
 
@@ -25,6 +25,7 @@ class CallClient:
     Args:
         address: of the server, for errors.
         on_over: called once when the connection has ended.
+        shown: the credentials of all calls of this connection.
     """
 
     def __init__(
@@ -33,8 +34,11 @@ class CallClient:
         address: str,
         message_bytes_max: int,
         on_over: Callable[[], None],
+        shown: Credentials,
     ) -> None:
         self.answered_count = 0
+        self.shown = shown
+        self.made_at = asyncio.get_running_loop().time()
         self._connection = connection
         self._address = address
         self._message_bytes_max = message_bytes_max

@@ -41,7 +41,7 @@ from pulsarish.runtime.seams import (
     Unreachable,
 )
 from pulsarish.runtime.version import program_name
-from pulsarish.security.credentials import Caller, CredentialsSource, no_credentials
+from pulsarish.security.credentials import Caller, Credentials, CredentialsSource, no_credentials
 from pulsarish.security.tls import TlsServerConfig
 
 __all__ = ["FramedConnections"]
@@ -51,6 +51,7 @@ _log = get_logger("connections")
 U = TypeVar("U", bound=FrameUser)
 
 _IDLE_CALLERS_MAX: Final = 64
+_CREDENTIALS_SECONDS: Final = 5.0
 _CLOSED_HERE: Final = "the connection was closed on this side"
 
 
@@ -92,7 +93,7 @@ class FramedConnections:
                 on_over=lambda: self._forget(connection),
             )
 
-        stream = await self._connect(address, method, begin)
+        stream = await self._connect(address, method, self._credentials(), begin)
         try:
             await stream.accepted(self.limits.connect_timeout_seconds)
         except asyncio.CancelledError:
@@ -156,7 +157,11 @@ class FramedConnections:
     # -- the client's side
 
     async def _connect(
-        self, address: str, method: str, begin: Callable[[FramedConnection], U]
+        self,
+        address: str,
+        method: str,
+        credentials: Credentials,
+        begin: Callable[[FramedConnection], U],
     ) -> U:
         """Return the user of a new connection, which ``begin`` makes.
 
@@ -164,7 +169,7 @@ class FramedConnections:
         """
         seconds = self.limits.connect_timeout_seconds
         users: list[U] = []
-        opening = encode_opening(Opening(WINDOW_BYTES, method, program_name(), self._credentials()))
+        opening = encode_opening(Opening(WINDOW_BYTES, method, program_name(), credentials))
 
         def on_made(connection: FramedConnection) -> None:
             # Here, because the connection may be lost again before ``create_connection`` returns.
@@ -194,8 +199,10 @@ class FramedConnections:
         """
         caller = self._callers.pop(address, None)
         if caller is not None and caller.is_usable:
-            self._callers[address] = caller
-            return caller
+            if not self._is_outdated(caller):
+                self._callers[address] = caller
+                return caller
+            caller.retire()
         connecting = self._connecting.get(address)
         if connecting is None:
             connecting = asyncio.get_running_loop().create_future()
@@ -206,7 +213,17 @@ class FramedConnections:
         # Others wait for the same connection, so that this caller's timeout must not end it.
         return await asyncio.shield(connecting)
 
+    def _is_outdated(self, caller: CallClient) -> bool:
+        """Return whether a connection showed other credentials than its calls have to show now.
+
+        A source may give others each time it is asked, so a new connection has some seconds.
+        """
+        age_seconds = asyncio.get_running_loop().time() - caller.made_at
+        return age_seconds > _CREDENTIALS_SECONDS and caller.shown != self._credentials()
+
     async def _connect_caller(self, address: str, connecting: asyncio.Future[CallClient]) -> None:
+        shown = self._credentials()
+
         def begin(connection: FramedConnection) -> CallClient:
             self._opened[connection] = None
             return CallClient(
@@ -214,10 +231,11 @@ class FramedConnections:
                 address,
                 self.limits.message_bytes_max,
                 lambda: self._forget(connection),
+                shown,
             )
 
         try:
-            caller = await self._connect(address, "", begin)
+            caller = await self._connect(address, "", shown, begin)
             try:
                 # Longer than most calls wait: a process that stands still is silent to them, and
                 # this connection is theirs when it goes on.

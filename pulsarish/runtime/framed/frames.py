@@ -33,8 +33,10 @@ __all__ = [
 HEADER: Final = struct.Struct(">IB")
 NUMBER: Final = struct.Struct(">I")
 SCRATCH_BYTES: Final = 256 << 10
-OPEN_BYTES_MAX: Final = 64 << 10
+OPEN_BYTES_MAX: Final = 20 << 10
 """The limit of a frame until the server has accepted the connection."""
+_PROGRAM_BYTES_MAX: Final = 256
+_CREDENTIALS_BYTES_MAX: Final = 16 << 10
 _MAGIC: Final = b"pulsarish frames 1\n"
 # A larger body is read by the kernel into a buffer of its own, and never moved again.
 _OWN_BUFFER_BYTES: Final = 32 << 10
@@ -100,11 +102,18 @@ def decode_opening(body: bytes) -> Opening:
             *body[at + NUMBER.size :].split(b"\0", 3),
             *(b"", b"", b""),
         )[:4]
+        if len(program) > _PROGRAM_BYTES_MAX or len(data) > _CREDENTIALS_BYTES_MAX:
+            raise FrameError(
+                f"the first frame has a name above {_PROGRAM_BYTES_MAX} bytes or credentials above "
+                f"{_CREDENTIALS_BYTES_MAX}"
+            )
         return Opening(
             window_bytes,
             method.decode(),
             program.decode(),
-            Credentials(auth_method.decode(), Secret(data)) if auth_method else NO_CREDENTIALS,
+            Credentials(auth_method.decode(), Secret(data))
+            if auth_method or data
+            else NO_CREDENTIALS,
         )
     except (struct.error, UnicodeDecodeError) as error:
         # Not the error's text: it would show the bytes.

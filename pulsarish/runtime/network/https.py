@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 import urllib.error
 import urllib.request
-from http.client import HTTPMessage
+from http.client import HTTPException, HTTPMessage
 from typing import IO, Final
 
 from pulsarish.model.errors import ServiceNotReady
@@ -45,7 +45,7 @@ def read_https(url: str) -> bytes:
     try:
         with opener.open(url, timeout=_SECONDS_MAX) as answer:
             content: bytes = answer.read(_BYTES_MAX + 1)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         raise ServiceNotReady(f"{url} cannot be read: {error}") from None
     if len(content) > _BYTES_MAX:
         raise ServiceNotReady(f"{url} has more than {_BYTES_MAX} bytes")
