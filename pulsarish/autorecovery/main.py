@@ -15,7 +15,7 @@ from pulsarish.runtime.metrics import Histogram, Metrics
 from pulsarish.runtime.network.tls_options import tls_of_client
 from pulsarish.runtime.seams import HttpRequest, HttpResponse, Listener, SessionState, World
 from pulsarish.runtime.watch_face import answer_watcher
-from pulsarish.security.cluster_key import MemberRole, member_credentials
+from pulsarish.security.cluster_key import member_credentials
 
 __all__ = ["start_autorecovery"]
 
@@ -84,7 +84,7 @@ async def start_autorecovery(config: AutoRecoveryConfig, process: NodeProcess) -
         metadata_url=config.metadata_url,
         session_timeout_ms=config.metadata_session_timeout_ms,
         credentials=lambda clock: member_credentials(
-            config.cluster_key_file, MemberRole.AUTORECOVERY, clock.wall_ms
+            config.cluster_key_file, "autorecovery", clock.wall_ms
         ),
         make=lambda world, _: _AutoRecoveryNode(world, config, process.care.lags),
         ready=lambda node: f"autorecovery ready http={node.http_address}",

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from pulsarish.model.errors import AuthorizationError
-from pulsarish.security.cluster_key import ClusterKey, MemberRole
+from pulsarish.security.cluster_key import ClusterKey
 from pulsarish.security.credentials import Caller
-from pulsarish.security.membership import Membership
+from pulsarish.security.membership import MEMBER_KINDS, Membership
 
 __all__ = ["Access"]
-
-_MEMBERS: Final = frozenset(
-    (MemberRole.BROKER, MemberRole.BOOKIE, MemberRole.AUTORECOVERY, MemberRole.TOOL)
-)
-_READS: Final = frozenset(("bookie.read", "bookie.read_lac", "bookie.status"))
-"""What a reader may call."""
 
 
 class Access:
@@ -31,24 +23,20 @@ class Access:
     def __init__(self, key: ClusterKey | None, membership: Membership | None) -> None:
         self._key = key
         self._membership = membership
-        self.refusals_count = 0
 
-    def check(self, method: str, caller: Caller) -> None:
-        """Check that a caller may use a stream or call.
+    def check(self, caller: Caller) -> None:
+        """Check that a caller may use streams and calls.
 
         Raises ``AuthenticationError``, ``AuthorizationError``.
         """
-        try:
-            if self._membership is not None:
-                refusal = self._membership.refusal(caller.certificate)
-                if refusal:
-                    raise AuthorizationError(refusal)
-            if self._key is None:
-                return
-            role = self._key.identify(caller.credentials).role
-            if role in _MEMBERS or (role == MemberRole.READER and method in _READS):
-                return
-            raise AuthorizationError(f"role {role!r} may not call {method} of a bookie")
-        except Exception:
-            self.refusals_count += 1
-            raise
+        if self._membership is not None:
+            refusal = self._membership.refusal(caller.certificate)
+            if refusal:
+                raise AuthorizationError(refusal)
+        if self._key is None:
+            return
+        role = self._key.identify(caller.credentials).role
+        if role not in MEMBER_KINDS:
+            raise AuthorizationError(
+                f"role {role!r} is no member of the cluster; members are {', '.join(MEMBER_KINDS)}"
+            )

@@ -7,7 +7,7 @@ from pulsarish.bookie.config import BookieConfig
 from pulsarish.metadata.process import start_node
 from pulsarish.runtime.loop import NodeProcess, RunningNode
 from pulsarish.runtime.network.tls_options import tls_of_client
-from pulsarish.security.cluster_key import MemberRole, member_credentials
+from pulsarish.security.cluster_key import member_credentials
 
 __all__ = ["start_bookie"]
 
@@ -29,7 +29,7 @@ async def start_bookie(config: BookieConfig, process: NodeProcess) -> RunningNod
         metadata_url=config.metadata_url,
         session_timeout_ms=config.metadata_session_timeout_ms,
         credentials=lambda clock: member_credentials(
-            config.cluster_key_file, MemberRole.BOOKIE, clock.wall_ms
+            config.cluster_key_file, "bookie", clock.wall_ms
         ),
         make=lambda world, _: Bookie(world, config, lags=process.care.lags),
         ready=ready,

@@ -14,11 +14,12 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 
 from pulsarish.bookie.access import Access
 from pulsarish.bookie.add_session import AddSession
 from pulsarish.bookie.answer_room import AnswerRoom
+from pulsarish.bookie.call_guard import guarded
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.garbage import GarbageCollector
 from pulsarish.bookie.space import SpaceMode
@@ -48,7 +49,6 @@ from pulsarish.runtime.seams import (
     StreamHandler,
     Tasks,
 )
-from pulsarish.security.credentials import Caller
 from pulsarish.wire._pb import bookie_pb2 as pb
 from pulsarish.wire.bookie import (
     ReadAnswer,
@@ -62,68 +62,11 @@ __all__ = ["BookieService"]
 
 _log = get_logger("bookie.service")
 
-_UNKNOWN: Final = BookieIOError.code
-
 _LIST_LIMIT_MAX: Final = 10_000
 _READS_PER_ANSWER_MAX: Final = 256
 # requests of one stream that wait to be read; the client keeps to two
 _READ_REQUESTS_MAX: Final = 4
-_CALL_BYTES_MAX: Final = 1 << 20
 _LARGE_CALLS_MAX: Final = 4  # concurrent calls that read or list much
-
-_FAILURES: Final[dict[str, Callable[[int, str], Message]]] = {
-    "bookie.fence": lambda code, why: pb.FenceResponse(code=code, message=why, lac=NO_ENTRY),
-    "bookie.read_lac": lambda code, why: pb.ReadLacResponse(code=code, message=why, lac=NO_ENTRY),
-    "bookie.recovery_read": lambda code, why: pb.RecoveryReadResponse(code=code, message=why),
-    "bookie.list_ledgers": lambda code, why: pb.ListLedgersResponse(code=code, message=why),
-    "bookie.list_entries": lambda code, why: pb.ListEntriesResponse(code=code, message=why),
-    "bookie.clear_limbo": lambda code, why: pb.ClearLimboResponse(code=code, message=why),
-    "bookie.list_trash": lambda code, why: pb.ListTrashResponse(code=code, message=why),
-    "bookie.change_trash": lambda code, why: pb.ChangeTrashResponse(code=code, message=why),
-}
-
-
-def _or_failure(
-    name: str, handler: Callable[[bytes], Awaitable[bytes]], access: Access
-) -> CallHandler:
-    """Return a handler that always answers, and serves only those who may call.
-
-    When the handler raises, it answers "unknown", because a caller must never take an error for
-    "not there". A malformed request gets the answer "invalid request".
-    """
-    failure = _FAILURES.get(name)
-
-    async def handle(request: bytes, caller: Caller) -> bytes:
-        try:
-            access.check(name, caller)
-            if len(request) > _CALL_BYTES_MAX:
-                raise InvalidArgument(
-                    f"a request of {len(request)} bytes is above the limit of {_CALL_BYTES_MAX}; "
-                    "ask for less at a time"
-                )
-            return await handler(request)
-        except (AuthenticationError, AuthorizationError) as error:
-            if failure is None:
-                raise
-            _log.warning("a call is refused", call=name, peer=caller.address, reason=error)
-            return failure(error.code, str(error)).SerializeToString()
-        except (DecodeError, InvalidArgument) as error:
-            reason = f"no valid request for {name}: {error}"
-            if failure is None:
-                raise InvalidArgument(reason) from None
-            _log.warning("a call is refused", call=name, reason=reason)
-            return failure(InvalidArgument.code, reason).SerializeToString()
-        except Exception as error:
-            # an error of the disk or the index, or a defect: the caller learns that the result is
-            # unknown
-            if failure is None:
-                raise
-            _log.error(
-                "a call fails, because what is stored cannot be read", exception=error, call=name
-            )
-            return failure(_UNKNOWN, f"what is stored cannot be read: {error}").SerializeToString()
-
-    return handle
 
 
 class BookieService:
@@ -170,9 +113,7 @@ class BookieService:
             "bookie.change_trash": self._change_trash,
             "bookie.status": self._status,
         }
-        return {
-            name: _or_failure(name, handler, self._access) for name, handler in handlers.items()
-        }
+        return {name: guarded(name, handler, self._access) for name, handler in handlers.items()}
 
     async def probe(self) -> None:
         """Process an empty add like a received one. Return when it is synced."""
@@ -208,7 +149,7 @@ class BookieService:
     def _permits(self, method: str, stream: Stream) -> bool:
         """Return whether the caller may open a stream. If not, the stream ends with the reason."""
         try:
-            self._access.check(method, stream.caller)
+            self._access.check(stream.caller)
         except (AuthenticationError, AuthorizationError) as error:
             _log.warning("a stream is refused", method=method, peer=stream.peer, reason=error)
             stream.abort(f"{type(error).__name__}: {error}")
@@ -356,13 +297,13 @@ class BookieService:
             answered = await self._store.write_lacs(
                 [(asked.ledgers[place], asked.lacs[place]) for place in taken]
             )
-        except Exception as error:  # noqa: BLE001  # as in ``_or_failure``
+        except Exception as error:  # noqa: BLE001  # as in ``guarded``
             _log.error(
                 "a call fails, because what is stored cannot be read",
                 exception=error,
                 call="write_lacs",
             )
-            answered = [_UNKNOWN] * len(taken)
+            answered = [BookieIOError.code] * len(taken)
         for place, code in zip(taken, answered, strict=True):
             codes[place] = code
         return pb.WriteLacsResponse(codes=codes).SerializeToString()

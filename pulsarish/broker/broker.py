@@ -90,6 +90,7 @@ class Broker:
         self._records = records = Records(
             world.metadata, world.clock, world.random, guard=self._ledgers.age
         )
+        assert authenticator is not None or not config.authentication_enabled
         callers = Callers(
             authenticator or NoAuthentication(),
             proxy_roles=config.proxy_roles,

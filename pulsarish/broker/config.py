@@ -7,27 +7,13 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from pulsarish.broker.listeners import ListenerPlan, plan_listeners
+from pulsarish.broker.security_config import BrokerSecurityConfig
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
 from pulsarish.model.errors import ConfigError, InvalidArgument
 from pulsarish.model.policy_words import SchemaStrategy
 from pulsarish.runtime.log import REPEATS_MAX
 from pulsarish.runtime.network.addresses import FramedAdvertisedAddress, FramedPort, host_of
-from pulsarish.runtime.network.tls_options import (
-    ClientCertificateFile,
-    ClientKeyFile,
-    ClientTrustFile,
-    TlsCertificateFile,
-    TlsKeyFile,
-    TlsRequiresClientCertificate,
-    TlsTrustFile,
-    check_tls_options,
-    tls_of_client,
-)
-from pulsarish.security.cluster_key import ClusterKeyFile
-from pulsarish.security.config import AuthenticationConfig
-from pulsarish.security.roles import role_fault
-from pulsarish.security.tls import TlsClientConfig
 
 __all__ = ["BrokerConfig"]
 
@@ -38,7 +24,7 @@ alone.
 """
 
 
-class BrokerConfig(AuthenticationConfig, frozen=True, kw_only=True):
+class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
     """Every option of a broker process."""
 
     broker_id: Annotated[
@@ -111,13 +97,6 @@ class BrokerConfig(AuthenticationConfig, frozen=True, kw_only=True):
             ),
         ),
     ] = 0
-    tls_certificate_file_path: TlsCertificateFile = ""
-    tls_key_file_path: TlsKeyFile = ""
-    tls_trust_certs_file_path: TlsTrustFile = ""
-    tls_require_trusted_client_cert_on_connect: TlsRequiresClientCertificate = False
-    broker_client_certificate_file_path: ClientCertificateFile = ""
-    broker_client_key_file_path: ClientKeyFile = ""
-    broker_client_trust_certs_file_path: ClientTrustFile = ""
     framed_port: FramedPort = 0
     framed_advertised_address: FramedAdvertisedAddress = ""
     advertised_listeners: Annotated[
@@ -156,37 +135,6 @@ class BrokerConfig(AuthenticationConfig, frozen=True, kw_only=True):
         int,
         Meta(ge=1_000, le=300_000, description="A broker silent this long has lost its session."),
     ] = 10_000
-    cluster_key_file: ClusterKeyFile = ""
-    authorization_enabled: Annotated[
-        bool,
-        Meta(
-            description=(
-                "Roles may do what was granted to them, and nothing else; it needs "
-                "authentication_enabled."
-            )
-        ),
-    ] = False
-    super_user_roles: Annotated[
-        tuple[str, ...], Meta(description="Roles that may do everything.")
-    ] = ()
-    proxy_roles: Annotated[
-        tuple[str, ...],
-        Meta(
-            description=(
-                "Roles of proxies that speak for others: both roles need each permission. No other "
-                "role may name one for which it speaks."
-            )
-        ),
-    ] = ()
-    authenticate_original_auth_data: Annotated[
-        bool,
-        Meta(
-            description=(
-                "Proxies of proxy_roles must pass on the credentials of their clients, and the "
-                "broker checks them, too."
-            )
-        ),
-    ] = False
 
     # Ledgers of topics.
     managed_ledger_cache_size_bytes: Annotated[
@@ -938,42 +886,7 @@ class BrokerConfig(AuthenticationConfig, frozen=True, kw_only=True):
             ),
         )
 
-    def client_tls(self) -> TlsClientConfig | None:
-        """Return the TLS of connections to bookies and other brokers."""
-        return tls_of_client(
-            self,
-            certificate_file=self.broker_client_certificate_file_path,
-            key_file=self.broker_client_key_file_path,
-            trust_file=self.broker_client_trust_certs_file_path,
-        )
-
-    def _check_roles(self) -> None:
-        if self.authorization_enabled and not self.authentication_enabled:
-            raise ConfigError(
-                "authorization_enabled = true needs authentication_enabled = true: permissions "
-                "are those of roles"
-            )
-        if self.authorization_enabled and not self.super_user_roles:
-            raise ConfigError(
-                "authorization_enabled = true, but super_user_roles is empty: no role could grant "
-                "anything; name that of an administrator"
-            )
-        for option, roles in (
-            ("super_user_roles", self.super_user_roles),
-            ("proxy_roles", self.proxy_roles),
-        ):
-            for role in roles:
-                if fault := role_fault(role):
-                    raise ConfigError(f"{option}: the role {role!r} {fault}")
-        both = set(self.super_user_roles) & set(self.proxy_roles)
-        if both:
-            raise ConfigError(
-                f"super_user_roles and proxy_roles both have {min(both)!r}: a proxy of that role "
-                "would lend its rights to its clients"
-            )
-
     def _check_tls(self) -> None:
-        check_tls_options(self)
         if not self.listen_address and not self.listen_address_tls:
             raise ConfigError(
                 "listen_address and listen_address_tls are empty: a broker needs one of them"
@@ -994,7 +907,6 @@ class BrokerConfig(AuthenticationConfig, frozen=True, kw_only=True):
     def validate(self) -> None:
         """Raise ``ConfigError`` for combinations that cannot work."""
         super().validate()
-        self._check_roles()
         self._check_tls()
         if self.ledger.bookie_queue_bytes < 4 * self.max_message_size_bytes:
             # Entries are sent until half of the queue is used. The last of them may have the

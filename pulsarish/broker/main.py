@@ -14,7 +14,7 @@ from pulsarish.runtime.network.https import read_https
 from pulsarish.runtime.world import Production
 from pulsarish.security.authentication import Authenticator
 from pulsarish.security.chain import make_authenticator
-from pulsarish.security.cluster_key import MemberRole, member_credentials
+from pulsarish.security.cluster_key import member_credentials
 
 __all__ = ["authenticator_of", "start_broker"]
 
@@ -71,7 +71,7 @@ async def start_broker(config: BrokerConfig, process: NodeProcess) -> RunningNod
         metadata_url=config.metadata_url,
         session_timeout_ms=config.metadata_session_timeout_ms,
         credentials=lambda clock: member_credentials(
-            config.cluster_key_file, MemberRole.BROKER, clock.wall_ms
+            config.cluster_key_file, "broker", clock.wall_ms
         ),
         make=lambda world, parts: Broker(
             world,

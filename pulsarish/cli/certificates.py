@@ -16,6 +16,7 @@ from pulsarish.model.errors import AlreadyExists, InvalidArgument
 
 if TYPE_CHECKING:
     from pulsarish.security.authority import Authority, Issued
+from pulsarish.security.membership import member_uri
 
 __all__ = ["certificates"]
 
@@ -123,7 +124,7 @@ def create(
         if name != _SERVER
     }
     if makes_server:
-        uris = [f"pulsarish://{cluster}/{kind}" for kind in _SERVER_KINDS]
+        uris = [member_uri(cluster, kind) for kind in _SERVER_KINDS]
         issued[_SERVER] = authority.issue(
             _SERVER, now_ms=now_ms, days=days, hosts=hosts or _HOSTS, uris=uris
         )

@@ -87,7 +87,7 @@ def create(
 
     \b
     Example:
-      pulsarish profiles create prod --url pulsarish+ssl://broker:6660 --admin-url https://broker:8443
+      pulsarish profiles create prod --url pulsarish+ssl://broker:6661 --admin-url https://broker:8443
           --trust-certs-file ca.pem --token-file ~/prod.token
     """
     if token_file is not None:

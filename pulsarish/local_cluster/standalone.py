@@ -26,7 +26,7 @@ from pulsarish.runtime.loop import NodeProcess, RunningNode
 from pulsarish.runtime.network.addresses import plain_address
 from pulsarish.runtime.seams import MetadataStore
 from pulsarish.runtime.world import Production, production
-from pulsarish.security.cluster_key import MemberRole, member_credentials
+from pulsarish.security.cluster_key import member_credentials
 from pulsarish.wire.json_record import decode_record
 
 __all__ = ["StandaloneConfigs", "standalone_configs", "start_standalone"]
@@ -234,7 +234,7 @@ async def start_standalone(configs: StandaloneConfigs, process: NodeProcess) -> 
     # The bookie's connections to others are the broker's, too: one process has one network.
     parts = production(
         outside=process.outside,
-        credentials=lambda clock: member_credentials(key_file, MemberRole.BROKER, clock.wall_ms),
+        credentials=lambda clock: member_credentials(key_file, "broker", clock.wall_ms),
         tls=configs.broker.client_tls(),
     )
     tree: _Tree

@@ -15,7 +15,7 @@ from pulsarish.model.errors import AuthenticationError, PulsarishError, ServiceN
 from pulsarish.proxy.config import ProxyConfig
 from pulsarish.runtime.contained_protocol import ContainedProtocol
 from pulsarish.runtime.seams import StreamBroken, Tasks, World
-from pulsarish.security.credentials import Credentials
+from pulsarish.security.credentials import NO_CREDENTIALS, Credentials
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.pulsar_frames import (
     ENVELOPE_BYTES_MAX,
@@ -53,7 +53,7 @@ class BrokerLink(ContainedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._writable.set()
         connect = pb.Connect(client_version="Pulsarish-proxy", protocol_version=_PROTOCOL_VERSION)
-        if self._credentials.method:
+        if self._credentials != NO_CREDENTIALS:
             connect.auth_method_name = self._credentials.method
             connect.auth_data = self._credentials.data.reveal()
         self._say(pb.Command(type=2, connect=connect))

@@ -28,7 +28,7 @@ from pulsarish.proxy.config import ProxyConfig
 from pulsarish.proxy.relayed import Counts, RelayedConnection
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
-from pulsarish.security.credentials import NO_CREDENTIALS, Credentials, Secret
+from pulsarish.security.credentials import NO_CREDENTIALS, shown_in_connect
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.pulsar_frames import FrameReader, command_body, command_frame, parse_command
 
@@ -140,10 +140,8 @@ class ClientConnection(RelayedConnection):
                 self.hold(command_frame(command))
                 self.watch(self._connect(address), "relay")
                 return
-            if command.connect.auth_method_name not in ("", "none"):
-                self._credentials = Credentials(
-                    command.connect.auth_method_name, Secret(command.connect.auth_data)
-                )
+            connect = command.connect
+            self._credentials = shown_in_connect(connect.auth_method_name, connect.auth_data)
             version = min(command.connect.protocol_version, _PROTOCOL_VERSION)
             flags = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
             size = self._config.max_message_size_bytes

@@ -24,8 +24,9 @@ from msgspec import Meta
 from pulsarish.model.errors import AuthenticationError, ConfigError
 from pulsarish.security.credentials import Credentials, CredentialsSource, Secret, no_credentials
 from pulsarish.security.identity import Identity
+from pulsarish.security.membership import MemberKind
 
-__all__ = ["CLUSTER_METHOD", "ClusterKey", "ClusterKeyFile", "MemberRole", "member_credentials"]
+__all__ = ["CLUSTER_METHOD", "ClusterKey", "ClusterKeyFile", "member_credentials"]
 
 ClusterKeyFile = Annotated[
     str,
@@ -46,16 +47,6 @@ _SKEW_MS: Final = 900_000
 _KEY_BYTES_MIN: Final = 32
 _TOKEN_BYTES_MAX: Final = 1_024
 _ALGORITHM: Final = "HS256"
-
-
-class MemberRole:
-    """The roles of members."""
-
-    BROKER: Final = "broker"
-    BOOKIE: Final = "bookie"
-    AUTORECOVERY: Final = "autorecovery"
-    TOOL: Final = "tool"
-    READER: Final = "reader"
 
 
 class ClusterKey:
@@ -106,8 +97,8 @@ class ClusterKey:
             )
         return cls(keys, wall_ms)
 
-    def credentials_of(self, role: str) -> CredentialsSource:
-        """Return what a member of this role shows.
+    def credentials_of(self, role: MemberKind) -> CredentialsSource:
+        """Return what a member of this kind shows.
 
         A token is made again at half of its life.
         """
@@ -179,7 +170,9 @@ class ClusterKey:
         return Secret(jwt.encode(claims, self._keys[0].reveal(), algorithm=_ALGORITHM))
 
 
-def member_credentials(path: str, role: str, wall_ms: Callable[[], int]) -> CredentialsSource:
+def member_credentials(
+    path: str, role: MemberKind, wall_ms: Callable[[], int]
+) -> CredentialsSource:
     """Return what a member shows whose option ``cluster_key_file`` is ``path``; empty: nothing.
 
     Raises ``ConfigError``.

@@ -15,6 +15,7 @@ __all__ = [
     "CredentialsSource",
     "Secret",
     "no_credentials",
+    "shown_in_connect",
 ]
 
 
@@ -57,6 +58,16 @@ class Credentials:
     """``token``, ``basic``, ``tls``, a name of a provider of one's own; empty: none were sent."""
     data: Secret = _NO_SECRET
     """A JSON Web Token; ``user:password``; empty for ``tls``."""
+
+
+def shown_in_connect(method: str, data: bytes) -> Credentials:
+    """Return what a CONNECT of Apache Pulsar's protocol shows.
+
+    Clients without authentication name the method ``none``.
+    """
+    if method in ("", "none") and not data:
+        return NO_CREDENTIALS
+    return Credentials(method, Secret(data))
 
 
 @dataclass(frozen=True, slots=True)

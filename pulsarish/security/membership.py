@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Literal, get_args
 
 from pulsarish.security.credentials import Certificate
 
-__all__ = ["MEMBER_KINDS", "Membership", "member_uri"]
+__all__ = ["MEMBER_KINDS", "MemberKind", "Membership", "member_uri"]
 
-MEMBER_KINDS: Final = ("bookie", "broker", "autorecovery", "operator")
+MemberKind = Literal["bookie", "broker", "autorecovery", "operator"]
+MEMBER_KINDS: Final = get_args(MemberKind)
 """The kinds of processes that may talk to bookies."""
 _SCHEME: Final = "URI:pulsarish://"
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +17,7 @@ from pulsarish.local_cluster.ports import free_ports
 from pulsarish.local_cluster.processes import Cluster, plan_cluster
 from pulsarish.runtime.network.address_book import Transport
 from tests.integration.conftest import StartCluster
+from tests.support.until import until
 
 EARLIEST = pulsarish.InitialPosition.Earliest
 
@@ -57,9 +57,9 @@ def framed_connections(cluster: Cluster) -> int:
 def test_messages_of_all_sizes_arrive(cluster: Cluster, transport: Transport, streams: int) -> None:
     sizes = [0, 1, 100, 70_000, 1 << 20, 4 << 20] * 3
     with pulsarish.Client(url_of(cluster), transport=transport) as client:
-        deadline = time.monotonic() + 30
-        while framed_connections(cluster) and time.monotonic() < deadline:
-            time.sleep(0.01)  # those of the client before are still being closed
+        until(
+            "connections of the client before are closed", lambda: not framed_connections(cluster)
+        )
         producer = client.create_producer(f"sizes-{transport}")
         consumer = client.subscribe(f"sizes-{transport}", "s", initial_position=EARLIEST)
         for number, size in enumerate(sizes):

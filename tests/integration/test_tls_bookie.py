@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from pulsarish.runtime.lanes import OutsideWork
-from pulsarish.runtime.seams import CallFailed, MetadataStore, StreamBroken, World
-from pulsarish.runtime.world import production
+from pulsarish.runtime.seams import CallFailed, StreamBroken, World
 from pulsarish.security.membership import member_uri
 from pulsarish.security.tls import TlsClientConfig
 from pulsarish.wire._pb import bookie_pb2 as pb
 from tests.support.bookies import BookieClient, make_record
 from tests.support.certificates import Certificates
-from tests.support.worlds import run_in_production_loop
+from tests.support.until import until
+from tests.support.worlds import in_world
 
 
 def command(home: Path, made: Certificates, **settings: str) -> list[str]:
@@ -53,17 +50,6 @@ def address(tmp_path: Path, made: Certificates) -> Iterator[str]:
     yield process.stdout.readline().partition("grpc=")[2].split()[0]
     process.kill()
     process.communicate()
-
-
-def in_world(tls: TlsClientConfig | None, work: Callable[[World], Awaitable[None]]) -> None:
-    async def run() -> None:
-        parts = production(outside=OutsideWork(), tls=tls)
-        try:
-            await work(parts.world(cast("MetadataStore", None)))
-        finally:
-            await parts.close()
-
-    run_in_production_loop(run)
 
 
 def broker(made: Certificates, cluster: str = "prod") -> TlsClientConfig:
@@ -157,9 +143,15 @@ def test_a_renewed_certificate_is_used_without_a_restart(address: str, made: Cer
     in_world(client, held)
     made.authority = Certificates(made.directory, "the third authority").authority
     made.issue("b1", uris=(member_uri("prod", "bookie", "b1"),))
-    time.sleep(1.2)
 
     async def new(world: World) -> None:
         await _status(world, address)
 
-    in_world(broker(made), new)
+    def is_used() -> bool:
+        try:
+            in_world(broker(made), new)
+        except StreamBroken:
+            return False
+        return True
+
+    until("the renewed certificate is used", is_used)

@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -18,15 +18,13 @@ import pytest
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.enums import InitialPosition
 from pulsarish.model.errors import ConnectError
-from pulsarish.runtime.lanes import OutsideWork
-from pulsarish.runtime.seams import MetadataStore, World
-from pulsarish.runtime.world import production
+from pulsarish.runtime.seams import World
 from pulsarish.security.membership import member_uri
 from pulsarish.security.tls import TlsClientConfig
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.pulsar_frames import command_frame
 from tests.support.certificates import Certificates
-from tests.support.worlds import run_in_production_loop
+from tests.support.worlds import in_world
 
 
 class Cluster:
@@ -83,17 +81,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     yield cluster
     process.terminate()
     process.communicate(timeout=60)
-
-
-def in_world(tls: TlsClientConfig | None, work: Callable[[World], Awaitable[None]]) -> None:
-    async def run() -> None:
-        parts = production(outside=OutsideWork(), tls=tls)
-        try:
-            await work(parts.world(cast("MetadataStore", None)))
-        finally:
-            await parts.close()
-
-    run_in_production_loop(run)
 
 
 def client_of(world: World, url: str, **options: Any) -> AsyncClient:

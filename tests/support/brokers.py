@@ -16,7 +16,7 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.model.errors import PulsarishError, ServiceNotReady, error_from_code
 from pulsarish.runtime.seams import Stream, StreamBroken, World
 from pulsarish.security.authentication import Authenticator
-from pulsarish.security.cluster_key import MemberRole, member_credentials
+from pulsarish.security.cluster_key import member_credentials
 from pulsarish.sim.world.connections import SimConnections
 from pulsarish.sim.world.nodes import Node
 from pulsarish.sim.world.world import Simulation
@@ -110,7 +110,7 @@ class BrokerCluster:
             config = self.config(name)
             assert isinstance(world.connections, SimConnections)
             world.connections.credentials = member_credentials(
-                config.cluster_key_file, MemberRole.BROKER, world.clock.wall_ms
+                config.cluster_key_file, "broker", world.clock.wall_ms
             )
             broker = Broker(world, config, authenticator=self._authenticator)
             await broker.start()

@@ -235,6 +235,19 @@ def run_in_production_loop(work: Callable[[], Awaitable[T]]) -> T:
     return _production_runner().run(run())
 
 
+def in_world(tls: TlsClientConfig | None, work: Callable[[World], Awaitable[None]]) -> None:
+    """Run ``work`` with the connections of a process that has these files, and no metadata."""
+
+    async def run() -> None:
+        parts = production(outside=OutsideWork(), tls=tls)
+        try:
+            await work(parts.world(cast("MetadataStore", None)))
+        finally:
+            await parts.close()
+
+    run_in_production_loop(run)
+
+
 def run_production(scenario: Scenario, *, network: _Network = _PLAIN) -> None:
     """Run ``scenario`` on sockets, files and RocksDB.
 

@@ -40,7 +40,7 @@ from pulsarish.runtime.containment import contained
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Tasks, World
 from pulsarish.security.callers import Callers, Original
-from pulsarish.security.credentials import NO_CREDENTIALS, Certificate, Credentials, Secret
+from pulsarish.security.credentials import Certificate, shown_in_connect
 from pulsarish.security.identity import Identity
 from pulsarish.security.tls import certificate_of
 from pulsarish.wire._pb import pulsar_pb2 as pb
@@ -372,11 +372,10 @@ class Connection(ContainedProtocol):
     async def _authenticate(self, connect: pb.Connect) -> None:
         original = Original(
             connect.original_principal,
-            _credentials(connect.original_auth_method, connect.original_auth_data),
+            shown_in_connect(connect.original_auth_method, connect.original_auth_data),
         )
-        self.session.identity = await self._callers.identify(
-            _credentials(connect.auth_method_name, connect.auth_data), self._certificate, original
-        )
+        shown = shown_in_connect(connect.auth_method_name, connect.auth_data)
+        self.session.identity = await self._callers.identify(shown, self._certificate, original)
         self._can_refresh = connect.feature_flags.supports_auth_refresh
         if self._is_open():
             self._sessions.add(self)
@@ -386,7 +385,7 @@ class Connection(ContainedProtocol):
         """Take new credentials, which must be those of the same role."""
         try:
             self.session.identity = await self._callers.refresh(
-                _credentials(response.auth_method_name, response.auth_data),
+                shown_in_connect(response.auth_method_name, response.auth_data),
                 self._certificate,
                 self.session.identity,
             )
@@ -696,10 +695,3 @@ class Connection(ContainedProtocol):
                 self.abort(f"nothing was received for {limit} s")
             elif self._connected and now - self._received_at >= interval / 2:
                 self._reply(pb.Command(type=_PING, ping=pb.Ping()))
-
-
-def _credentials(method: str, data: bytes) -> Credentials:
-    # Clients without authentication name the method "none".
-    if method in ("", "none") and not data:
-        return NO_CREDENTIALS
-    return Credentials(method, Secret(data))

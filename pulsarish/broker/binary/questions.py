@@ -15,11 +15,10 @@ from pulsarish.broker.ownership.lookup import Lookup
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.model.errors import (
     AuthorizationError,
-    InvalidArgument,
     NotAllowed,
     PulsarishError,
 )
-from pulsarish.model.topic_name import TopicName, check_name
+from pulsarish.model.topic_name import TopicName
 from pulsarish.security.identity import Identity
 from pulsarish.wire._pb import pulsar_pb2 as pb
 
@@ -147,11 +146,9 @@ class BrokerQuestions:
 
     async def _namespace(self, name: str, identity: Identity) -> tuple[str, str, Visible]:
         """Return tenant and namespace of a name, and the topics that the caller may see."""
-        tenant, separator, namespace = name.partition("/")
-        if not separator:
-            raise InvalidArgument(f"namespace {name!r} must look like tenant/namespace")
-        resource = Resource(check_name("tenant", tenant), check_name("namespace", namespace))
-        return tenant, namespace, await self._gate.visible("broker.topics", identity, resource)
+        resource = Resource.of_namespace(name)
+        visible = await self._gate.visible("broker.topics", identity, resource)
+        return resource.tenant, resource.namespace, visible
 
     async def watch(
         self, asked: pb.WatchTopicList, say: Callable[[pb.Command], None], identity: Identity

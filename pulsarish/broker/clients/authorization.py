@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
 
-from pulsarish.model.errors import AuthorizationError
-from pulsarish.model.topic_name import TopicName
+from pulsarish.model.errors import AuthorizationError, InvalidArgument
+from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.runtime.log import get_logger
 from pulsarish.security.identity import Identity
 
@@ -89,6 +89,17 @@ class Resource:
     @classmethod
     def of_topic(cls, name: TopicName, subscription: str = "") -> Resource:
         return cls(name.tenant, name.namespace, name, subscription)
+
+    @classmethod
+    def of_namespace(cls, text: str) -> Resource:
+        """Return the namespace that a client names as ``tenant/namespace``.
+
+        Raises ``InvalidArgument``, ``InvalidTopicName``.
+        """
+        tenant, separator, namespace = text.partition("/")
+        if not separator:
+            raise InvalidArgument(f"namespace {text!r} must look like tenant/namespace")
+        return cls(check_name("tenant", tenant), check_name("namespace", namespace))
 
     def __str__(self) -> str:
         if self.topic is not None:

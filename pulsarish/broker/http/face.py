@@ -189,7 +189,7 @@ class HttpFace:
         Raises ``AuthenticationError``, ``AuthorizationError``, and the errors of what the request
         says.
         """
-        if route.permission is Permission.NONE or not self._callers.are_checked:
+        if route.permission is Permission.NONE:
             return _call(route, request, texts, came_in_on, UNCHECKED)
         headers = request.headers
         identity = await self._callers.identify_request(
@@ -197,7 +197,9 @@ class HttpFace:
             request.certificate,
             headers.get("x-original-principal", ""),
         )
-        await self._gate.permit(route.permission, route.name, identity, resource_of(route, texts))
+        if not self._gate.is_open:
+            resource = resource_of(route, texts)
+            await self._gate.permit(route.permission, route.name, identity, resource)
         return _call(route, request, texts, came_in_on, identity)
 
     async def forwarded(self, request: HttpRequest) -> HttpResponse:

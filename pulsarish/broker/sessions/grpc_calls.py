@@ -31,7 +31,7 @@ from pulsarish.model.errors import (
     ServiceNotReady,
 )
 from pulsarish.model.schema import Schema, version_bytes
-from pulsarish.model.topic_name import TopicName, check_name
+from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import CallHandler, HttpHandler, HttpRequest
 from pulsarish.security.callers import Callers
 from pulsarish.security.credentials import Caller
@@ -191,13 +191,9 @@ class GrpcCalls:
     async def _list_topics(self, data: bytes, caller: Caller) -> bytes:
         try:
             request = _parsed(pb.TopicsRequest, data)
-            tenant, separator, namespace = request.namespace.partition("/")
-            if not separator:
-                raise InvalidArgument(
-                    f"namespace {request.namespace!r} must look like tenant/namespace"
-                )
+            resource = Resource.of_namespace(request.namespace)
+            tenant, namespace = resource.tenant, resource.namespace
             identity = await self._callers.identify_caller(caller)
-            resource = Resource(check_name("tenant", tenant), check_name("namespace", namespace))
             visible = await self._gate.visible("broker.topics", identity, resource)
             await self._namespaces.policies(tenant, namespace)
             names = await self._namespaces.topics(tenant, namespace)

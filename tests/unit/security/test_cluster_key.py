@@ -10,7 +10,7 @@ import jwt
 import pytest
 
 from pulsarish.model.errors import AuthenticationError, ConfigError
-from pulsarish.security.cluster_key import ClusterKey, MemberRole, member_credentials
+from pulsarish.security.cluster_key import ClusterKey, member_credentials
 from pulsarish.security.credentials import NO_CREDENTIALS, Credentials, Secret
 
 OLD, NEW = b"o" * 64, b"n" * 48
@@ -37,7 +37,7 @@ def key(*keys: bytes, calendar: Calendar | None = None) -> ClusterKey:
 
 def test_a_member_is_known_by_its_token(tmp_path: Path) -> None:
     path = written(tmp_path / "key", OLD)
-    shown = member_credentials(path, MemberRole.BROKER, Calendar())()
+    shown = member_credentials(path, "broker", Calendar())()
     identity = ClusterKey.read(path, Calendar()).identify(shown)
     assert (identity.role, identity.method) == ("broker", "cluster")
     assert identity.expires_at_ms == START_MS + 600_000
@@ -45,7 +45,7 @@ def test_a_member_is_known_by_its_token(tmp_path: Path) -> None:
 
 
 def test_without_a_file_a_member_shows_nothing() -> None:
-    assert member_credentials("", MemberRole.BROKER, Calendar())() is NO_CREDENTIALS
+    assert member_credentials("", "broker", Calendar())() is NO_CREDENTIALS
 
 
 def test_a_key_is_replaced_step_by_step() -> None:
