@@ -1,28 +1,39 @@
-"""Frames against gRPC from client to bookies, in turn on one machine:
+"""The ways from a client to the bookies beside each other, in turn on one machine:
 
-    python -m bench.transports [--rounds 5] [--row NAME]...
+    python -m bench.transports [--rounds 5] [--row NAME]... [--side NAME]...
+                               [--against CHECKOUT]
 
-Two clusters of three bookies and one broker run at the same time, one for each transport, and only
-one is used at a time. Prints for each row the medians and the median ratio of the rounds: rate or
-p50, and CPU in microseconds a message of bookies, broker and this client. With ``--between
-bookies`` the client uses gRPC in both.
+Each side is a process of its own with a cluster of three bookies and one broker: ``grpc``,
+``framed``, ``tls``, which is frames over TLS on every hop, or ``uncached``, which is frames and
+bookies that take entries out of the page cache. ``--against`` adds, as the first side, an older
+checkout with a ``.venv`` of its own, as it is by default. All run at the same time, and
+only one is used at a time.
+
+Prints for each row the medians of the sides, and the median ratios of the rounds to the first side:
+rate or p50, p99, and CPU in microseconds a message of bookies, broker, client and all of them.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pulsarish
 from bench.client import drain, end_to_end, fill, one_at_a_time, publish
 from bench.measure import cpu_by_role, running_cluster
-from pulsarish.local_cluster.processes import Cluster
-from pulsarish.runtime.network.address_book import Transport
+from pulsarish.local_cluster.ports import free_ports
 
-TRANSPORTS: tuple[Transport, ...] = ("grpc", "framed")
+SIDES = ("grpc", "framed", "tls", "uncached")
 Run = Callable[[pulsarish.Client, str], dict[str, Any]]
 
 
@@ -70,21 +81,126 @@ ROWS: dict[str, tuple[int, Run]] = {
 """By name: messages that are sent, for the CPU of each, and the work."""
 
 
-def _measure(cluster: Cluster, row: str, number: int, transport: Transport) -> dict[str, float]:
-    count, run = ROWS[row]
-    broker = next(node for node in cluster.nodes() if node.role == "broker")
-    before, own = cpu_by_role(cluster), time.process_time()
-    url = f"pulsarish://127.0.0.1:{broker.ports['grpc']}"
-    with pulsarish.Client(url, transport=transport) as client:
-        found = run(client, f"persistent://public/default/{row.replace(' ', '-')}-{number}")
-    own = time.process_time() - own
-    after = cpu_by_role(cluster)
-    return {
-        "value": found["p50_ms"] if "p50_ms" in found else found["rate"],
-        "bookies": (after["bookie"] - before["bookie"]) / count * 1e6,
-        "broker": (after["broker"] - before["broker"]) / count * 1e6,
-        "client": own / count * 1e6,
-    }
+def _tls_settings(directory: Path, ports: list[int]) -> tuple[list[str], list[str], dict[str, str]]:
+    """What a broker, a bookie and a client are given, so that every hop is over TLS."""
+    from pulsarish.security.authority import Authority
+
+    now_ms = time.time_ns() // 1_000_000
+    authority = Authority.create("bench", now_ms=now_ms, days=1)
+    issued = authority.issue("bench", now_ms=now_ms, days=1, hosts=("127.0.0.1",))
+    trust, certificate, key = (directory / name for name in ("ca.pem", "bench.pem", "bench.key"))
+    trust.write_bytes(authority.certificate)
+    certificate.write_bytes(issued.certificate)
+    key.write_bytes(issued.key.reveal())
+    server = [
+        f"tls_certificate_file_path={certificate}",
+        f"tls_key_file_path={key}",
+        f"tls_trust_certs_file_path={trust}",
+    ]
+    broker = [
+        *server,
+        f"listen_address_tls=127.0.0.1:{ports[0]}",
+        f"framed_port_tls={ports[1]}",
+    ]
+    return broker, server, {"tls_trust_certs_file_path": str(trust)}
+
+
+@contextmanager
+def _side(name: str) -> Iterator[Callable[[str, int], dict[str, float]]]:
+    """The function that measures a row on a cluster of one side."""
+    broker_settings, bookie_settings, options, port = [], [], {}, 0
+    with tempfile.TemporaryDirectory(prefix="pulsarish-bench-") as directory, ExitStack() as stack:
+        if name in SIDES:
+            transport = "grpc" if name == "grpc" else "framed"
+            broker_settings = [f"ledger.transport={transport}"]
+            options = {"transport": transport}
+        if name == "uncached":
+            bookie_settings = ["entry_log_remove_from_page_cache=true"]
+        if name == "tls":
+            free = free_ports("127.0.0.1")
+            ports = [next(free), next(free)]
+            free.close()
+            port = ports[0]
+            of_broker, bookie_settings, of_client = _tls_settings(Path(directory), ports)
+            broker_settings += of_broker
+            options |= of_client
+        cluster = stack.enter_context(
+            running_cluster(broker=broker_settings, bookie=bookie_settings)
+        )
+        node = next(node for node in cluster.nodes() if node.role == "broker")
+        scheme = "pulsarish+ssl" if port else "pulsarish"
+        url = f"{scheme}://127.0.0.1:{port or node.ports['grpc']}"
+
+        def measure(row: str, number: int) -> dict[str, float]:
+            count, run = ROWS[row]
+            before, own = cpu_by_role(cluster), time.process_time()
+            with pulsarish.Client(url, **options) as client:
+                found = run(client, f"persistent://public/default/{row.replace(' ', '-')}-{number}")
+            own = time.process_time() - own
+            after = cpu_by_role(cluster)
+            cpu = {
+                "bookies": (after["bookie"] - before["bookie"]) / count * 1e6,
+                "broker": (after["broker"] - before["broker"]) / count * 1e6,
+                "client": own / count * 1e6,
+            }
+            return {
+                "value": found["p50_ms"] if "p50_ms" in found else found["rate"],
+                "p99": found.get("p99_ms", 0.0),
+                **cpu,
+                "all": sum(cpu.values()),
+            }
+
+        yield measure
+
+
+def _serve(name: str) -> None:
+    """Measure the rows that standard input asks for."""
+    with _side(name) as measure:
+        print("ready", flush=True)
+        for line in sys.stdin:
+            print(json.dumps(measure(*json.loads(line))), flush=True)
+
+
+@contextmanager
+def _worker(name: str, checkout: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that serves one side with the program of ``checkout``."""
+    python = sys.executable if name in SIDES else str(checkout / ".venv/bin/python")
+    with subprocess.Popen(
+        [python, __file__, "--serve", name],
+        cwd=checkout,
+        env={**os.environ, "PYTHONPATH": str(checkout)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n", f"{name} did not start"
+        try:
+            yield process
+        finally:
+            process.stdin.close()
+
+
+def _ask(process: subprocess.Popen[str], row: str, number: int) -> dict[str, float]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps([row, number]) + "\n")
+    process.stdin.flush()
+    found: dict[str, float] = json.loads(process.stdout.readline())
+    return found
+
+
+def _cell(rounds: list[dict[str, dict[str, float]]], key: str) -> str:
+    first, *others = rounds[0]
+    text = f"{statistics.median(each[first][key] for each in rounds):,.4g}"
+    if not any(each[first][key] for each in rounds):
+        return ""
+    for name in others:
+        median = statistics.median(each[name][key] for each in rounds)
+        ratio = statistics.median(each[name][key] / each[first][key] for each in rounds)
+        text += f" / {median:,.4g} x{ratio:.2f}"
+    return text
 
 
 def main() -> None:
@@ -93,32 +209,32 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--row", action="append", choices=list(ROWS))
-    parser.add_argument("--between", choices=("all", "bookies"), default="all")
+    parser.add_argument("--side", action="append", choices=SIDES)
+    parser.add_argument("--against", type=Path, metavar="CHECKOUT")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    with (
-        running_cluster(broker=["ledger.transport=grpc"]) as grpc,
-        running_cluster(broker=["ledger.transport=framed"]) as framed,
-    ):
-        clusters = dict(zip(TRANSPORTS, (grpc, framed), strict=True))
-        of_client = {name: name if arguments.between == "all" else "grpc" for name in TRANSPORTS}
+    if arguments.serve:
+        _serve(arguments.serve)
+        return
+    here = Path(__file__).resolve().parent.parent
+    checkouts = {"before": arguments.against.resolve()} if arguments.against else {}
+    checkouts |= dict.fromkeys(arguments.side or ("grpc", "framed"), here)
+    with ExitStack() as stack:
+        workers = {
+            name: stack.enter_context(_worker(name, checkout))
+            for name, checkout in checkouts.items()
+        }
+        print(" / ".join(workers))
+        print(
+            "| work | rate or p50 ms | p99 ms | CPU: bookies | broker | client | all |", flush=True
+        )
         for row in arguments.row or ROWS:
             rounds = [
-                {
-                    name: _measure(cluster, row, number, of_client[name])
-                    for name, cluster in clusters.items()
-                }
+                {name: _ask(worker, row, number) for name, worker in workers.items()}
                 for number in range(arguments.rounds)
             ]
-            cells = []
-            for key in ("value", "bookies", "broker", "client"):
-                medians = [
-                    statistics.median(each[name][key] for each in rounds) for name in TRANSPORTS
-                ]
-                ratio = statistics.median(
-                    each["framed"][key] / each["grpc"][key] for each in rounds
-                )
-                cells.append(f"{medians[0]:,.4g} / {medians[1]:,.4g} x{ratio:.2f}")
-            print(f"| {row} | " + " | ".join(cells) + " |", flush=True)
+            keys = ("value", "p99", "bookies", "broker", "client", "all")
+            print(f"| {row} | " + " | ".join(_cell(rounds, key) for key in keys) + " |", flush=True)
 
 
 if __name__ == "__main__":

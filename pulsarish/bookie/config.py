@@ -161,6 +161,16 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
     entry_log_size_bytes: Annotated[
         int, Meta(ge=4096, description="Above this size a new entry log begins.")
     ] = 512 << 20
+    entry_log_remove_from_page_cache: Annotated[
+        bool,
+        Meta(
+            description=(
+                "Take synced entries out of the kernel's page cache: consumers that lag behind "
+                "the broker's cache then read from the disk, but the kernel need not find memory "
+                "for what nobody reads, which is slow on some virtual machines."
+            )
+        ),
+    ] = False
     checkpoint_interval_seconds: Annotated[
         float, Meta(gt=0, description="Longest time between two checkpoints of the write cache.")
     ] = 10.0

@@ -525,6 +525,7 @@ async def open_store(
         config.ledger_path,
         size_bytes=config.entry_log_size_bytes,
         open_max=config.open_entry_logs_max,
+        remove_from_page_cache=config.entry_log_remove_from_page_cache,
     )
     try:
         await states.count_rows()

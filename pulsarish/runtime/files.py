@@ -61,6 +61,11 @@ class LocalFile:
     async def size_bytes(self) -> int:
         return await self._lane.run(lambda: os.fstat(self._descriptor).st_size)
 
+    async def drop_cached(self) -> None:
+        # What is not Linux may not have the call.
+        if advise := getattr(os, "posix_fadvise", None):
+            await self._lane.run(lambda: advise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED))
+
     async def close(self) -> None:
         def job() -> None:
             # Later jobs find descriptor -1 and fail with EBADF. They never reach another file that

@@ -146,6 +146,10 @@ class File(Protocol):
 
     async def size_bytes(self) -> int: ...
 
+    async def drop_cached(self) -> None:
+        """Take what is durable of the file out of the page cache: advice, without other effect."""
+        ...
+
     async def close(self) -> None: ...
 
 

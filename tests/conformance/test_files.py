@@ -92,6 +92,18 @@ async def reserved_space_reads_as_zeroes(env: Env) -> None:
     await env.on("a", work)
 
 
+async def what_is_dropped_from_the_cache_is_still_read(env: Env) -> None:
+    async def work(world: World) -> None:
+        file = await world.files.open(env.path("a", "f"), lane="x", create=True)
+        await file.write(0, [b"0123456789"], sync=True)
+        await file.write(10, [b"not synced"], sync=False)
+        await file.drop_cached()
+        assert await file.read([(0, 100)]) == [b"0123456789not synced"]
+        await file.close()
+
+    await env.on("a", work)
+
+
 async def truncate_cuts_and_extends(env: Env) -> None:
     async def work(world: World) -> None:
         file = await world.files.open(env.path("a", "f"), lane="x", create=True)
@@ -243,6 +255,7 @@ SCENARIOS = [
     spans_past_the_end_are_short,
     create_refuses_an_existing_file,
     reserved_space_reads_as_zeroes,
+    what_is_dropped_from_the_cache_is_still_read,
     truncate_cuts_and_extends,
     writes_of_one_file_keep_their_order,
     a_closed_file_refuses,

@@ -33,6 +33,8 @@ _READ_LANE: Final = "entry-read"
 # Records this near to each other are read as one span, up to this size.
 _GAP_BYTES_MAX: Final = 4096
 _SPAN_BYTES_MAX: Final = 1 << 20
+# Records this large on average are written from where they lie.
+_LARGE_PART_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class EntryLogs:
         size_bytes: above this size a new log begins.
         open_max: logs kept open for reading.
         read_lane: the disk lane whose reads queue behind each other.
+        remove_from_page_cache: take what was synced out of the kernel's page cache.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class EntryLogs:
         size_bytes: int,
         open_max: int,
         read_lane: str = _READ_LANE,
+        remove_from_page_cache: bool = False,
     ) -> None:
         self.current_id: int | None = None
         """The log that is written, if any."""
@@ -71,6 +75,7 @@ class EntryLogs:
         self._size_bytes = size_bytes
         self._open_max = open_max
         self._read_lane = read_lane
+        self._remove_from_page_cache = remove_from_page_cache
         self._next_id = 0
         self._file: File | None = None
         self._offset = 0
@@ -112,9 +117,11 @@ class EntryLogs:
             parts.append(head)
             parts += records
         try:
-            # Use one buffer: to copy a small entry here costs less than to pass it separately
-            # through every layer below.
-            await self._file.write(self._offset, [b"".join(parts)], sync=False)
+            # To copy a small entry here costs less than to pass it separately through every layer
+            # below.
+            if end - self._offset < len(parts) * _LARGE_PART_BYTES:
+                parts = [b"".join(parts)]
+            await self._file.write(self._offset, parts, sync=False)
         except OSError:
             self._torn = True
             raise
@@ -140,6 +147,8 @@ class EntryLogs:
                     f"the entry log {self.current_id} in {self._directory} cannot be synced: "
                     f"{error}",
                 ) from error
+            if self._remove_from_page_cache:
+                await self._file.drop_cached()
 
     async def _roll(self) -> None:
         await self.finish()

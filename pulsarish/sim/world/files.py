@@ -91,6 +91,9 @@ class SimFile:
 
         await self._lane.run(job())
 
+    async def drop_cached(self) -> None:
+        """Do nothing: the simulated disk has no page cache apart from what is not yet durable."""
+
     async def size_bytes(self) -> int:
         def job() -> Job[int]:
             self._check_open()
