@@ -167,7 +167,7 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
             description=(
                 "Take synced entries out of the kernel's page cache: consumers that lag behind "
                 "the broker's cache then read from the disk, but the kernel need not find memory "
-                "for what nobody reads, which is slow on some virtual machines."
+                "for what is not read, which is slow on some virtual machines."
             )
         ),
     ] = False
