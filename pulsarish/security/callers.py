@@ -107,6 +107,11 @@ class Callers:
                 f"the new credentials are those of role {found.role!r}, and the connection belongs "
                 f"to role {before.proxy_role or before.role!r}; open another one"
             )
+        if found.limits != before.limits[: len(found.limits)]:
+            raise AuthenticationError(
+                "the new token has other limits than the one that opened the connection; open "
+                "another one"
+            )
         if not before.proxy_role:
             return found
         if not self._checks_original:
@@ -164,7 +169,10 @@ class Callers:
                 )
             ends = [each.expires_at_ms for each in (identity, checked) if each.expires_at_ms]
             return replace(
-                checked, proxy_role=identity.role, expires_at_ms=min(ends) if ends else 0
+                checked,
+                proxy_role=identity.role,
+                expires_at_ms=min(ends) if ends else 0,
+                limits=identity.limits + checked.limits,
             )
         return replace(identity, role=original.role, proxy_role=identity.role)
 

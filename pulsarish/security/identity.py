@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from pulsarish.security.limits import Limits
+
 __all__ = ["UNCHECKED", "Identity"]
 
 
@@ -24,6 +26,10 @@ class Identity:
     proxy_role: str = ""
     credential_id: str = ""
     """The id of the token (``jti``), for revocation and audit; empty when it has none."""
+    wider_ids: tuple[str, ...] = ()
+    """The ids of the tokens from which this one was narrowed. Each revokes it, too."""
+    limits: tuple[Limits, ...] = ()
+    """What the token limits itself to. All of them hold, whatever the role may do."""
 
 
 UNCHECKED: Final = Identity("")

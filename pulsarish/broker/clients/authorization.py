@@ -17,10 +17,12 @@ from pulsarish.model.errors import AuthorizationError, InvalidArgument
 from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.runtime.log import get_logger
 from pulsarish.security.identity import Identity
+from pulsarish.security.limits import Limits
 
 __all__ = [
     "BROKER_ITSELF",
     "CLUSTER",
+    "LIMITABLE",
     "PERMISSIONS",
     "Decision",
     "Gate",
@@ -143,6 +145,14 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
     "GetLastMessageId": Permission.OPENED,
 }
 
+LIMITABLE: Final = frozenset(
+    each.value
+    for each in Permission
+    if each not in (Permission.NONE, Permission.OPENED, Permission.ANY_ROLE, Permission.PEER)
+)
+"""The actions to which a token can be limited."""
+_USES: Final = frozenset((Permission.PRODUCE.value, Permission.CONSUME.value))
+
 Visible = frozenset[str] | None
 """The names that a role may see in a list; ``None``: all."""
 
@@ -201,8 +211,12 @@ class Gate:
 
     @property
     def is_open(self) -> bool:
-        """Whether everything is permitted, so that nothing needs to be checked."""
+        """Whether everything is permitted to everyone but to bearers of limited tokens."""
         return self._policy is None
+
+    def checks(self, identity: Identity) -> bool:
+        """Return whether anything needs to be checked for a caller."""
+        return self._policy is not None or bool(identity.limits)
 
     @property
     def changes_count(self) -> int:
@@ -249,10 +263,16 @@ class Gate:
         self, permission: Permission, identity: Identity, resource: Resource
     ) -> Decision:
         """Return whether a permission is granted, and by which rule. Raises ``ServiceNotReady``."""
-        if self._policy is None:
-            return Decision(permitted=True, reason="authorization is off on this broker")
         if permission in (Permission.NONE, Permission.OPENED):
             return Decision(permitted=True, reason=f"{permission.value} needs no grant")
+        if not all(_is_within(limits, permission, resource) for limits in identity.limits):
+            return Decision(
+                permitted=False,
+                reason="the token is limited to other topics or actions",
+                remedy="use a token with wider limits: pulsarish tokens show prints those of one",
+            )
+        if self._policy is None:
+            return Decision(permitted=True, reason="authorization is off on this broker")
         return await self._policy.decide(permission, identity, resource)
 
     async def visible(self, name: str, identity: Identity, resource: Resource) -> Visible:
@@ -261,12 +281,30 @@ class Gate:
         Raises ``AuthorizationError`` when the caller may see nothing of a tenant or namespace,
         whether it exists or not, and ``ServiceNotReady``.
         """
-        if self._policy is None:
+        if any(limits.topics or limits.actions for limits in identity.limits):
+            # Which names are within a limit cannot be listed, so none is shown.
+            found: Visible = frozenset()
+        elif self._policy is None:
             return None
-        found = await self._policy.visible(identity, resource)
+        else:
+            found = await self._policy.visible(identity, resource)
         if found is not None and not found and resource.tenant:
             raise _denied("to see anything", name, identity, resource)
         return found
+
+
+def _is_within(limits: Limits, permission: Permission, resource: Resource) -> bool:
+    """Return whether a token's limits leave it a permission, before the rights of its role."""
+    if permission is Permission.ANY_ROLE:
+        return True
+    if limits.topics and (
+        resource.topic is None or not limits.permit_topic(resource.topic.partitioned.full)
+    ):
+        return False
+    if not limits.actions or permission.value in limits.actions:
+        return True
+    # Clients look up a topic before they use it.
+    return permission is Permission.LOOKUP and not _USES.isdisjoint(limits.actions)
 
 
 def _denied(

@@ -197,7 +197,7 @@ class HttpFace:
             request.certificate,
             headers.get("x-original-principal", ""),
         )
-        if not self._gate.is_open:
+        if self._gate.checks(identity):
             resource = resource_of(route, texts)
             await self._gate.permit(route.permission, route.name, identity, resource)
         return _call(route, request, texts, came_in_on, identity)
