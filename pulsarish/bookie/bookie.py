@@ -290,6 +290,10 @@ class Bookie:
             _ = run_in_background(world.tasks, world.clock, "scrub", self._run_scrub)
         watch = partial(self._age.watch, config.metadata_check_interval_seconds)
         _ = run_in_background(world.tasks, world.clock, "metadata-age", watch)
+        if self._access.asks_certificates:
+            _ = run_in_background(
+                world.tasks, world.clock, "ends of certificates", service.end_expired
+            )
         watch = partial(self._position.watch, config.journal_position_interval_seconds)
         self._positions = run_in_background(world.tasks, world.clock, "journal-position", watch)
         _ = world.tasks.spawn(
