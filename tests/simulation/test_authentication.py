@@ -297,3 +297,45 @@ def test_a_proxy_renews_the_credentials_of_its_connection() -> None:
             await callers.refresh(shown("ann", 3_000), None, before)
 
     asyncio.run(check())
+
+
+def test_a_watch_of_topics_ends_with_its_grant() -> None:
+    sim = Simulation(1)
+    cluster = BrokerCluster(
+        sim, authenticator=NamedRoles(), authorization_enabled=True, super_user_roles=("root",)
+    )
+    grants = "/admin/v2/namespaces/public/default/permissions/ann"
+
+    async def told(world: World, method: str, path: str, body: bytes = b"") -> None:
+        headers = {"authorization": "Bearer root", "content-type": "application/json"}
+        assert isinstance(world.connections, SimConnections)
+        segments = tuple(path.strip("/").split("/"))
+        request = HttpRequest(method, path, {}, headers, body, segments)
+        answer = await world.connections.http(HTTP, request)
+        assert answer.status in (200, 204), answer
+
+    async def scenario(world: World) -> None:
+        await told(world, "POST", grants, b'["consume"]')
+        client = await connect(world, shown("ann"))
+        await client.next(3)
+        watch = pb.WatchTopicList(
+            request_id=1, watcher_id=7, namespace="public/default", topics_pattern=".*"
+        )
+        client.say(pb.Command(type=64, watch_topic_list=watch))
+        await client.next(65)
+        topics = "/admin/v2/persistent/public/default"
+        await told(world, "PUT", f"{topics}/seen")
+        assert (await client.next(66)).command.watch_topic_update.new_topics
+        await told(world, "DELETE", grants)
+        await world.clock.sleep(1.5)
+        await told(world, "PUT", f"{topics}/hidden")
+        await world.clock.sleep(5.0)
+        assert not [each for each in client.heard if each.command.type == 66]
+        client.say(pb.Command(type=64, watch_topic_list=watch))
+        assert (await client.next(14)).command.error.error == pb.AUTHORIZATION_ERROR
+
+    async def main() -> None:
+        await cluster.start()
+        await sim.node("client").run(scenario)
+
+    sim.run(main, 600.0)

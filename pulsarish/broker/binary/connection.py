@@ -105,6 +105,10 @@ class Questions(Protocol):
         """
         ...
 
+    async def may_watch(self, watch: TopicWatch, identity: Identity) -> bool:
+        """Return whether a client may still watch. Raises the error when that is not known."""
+        ...
+
     def unwatch(self, watch: TopicWatch) -> None: ...
 
 
@@ -397,6 +401,14 @@ class Connection(ContainedProtocol):
             return
         if self._is_open():
             self._sessions.add(self)
+
+    async def check_again(self) -> None:
+        await self.session.check_again()
+        for watcher_id, watch in list(self._watches.items()):
+            may_watch = await self._questions.may_watch(watch, self.session.identity)
+            if not may_watch and self._watches.get(watcher_id) is watch:
+                # The protocol has no word for it. The client asks for lists, and is told.
+                self._questions.unwatch(self._watches.pop(watcher_id))
 
     def challenge(self) -> None:
         if self._can_refresh:

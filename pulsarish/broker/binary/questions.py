@@ -181,6 +181,13 @@ class BrokerQuestions:
             answer.topic.extend(sorted(watch.names))
         return watch, pb.Command(type=65, watch_topic_list_success=answer)
 
+    async def may_watch(self, watch: TopicWatch, identity: Identity) -> bool:
+        resource = Resource(*watch.namespace)
+        try:
+            return await self._gate.visible("broker.topics", identity, resource) is None
+        except AuthorizationError:
+            return False
+
     def unwatch(self, watch: TopicWatch) -> None:
         self._lists.end(watch)
 

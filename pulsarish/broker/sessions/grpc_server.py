@@ -158,6 +158,9 @@ class _FaceStream:
     def abort(self, reason: str) -> None:
         self._stream.abort(reason)
 
+    async def check_again(self) -> None:
+        await self.session.check_again()
+
     def challenge(self) -> None:
         """Do nothing: the client shows its credentials again with the next stream."""
 
