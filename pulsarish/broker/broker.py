@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from pulsarish.broker.audit_trail import AuditTrail
 from pulsarish.broker.binary.face import BinaryFace
 from pulsarish.broker.binary.questions import BrokerQuestions
 from pulsarish.broker.binary.topic_lists import TopicLists
@@ -91,10 +92,18 @@ class Broker:
             world.metadata, world.clock, world.random, guard=self._ledgers.age
         )
         assert authenticator is not None or not config.authentication_enabled
+        self._audit = audit = AuditTrail(
+            world,
+            config.audit_log_directory,
+            file_size_bytes=config.audit_log_file_size_bytes,
+            files_max=config.audit_log_files_max,
+            broker=config.broker_id,
+        )
         callers = Callers(
             authenticator or NoAuthentication(),
             proxy_roles=config.proxy_roles,
             checks_original=config.authenticate_original_auth_data,
+            audit=audit,
         )
         self._plans = config.listener_plans()
         listeners = Listeners(self._plans)
@@ -102,7 +111,8 @@ class Broker:
         gate = Gate(
             GrantPolicy(self._namespaces, config.super_user_roles)
             if config.authorization_enabled
-            else None
+            else None,
+            audit=audit,
         )
         self._sessions = OpenSessions(world, callers, gate)
         self._ownership = Ownership(
@@ -139,6 +149,7 @@ class Broker:
             self._watchdog,
             world.clock,
             callers,
+            audit,
             lambda: self._sessions.ended_count,
             lag_seconds=lag_seconds,
             lags=lags,
@@ -178,7 +189,9 @@ class Broker:
             world, config, records, self._namespaces, self._ownership, admin.sweep
         )
         routes = [*admin.routes(), *health_routes(unready, self.warnings, metrics.scrape)]
-        self.http = HttpFace(world, config, gate, [*routes, openapi_route(routes)], share, callers)
+        self.http = HttpFace(
+            world, config, gate, [*routes, openapi_route(routes)], share, callers, audit
+        )
         admin.owners.here = self.http.forwarded
         self.calls = GrpcCalls(
             config=config,
@@ -197,8 +210,10 @@ class Broker:
     async def start(self) -> None:
         """Start the broker.
 
-        Returns when it serves. Raises ``OSError`` (a port in use), ``MetadataUnavailable``.
+        Returns when it serves. Raises ``OSError`` (a port in use), ``MetadataUnavailable``,
+        ``ConfigError`` (the audit directory is in use).
         """
+        await self._audit.start()
         await check_not_being_restored(self._records)
         await self._namespaces.start()
         await self._ledgers.start()
@@ -352,4 +367,5 @@ class Broker:
         self._binary.abort_all("the broker has stopped")
         for listener in self._listeners:
             await listener.stop(_GRACE_SECONDS)
+        await self._audit.stop()
         await self._ledgers.close()

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pulsarish.broker.audit_trail import AuditTrail
 from pulsarish.broker.clients.meters import Meter
 from pulsarish.broker.clients.traffic import ConnectionTraffic
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.ownership.lookup import Lookup
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.progress.watchdog import ProgressWatchdog
+from pulsarish.broker.security_metrics import export_security
 from pulsarish.broker.stats.topic_metrics import TopicMetrics
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.ledger.client import LedgerClient
@@ -39,6 +41,7 @@ class BrokerMetrics:
         watchdog: ProgressWatchdog,
         clock: Clock,
         callers: Callers,
+        audit: AuditTrail,
         sessions_ended_count: Callable[[], int],
         *,
         lag_seconds: Callable[[], float],
@@ -63,26 +66,7 @@ class BrokerMetrics:
             lambda: traffic.opened_count,
         )
         traffic.limits.export(self.registry)
-        metrics.read_each(
-            "pulsar_authentication_success_total",
-            "counter",
-            "Callers that proved who they are.",
-            "auth_method",
-            lambda: callers.successes,
-        )
-        metrics.read_each(
-            "pulsar_authentication_failures_total",
-            "counter",
-            "Callers that did not prove who they are.",
-            "auth_method",
-            lambda: callers.failures,
-        )
-        read(
-            "pulsarish_sessions_ended_total",
-            "counter",
-            "Connections ended because their credentials expired or were revoked.",
-            sessions_ended_count,
-        )
+        export_security(metrics, callers, audit, sessions_ended_count)
         read(
             "pulsar_broker_lookup_answers",
             "counter",

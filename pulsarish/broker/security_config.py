@@ -61,6 +61,26 @@ class BrokerSecurityConfig(AuthenticationConfig, frozen=True, kw_only=True):
         ),
     ] = False
 
+    audit_log_directory: Annotated[
+        str,
+        Meta(
+            description=(
+                "Directory of this broker alone, for the records of who did what: "
+                "authentications, denials, changes by administrators; empty: none are kept."
+            )
+        ),
+    ] = ""
+    audit_log_file_size_bytes: Annotated[
+        int,
+        Meta(
+            ge=4_096, description="A file of the audit trail of this size is followed by a new one."
+        ),
+    ] = 16 << 20
+    audit_log_files_max: Annotated[
+        int,
+        Meta(ge=2, le=100_000, description="Files of the audit trail that are kept."),
+    ] = 64
+
     tls_certificate_file_path: TlsCertificateFile = ""
     tls_key_file_path: TlsKeyFile = ""
     tls_trust_certs_file_path: TlsTrustFile = ""

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pulsarish.model.errors import AuthenticationError, PulsarishError
+from pulsarish.security.audit import NO_AUDIT, AuditClass, AuditEvent, Auditor, Disposition
 from pulsarish.security.authentication import Authenticator
 from pulsarish.security.credentials import NO_CREDENTIALS, Caller, Certificate, Credentials, Secret
-from pulsarish.security.identity import UNCHECKED, Identity
+from pulsarish.security.identity import NO_ORIGIN, UNCHECKED, Identity, Origin
 
 __all__ = ["Callers", "Original", "refusal_text"]
 
@@ -28,6 +29,9 @@ class Original:
 NO_ORIGINAL: Final = Original()
 _OTHER: Final = "other"
 _METHODS: Final = ("token", "basic", "tls", "oauth2", "anonymous", "none", _OTHER)
+_REFUSED: Final = "refused"
+_UNAVAILABLE: Final = "unavailable"
+"""The check was not possible now."""
 
 
 def refusal_text(error: PulsarishError) -> str:
@@ -49,6 +53,7 @@ class Callers:
         proxy_roles: roles of proxies.
         checks_original: whether a proxy must pass on the credentials of its client, which are
             checked as well (``authenticateOriginalAuthData``).
+        audit: gets a record of each authentication.
     """
 
     def __init__(
@@ -57,15 +62,19 @@ class Callers:
         *,
         proxy_roles: Collection[str] = (),
         checks_original: bool = False,
+        audit: Auditor = NO_AUDIT,
     ) -> None:
         self._authenticator = authenticator
         self._proxy_roles = frozenset(proxy_roles)
         self._checks_original = checks_original
+        self._audit = audit
         self.is_revoked = authenticator.is_revoked
         self.successes = dict.fromkeys(_METHODS, 0)
         """Authentications by method."""
-        self.failures = dict.fromkeys(_METHODS, 0)
-        """Refused authentications by method, as the caller names it."""
+        self.failures = dict.fromkeys(
+            [(method, reason) for method in _METHODS for reason in (_REFUSED, _UNAVAILABLE)], 0
+        )
+        """Failed authentications by method, as the caller names it, and reason."""
 
     @property
     def are_checked(self) -> bool:
@@ -77,19 +86,43 @@ class Callers:
         credentials: Credentials,
         certificate: Certificate | None = None,
         original: Original = NO_ORIGINAL,
+        origin: Origin = NO_ORIGIN,
     ) -> Identity:
         """Return who a caller is. Raises ``AuthenticationError``, ``ServiceNotReady``."""
         if not self._authenticator.enabled:
-            return UNCHECKED
-        return await self._counted(credentials, self._identity(credentials, certificate, original))
+            return replace(UNCHECKED, origin=origin)
+        check = self._identity(credentials, certificate, original)
+        return await self._recorded("Logon", credentials.method, check, origin)
 
-    async def _counted(self, credentials: Credentials, check: Awaitable[Identity]) -> Identity:
+    async def _recorded(
+        self, activity: str, method: str, check: Awaitable[Identity], origin: Origin
+    ) -> Identity:
+        """Count and audit an authentication. Raises what ``check`` raises."""
         try:
-            identity = await check
-        except PulsarishError:
-            self.failures[_method_of(credentials.method)] += 1
+            identity = replace(await check, origin=origin)
+        except PulsarishError as error:
+            is_refused = isinstance(error, AuthenticationError)
+            method = _method_of(method)
+            self.failures[method, _REFUSED if is_refused else _UNAVAILABLE] += 1
+            self._audit.note(
+                AuditEvent(
+                    kind=AuditClass.AUTHENTICATION,
+                    activity=activity,
+                    identity=Identity("", method, origin=origin),
+                    disposition=Disposition.DENIED if is_refused else Disposition.FAILED,
+                    reason=str(error),
+                )
+            )
             raise
         self.successes[_method_of(identity.method)] += 1
+        self._audit.note(
+            AuditEvent(
+                kind=AuditClass.AUTHENTICATION,
+                activity=activity,
+                identity=identity,
+                disposition=Disposition.ALLOWED,
+            )
+        )
         return identity
 
     async def refresh(
@@ -99,9 +132,13 @@ class Callers:
 
         Behind a proxy they are the proxy's. Raises as ``identify``.
         """
-        found = await self._counted(
-            credentials, self._authenticator.authenticate(credentials, certificate)
-        )
+        check = self._renewed(credentials, certificate, before)
+        return await self._recorded("Renew", credentials.method, check, before.origin)
+
+    async def _renewed(
+        self, credentials: Credentials, certificate: Certificate | None, before: Identity
+    ) -> Identity:
+        found = await self._authenticator.authenticate(credentials, certificate)
         if found.role != (before.proxy_role or before.role):
             raise AuthenticationError(
                 f"the new credentials are those of role {found.role!r}, and the connection belongs "
@@ -125,20 +162,27 @@ class Callers:
 
         Raises ``AuthenticationError``, ``ServiceNotReady``.
         """
-        return await self.identify(caller.credentials, caller.certificate)
+        origin = Origin(caller.address, caller.face)
+        return await self.identify(caller.credentials, caller.certificate, origin=origin)
 
     async def identify_request(
-        self, header: str, certificate: Certificate | None, original_role: str
+        self, header: str, certificate: Certificate | None, original_role: str, peer: str = ""
     ) -> Identity:
         """Return who sent an HTTP request. Raises ``AuthenticationError``.
 
         Args:
             header: of the name Authorization; empty when it is missing.
             original_role: the header X-Original-Principal of proxies.
+            peer: ``host:port`` of the client.
         """
+        origin = Origin(peer, "http")
         if not self._authenticator.enabled:
-            return UNCHECKED
-        return await self.identify(_of_header(header), certificate, Original(original_role))
+            return replace(UNCHECKED, origin=origin)
+        try:
+            credentials = _of_header(header)
+        except AuthenticationError as error:
+            return await self._recorded("Logon", _OTHER, _refused(error), origin)
+        return await self.identify(credentials, certificate, Original(original_role), origin)
 
     async def _identity(
         self, credentials: Credentials, certificate: Certificate | None, original: Original
@@ -175,6 +219,10 @@ class Callers:
                 limits=identity.limits + checked.limits,
             )
         return replace(identity, role=original.role, proxy_role=identity.role)
+
+
+async def _refused(error: AuthenticationError) -> Identity:
+    raise error
 
 
 def _of_header(header: str) -> Credentials:

@@ -104,6 +104,8 @@ class Caller:
     """What the peer calls itself; empty when it says nothing."""
     credentials: Credentials = NO_CREDENTIALS
     certificate: Certificate | None = None
+    face: str = "grpc"
+    """The protocol of the port: ``grpc`` or ``framed``."""
 
 
 ANONYMOUS_CALLER: Final = Caller()

@@ -41,7 +41,7 @@ from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Tasks, World
 from pulsarish.security.callers import Callers, Original
 from pulsarish.security.credentials import Certificate, shown_in_connect
-from pulsarish.security.identity import Identity
+from pulsarish.security.identity import Identity, Origin
 from pulsarish.security.tls import certificate_of
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.pulsar_frames import (
@@ -379,7 +379,9 @@ class Connection(ContainedProtocol):
             shown_in_connect(connect.original_auth_method, connect.original_auth_data),
         )
         shown = shown_in_connect(connect.auth_method_name, connect.auth_data)
-        self.session.identity = await self._callers.identify(shown, self._certificate, original)
+        self.session.identity = await self._callers.identify(
+            shown, self._certificate, original, Origin(self._peer, "binary")
+        )
         self._can_refresh = connect.feature_flags.supports_auth_refresh
         if self._is_open():
             self._sessions.add(self)

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from pulsarish.model.errors import AuthorizationError, InvalidArgument
 from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.runtime.log import get_logger
+from pulsarish.security.audit import NO_AUDIT, AuditClass, AuditEvent, Auditor, Disposition
 from pulsarish.security.identity import Identity
 from pulsarish.security.limits import Limits
 
@@ -204,10 +205,12 @@ class Gate:
 
     Args:
         policy: ``None`` permits everything: the broker has no authorization.
+        audit: gets a record of each denial.
     """
 
-    def __init__(self, policy: Policy | None = None) -> None:
+    def __init__(self, policy: Policy | None = None, *, audit: Auditor = NO_AUDIT) -> None:
         self._policy = policy
+        self._audit = audit
 
     @property
     def is_open(self) -> bool:
@@ -235,7 +238,9 @@ class Gate:
         """
         permission = PERMISSIONS.get(name)
         if permission is None:
-            raise AuthorizationError(f"{name} is not permitted to any role")
+            error = AuthorizationError(f"{name} is not permitted to any role")
+            self._note_denial(name, identity, resource, "it has no permission")
+            raise error
         await self.permit(permission, name, identity, resource)
 
     async def permit(
@@ -257,7 +262,21 @@ class Gate:
                 resource=resource,
                 reason=decision.reason,
             )
+            self._note_denial(name, identity, resource, decision.reason)
             raise _denied(permission.value, name, identity, resource)
+
+    def _note_denial(self, name: str, identity: Identity, resource: Resource, reason: str) -> None:
+        self._audit.note(
+            AuditEvent(
+                kind=AuditClass.AUTHORIZATION,
+                activity="Deny",
+                identity=identity,
+                disposition=Disposition.DENIED,
+                action=name,
+                resource=str(resource),
+                reason=reason,
+            )
+        )
 
     async def decide(
         self, permission: Permission, identity: Identity, resource: Resource
@@ -289,6 +308,7 @@ class Gate:
         else:
             found = await self._policy.visible(identity, resource)
         if found is not None and not found and resource.tenant:
+            self._note_denial(name, identity, resource, "nothing there is granted to the role")
             raise _denied("to see anything", name, identity, resource)
         return found
 

@@ -150,6 +150,8 @@ class Call:
 
     A handler sets it before it waits for something else.
     """
+    change: str = ""
+    """What the request changes, for the audit trail; never a secret. A handler may set it."""
 
     def __getitem__(self, name: str) -> str:
         """Return a text parameter of the path."""

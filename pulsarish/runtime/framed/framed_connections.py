@@ -374,7 +374,11 @@ class _FramedListener:
             connection.end()
             return
         caller = Caller(
-            connection.peer, opening.program, opening.credentials, connection.certificate
+            connection.peer,
+            opening.program,
+            opening.credentials,
+            connection.certificate,
+            face="framed",
         )
         connection.allow(self._message_bytes_max)
         self._slots.mark_active(connection)

@@ -255,6 +255,7 @@ class SimConnections:
         self._process.check()
         network, process = self._network, self._process
         has_tls = is_tls(address)
+        face = "framed" if address.startswith(FRAMED) else "grpc"
         address = plain_address(address)
         service = network.service(address)
         # The machine of a dead process refuses the connection. The name in the address says which
@@ -296,6 +297,7 @@ class SimConnections:
                     program_name(),
                     self.credentials(),
                     self.certificate if has_tls else None,
+                    face=face,
                 ),
             )
             client.other, server.other = server, client
