@@ -72,6 +72,7 @@ class Bookie:
         """Why the bookie is read-only, and what helps; empty for a writable one."""
         self.config = config
         self._world = world
+        self.wall_ms = world.clock.wall_ms
         self._access = Access(
             ClusterKey.read(config.cluster_key_file, world.clock.wall_ms)
             if config.cluster_key_file

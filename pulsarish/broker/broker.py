@@ -113,6 +113,7 @@ class Broker:
             if config.authorization_enabled
             else None,
             audit=audit,
+            report_only=config.authorization_report_only,
         )
         self._sessions = OpenSessions(world, callers, gate)
         self._ownership = Ownership(
@@ -149,6 +150,7 @@ class Broker:
             self._watchdog,
             world.clock,
             callers,
+            gate,
             audit,
             lambda: self._sessions.ended_count,
             lag_seconds=lag_seconds,
@@ -213,6 +215,11 @@ class Broker:
         Returns when it serves. Raises ``OSError`` (a port in use), ``MetadataUnavailable``,
         ``ConfigError`` (the audit directory is in use).
         """
+        if self._config.authorization_report_only:
+            _log.warning(
+                "AUTHORIZATION IS NOT ENFORCED: authorization_report_only is true, so every "
+                "authenticated role may do everything; denials are only reported"
+            )
         await self._audit.start()
         await check_not_being_restored(self._records)
         await self._namespaces.start()
@@ -329,8 +336,12 @@ class Broker:
 
     def warnings(self) -> list[str]:
         """Return problems that an operator should know and that do not stop the service."""
-        shortage = self._ledgers.bookies.shortage(self._config.managed_ledger.ack_quorum)
-        return [shortage] if shortage else []
+        found = []
+        if shortage := self._ledgers.bookies.shortage(self._config.managed_ledger.ack_quorum):
+            found.append(shortage)
+        if self._config.authorization_report_only:
+            found.append("authorization is not enforced: authorization_report_only is true")
+        return found
 
     def _lost(self, reason: str) -> None:
         """Drop all topics: the session is lost, or another broker evicted this one.

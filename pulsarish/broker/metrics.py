@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pulsarish.broker.audit_trail import AuditTrail
+from pulsarish.broker.clients.authorization import Gate
 from pulsarish.broker.clients.meters import Meter
 from pulsarish.broker.clients.traffic import ConnectionTraffic
 from pulsarish.broker.config import BrokerConfig
@@ -20,6 +21,7 @@ from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.runtime.metrics import Histogram, Metrics
+from pulsarish.runtime.network.certificate_metrics import export_certificates
 from pulsarish.runtime.seams import Clock
 from pulsarish.security.callers import Callers
 
@@ -41,6 +43,7 @@ class BrokerMetrics:
         watchdog: ProgressWatchdog,
         clock: Clock,
         callers: Callers,
+        gate: Gate,
         audit: AuditTrail,
         sessions_ended_count: Callable[[], int],
         *,
@@ -66,7 +69,15 @@ class BrokerMetrics:
             lambda: traffic.opened_count,
         )
         traffic.limits.export(self.registry)
-        export_security(metrics, callers, audit, sessions_ended_count)
+        export_security(metrics, callers, gate, audit, sessions_ended_count)
+        export_certificates(
+            metrics,
+            {
+                "tls_certificate_file_path": config.tls_certificate_file_path,
+                "broker_client_certificate_file_path": config.broker_client_certificate_file_path,
+            },
+            clock.wall_ms,
+        )
         read(
             "pulsar_broker_lookup_answers",
             "counter",

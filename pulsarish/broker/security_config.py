@@ -39,6 +39,15 @@ class BrokerSecurityConfig(AuthenticationConfig, frozen=True, kw_only=True):
             )
         ),
     ] = False
+    authorization_report_only: Annotated[
+        bool,
+        Meta(
+            description=(
+                "Denied permissions are logged, recorded and counted, and nothing is refused for "
+                "them: for finding missing grants before authorization is enforced."
+            )
+        ),
+    ] = False
     super_user_roles: Annotated[
         tuple[str, ...], Meta(description="Roles that may do everything.")
     ] = ()
@@ -109,6 +118,11 @@ class BrokerSecurityConfig(AuthenticationConfig, frozen=True, kw_only=True):
             raise ConfigError(
                 "authorization_enabled = true needs authentication_enabled = true: permissions "
                 "are those of roles"
+            )
+        if self.authorization_report_only and not self.authorization_enabled:
+            raise ConfigError(
+                "authorization_report_only = true needs authorization_enabled = true: without it "
+                "no permission is checked, so there is nothing to report"
             )
         if self.authorization_enabled and not self.super_user_roles:
             raise ConfigError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from pulsarish.broker.audit_trail import AuditTrail
+from pulsarish.broker.clients.authorization import Gate
 from pulsarish.runtime.metrics import Family, Metrics, Page
 from pulsarish.security.callers import Callers
 
@@ -14,6 +15,7 @@ __all__ = ["export_security"]
 def export_security(
     metrics: Metrics,
     callers: Callers,
+    gate: Gate,
     audit: AuditTrail,
     sessions_ended_count: Callable[[], int],
 ) -> None:
@@ -31,6 +33,19 @@ def export_security(
         "Callers that did not prove who they are.",
         ("auth_method", "reason"),
         lambda: callers.failures,
+    )
+    _read_pairs(
+        metrics,
+        "pulsarish_authorization_denials_total",
+        "Permissions denied, those that were only reported included.",
+        ("permission", "reason"),
+        lambda: gate.denials,
+    )
+    metrics.read(
+        "pulsarish_authorization_report_only",
+        "gauge",
+        "1 while denied permissions are only reported, and nothing is refused.",
+        lambda: int(gate.report_only),
     )
     metrics.read(
         "pulsarish_sessions_ended_total",

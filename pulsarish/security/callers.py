@@ -100,6 +100,11 @@ class Callers:
         """Count and audit an authentication. Raises what ``check`` raises."""
         try:
             identity = replace(await check, origin=origin)
+            if not all(limits.permit_address(origin.host) for limits in identity.limits):
+                raise AuthenticationError(
+                    f"the token of role {identity.role!r} is limited to other networks than that "
+                    "of this connection; use it there, or another token"
+                )
         except PulsarishError as error:
             is_refused = isinstance(error, AuthenticationError)
             method = _method_of(method)

@@ -52,7 +52,7 @@ class Limits:
         if not self.networks:
             return True
         try:
-            address = ip_address(host.partition("%")[0])
+            address = ip_address(host.strip("[]").partition("%")[0])
         except ValueError:
             return False  # a Unix socket or no address at all
         mapped = getattr(address, "ipv4_mapped", None)

@@ -108,6 +108,34 @@ def test_a_token_for_consuming_some_topics(broker: Broker) -> None:
             refused()
 
 
+def test_a_token_for_a_network(broker: Broker) -> None:
+    here, elsewhere = (
+        broker.narrowed("--network", "127.0.0.0/8"),
+        broker.narrowed("--network", "192.0.2.0/24"),
+    )
+    with broker.client(here) as client:
+        client.create_producer(ONE).send(b"2")
+    with broker.client(elsewhere) as client, pytest.raises(pulsarish.AuthenticationError):
+        client.create_producer(ONE)
+    for token, is_taken in ((here, True), (elsewhere, False)):
+        admin = Admin(broker.urls["http"], authentication=pulsarish.AuthenticationToken(token))
+        official = pulsar.Client(
+            broker.urls["pulsar"],
+            authentication=pulsar.AuthenticationToken(token),
+            operation_timeout_seconds=5,
+            logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+        )
+        if is_taken:
+            admin.topics.stats(ONE)
+            official.create_producer(ONE).close()
+        else:
+            with pytest.raises(pulsarish.AuthenticationError):
+                admin.topics.stats(ONE)
+            with pytest.raises(pulsar.PulsarException):
+                official.create_producer(ONE)
+        official.close()
+
+
 def test_an_official_client_sends_a_narrowed_token_as_any_other(broker: Broker) -> None:
     client = pulsar.Client(
         broker.urls["pulsar"],

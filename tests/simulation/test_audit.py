@@ -27,7 +27,7 @@ from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import broker_pb2 as own
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from tests.support.binary_client import BinaryClient
-from tests.support.brokers import BrokerCluster
+from tests.support.brokers import BrokerCluster, find
 from tests.support.identities import NamedRoles, shown
 from tests.support.tokens import NOW_MS, SECRET, data_url, make_token
 
@@ -363,6 +363,29 @@ def test_changes_are_recorded_without_authentication_too() -> None:
     (change,) = [each for each in records if each["class_name"] == "API Activity"]
     assert change["actor"] == {"user": {}}
     assert change["src_endpoint"]["ip"] == "client"
+
+
+def test_denials_that_are_only_reported_are_recorded_and_callers_still_authenticated() -> None:
+    async def scenario(locked: Locked) -> None:
+        assert await locked.ask("PUT", "admin/v2/namespaces/public/new", "Bearer ann") == 204
+        assert await locked.ask("GET", "admin/v2/tenants", "Bearer wrong") == 401
+        locked.show(shown("ann"))
+        await find(locked.world, ["broker0"], TOPIC)
+        client = await locked.binary("token", b"ann")
+        await client.next(3)
+        answer = await client.open_producer(1, TOPIC)
+        assert answer.command.type == 17
+        (warning,) = locked.cluster.brokers["broker0"].warnings()
+        assert "authorization is not enforced" in warning
+
+    records = run_locked(scenario, authorization_report_only=True)
+    observed = [each for each in records if each["class_name"] == "Authorize Session"]
+    assert [(each["disposition"], each["api"]["operation"]) for each in observed[:2]] == [
+        ("Observed", "PUT /admin/v2/namespaces/{tenant}/{namespace}"),
+        ("Observed", "broker.lookup"),
+    ]
+    assert observed[-1]["api"]["operation"] == "OpenProducer"
+    assert brief(records, "API Activity")[0][3] == "Allowed"
 
 
 def test_no_record_has_a_credential(tmp_path: Path) -> None:

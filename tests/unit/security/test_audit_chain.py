@@ -33,7 +33,9 @@ def event(**fields: object) -> AuditEvent:
     values = {
         "kind": AuditClass.CHANGE,
         "activity": "Change",
-        "identity": Identity("ann", "token", 0, "proxy", "id-1", Origin("[::1]:4000", "http")),
+        "identity": Identity(
+            "ann", "token", 0, "proxy", "id-1", origin=Origin("[::1]:4000", "http")
+        ),
         "disposition": Disposition.FAILED,
         "action": "POST /x/{y}",
         "resource": "topic t",
@@ -92,7 +94,7 @@ def test_a_record_says_who_where_what_and_when_in_words_of_ocsf() -> None:
 def test_a_record_is_one_line_of_ascii_of_bounded_size_whatever_names_hold() -> None:
     wide = "\U0001f600\n\u202e" * 100_000
     names = ("action", "resource", "reason", "detail", "path")
-    identity = Identity(wide, wide, 0, wide, wide, Origin(f"{wide}:1", "http"))
+    identity = Identity(wide, wide, 0, wide, wide, origin=Origin(f"{wide}:1", "http"))
     body = event_body(event(identity=identity, **dict.fromkeys(names, wide)), NOW_MS)
     line = record_line(2**63, NO_PREVIOUS, body)
     assert line.isascii()

@@ -219,6 +219,7 @@ def test_topics_and_addresses_within_limits() -> None:
         ("10.1.2.3", True),
         ("::ffff:10.1.2.3", True),
         ("fd00::1", True),
+        ("[fd00::1]", True),
         ("fd00::1%eth0", True),
         ("11.1.2.3", False),
         ("", False),

@@ -33,6 +33,7 @@ from pulsarish.model.errors import AuthorizationError, InvalidTopicName
 from pulsarish.model.grants import AuthPolicies
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import HttpRequest, World
+from pulsarish.security.audit import AuditEvent, Disposition
 from pulsarish.security.identity import UNCHECKED, Identity
 from pulsarish.security.limits import read_limits
 from pulsarish.sim.world.world import Simulation
@@ -358,6 +359,36 @@ def test_the_policy_gets_permission_identity_and_resource() -> None:
         asyncio.run(gate.visible("lists", ann, SPACE))
 
 
+def test_denials_that_are_only_reported_refuse_nothing_and_are_counted() -> None:
+    noted: list[AuditEvent] = []
+
+    class Noting:
+        def note(self, event: AuditEvent) -> None:
+            noted.append(event)
+
+    policy = KnownGrants({"orders": GRANTS}, admin="admin").policy()
+    gate = Gate(policy, audit=Noting(), report_only=True)
+    eve, resource = Identity("eve"), Resource.of_topic(TOPIC)
+    asyncio.run(gate.check("OpenProducer", eve, resource))
+    asyncio.run(gate.permit(Permission.SUPER_USER, "PUT /x", UNCHECKED, CLUSTER))
+    assert asyncio.run(gate.visible("lists", eve, SPACE)) is None
+    assert not asyncio.run(gate.decide(Permission.PRODUCE, eve, resource)).permitted
+    assert [(event.action, event.disposition) for event in noted] == [
+        ("OpenProducer", Disposition.OBSERVED),
+        ("PUT /x", Disposition.OBSERVED),
+        ("lists", Disposition.OBSERVED),
+    ]
+    # What no grant could permit stays refused.
+    with pytest.raises(AuthorizationError):
+        asyncio.run(gate.check("broker.shutdown", eve, CLUSTER))
+    assert {key: count for key, count in gate.denials.items() if count} == {
+        ("produce", "not_granted"): 1,
+        ("super-user", "not_authenticated"): 1,
+        ("to see anything", "not_granted"): 1,
+        ("none", "not_granted"): 1,
+    }
+
+
 # The resource of a request
 
 
@@ -515,3 +546,12 @@ def test_every_permission_of_a_route_can_be_an_action() -> None:
         permission.value for permission in PERMISSIONS.values()
     }
     assert used - LIMITABLE <= {"none", "opened", "any-role", "peer"}
+
+
+def test_limits_of_a_token_hold_while_denials_are_only_reported() -> None:
+    gate = Gate(KnownGrants({"orders": GRANTS}, admin="admin").policy(), report_only=True)
+    on_topic = Resource.of_topic(TOPIC)
+    assert permits(gate, "OpenProducer", Identity("stranger"), on_topic)
+    assert not permits(gate, "OpenProducer", limited("stranger", actions=["consume"]), on_topic)
+    seen = gate.visible("lists of tenants", limited(actions=["consume"]), CLUSTER)
+    assert asyncio.run(seen) == frozenset()
