@@ -8,8 +8,15 @@ import msgspec
 from msgspec import Meta
 
 from pulsarish.autorecovery.options import AutoRecoveryOptions
+from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.log import REPEATS_MAX
-from pulsarish.runtime.network.tls_options import TlsKeyFile
+from pulsarish.runtime.network.tls_options import (
+    HttpAddressTls,
+    TlsKeyFile,
+    TlsRequiresClientCertificate,
+    check_http_address_tls,
+    check_tls_options,
+)
 from pulsarish.security.cluster_key import ClusterKeyFile
 
 __all__ = ["AutoRecoveryConfig"]
@@ -18,8 +25,9 @@ ClientCertificate = Annotated[
     str,
     Meta(
         description=(
-            "The certificate that this process shows to bookies, in PEM form; empty: none. It is "
-            "read again when it changes, as the key and the authorities are."
+            "The certificate that this process shows to bookies, and at http_address_tls, in PEM "
+            "form; empty: none. It is read again when it changes, as the key and the authorities "
+            "are."
         )
     ),
 ]
@@ -27,8 +35,9 @@ ClientTrust = Annotated[
     str,
     Meta(
         description=(
-            "The authorities that bookies with TLS are checked with, in PEM form; empty: those of "
-            "the system."
+            "The authorities that bookies with TLS are checked with, and clients of "
+            "http_address_tls, in PEM form; empty: those of the system for bookies, none for "
+            "clients."
         )
     ),
 ]
@@ -51,11 +60,16 @@ class AutoRecoveryConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = 10_000
     cluster_key_file: ClusterKeyFile = ""
     http_address: Annotated[
-        str, Meta(description="host:port of /health and /metrics; port 0 picks a free one.")
+        str,
+        Meta(
+            description="host:port of /health and /metrics; port 0 picks a free one; empty: none."
+        ),
     ] = "127.0.0.1:8001"
+    http_address_tls: HttpAddressTls = ""
     tls_certificate_file_path: ClientCertificate = ""
     tls_key_file_path: TlsKeyFile = ""
     tls_trust_certs_file_path: ClientTrust = ""
+    tls_require_trusted_client_cert_on_connect: TlsRequiresClientCertificate = False
     auto_recovery: AutoRecoveryOptions = AutoRecoveryOptions()
 
     log_level: Annotated[
@@ -80,3 +94,10 @@ class AutoRecoveryConfig(msgspec.Struct, frozen=True, kw_only=True):
     def validate(self) -> None:
         """Raises ``ConfigError`` for settings that do not fit together."""
         self.auto_recovery.validate()
+        check_tls_options(self)
+        check_http_address_tls(self, self.http_address_tls)
+        if not (self.autorecovery_id or self.http_address or self.http_address_tls):
+            raise ConfigError(
+                "autorecovery_id is empty and there is no HTTP address that others could know "
+                "this process by: set autorecovery_id"
+            )

@@ -15,10 +15,12 @@ from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.log import REPEATS_MAX
 from pulsarish.runtime.network.addresses import FramedAdvertisedAddress, FramedPort
 from pulsarish.runtime.network.tls_options import (
+    HttpAddressTls,
     TlsCertificateFile,
     TlsKeyFile,
     TlsRequiresClientCertificate,
     TlsTrustFile,
+    check_http_address_tls,
     check_tls_options,
 )
 from pulsarish.security.cluster_key import ClusterKeyFile
@@ -57,6 +59,7 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
     http_address: Annotated[
         str, Meta(description="host:port of /health and /metrics; empty: none.")
     ] = "127.0.0.1:8000"
+    http_address_tls: HttpAddressTls = ""
     tls_certificate_file_path: TlsCertificateFile = ""
     tls_key_file_path: TlsKeyFile = ""
     tls_trust_certs_file_path: TlsTrustFile = ""
@@ -392,6 +395,7 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Raise ``ConfigError`` for settings that do not fit together."""
         self.auto_recovery.validate()
         check_tls_options(self)
+        check_http_address_tls(self, self.http_address_tls)
         if not self.tls_require_trusted_client_cert_on_connect:
             for option, value in (
                 ("tls_cluster_name", self.tls_cluster_name),

@@ -19,10 +19,7 @@ async def start_bookie(config: BookieConfig, process: NodeProcess) -> RunningNod
     """
 
     def ready(bookie: Bookie) -> str:
-        faces = f"grpc={bookie.address}" + (
-            f" http={bookie.http_address}" if bookie.http_address else ""
-        )
-        return f"bookie {bookie.instance_id} ready {faces}"
+        return f"bookie {bookie.instance_id} ready grpc={bookie.address}{bookie.http.ready_words()}"
 
     return await start_node(
         process,

@@ -55,7 +55,7 @@ def _probe(url: str, timeout_seconds: float) -> tuple[int, str]:
 
 
 def _with_tls(connection: socket.socket, url: str, host: str) -> socket.socket:
-    """Return the connection with TLS, which trusts as the other commands do.
+    """Return the connection with TLS, which trusts and shows a certificate as the other commands.
 
     Raises ``OSError`` for a certificate that is refused.
     """
@@ -64,13 +64,20 @@ def _with_tls(connection: socket.socket, url: str, host: str) -> socket.socket:
 
     from pulsarish.cli.connections import connection_arguments
 
-    trust = connection_arguments(url)
-    context = ssl.create_default_context(cafile=trust.get("tls_trust_certs_file_path"))
+    given = connection_arguments(url)
+    context = ssl.create_default_context(cafile=given.get("tls_trust_certs_file_path"))
     context.check_hostname = (
-        trust["tls_validate_hostname"] and not trust["tls_allow_insecure_connection"]
+        given["tls_validate_hostname"] and not given["tls_allow_insecure_connection"]
     )
-    if trust["tls_allow_insecure_connection"]:
+    if given["tls_allow_insecure_connection"]:
         context.verify_mode = ssl.CERT_NONE
+    own = getattr(given.get("authentication"), "certificate", None)
+    certificate = given.get("tls_certificate_file_path")
+    key = given.get("tls_private_key_file_path")
+    if own is not None:
+        certificate, key = own.certificate_file, own.key_file
+    if certificate:
+        context.load_cert_chain(certificate, key, lambda: b"")
     return context.wrap_socket(connection, server_hostname=host)
 
 

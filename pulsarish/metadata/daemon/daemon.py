@@ -32,6 +32,13 @@ from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.descriptors import connections_limit
 from pulsarish.runtime.log import REPEATS_MAX, LogForm, get_logger
 from pulsarish.runtime.metrics import Metrics
+from pulsarish.runtime.network.tls_options import (
+    HttpAddressTls,
+    TlsKeyFile,
+    check_http_address_tls,
+    check_tls_options,
+)
+from pulsarish.runtime.network.watch_ports import WatchPorts
 from pulsarish.runtime.peer_limits import ConnectionSlots, HeldBytes
 from pulsarish.runtime.seams import (
     Clock,
@@ -73,6 +80,34 @@ class MetadataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     http_address: Annotated[
         str, Meta(description="host:port for /health and /metrics; empty: none")
     ] = "127.0.0.1:8100"
+    http_address_tls: HttpAddressTls = ""
+    tls_certificate_file_path: Annotated[
+        str,
+        Meta(
+            description=(
+                "the certificate of http_address_tls in PEM form, then those that lead to its "
+                "authority; read again when it changes, as the key and the authorities are"
+            )
+        ),
+    ] = ""
+    tls_key_file_path: TlsKeyFile = ""
+    tls_trust_certs_file_path: Annotated[
+        str,
+        Meta(
+            description=(
+                "the authorities of the certificates of clients of http_address_tls, in PEM form; "
+                "empty: none"
+            )
+        ),
+    ] = ""
+    tls_require_trusted_client_cert_on_connect: Annotated[
+        bool,
+        Meta(
+            description=(
+                "refuse clients of http_address_tls without a certificate of these authorities"
+            )
+        ),
+    ] = False
     data_directory: Annotated[str, Meta(min_length=1, description="where the tree is kept")] = (
         "data/metadata"
     )
@@ -211,6 +246,8 @@ class MetadataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 f"session_timeout_min_ms ({self.session_timeout_min_ms}) is above "
                 f"session_timeout_max_ms ({self.session_timeout_max_ms})"
             )
+        check_tls_options(self)
+        check_http_address_tls(self, self.http_address_tls)
 
 
 def _session_limits(config: MetadataConfig) -> SessionLimits:
@@ -257,7 +294,7 @@ class MetadataDaemon:
         self.outstanding_requests_max = config.outstanding_requests_max
         self.table = SessionTable(clock, rng, _session_limits(config), self._end_idle_session)
         self.limits = _peer_limits(config, clock)
-        self.http_listener: Listener | None = None
+        self.http = WatchPorts(connections, config)
         self.words: dict[bytes, Callable[[], str]] = {
             b"ruok": lambda: "imok",
             b"srvr": self._srvr,
@@ -310,10 +347,7 @@ class MetadataDaemon:
         self._listener = await self._network.serve_bytes(
             address or self._config.listen_address, self._new_connection
         )
-        if self._config.http_address:
-            self.http_listener = await self._network.serve_http(
-                self._config.http_address, self._http
-            )
+        await self.http.open(self._http)
         _log.info(
             "ready",
             address=self._listener.address,
@@ -328,8 +362,7 @@ class MetadataDaemon:
         self._stopping = True
         if self._listener is not None:
             await self._listener.stop(0)
-        if self.http_listener is not None:
-            await self.http_listener.stop(0)
+        await self.http.stop(0)
         if self._engine is not None:
             await self._engine.stop()
         for connection in list(self._connections.values()):

@@ -14,8 +14,7 @@ class _MetadataNode:
     """The running daemon and what it was built from."""
 
     def __init__(self, daemon: MetadataDaemon, parts: Production, address: str) -> None:
-        http = f" http={daemon.http_listener.address}" if daemon.http_listener is not None else ""
-        self.ready_line = f"metadata ready address={address}{http}"
+        self.ready_line = f"metadata ready address={address}{daemon.http.ready_words()}"
         self._daemon = daemon
         self._parts = parts
 

@@ -20,10 +20,12 @@ __all__ = [
     "ClientTrustFile",
     "HasCertificates",
     "HasTlsOptions",
+    "HttpAddressTls",
     "TlsCertificateFile",
     "TlsKeyFile",
     "TlsRequiresClientCertificate",
     "TlsTrustFile",
+    "check_http_address_tls",
     "check_tls_options",
     "tls_of_client",
     "tls_of_server",
@@ -54,6 +56,14 @@ TlsRequiresClientCertificate = Annotated[
         description=(
             "Refuse clients without a certificate of these authorities. Otherwise one is asked "
             "for where the authorities are given, but not by gRPC ports."
+        )
+    ),
+]
+HttpAddressTls = Annotated[
+    str,
+    Meta(
+        description=(
+            "host:port of /health and /metrics with TLS; port 0 picks a free one; empty: none."
         )
     ),
 ]
@@ -117,6 +127,15 @@ def check_tls_options(config: HasTlsOptions) -> None:
     if config.tls_key_file_path:
         raise ConfigError(
             "tls_key_file_path is set and tls_certificate_file_path is not: set both or none"
+        )
+
+
+def check_http_address_tls(config: HasCertificates, http_address_tls: str) -> None:
+    """Raise ``ConfigError`` for an HTTP port with TLS and without a certificate."""
+    if http_address_tls and not config.tls_certificate_file_path:
+        raise ConfigError(
+            f"http_address_tls = {http_address_tls!r} is to speak TLS: set "
+            "tls_certificate_file_path and tls_key_file_path"
         )
 
 
