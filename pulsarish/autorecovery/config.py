@@ -14,7 +14,7 @@ from pulsarish.runtime.network.tls_options import (
     HttpAddressTls,
     TlsKeyFile,
     TlsRequiresClientCertificate,
-    check_http_address_tls,
+    check_tls_address,
     check_tls_options,
 )
 from pulsarish.security.cluster_key import ClusterKeyFile
@@ -95,7 +95,7 @@ class AutoRecoveryConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Raises ``ConfigError`` for settings that do not fit together."""
         self.auto_recovery.validate()
         check_tls_options(self)
-        check_http_address_tls(self, self.http_address_tls)
+        check_tls_address(self, "http_address_tls", self.http_address_tls)
         if not (self.autorecovery_id or self.http_address or self.http_address_tls):
             raise ConfigError(
                 "autorecovery_id is empty and there is no HTTP address that others could know "

@@ -20,7 +20,7 @@ from pulsarish.runtime.network.tls_options import (
     TlsKeyFile,
     TlsRequiresClientCertificate,
     TlsTrustFile,
-    check_http_address_tls,
+    check_tls_address,
     check_tls_options,
 )
 from pulsarish.security.cluster_key import ClusterKeyFile
@@ -395,7 +395,7 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Raise ``ConfigError`` for settings that do not fit together."""
         self.auto_recovery.validate()
         check_tls_options(self)
-        check_http_address_tls(self, self.http_address_tls)
+        check_tls_address(self, "http_address_tls", self.http_address_tls)
         if not self.tls_require_trusted_client_cert_on_connect:
             for option, value in (
                 ("tls_cluster_name", self.tls_cluster_name),

@@ -285,7 +285,11 @@ def proxy(toml_path: str | None, overrides: tuple[str, ...], print_config: bool)
     from pulsarish.proxy.main import start_proxy
 
     config = load_config(ProxyConfig, "proxy", toml_path, overrides, show=print_config)
-    _serve(lambda process: start_proxy(config, process), config, proxy=config.pulsar_address)
+    _serve(
+        lambda process: start_proxy(config, process),
+        config,
+        proxy=config.pulsar_address or config.pulsar_address_tls,
+    )
 
 
 @click.command()

@@ -20,17 +20,19 @@ ROLES = {
     "bookie": ("bookie_id=b1", "listen_address=127.0.0.1:0"),
     "autorecovery": ("autorecovery_id=a",),
     "metadata": ("listen_address=127.0.0.1:0",),
+    "proxy": ("pulsar_address=127.0.0.1:0", "connect_address="),
 }
 METRICS = {
     "bookie": b"bookie_SERVER_STATUS",
     "autorecovery": b"replication_worker_running",
     "metadata": b"zk_znode_count",
+    "proxy": b"pulsarish_proxy_brokers",
 }
 
 
 def command(role: str, home: Path, made: Certificates, *settings: str) -> list[str]:
     certificate, key = made.issue("server")
-    directory = () if role == "autorecovery" else (f"data_directory={home}/{role}",)
+    directory = () if role in ("autorecovery", "proxy") else (f"data_directory={home}/{role}",)
     url = () if role == "metadata" else (f"metadata_url=embedded:{home}/tree",)
     options = (
         *ROLES[role],

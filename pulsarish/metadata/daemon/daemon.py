@@ -35,7 +35,7 @@ from pulsarish.runtime.metrics import Metrics
 from pulsarish.runtime.network.tls_options import (
     HttpAddressTls,
     TlsKeyFile,
-    check_http_address_tls,
+    check_tls_address,
     check_tls_options,
 )
 from pulsarish.runtime.network.watch_ports import WatchPorts
@@ -247,7 +247,7 @@ class MetadataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 f"session_timeout_max_ms ({self.session_timeout_max_ms})"
             )
         check_tls_options(self)
-        check_http_address_tls(self, self.http_address_tls)
+        check_tls_address(self, "http_address_tls", self.http_address_tls)
 
 
 def _session_limits(config: MetadataConfig) -> SessionLimits:

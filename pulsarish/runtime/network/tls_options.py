@@ -15,6 +15,7 @@ from pulsarish.security.tls import (
 )
 
 __all__ = [
+    "BROKER_CLIENT_OPTIONS",
     "ClientCertificateFile",
     "ClientKeyFile",
     "ClientTrustFile",
@@ -25,7 +26,7 @@ __all__ = [
     "TlsKeyFile",
     "TlsRequiresClientCertificate",
     "TlsTrustFile",
-    "check_http_address_tls",
+    "check_tls_address",
     "check_tls_options",
     "tls_of_client",
     "tls_of_server",
@@ -88,7 +89,7 @@ ClientTrustFile = Annotated[
     ),
 ]
 
-_CLIENT_OPTIONS: Final = TlsOptions(
+BROKER_CLIENT_OPTIONS: Final = TlsOptions(
     "broker_client_certificate_file_path",
     "broker_client_key_file_path",
     "broker_client_trust_certs_file_path",
@@ -130,11 +131,11 @@ def check_tls_options(config: HasTlsOptions) -> None:
         )
 
 
-def check_http_address_tls(config: HasCertificates, http_address_tls: str) -> None:
-    """Raise ``ConfigError`` for an HTTP port with TLS and without a certificate."""
-    if http_address_tls and not config.tls_certificate_file_path:
+def check_tls_address(config: HasCertificates, option: str, address: str) -> None:
+    """Raise ``ConfigError`` for a port with TLS and without a certificate."""
+    if address and not config.tls_certificate_file_path:
         raise ConfigError(
-            f"http_address_tls = {http_address_tls!r} is to speak TLS: set "
+            f"{option} = {address!r} is to speak TLS: set "
             "tls_certificate_file_path and tls_key_file_path"
         )
 
@@ -167,6 +168,6 @@ def tls_of_client(
         trust_file or config.tls_trust_certs_file_path,
         certificate_file if own else config.tls_certificate_file_path,
         key_file if own else config.tls_key_file_path,
-        options=_CLIENT_OPTIONS if own or trust_file else TlsOptions(),
+        options=BROKER_CLIENT_OPTIONS if own or trust_file else TlsOptions(),
     )
     return found if found.trust_file or found.certificate_file else None
