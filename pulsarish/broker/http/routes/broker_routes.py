@@ -209,7 +209,10 @@ class BrokerRoutes:
         leader = self._ownership.leader.leader
         if leader is None:
             raise NotFound("there is no leader broker at the moment; one is being elected")
-        return answer(LeaderBody(leader.broker_id, f"http://{http_at(leader, call.listener)}"))
+        has_tls = call.request.has_tls
+        address = http_at(leader, call.listener, has_tls=has_tls)
+        scheme = "https" if has_tls else "http"
+        return answer(LeaderBody(leader.broker_id, f"{scheme}://{address}"))
 
     async def _owned(self, call: Call) -> HttpResponse:
         """Return the bundles of a broker, named by its id or HTTP address.
