@@ -315,6 +315,14 @@ def proxy(toml_path: str | None, overrides: tuple[str, ...], print_config: bool)
     ),
 )
 @click.option(
+    "--secure",
+    is_flag=True,
+    help=(
+        "Speak TLS on every port, ask clients for tokens and permit what is granted only; keys, "
+        "certificates and the administrator's profile are made in DATA/security."
+    ),
+)
+@click.option(
     "--broker-set",
     "broker_overrides",
     multiple=True,
@@ -332,6 +340,7 @@ def standalone(
     data_directory: str,
     in_memory: bool,
     metadata_address: str | None,
+    secure: bool,
     broker_overrides: tuple[str, ...],
     bookie_overrides: tuple[str, ...],
 ) -> None:
@@ -341,6 +350,7 @@ def standalone(
     \b
     Examples:
       pulsarish standalone --data ./data
+      pulsarish standalone --data ./locked --secure
       pulsarish standalone --metadata-address 127.0.0.1:2181
     """
     import tempfile
@@ -359,6 +369,7 @@ def standalone(
             broker_overrides=broker_overrides,
             bookie_overrides=bookie_overrides,
             metadata_address=metadata_address,
+            secure=secure,
         )
         _serve(lambda process: start_standalone(configs, process), configs.broker)
 

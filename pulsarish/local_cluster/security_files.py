@@ -52,7 +52,8 @@ class SecurityFiles:
         if self.home.exists():
             return
         part = self.home.with_name(f".{self.home.name}.{os.getpid()}")
-        part.mkdir(DIRECTORY_MODE, parents=True)
+        part.parent.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+        part.mkdir(DIRECTORY_MODE)
         try:
             for name, content in _contents().items():
                 _write(part / name, content)
