@@ -41,6 +41,7 @@ from pulsarish.runtime.network.tls_options import tls_of_server
 from pulsarish.runtime.seams import FRAMED, TLS, Listener, World
 from pulsarish.security.authentication import Authenticator, NoAuthentication
 from pulsarish.security.callers import Callers
+from pulsarish.security.failed_attempts import FailedAttempts
 from pulsarish.security.tls import TlsServerConfig
 
 __all__ = ["Broker"]
@@ -99,11 +100,21 @@ class Broker:
             files_max=config.audit_log_files_max,
             broker=config.broker_id,
         )
+        attempts = None
+        if config.authentication_enabled:
+            attempts = FailedAttempts(
+                world.clock.monotonic,
+                world.random.randbytes(16),
+                failures_max=config.authentication_failures_max,
+                window_seconds=config.authentication_failures_window_seconds,
+                proxies=config.trusted_proxy_addresses,
+            )
         callers = Callers(
             authenticator or NoAuthentication(),
             proxy_roles=config.proxy_roles,
             checks_original=config.authenticate_original_auth_data,
             audit=audit,
+            attempts=attempts,
         )
         self._plans = config.listener_plans()
         listeners = Listeners(self._plans)
@@ -152,6 +163,7 @@ class Broker:
             callers,
             gate,
             audit,
+            lambda: attempts.refused_addresses_count if attempts is not None else 0,
             lambda: self._sessions.ended_count,
             lag_seconds=lag_seconds,
             lags=lags,

@@ -21,6 +21,8 @@ __all__ = ["authenticator_of", "start_broker"]
 _log = get_logger("broker.security")
 
 _LANE = "credentials"
+_ISSUERS_LANE = "issuers"
+"""Apart, so that a slow issuer of tokens holds up no check of a password."""
 
 
 def authenticator_of(config: BrokerConfig, parts: Production) -> Authenticator:
@@ -30,7 +32,7 @@ def authenticator_of(config: BrokerConfig, parts: Production) -> Authenticator:
         return parts.lanes.get(_LANE).run(job)
 
     def fetch(url: str) -> Awaitable[bytes]:
-        return parts.lanes.get(_LANE).run(partial(read_https, url))
+        return parts.lanes.get(_ISSUERS_LANE).run(partial(read_https, url))
 
     return make_authenticator(
         config,

@@ -45,6 +45,7 @@ class BrokerMetrics:
         callers: Callers,
         gate: Gate,
         audit: AuditTrail,
+        refused_addresses_count: Callable[[], int],
         sessions_ended_count: Callable[[], int],
         *,
         lag_seconds: Callable[[], float],
@@ -69,7 +70,9 @@ class BrokerMetrics:
             lambda: traffic.opened_count,
         )
         traffic.limits.export(self.registry)
-        export_security(metrics, callers, gate, audit, sessions_ended_count)
+        export_security(
+            metrics, callers, gate, audit, refused_addresses_count, sessions_ended_count
+        )
         export_certificates(
             metrics,
             {

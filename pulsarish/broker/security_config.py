@@ -20,6 +20,7 @@ from pulsarish.runtime.network.tls_options import (
 )
 from pulsarish.security.cluster_key import ClusterKeyFile
 from pulsarish.security.config import AuthenticationConfig
+from pulsarish.security.failed_attempts import address_fault
 from pulsarish.security.roles import role_fault
 from pulsarish.security.tls import TlsClientConfig
 
@@ -70,6 +71,30 @@ class BrokerSecurityConfig(AuthenticationConfig, frozen=True, kw_only=True):
         ),
     ] = False
 
+    authentication_failures_max: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "Failed authentications of one address within "
+                "authentication_failures_window_seconds, after which its further attempts are "
+                "refused until that time is over; 0: they are not."
+            ),
+        ),
+    ] = 100
+    authentication_failures_window_seconds: Annotated[
+        float,
+        Meta(ge=1, le=86_400, description="For how long failed authentications count."),
+    ] = 60.0
+    trusted_proxy_addresses: Annotated[
+        tuple[str, ...],
+        Meta(
+            description=(
+                "Addresses and networks (10.0.0.0/24) of proxies that show the credentials of "
+                "their clients: they are not refused when those are wrong."
+            )
+        ),
+    ] = ()
     audit_log_directory: Annotated[
         str,
         Meta(
@@ -112,6 +137,9 @@ class BrokerSecurityConfig(AuthenticationConfig, frozen=True, kw_only=True):
         super().validate()
         self._check_roles()
         check_tls_options(self)
+        for text in self.trusted_proxy_addresses:
+            if fault := address_fault(text):
+                raise ConfigError(f"trusted_proxy_addresses: {text!r} is no address: {fault}")
 
     def _check_roles(self) -> None:
         if self.authorization_enabled and not self.authentication_enabled:

@@ -17,6 +17,7 @@ def export_security(
     callers: Callers,
     gate: Gate,
     audit: AuditTrail,
+    refused_addresses_count: Callable[[], int],
     sessions_ended_count: Callable[[], int],
 ) -> None:
     """Add them to the registry of a broker. No label has a value that a caller chooses."""
@@ -33,6 +34,12 @@ def export_security(
         "Callers that did not prove who they are.",
         ("auth_method", "reason"),
         lambda: callers.failures,
+    )
+    metrics.read(
+        "pulsarish_authentication_refused_addresses",
+        "gauge",
+        "Addresses whose attempts are refused now, because too many failed.",
+        refused_addresses_count,
     )
     _read_pairs(
         metrics,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64decode
 from collections.abc import Awaitable, Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pulsarish.model.errors import AuthenticationError, PulsarishError
+from pulsarish.model.errors import AuthenticationError, PulsarishError, TooManyRequests
 from pulsarish.security.audit import NO_AUDIT, AuditClass, AuditEvent, Auditor, Disposition
 from pulsarish.security.authentication import Authenticator
 from pulsarish.security.credentials import NO_CREDENTIALS, Caller, Certificate, Credentials, Secret
+from pulsarish.security.failed_attempts import FailedAttempts
 from pulsarish.security.identity import NO_ORIGIN, UNCHECKED, Identity, Origin
+from pulsarish.security.provider_names import BASIC
 
 __all__ = ["Callers", "Original", "refusal_text"]
 
@@ -32,6 +35,9 @@ _METHODS: Final = ("token", "basic", "tls", "oauth2", "anonymous", "none", _OTHE
 _REFUSED: Final = "refused"
 _UNAVAILABLE: Final = "unavailable"
 """The check was not possible now."""
+_SLOWED: Final = "slowed_down"
+"""Too many attempts from the address had failed, so this one was not checked."""
+_REASONS: Final = (_REFUSED, _UNAVAILABLE, _SLOWED)
 
 
 def refusal_text(error: PulsarishError) -> str:
@@ -54,6 +60,7 @@ class Callers:
         checks_original: whether a proxy must pass on the credentials of its client, which are
             checked as well (``authenticateOriginalAuthData``).
         audit: gets a record of each authentication.
+        attempts: slows addresses down whose authentications fail; ``None``: none is.
     """
 
     def __init__(
@@ -63,16 +70,18 @@ class Callers:
         proxy_roles: Collection[str] = (),
         checks_original: bool = False,
         audit: Auditor = NO_AUDIT,
+        attempts: FailedAttempts | None = None,
     ) -> None:
         self._authenticator = authenticator
         self._proxy_roles = frozenset(proxy_roles)
         self._checks_original = checks_original
         self._audit = audit
+        self._attempts = attempts
         self.is_revoked = authenticator.is_revoked
         self.successes = dict.fromkeys(_METHODS, 0)
         """Authentications by method."""
         self.failures = dict.fromkeys(
-            [(method, reason) for method in _METHODS for reason in (_REFUSED, _UNAVAILABLE)], 0
+            [(method, reason) for method in _METHODS for reason in _REASONS], 0
         )
         """Failed authentications by method, as the caller names it, and reason."""
 
@@ -88,10 +97,15 @@ class Callers:
         original: Original = NO_ORIGINAL,
         origin: Origin = NO_ORIGIN,
     ) -> Identity:
-        """Return who a caller is. Raises ``AuthenticationError``, ``ServiceNotReady``."""
+        """Return who a caller is.
+
+        Raises ``AuthenticationError``, ``ServiceNotReady``, and ``TooManyRequests`` for an address
+        from which too many attempts failed.
+        """
         if not self._authenticator.enabled:
             return replace(UNCHECKED, origin=origin)
-        check = self._identity(credentials, certificate, original)
+        self._check_address(credentials, origin)
+        check = self._identity(credentials, certificate, original, origin)
         return await self._recorded("Logon", credentials.method, check, origin)
 
     async def _recorded(
@@ -109,15 +123,8 @@ class Callers:
             is_refused = isinstance(error, AuthenticationError)
             method = _method_of(method)
             self.failures[method, _REFUSED if is_refused else _UNAVAILABLE] += 1
-            self._audit.note(
-                AuditEvent(
-                    kind=AuditClass.AUTHENTICATION,
-                    activity=activity,
-                    identity=Identity("", method, origin=origin),
-                    disposition=Disposition.DENIED if is_refused else Disposition.FAILED,
-                    reason=str(error),
-                )
-            )
+            disposition = Disposition.DENIED if is_refused else Disposition.FAILED
+            self._note_failure(activity, method, origin, disposition, str(error))
             raise
         self.successes[_method_of(identity.method)] += 1
         self._audit.note(
@@ -128,6 +135,66 @@ class Callers:
                 disposition=Disposition.ALLOWED,
             )
         )
+        return identity
+
+    def _note_failure(
+        self, activity: str, method: str, origin: Origin, disposition: Disposition, reason: str
+    ) -> None:
+        self._audit.note(
+            AuditEvent(
+                kind=AuditClass.AUTHENTICATION,
+                activity=activity,
+                identity=Identity("", method, origin=origin),
+                disposition=disposition,
+                reason=reason,
+            )
+        )
+
+    def _check_address(self, credentials: Credentials, origin: Origin) -> None:
+        """Raise ``TooManyRequests`` for an address from which too many attempts failed.
+
+        The first refusal of a window is recorded. The others are counted, so that no peer can fill
+        the audit trail.
+        """
+        if self._attempts is None:
+            return
+        refusal = self._attempts.refusal(origin.host, credentials)
+        if refusal is None:
+            return
+        method = _method_of(credentials.method)
+        self.failures[method, _SLOWED] += 1
+        if refusal.is_first:
+            self._note_failure("Logon", method, origin, Disposition.DENIED, refusal.text)
+        raise TooManyRequests(refusal.text)
+
+    async def _authenticated(
+        self, credentials: Credentials, certificate: Certificate | None, origin: Origin
+    ) -> Identity:
+        """Ask the authenticator, and note for the address what came of it."""
+        if self._attempts is None:
+            return await self._authenticator.authenticate(credentials, certificate)
+        check = self._checked(self._attempts, credentials, certificate, origin)
+        if credentials.method != BASIC:
+            return await check
+        # The check of a password goes on when its caller leaves, and holds its place until then.
+        running = asyncio.ensure_future(check)
+        running.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(running)
+
+    async def _checked(
+        self,
+        attempts: FailedAttempts,
+        credentials: Credentials,
+        certificate: Certificate | None,
+        origin: Origin,
+    ) -> Identity:
+        with attempts.checking(origin.host, credentials):
+            try:
+                identity = await self._authenticator.authenticate(credentials, certificate)
+            except AuthenticationError:
+                attempts.failed(origin.host, credentials)
+                raise
+        attempts.succeeded(credentials)
         return identity
 
     async def refresh(
@@ -143,7 +210,7 @@ class Callers:
     async def _renewed(
         self, credentials: Credentials, certificate: Certificate | None, before: Identity
     ) -> Identity:
-        found = await self._authenticator.authenticate(credentials, certificate)
+        found = await self._authenticated(credentials, certificate, before.origin)
         if found.role != (before.proxy_role or before.role):
             raise AuthenticationError(
                 f"the new credentials are those of role {found.role!r}, and the connection belongs "
@@ -186,13 +253,21 @@ class Callers:
         try:
             credentials = _of_header(header)
         except AuthenticationError as error:
+            shown = Credentials(_OTHER, Secret(header))
+            self._check_address(shown, origin)
+            if self._attempts is not None:
+                self._attempts.failed(origin.host, shown)
             return await self._recorded("Logon", _OTHER, _refused(error), origin)
         return await self.identify(credentials, certificate, Original(original_role), origin)
 
     async def _identity(
-        self, credentials: Credentials, certificate: Certificate | None, original: Original
+        self,
+        credentials: Credentials,
+        certificate: Certificate | None,
+        original: Original,
+        origin: Origin,
     ) -> Identity:
-        identity = await self._authenticator.authenticate(credentials, certificate)
+        identity = await self._authenticated(credentials, certificate, origin)
         if identity.role not in self._proxy_roles:
             if original != NO_ORIGINAL:
                 raise AuthenticationError(
@@ -210,6 +285,7 @@ class Callers:
                 f"proxy {identity.role!r} speaks for role {original.role!r}, which is a proxy, too"
             )
         if self._checks_original:
+            # A failure is that of the proxy's client, and not of the proxy's address.
             checked = await self._authenticator.authenticate(original.credentials, None)
             if checked.role != original.role:
                 raise AuthenticationError(

@@ -27,6 +27,7 @@ TOPIC = "persistent://public/default/t"
 BINARY = "broker0:6650"
 GRPC = "broker0:6660"
 HTTP = "broker0:8080"
+FRAMED_ADDRESS = "framed:broker0:6661"
 
 
 Calendar = Callable[[], int]
@@ -38,9 +39,10 @@ def run(
     *,
     seconds: float = 600.0,
     expected: tuple[type[Exception], ...] = (),
+    **settings: object,
 ) -> None:
     sim = Simulation(1)
-    cluster = BrokerCluster(sim, authenticator=NamedRoles())
+    cluster = BrokerCluster(sim, authenticator=NamedRoles(), **settings)
 
     async def main() -> None:
         await cluster.start()
@@ -339,3 +341,49 @@ def test_a_watch_of_topics_ends_with_its_grant() -> None:
         await sim.node("client").run(scenario)
 
     sim.run(main, 600.0)
+
+
+@pytest.mark.parametrize("face", ["binary", "stream", "framed", "call", "http"])
+def test_an_address_that_fails_too_often_is_refused_on_every_face(face: str) -> None:
+    async def scenario(world: World, wall_ms: Calendar) -> None:
+        known = await connect(world, shown("ann"))
+        await known.next(3)
+
+        async def fails(credentials: Credentials) -> str:
+            show(world, credentials)
+            if face == "binary":
+                client = await connect(world, credentials)
+                return (await client.next(14)).command.error.message
+            if face in ("stream", "framed"):
+                address = GRPC if face == "stream" else FRAMED_ADDRESS
+                stream = await world.connections.open(address, "broker.consume")
+                with pytest.raises(StreamBroken) as raised:
+                    await stream.receive()
+                return str(raised.value)
+            if face == "call":
+                topics = own.TopicsRequest(namespace="public/default")
+                answer = await call(world, "broker.topics", topics)
+                return own.TopicsResponse.FromString(answer).message
+            status = await ask(world, "admin/v2/tenants", "Bearer wrong")
+            return "try again in" if status == 429 else str(status)
+
+        for _ in range(5):
+            assert "try again in" not in await fails(shown("wrong"))
+        assert "try again in" in await fails(shown("wrong"))
+        if face != "http":
+            # Not even good ones are checked, unless they were good lately.
+            assert "try again in" in await fails(shown("ben"))
+        again = await connect(world, shown("ann"))
+        await again.next(3)
+        await world.clock.sleep(31.0)
+        assert "try again in" not in await fails(shown("wrong"))
+        later = await connect(world, shown("ben"))
+        await later.next(3)
+
+    run(
+        scenario,
+        authentication_enabled=True,
+        authentication_failures_max=5,
+        authentication_failures_window_seconds=30.0,
+        framed_port=6661,
+    )
