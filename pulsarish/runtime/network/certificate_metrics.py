@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
@@ -21,30 +22,33 @@ def export_certificates(
 ) -> None:
     """Register the days until the certificates in some files expire.
 
-    A file is read again when it has changed. One that cannot be read has no series: listeners and
-    connections say what is wrong with it.
+    A file is read again when it has changed. Listeners and connections say what is wrong with one
+    that cannot be read.
 
     Args:
-        files: paths by the options that name them; an empty path has no series.
+        files: paths by the options that name them; an empty path: none.
     """
     watched: dict[str, WatchedFile[int]] = {}
 
     def collect(page: Page) -> Iterator[None]:
         for option, path in files.items():
-            if not path:
-                continue
-            try:
-                if option not in watched:
-                    watched[option] = WatchedFile(
-                        option, path, _parse, wall_ms, lambda _problem: None
-                    )
-            except ConfigError:
-                continue
-            days = (watched[option].read() - wall_ms()) / _DAY_MS
-            page.put(_NAME, page.labels({"option": option}), round(days, 3))
+            page.put(_NAME, page.labels({"option": option}), days_left(option, path))
         return iter(())
 
-    meaning = "Days until the first certificate of a file expires; below 0: since then."
+    def days_left(option: str, path: str) -> float:
+        if not path:
+            return math.inf
+        try:
+            if option not in watched:
+                watched[option] = WatchedFile(option, path, _parse, wall_ms, lambda _problem: None)
+        except ConfigError:
+            return math.nan
+        return round((watched[option].read() - wall_ms()) / _DAY_MS, 3)
+
+    meaning = (
+        "Days until the first certificate of a file expires; below 0: since then. Inf: there is "
+        "none, NaN: it cannot be read."
+    )
     metrics.source([Family(_NAME, "gauge", meaning, ("option",))], collect)
 
 
