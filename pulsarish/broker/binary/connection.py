@@ -88,9 +88,11 @@ class Questions(Protocol):
     """Requests for the broker that do not concern an open producer or consumer."""
 
     async def answer(
-        self, question: pb.Command, came_in_on: str, identity: Identity
+        self, question: pb.Command, came_in_on: str, identity: Identity, *, has_tls: bool
     ) -> pb.Command | None:
         """Answer a request; ``None`` when it is not one of these.
+
+        A client that came by TLS gets no address without it.
 
         A refusal is an answer; nothing is raised.
         """
@@ -155,6 +157,7 @@ class Connection(ContainedProtocol):
         self._can_refresh = False
         self._is_refused = False
         self._certificate: Certificate | None = None
+        self._has_tls = False
         self._replies: list[bytes] = []
         self._replies_bytes = 0
         self._writable = asyncio.Event()
@@ -182,7 +185,8 @@ class Connection(ContainedProtocol):
         # None: the client had closed the connection before it was accepted.
         host, port = (transport.get_extra_info("peername") or ("unknown", 0))[:2]
         self._peer = f"{host}:{port}"
-        self._certificate = certificate_of(transport.get_extra_info("ssl_object"))
+        ssl_object = transport.get_extra_info("ssl_object")
+        self._has_tls, self._certificate = ssl_object is not None, certificate_of(ssl_object)
         refused = self._traffic.limits.slots.take(self, str(host))
         if refused:
             _log.warning("connection refused", peer=self._peer, reason=refused)
@@ -544,7 +548,9 @@ class Connection(ContainedProtocol):
         elif command.type == _WATCH_TOPIC_LIST_CLOSE:
             self._unwatch(command.watch_topic_list_close)
         elif (
-            answer := await self._questions.answer(command, self._came_in_on, self.session.identity)
+            answer := await self._questions.answer(
+                command, self._came_in_on, self.session.identity, has_tls=self._has_tls
+            )
         ) is not None:
             self._reply(answer)
         else:

@@ -75,18 +75,9 @@ def _failed(error: PulsarishError) -> HttpResponse:
 
 
 def _moved(request: HttpRequest, moved: Moved) -> HttpResponse:
-    if not moved.http_address:
-        return _failed(
-            ServiceNotReady(
-                "the broker that has to do this has no HTTP address; set its http_address, or ask "
-                "it by gRPC"
-            )
-        )
     query = urlencode({**request.query, "authoritative": "true"})
     path = "/".join(quote(segment, safe="") for segment in request.segments)
-    scheme = "https" if request.has_tls else "http"
-    location = f"{scheme}://{moved.http_address}/{path}?{query}"
-    return HttpResponse(307, headers={"Location": location})
+    return HttpResponse(307, headers={"Location": f"{moved.url}/{path}?{query}"})
 
 
 def _with_challenge(response: HttpResponse) -> HttpResponse:

@@ -48,11 +48,15 @@ _FLAGS: Final = {"true": True, "false": False}
 
 
 class Moved(Exception):
-    """Another broker must run the request; the client is redirected to it."""
+    """Another broker must run the request; the client is redirected to it.
 
-    def __init__(self, http_address: str) -> None:
-        super().__init__(http_address)
-        self.http_address = http_address
+    Args:
+        url: of that broker's HTTP port, without a path.
+    """
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.url = url
 
 
 class Lane(Enum):
