@@ -8,6 +8,13 @@ import msgspec
 from msgspec import Meta
 
 from pulsarish.autorecovery.options import AutoRecoveryOptions
+from pulsarish.metadata.access import (
+    MetadataAuthFile,
+    MetadataOpenNodes,
+    MetadataTlsCertificateFile,
+    MetadataTlsKeyFile,
+    MetadataTlsTrustFile,
+)
 from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.log import REPEATS_MAX
 from pulsarish.runtime.network.tls_options import (
@@ -58,6 +65,11 @@ class AutoRecoveryConfig(msgspec.Struct, frozen=True, kw_only=True):
     metadata_session_timeout_ms: Annotated[
         int, Meta(ge=1000, description="After this long without an answer the session is lost.")
     ] = 10_000
+    metadata_auth_file: MetadataAuthFile = ""
+    metadata_open_nodes: MetadataOpenNodes = False
+    metadata_tls_trust_certs_file_path: MetadataTlsTrustFile = ""
+    metadata_tls_certificate_file_path: MetadataTlsCertificateFile = ""
+    metadata_tls_key_file_path: MetadataTlsKeyFile = ""
     cluster_key_file: ClusterKeyFile = ""
     http_address: Annotated[
         str,

@@ -6,6 +6,7 @@ import msgspec
 
 from pulsarish.autorecovery.autorecovery import AutoRecovery
 from pulsarish.autorecovery.config import AutoRecoveryConfig
+from pulsarish.metadata.access import access_of
 from pulsarish.metadata.backup.backup import check_not_being_restored
 from pulsarish.metadata.process import start_node
 from pulsarish.metadata.record_store import Records
@@ -89,4 +90,5 @@ async def start_autorecovery(config: AutoRecoveryConfig, process: NodeProcess) -
         make=lambda world, _: _AutoRecoveryNode(world, config, process.care.lags),
         ready=lambda node: f"autorecovery ready{node.http.ready_words()}",
         tls=tls_of_client(config),
+        access=access_of(config, tls_of_client(config)),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.config import BookieConfig
+from pulsarish.metadata.access import access_of
 from pulsarish.metadata.process import start_node
 from pulsarish.runtime.loop import NodeProcess, RunningNode
 from pulsarish.runtime.network.tls_options import tls_of_client
@@ -31,4 +32,5 @@ async def start_bookie(config: BookieConfig, process: NodeProcess) -> RunningNod
         make=lambda world, _: Bookie(world, config, lags=process.care.lags),
         ready=ready,
         tls=tls_of_client(config),
+        access=access_of(config, tls_of_client(config)),
     )

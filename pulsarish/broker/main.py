@@ -7,6 +7,7 @@ from functools import partial
 
 from pulsarish.broker.broker import Broker
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.metadata.access import access_of
 from pulsarish.metadata.process import start_node
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.loop import NodeProcess, RunningNode
@@ -85,4 +86,5 @@ async def start_broker(config: BrokerConfig, process: NodeProcess) -> RunningNod
         ),
         ready=ready,
         tls=config.client_tls(),
+        access=access_of(config, config.client_tls()),
     )

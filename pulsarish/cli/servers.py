@@ -135,6 +135,7 @@ class _MetadataGroup(click.Group):
         "accept": "continue with a tree that came back older",
         "confirm": "let bookies delete again after a restore",
         "cut": "continue with the rest of a damaged tree",
+        "protect": "give the nodes of a tree to the members' login alone",
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -175,7 +176,7 @@ def metadata(
                 f"{context.invoked_subcommand} has none of them"
             )
         return
-    from pulsarish.metadata.daemon.daemon import MetadataConfig
+    from pulsarish.metadata.daemon.config import MetadataConfig
     from pulsarish.metadata.daemon.main import start_metadata
 
     config = load_config(MetadataConfig, "metadata", toml_path, overrides, show=print_config)

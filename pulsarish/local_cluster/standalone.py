@@ -17,7 +17,8 @@ from pulsarish.broker.main import authenticator_of
 from pulsarish.local_cluster.security_files import SecurityFiles
 from pulsarish.metadata import paths
 from pulsarish.metadata.connect import open_local, parse_metadata_url
-from pulsarish.metadata.daemon.daemon import MetadataConfig, MetadataDaemon
+from pulsarish.metadata.daemon.config import MetadataConfig
+from pulsarish.metadata.daemon.daemon import MetadataDaemon
 from pulsarish.metadata.damage import what_may_be_lost
 from pulsarish.metadata.process import open_store
 from pulsarish.metadata.records import RestoredTree

@@ -7,6 +7,13 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from pulsarish.metadata.access import (
+    MetadataAuthFile,
+    MetadataOpenNodes,
+    MetadataTlsCertificateFile,
+    MetadataTlsKeyFile,
+    MetadataTlsTrustFile,
+)
 from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.log import REPEATS_MAX
 from pulsarish.runtime.network.tls_options import (
@@ -125,6 +132,11 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
             description="After this long without an answer the session is lost.",
         ),
     ] = 10_000
+    metadata_auth_file: MetadataAuthFile = ""
+    metadata_open_nodes: MetadataOpenNodes = False
+    metadata_tls_trust_certs_file_path: MetadataTlsTrustFile = ""
+    metadata_tls_certificate_file_path: MetadataTlsCertificateFile = ""
+    metadata_tls_key_file_path: MetadataTlsKeyFile = ""
     broker_listener_name: Annotated[
         str,
         Meta(

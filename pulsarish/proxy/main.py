@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from pulsarish.metadata.access import access_of
 from pulsarish.metadata.process import start_node
 from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.proxy.broker_link import BrokerLinks
@@ -161,4 +162,5 @@ async def start_proxy(config: ProxyConfig, process: NodeProcess) -> RunningNode:
         make=lambda world, _: Proxy(world, config, process.care.lags),
         ready=_ready_line,
         tls=config.broker_tls(),
+        access=access_of(config),
     )

@@ -25,7 +25,8 @@ from kazoo.client import KazooClient
 
 from pulsarish.local_cluster.ports import free_ports
 from pulsarish.metadata.connect import connect, open_local, parse_metadata_url
-from pulsarish.metadata.daemon.daemon import MetadataConfig, MetadataDaemon
+from pulsarish.metadata.daemon.config import MetadataConfig
+from pulsarish.metadata.daemon.daemon import MetadataDaemon
 from pulsarish.metadata.daemon.zookeeper_server import (
     ZooKeeperServerConfig,
     write_configuration,

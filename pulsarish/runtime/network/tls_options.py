@@ -20,12 +20,16 @@ __all__ = [
     "ClientKeyFile",
     "ClientTrustFile",
     "HasCertificates",
+    "HasMemberOptions",
     "HasTlsOptions",
     "HttpAddressTls",
+    "TlsAllowedRoles",
     "TlsCertificateFile",
+    "TlsClusterName",
     "TlsKeyFile",
     "TlsRequiresClientCertificate",
     "TlsTrustFile",
+    "check_member_options",
     "check_tls_address",
     "check_tls_options",
     "tls_of_client",
@@ -65,6 +69,25 @@ HttpAddressTls = Annotated[
     Meta(
         description=(
             "host:port of /health and /metrics with TLS; port 0 picks a free one; empty: none."
+        )
+    ),
+]
+TlsClusterName = Annotated[
+    str,
+    Meta(
+        description=(
+            "Take only clients whose certificate has the URI pulsarish://NAME/KIND or "
+            "pulsarish://NAME/KIND/ID with this name and the kind bookie, broker, "
+            "autorecovery or operator, besides tls_allowed_roles; empty: no URI is looked at."
+        )
+    ),
+]
+TlsAllowedRoles = Annotated[
+    tuple[str, ...],
+    Meta(
+        description=(
+            "Take only clients whose certificate has one of these common names, besides those "
+            "of tls_cluster_name; empty, as that: every client with a trusted certificate."
         )
     ),
 ]
@@ -116,6 +139,16 @@ class HasTlsOptions(HasCertificates, Protocol):
     def tls_require_trusted_client_cert_on_connect(self) -> bool: ...
 
 
+class HasMemberOptions(HasTlsOptions, Protocol):
+    """The configuration of a process that serves members of a cluster only."""
+
+    @property
+    def tls_cluster_name(self) -> str: ...
+
+    @property
+    def tls_allowed_roles(self) -> tuple[str, ...]: ...
+
+
 def check_tls_options(config: HasTlsOptions) -> None:
     """Raise ``ConfigError`` for options of TLS that do nothing without others."""
     if config.tls_certificate_file_path:
@@ -138,6 +171,21 @@ def check_tls_address(config: HasCertificates, option: str, address: str) -> Non
             f"{option} = {address!r} is to speak TLS: set "
             "tls_certificate_file_path and tls_key_file_path"
         )
+
+
+def check_member_options(config: HasMemberOptions) -> None:
+    """Raise ``ConfigError`` for rules about certificates that no client has to show."""
+    if config.tls_require_trusted_client_cert_on_connect:
+        return
+    for option, value in (
+        ("tls_cluster_name", config.tls_cluster_name),
+        ("tls_allowed_roles", config.tls_allowed_roles),
+    ):
+        if value:
+            raise ConfigError(
+                f"{option} needs the certificates of clients: set "
+                "tls_require_trusted_client_cert_on_connect = true"
+            )
 
 
 def tls_of_server(config: HasTlsOptions) -> TlsServerConfig | None:
