@@ -37,9 +37,13 @@ def lock_cluster(cluster: Cluster, nodes: Iterable[NodePlan]) -> None:
     files = _files(cluster)
     files.make()
     for node in nodes:
+        if node.role == "metadata":
+            node.settings.append(f"auth_file={files.metadata_login}")
+        if node.role in ("bookie", "broker"):
+            node.settings.append(f"metadata_auth_file={files.metadata_login}")
         if node.role == "bookie":
             node.settings += files.bookie_settings()
-        elif node.role == "broker":
+        if node.role == "broker":
             node.trust_file = str(files.trust)
             # After those of the plan: of two values the last one counts.
             node.settings += [

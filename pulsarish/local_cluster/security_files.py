@@ -27,6 +27,7 @@ _CLUSTER: Final = "local"
 _MEMBERS: Final = ("broker", "bookie", "autorecovery")
 _HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 _HOST_BYTES_MAX: Final = 253
+_METADATA_LOGIN: Final = "metadata.auth"
 _KEY_BYTES: Final = 32
 _FILE_MODE: Final = 0o600
 _VALID_DAYS: Final = 3_650
@@ -40,6 +41,7 @@ class SecurityFiles:
         self.home = home.absolute()
         self.profiles = self.home / "profiles.toml"
         self.trust = self.home / "ca.pem"
+        self.metadata_login = self.home / _METADATA_LOGIN
         self._token_key = self.home / "token.key"
         self._cluster_key = self.home / "cluster.key"
         self._token = self.home / "admin.token"
@@ -129,6 +131,7 @@ def _contents() -> dict[str, bytes]:
     return {
         "token.key": token_key,
         "cluster.key": b64encode(os.urandom(_KEY_BYTES)) + b"\n",
+        _METADATA_LOGIN: b"pulsarish:" + b64encode(os.urandom(_KEY_BYTES)) + b"\n",
         "admin.token": sign_token({"sub": ADMINISTRATOR}, SigningKey(token_key, ("HS256",))),
         "ca.pem": authority.certificate,
         "ca.key": authority.key.reveal(),

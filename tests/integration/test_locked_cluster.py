@@ -14,6 +14,7 @@ from typing import Any
 
 import pulsar
 import pytest
+from kazoo.exceptions import ConnectionClosedError, ConnectionLoss, NoAuthError
 
 import pulsarish
 from pulsarish.admin import Admin
@@ -26,6 +27,7 @@ from pulsarish.security.keys import SigningKey, load_secret_key
 from pulsarish.security.token_maker import sign_token
 from tests.support.clusters import running_cluster
 from tests.support.commands import run_command
+from tests.support.metadata_servers import plain_kazoo
 from tests.support.until import until
 
 pytestmark = pytest.mark.xdist_group("locked-cluster")
@@ -313,3 +315,12 @@ def test_no_secret_is_in_any_log(cluster: Cluster, admin: Admin) -> None:
         log = cluster.log_path(node.name).read_text(errors="replace")
         assert not [secret for secret in secrets if secret in log]
         assert not [secret.split(".")[-1] for secret in secrets if secret.split(".")[-1] in log]
+
+
+def test_the_metadata_serve_only_members(cluster: Cluster) -> None:
+    [metadata] = [node for node in cluster.nodes() if node.role == "metadata"]
+    with (
+        plain_kazoo(f"127.0.0.1:{metadata.ports['client']}") as stranger,
+        pytest.raises((NoAuthError, ConnectionLoss, ConnectionClosedError)),
+    ):
+        stranger.get("/pulsarish")
