@@ -19,7 +19,7 @@ from pulsarish.metadata.daemon.zookeeper_server import (
     zookeeper_command,
 )
 from tests.support.certificates import Certificates
-from tests.support.metadata_stores import free_port, why_no_zookeeper
+from tests.support.metadata_stores import free_port, require_zookeeper
 
 __all__ = ["LOGIN", "STARTS", "Server", "daemon", "login_file", "plain_kazoo", "zookeeper"]
 
@@ -77,8 +77,7 @@ def daemon(directory: Path, made: Certificates, **settings: str) -> Iterator[Ser
 @contextlib.contextmanager
 def zookeeper(directory: Path, made: Certificates) -> Iterator[Server]:
     """Run the real ZooKeeper with TLS, as docs/security.md says."""
-    reason = why_no_zookeeper()
-    assert reason is None, reason
+    require_zookeeper()
     certificate, key = made.issue("zookeeper")
     store = directory / "zookeeper-store.pem"
     store.write_text(Path(key).read_text() + Path(certificate).read_text())
