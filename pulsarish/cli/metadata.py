@@ -64,7 +64,7 @@ __all__ = ["accept", "audit", "backup", "confirm", "cut", "diff", "protect", "re
 
 T = TypeVar("T")
 
-_URL_SCHEMES: Final = ("zk://", "embedded:", "memory:")
+_URL_SCHEMES: Final = ("zk://", "zk+ssl://", "embedded:", "memory:")
 _PROGRESS_EVERY: Final = 1_000
 _DIFFERENCES_SHOWN: Final = 200
 _CONNECT_SECONDS: Final = 10.0

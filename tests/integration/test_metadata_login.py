@@ -428,6 +428,8 @@ def test_commands_log_in(server: Server, tmp_path: Path) -> None:
     done = run_command(environment, "metadata", "backup", url, saved)
     assert done.exit_code == 0, done.output
     assert "1 nodes" in done.output
+    done = run_command(environment, "metadata", "diff", saved, url)
+    assert (done.exit_code, "the trees are equal" in done.output) == (0, True), done.output
     del environment["PULSARISH_METADATA_AUTH_FILE"]
     done = run_command(environment, "metadata", "backup", url, saved + "2")
     assert done.exit_code != 0
