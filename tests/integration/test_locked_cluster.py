@@ -7,8 +7,10 @@ from __future__ import annotations
 import json
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +188,63 @@ def test_an_official_client_stays_while_its_supplier_gives_new_tokens(
         time.sleep(1.0)  # twice the life of a token in all
     assert len(asked) >= 3
     client.close()
+
+
+@contextmanager
+def closing(is_over: threading.Event, thread: threading.Thread) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("transport", ["grpc", "framed"])
+def test_a_program_keeps_its_streams_while_its_file_has_new_tokens(
+    cluster: Cluster, admin: Admin, tmp_path: Path, transport: str
+) -> None:
+    admin.namespaces.grant_permission(NAMESPACE, "rotating", ["produce", "consume"])
+    topic, file = f"rotating-{transport}", tmp_path / "token"
+    is_over = threading.Event()
+
+    def rotate() -> None:
+        beside = tmp_path / "new-token"
+        beside.touch(0o600)
+        beside.write_text(token(cluster, "rotating", exp=int(time.time()) + 10))
+        beside.replace(file)
+
+    def keep_rotating() -> None:
+        while not is_over.wait(1.0):
+            rotate()
+
+    def connected_since() -> list[str]:
+        stats = admin.topics.stats(topic)
+        clients = [*stats["publishers"], *stats["subscriptions"]["s"]["consumers"]]
+        return [each["connectedSince"] for each in clients]
+
+    rotate()
+    rotating = threading.Thread(target=keep_rotating)
+    rotating.start()
+    with (
+        closing(is_over, rotating),
+        pulsarish.Client(
+            cluster.service_urls()["pulsarish"],
+            authentication=pulsarish.AuthenticationToken(f"file://{file}"),
+            operation_timeout_seconds=20,
+            transport=transport,
+        ) as client,
+    ):
+        producer = opened(lambda: client.create_producer(topic))
+        consumer = client.subscribe(topic, "s")
+        before = connected_since()
+        assert len(before) == 2
+        for number in range(125):  # more than two lives of a token
+            producer.send(b"%d" % number)
+            message = consumer.receive(20_000)
+            assert (message.data(), message.redelivery_count()) == (b"%d" % number, 0)
+            consumer.acknowledge(message)
+            time.sleep(0.2)
+        assert connected_since() == before
 
 
 def test_a_program_goes_on_with_new_tokens_when_brokers_are_killed(

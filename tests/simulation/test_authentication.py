@@ -9,16 +9,27 @@ from collections.abc import Awaitable, Callable
 import pytest
 from google.protobuf.message import Message
 
+from pulsarish.broker.sessions.grpc_server import _FaceStream
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.enums import InitialPosition
 from pulsarish.model.errors import AuthenticationError, InvalidArgument, PulsarishError
-from pulsarish.runtime.seams import CallFailed, HttpRequest, StreamBroken, World
+from pulsarish.runtime.seams import (
+    Buffer,
+    CallFailed,
+    ClientConnections,
+    HttpRequest,
+    Stream,
+    StreamBroken,
+    World,
+)
 from pulsarish.security.callers import Callers, Original
-from pulsarish.security.credentials import NO_CREDENTIALS, Credentials
+from pulsarish.security.credentials import NO_CREDENTIALS, Certificate, Credentials
+from pulsarish.security.identity import Identity
 from pulsarish.sim.world.connections import SimConnections
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import broker_pb2 as own
 from pulsarish.wire._pb import pulsar_pb2 as pb
+from pulsarish.wire.framing import split_records
 from tests.support.binary_client import BinaryClient, send_frame
 from tests.support.brokers import BrokerCluster, entry, find
 from tests.support.identities import NamedRoles, shown
@@ -39,10 +50,11 @@ def run(
     *,
     seconds: float = 600.0,
     expected: tuple[type[Exception], ...] = (),
+    roles: NamedRoles | None = None,
     **settings: object,
 ) -> None:
     sim = Simulation(1)
-    cluster = BrokerCluster(sim, authenticator=NamedRoles(), **settings)
+    cluster = BrokerCluster(sim, authenticator=roles or NamedRoles(), **settings)
 
     async def main() -> None:
         await cluster.start()
@@ -151,14 +163,72 @@ def test_who_is_known_is_served_on_each_port() -> None:
     run(scenario)
 
 
-def own_client(world: World) -> AsyncClient:
+def own_client(world: World, connections: ClientConnections | None = None) -> AsyncClient:
     return AsyncClient(
         f"pulsarish://{GRPC}",
         clock=world.clock,
         random=world.random,
         tasks=world.tasks,
-        connect=lambda _: world.connections,
+        connect=lambda _: connections or world.connections,
     )
+
+
+class TimedRoles(NamedRoles):
+    """Refuses credentials that have ended, as providers of tokens do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wall_ms: Calendar = lambda: 0
+
+    async def authenticate(
+        self, credentials: Credentials, certificate: Certificate | None
+    ) -> Identity:
+        found = await super().authenticate(credentials, certificate)
+        if found.expires_at_ms and self.wall_ms() >= found.expires_at_ms:
+            raise AuthenticationError("the token has expired")
+        return found
+
+
+class Watched:
+    """Connections that note when which stream was opened.
+
+    Args:
+        is_older: the client does not know how to show new credentials on an open stream.
+    """
+
+    def __init__(self, world: World, *, is_older: bool = False) -> None:
+        self._world = world
+        self._is_older = is_older
+        self.call = world.connections.call
+        self.opened: list[tuple[str, float]] = []
+
+    async def open(self, address: str, method: str, *, lane: str = "") -> Stream:
+        self.opened.append((method, self._world.clock.monotonic()))
+        return await self._world.connections.open(address, method, lane=lane)
+
+    async def credentials_now(self) -> Credentials:
+        if self._is_older:
+            await asyncio.Event().wait()
+        return await self._world.connections.credentials_now()
+
+    @property
+    def methods(self) -> list[str]:
+        return sorted(method for method, _ in self.opened)
+
+
+BOTH_STREAMS = ["broker.consume", "broker.publish"]
+
+
+async def exchange(sdk: AsyncClient, world: World, *, seconds: int) -> None:
+    """Publish ten messages a second and receive each once, in order."""
+    consumer = await sdk.subscribe(TOPIC, "s", initial_position=InitialPosition.Earliest)
+    producer = await sdk.create_producer(TOPIC)
+    for number in range(10 * seconds):
+        await producer.send(str(number).encode())
+        message = await consumer.receive()
+        assert (message.data(), message.redelivery_count()) == (str(number).encode(), 0)
+        await consumer.acknowledge(message)
+        await world.clock.sleep(0.1)
 
 
 def test_a_connection_ends_with_its_credentials() -> None:
@@ -225,6 +295,185 @@ def test_a_stream_ends_with_its_credentials_and_the_next_one_shows_new_ones() ->
         await sdk.close()
 
     run(scenario)
+
+
+def test_streams_live_on_with_credentials_that_are_replaced_every_few_seconds() -> None:
+    async def scenario(world: World, wall_ms: Calendar) -> None:
+        assert isinstance(world.connections, SimConnections)
+        # As a file that is rewritten every four seconds, half a second before the token in it ends.
+        world.connections.credentials = lambda: shown("ann", wall_ms() // 4_000 * 4_000 + 4_500)
+        watched = Watched(world)
+        sdk = own_client(world, watched)
+        await exchange(sdk, world, seconds=60)
+        assert watched.methods == BOTH_STREAMS
+        await sdk.close()
+
+    run(scenario)
+
+
+def test_an_idle_consumer_lives_on_with_new_credentials() -> None:
+    async def scenario(world: World, wall_ms: Calendar) -> None:
+        assert isinstance(world.connections, SimConnections)
+        world.connections.credentials = lambda: shown("ann", wall_ms() + 5_000)
+        watched = Watched(world)
+        sdk = own_client(world, watched)
+        _ = await sdk.subscribe(TOPIC, "s")
+        await world.clock.sleep(60.0)
+        assert watched.methods == ["broker.consume"]
+        await sdk.close()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("older", ["client", "broker"])
+def test_with_an_older_client_or_broker_streams_are_opened_again(
+    older: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if older == "broker":
+        monkeypatch.setattr(_FaceStream, "challenge", lambda _: None)
+
+    async def scenario(world: World, wall_ms: Calendar) -> None:
+        assert isinstance(world.connections, SimConnections)
+        world.connections.credentials = lambda: shown("ann", wall_ms() + 5_000)
+        watched = Watched(world, is_older=older == "client")
+        sdk = own_client(world, watched)
+        consumer = await sdk.subscribe(TOPIC, "s", initial_position=InitialPosition.Earliest)
+        producer = await sdk.create_producer(TOPIC)
+        received: set[bytes] = set()
+        for number in range(20):
+            await producer.send(str(number).encode())
+            message = await consumer.receive()
+            received.add(message.data())
+            await consumer.acknowledge(message)
+            await world.clock.sleep(1.0)
+        assert len(received) == 20
+        assert len(watched.opened) >= 6
+        await sdk.close()
+
+    run(scenario)
+
+
+def test_new_credentials_of_another_role_end_the_stream() -> None:
+    async def scenario(world: World, wall_ms: Calendar) -> None:
+        assert isinstance(world.connections, SimConnections)
+        start_ms = wall_ms()
+        stream = await opened_stream(world, shown("ann", start_ms + 10_000))
+        await asked(stream)
+        assert wall_ms() - start_ms < 7_000
+        await stream.send(showing(shown("ben", start_ms + 60_000)))
+        with pytest.raises(StreamBroken, match=r"AuthenticationError: .*role 'ben'.*role 'ann'"):
+            await asked(stream)
+        assert wall_ms() - start_ms < 7_000
+
+    run(scenario)
+
+
+def test_what_was_not_asked_for_is_ignored_and_an_answer_moves_the_end() -> None:
+    async def scenario(world: World, wall_ms: Calendar) -> None:
+        start_ms = wall_ms()
+        stream = await opened_stream(world, shown("ann", start_ms + 10_000))
+        await stream.send(showing(shown("ben", start_ms + 90_000)))
+        await asked(stream)
+        await stream.send(showing(shown("ann", start_ms + 20_000)))
+        # One question has one answer.
+        await stream.send(showing(shown("ben", start_ms + 90_000)))
+        await asked(stream)
+        assert 13_000 < wall_ms() - start_ms < 17_000
+        with pytest.raises(StreamBroken, match=r"AuthenticationError: .*expired"):
+            await asked(stream)
+        assert 19_000 < wall_ms() - start_ms < 22_000
+
+    run(scenario)
+
+
+def test_credentials_above_the_limit_end_the_stream() -> None:
+    async def scenario(world: World, wall_ms: Calendar) -> None:
+        stream = await opened_stream(world, shown("ann", wall_ms() + 10_000))
+        await asked(stream)
+        await stream.send(showing(shown("a" * 70_000)))
+        with pytest.raises(StreamBroken, match="malformed message: credentials have 70000 bytes"):
+            await asked(stream)
+
+    run(scenario)
+
+
+async def opened_stream(world: World, credentials: Credentials) -> Stream:
+    show(world, credentials)
+    stream = await world.connections.open(GRPC, "broker.consume")
+    await stream.send([own.ConsumeRequest(heartbeat=True).SerializeToString()])
+    return stream
+
+
+def showing(credentials: Credentials) -> list[Buffer]:
+    shown_now = own.Credentials(method=credentials.method, data=credentials.data.reveal())
+    return [own.ConsumeRequest(credentials=shown_now).SerializeToString()]
+
+
+async def asked(stream: Stream) -> None:
+    """Wait until the broker asks for new credentials. Raises ``StreamBroken``."""
+    while True:
+        head, _ = split_records(await stream.receive())
+        if own.ConsumeResponse.FromString(head).ask_credentials:
+            return
+
+
+def test_revoked_credentials_end_a_stream_that_has_renewed_them() -> None:
+    roles = NamedRoles()
+
+    async def scenario(world: World, wall_ms: Calendar) -> None:
+        assert isinstance(world.connections, SimConnections)
+        world.connections.credentials = lambda: shown("ann", wall_ms() + 5_000)
+        watched = Watched(world)
+        sdk = own_client(world, watched)
+        _ = await sdk.subscribe(TOPIC, "s")
+        await world.clock.sleep(20.0)
+        assert watched.methods == ["broker.consume"]
+        revoked_at = world.clock.monotonic()
+        roles.revoked.add("ann")
+        await world.clock.sleep(5.0)
+        assert watched.opened[1][1] - revoked_at < 2.0
+        await sdk.close()
+
+    run(scenario, roles=roles)
+
+
+def test_a_client_without_newer_credentials_asks_less_and_less_often() -> None:
+    roles = TimedRoles()
+
+    async def scenario(world: World, wall_ms: Calendar) -> None:
+        roles.wall_ms = wall_ms
+        assert isinstance(world.connections, SimConnections)
+        end_ms = wall_ms() + 10_000
+        current = shown("ann", end_ms)
+        world.connections.credentials = lambda: current
+        watched = Watched(world)
+        sdk = own_client(world, watched)
+        consumer = await sdk.subscribe(TOPIC, "s")
+        before = len(watched.opened)
+        tries: list[float] = []
+
+        async def call(
+            address: str, method: str, request: bytes, *, timeout_seconds: float
+        ) -> bytes:
+            if method == "broker.lookup":
+                tries.append(world.clock.monotonic())
+            return await world.connections.call(
+                address, method, request, timeout_seconds=timeout_seconds
+            )
+
+        watched.call = call  # type: ignore[method-assign]
+        await world.clock.sleep(250.0)
+        tries += [at for _, at in watched.opened[before:]]
+        tries.sort()
+        assert 5 <= len(tries) <= 25, tries
+        assert 20.0 < tries[-1] - tries[-2] <= 31.0
+        # And it is open again soon after there are newer ones.
+        current = shown("ann", wall_ms() + 300_000)
+        await world.clock.sleep(31.0)
+        assert consumer.is_connected()
+        await sdk.close()
+
+    run(scenario, roles=roles)
 
 
 def test_only_a_proxy_names_another_role() -> None:

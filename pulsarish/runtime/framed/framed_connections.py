@@ -81,6 +81,9 @@ class FramedConnections:
         self._opened: dict[FramedConnection, None] = {}
         self._listeners: list[_FramedListener] = []
 
+    async def credentials_now(self) -> Credentials:
+        return self._credentials()
+
     async def open(self, address: str, method: str) -> Stream:
         def begin(connection: FramedConnection) -> FramedStream:
             self._opened[connection] = None

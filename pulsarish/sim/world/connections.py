@@ -36,6 +36,7 @@ from pulsarish.security.client_security import ClientSecurity
 from pulsarish.security.credentials import (
     Caller,
     Certificate,
+    Credentials,
     CredentialsSource,
     no_credentials,
 )
@@ -109,6 +110,9 @@ class SimConnections:
         other = SimConnections(self._network, self._process, self._clock)
         other.credentials = credentials
         return other
+
+    async def credentials_now(self) -> Credentials:
+        return self.credentials()
 
     async def open(self, address: str, method: str, *, lane: str = "") -> Stream:
         # Every stream is a connection of its own, so lanes are always separate.
