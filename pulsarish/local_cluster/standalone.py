@@ -11,9 +11,10 @@ from typing import Final, Protocol
 
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.config import BookieConfig
+from pulsarish.bookie.main import open_bookie_options
 from pulsarish.broker.broker import Broker
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.main import authenticator_of
+from pulsarish.broker.main import authenticator_of, open_broker_options
 from pulsarish.local_cluster.security_files import SecurityFiles
 from pulsarish.metadata import paths
 from pulsarish.metadata.connect import open_local, parse_metadata_url
@@ -25,14 +26,18 @@ from pulsarish.metadata.records import RestoredTree
 from pulsarish.metadata.tree.local import LocalTree
 from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.config import load
+from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.loop import NodeProcess, RunningNode
 from pulsarish.runtime.network.addresses import plain_address
+from pulsarish.runtime.network.open_ports import warn_of_open_ports
 from pulsarish.runtime.seams import MetadataStore
 from pulsarish.runtime.world import Production, production
 from pulsarish.security.cluster_key import member_credentials
 from pulsarish.wire.json_record import decode_record
 
 __all__ = ["StandaloneConfigs", "standalone_configs", "start_standalone"]
+
+_log = get_logger("standalone.security")
 
 _PORTS: Final = {
     "listen_address": "127.0.0.1:6660",
@@ -279,6 +284,14 @@ async def start_standalone(configs: StandaloneConfigs, process: NodeProcess) -> 
     """Start all of it; returns when the broker can serve. Raises what the nodes' starts raise."""
     if configs.security is not None:
         configs.security.make()
+    warn_of_open_ports(
+        _log,
+        [
+            *(f"broker {option}" for option in open_broker_options(configs.broker)),
+            *(f"bookie {option}" for option in open_bookie_options(configs.bookie)),
+        ],
+        "use --secure",
+    )
     key_file = configs.broker.cluster_key_file
     # The bookie's connections to others are the broker's, too: one process has one network.
     parts = production(
