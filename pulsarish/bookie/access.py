@@ -31,13 +31,14 @@ class Access:
         """
         if refusal := self.certificate_refusal(caller):
             raise AuthorizationError(refusal)
-        if self._key is None:
-            return
-        role = self._key.identify(caller.credentials).role
-        if role not in MEMBER_KINDS:
-            raise AuthorizationError(
-                f"role {role!r} is no member of the cluster; members are {', '.join(MEMBER_KINDS)}"
-            )
+        if self._key is not None:
+            role = self._key.identify(caller.credentials).role
+            if role not in MEMBER_KINDS:
+                raise AuthorizationError(
+                    f"role {role!r} is no member of the cluster; members are "
+                    f"{', '.join(MEMBER_KINDS)}"
+                )
+        caller.on_identified()
 
     @property
     def asks_certificates(self) -> bool:

@@ -235,7 +235,9 @@ class Callers:
         Raises ``AuthenticationError``, ``ServiceNotReady``.
         """
         origin = Origin(caller.address, caller.face)
-        return await self.identify(caller.credentials, caller.certificate, origin=origin)
+        identity = await self.identify(caller.credentials, caller.certificate, origin=origin)
+        caller.on_identified()
+        return identity
 
     async def identify_request(
         self, header: str, certificate: Certificate | None, original_role: str, peer: str = ""

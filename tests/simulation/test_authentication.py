@@ -636,3 +636,49 @@ def test_an_address_that_fails_too_often_is_refused_on_every_face(face: str) -> 
         authentication_failures_window_seconds=30.0,
         framed_port=6661,
     )
+
+
+def test_a_ping_needs_credentials_or_the_key_of_the_registration() -> None:
+    async def scenario(world: World, _calendar: Calendar) -> None:
+        async def ping(**fields: str) -> own.PingResponse:
+            request = own.PingRequest(**fields).SerializeToString()
+            answer = await world.connections.call(GRPC, "broker.ping", request, timeout_seconds=5.0)
+            return own.PingResponse.FromString(answer)
+
+        for credentials in (NO_CREDENTIALS, shown("wrong")):
+            show(world, credentials)
+            with pytest.raises(CallFailed, match="no token"):
+                await ping()
+            # What the caller names is no secret: the instance is in logs and lists.
+            with pytest.raises(CallFailed, match="no token"):
+                await ping(broker_id="broker0", instance_id="broker0~1")
+            assert await ping(admin_key="guessed") == own.PingResponse()
+        show(world, shown("ann"))
+        assert (await ping()).broker_id == "broker0"
+
+    run(scenario, expected=(AuthenticationError,))
+
+
+def test_brokers_without_credentials_of_their_own_do_not_evict_each_other() -> None:
+    sim = Simulation(1)
+    cluster = BrokerCluster(sim, brokers=2, authenticator=NamedRoles())
+
+    async def main() -> None:
+        await cluster.start()
+
+        async def wait(world: World) -> None:
+            before = {name: each.address for name, each in cluster.brokers.items()}
+            instances = [each._ownership.registry.instance_id for each in cluster.brokers.values()]
+            await world.clock.sleep(60.0)
+            assert [
+                each._ownership.registry.instance_id for each in cluster.brokers.values()
+            ] == instances
+            for name, each in cluster.brokers.items():
+                (other,) = each._ownership.registry.others()
+                assert other.address in before.values()
+                assert other.broker_id != name
+                assert each._ownership.peers.names() == [other.instance_id]
+
+        await sim.node("client").run(wait)
+
+    sim.run(main, 200.0)

@@ -253,7 +253,7 @@ class Ownership:
 
     async def _ping_once(self, other: BrokerRegistration) -> bool:
         request = pb.PingRequest(
-            broker_id=other.broker_id, instance_id=other.instance_id
+            broker_id=other.broker_id, instance_id=other.instance_id, admin_key=other.admin_key
         ).SerializeToString()
         clock = self._world.clock
         try:

@@ -52,6 +52,8 @@ U = TypeVar("U", bound=FrameUser)
 
 _IDLE_CALLERS_MAX: Final = 64
 _CREDENTIALS_SECONDS: Final = 5.0
+_UNKNOWN_SHARE: Final = 4
+"""Callers of one address that are not identified get this part of the places for connections."""
 _CLOSED_HERE: Final = "the connection was closed on this side"
 
 
@@ -313,7 +315,12 @@ class _FramedListener:
         self._message_bytes_max = message_bytes_max
         self._sent_bytes_max = connections.limits.message_bytes_max
         self._handshake_seconds = connections.limits.handshake_timeout_seconds
-        self._slots = ConnectionSlots(connections_limit() // 2, what="framed connections")
+        connections_max = connections_limit() // 2
+        self._slots = ConnectionSlots(
+            connections_max,
+            waiting_per_address_max=max(connections_max // _UNKNOWN_SHARE, 1),
+            what="framed connections",
+        )
         self._listening: Listening | None = None
         self._users: dict[FramedConnection, _Handshake | FramedStream | CallServer] = {}
         self._is_stopping = False
@@ -381,14 +388,18 @@ class _FramedListener:
             opening.program,
             opening.credentials,
             connection.certificate,
-            face="framed",
+            "framed",
+            # A connection for calls stays when a call is refused. Until a caller is known it makes
+            # room for new ones.
+            lambda: self._slots.mark_active(connection),
         )
         connection.allow(self._message_bytes_max)
-        self._slots.mark_active(connection)
         if handler is None:
             calls = CallServer(connection, self._tasks, self._calls, caller, on_over)
             connection.user = self._users[connection] = calls
             return
+        # A handler ends the stream of a caller that it does not serve.
+        self._slots.mark_active(connection)
         stream = FramedStream(
             connection,
             peer=connection.peer,

@@ -315,12 +315,14 @@ class Outcome(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class PingRequest(_message.Message):
-    __slots__ = ["broker_id", "instance_id"]
+    __slots__ = ["admin_key", "broker_id", "instance_id"]
+    ADMIN_KEY_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    admin_key: str
     broker_id: str
     instance_id: str
-    def __init__(self, broker_id: _Optional[str] = ..., instance_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, broker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., admin_key: _Optional[str] = ...) -> None: ...
 
 class PingResponse(_message.Message):
     __slots__ = ["broker_id", "bundles", "instance_id", "loop_lag_ms", "serving"]
