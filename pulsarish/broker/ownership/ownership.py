@@ -140,12 +140,13 @@ class Ownership:
         The record's version alone is not enough: a bundle that was deleted with its namespace and
         created again could have the same version. Instance ids never return.
         """
-        epoch = self.owned.epoch(bundle)
-        if epoch is None:
+        epoch, instance_id = self.owned.epoch(bundle), self.registry.instance_id
+        # An evicted broker has no id for a moment before it gives its bundles up.
+        if epoch is None or not instance_id:
             return None
         lease = (
             Op("check", bundle.path, version=epoch),
-            Op("check", paths.broker(self.registry.instance_id)),
+            Op("check", paths.broker(instance_id)),
         )
         if self._leases.get(bundle) != lease:
             self._leases[bundle] = lease
