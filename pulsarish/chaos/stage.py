@@ -22,11 +22,18 @@ from pulsarish.chaos.load import Load
 from pulsarish.chaos.observer import Observer, Owner
 from pulsarish.chaos.relay import Relays
 from pulsarish.chaos.stalls import counted, found_in_logs, grown
+from pulsarish.local_cluster.locked import (
+    ADMINISTRATOR,
+    administrator,
+    lock_cluster,
+    profiles_of,
+)
 from pulsarish.local_cluster.processes import Cluster, NodePlan, metadata_url, plan_cluster
 from pulsarish.metadata.connect import parse_metadata_url
 from pulsarish.model.errors import MetadataUnavailable, NotFound
 from pulsarish.runtime.background import background
 from pulsarish.runtime.modes import DIRECTORY_MODE
+from pulsarish.runtime.profiles import Profiles
 
 __all__ = ["CLIENT", "METADATA", "Mark", "Options", "Quorums", "Stage", "VoidRun"]
 
@@ -92,6 +99,8 @@ class Options:
     seed: int = 0
     settings: tuple[tuple[str, str], ...] = ()  # role, key=value
     metadata_servers: int = 1
+    secure: bool = False
+    """The cluster asks for credentials and grants, and its bookies serve members only."""
 
     def row(self) -> dict[str, Any]:
         """For JSON: all that it takes to repeat the run.
@@ -108,6 +117,7 @@ class Options:
             "duration_seconds": self.duration_seconds,
             "cuts": self.cuts,
             "seed": self.seed,
+            "secure": self.secure,
             "settings": [f"{role}.{setting}" for role, setting in self.settings],
         }
         return {
@@ -183,7 +193,7 @@ class Stage:
             self._make_topic()
         elif options.partitions:
             self.admin().topics.create(self.topic_name, partitions=options.partitions)
-        self._client = pulsarish.Client(url)
+        self._client = pulsarish.Client(url, authentication=self._authentication())
         self._load = Load(
             self._client,
             self.topic_name,
@@ -227,6 +237,8 @@ class Stage:
             node.settings += [setting for role, setting in options.settings if role == node.role]
             if self.change_plan is not None:
                 self.change_plan(node)
+        if options.secure:
+            lock_cluster(cluster, nodes)
         ports = (
             self._put_relays(nodes)
             if self.relayed
@@ -237,6 +249,13 @@ class Stage:
         tree = parse_metadata_url(metadata_url(nodes))
         self._observer = Observer(tree.hosts, tree.root)
         return "pulsarish://" + ",".join(f"127.0.0.1:{port}" for port in ports)
+
+    def _authentication(self) -> pulsarish.Authentication | None:
+        """Return what the client shows: in a locked cluster that it is the administrator."""
+        if not self.options.secure:
+            return None
+        profile = Profiles.read(profiles_of(self.cluster)).get(ADMINISTRATOR)
+        return pulsarish.AuthenticationToken(profile.auth_params.removeprefix("token:"))
 
     def _put_relays(self, nodes: Sequence[NodePlan]) -> list[int]:
         """Start relays before every node of the wanted roles; returns the ports that a client is to
@@ -324,7 +343,9 @@ class Stage:
         return background().run(work)
 
     def admin(self) -> Admin:
-        return Admin(self.options.admin_url or self.cluster.admin_url())
+        if self.options.admin_url:
+            return Admin(self.options.admin_url)
+        return administrator(self.cluster)
 
     @property
     def topic(self) -> str:
