@@ -78,7 +78,11 @@ def test_nothing_is_lost_or_displaced_and_no_send_fails(tmp_path: Path, scenario
 def test_a_locked_cluster_loses_nothing(tmp_path: Path) -> None:
     record = chaos(tmp_path, "kill-broker", "--secure")
     assert record["verdict"] == "ok", record["reasons"]
-    assert (record["options"]["secure"], record["acked_missing"], record["out_of_order"]) == (True, 0, 0)
+    assert (record["options"]["secure"], record["acked_missing"], record["out_of_order"]) == (
+        True,
+        0,
+        0,
+    )
     assert record["owner_changed"] is True
 
 
