@@ -22,13 +22,9 @@ from pulsarish.chaos.load import Load
 from pulsarish.chaos.observer import Observer, Owner
 from pulsarish.chaos.relay import Relays
 from pulsarish.chaos.stalls import counted, found_in_logs, grown
-from pulsarish.local_cluster.locked import (
-    ADMINISTRATOR,
-    administrator,
-    lock_cluster,
-    profiles_of,
-)
+from pulsarish.local_cluster.locked import administrator, lock_cluster, profiles_of
 from pulsarish.local_cluster.processes import Cluster, NodePlan, metadata_url, plan_cluster
+from pulsarish.local_cluster.security_files import ADMINISTRATOR
 from pulsarish.metadata.connect import parse_metadata_url
 from pulsarish.model.errors import MetadataUnavailable, NotFound
 from pulsarish.runtime.background import background
