@@ -22,9 +22,15 @@ from pulsarish.chaos.load import Load
 from pulsarish.chaos.observer import Observer, Owner
 from pulsarish.chaos.relay import Relays
 from pulsarish.chaos.stalls import counted, found_in_logs, grown
-from pulsarish.local_cluster.locked import administrator, lock_cluster, profiles_of
-from pulsarish.local_cluster.processes import Cluster, NodePlan, metadata_url, plan_cluster
-from pulsarish.local_cluster.security_files import ADMINISTRATOR
+from pulsarish.local_cluster.locked import administrator, profiles_of
+from pulsarish.local_cluster.processes import (
+    Cluster,
+    NodePlan,
+    metadata_url,
+    plan_cluster,
+    service_urls,
+)
+from pulsarish.local_cluster.security_files import ADMINISTRATOR, SecurityFiles
 from pulsarish.metadata.connect import parse_metadata_url
 from pulsarish.model.errors import MetadataUnavailable, NotFound
 from pulsarish.runtime.background import background
@@ -234,7 +240,7 @@ class Stage:
             if self.change_plan is not None:
                 self.change_plan(node)
         if options.secure:
-            lock_cluster(cluster, nodes)
+            self._lock(nodes)
         ports = (
             self._put_relays(nodes)
             if self.relayed
@@ -245,6 +251,16 @@ class Stage:
         tree = parse_metadata_url(metadata_url(nodes))
         self._observer = Observer(tree.hosts, tree.root)
         return "pulsarish://" + ",".join(f"127.0.0.1:{port}" for port in ports)
+
+    def _lock(self, nodes: Sequence[NodePlan]) -> None:
+        """Have all ask for credentials. Ports stay plain: the harness reads metrics there."""
+        files = SecurityFiles(self.cluster.directory / "security")
+        files.make()
+        for node in nodes:
+            if node.role in ("broker", "bookie"):
+                node.settings += files.credential_settings(node.role)
+        urls = service_urls(nodes)
+        files.put_profile(urls["pulsarish"], urls["http"])
 
     def _authentication(self) -> pulsarish.Authentication | None:
         """Return what the client shows: in a locked cluster that it is the administrator."""

@@ -194,7 +194,7 @@ def _groups(
 @click.option(
     "--secure",
     is_flag=True,
-    help="Authentication, authorization and a cluster key, as with `cluster up --secure`.",
+    help="Tokens, grants and a cluster key, as `cluster up --secure` has, without its TLS.",
 )
 @click.option(
     "--url",

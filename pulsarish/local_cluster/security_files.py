@@ -81,6 +81,7 @@ class SecurityFiles:
         """Return the options of a bookie that serves members of the cluster only, with TLS."""
         return [
             *self._member_settings(),
+            *self.credential_settings("bookie"),
             "tls_require_trusted_client_cert_on_connect=true",
             f"tls_cluster_name={_CLUSTER}",
         ]
@@ -92,19 +93,30 @@ class SecurityFiles:
         """
         return [
             *self._member_settings(),
-            "authentication_enabled=true",
-            "authentication_providers=token",
-            f"token_secret_key={self._token_key}",
-            "authorization_enabled=true",
-            f"super_user_roles={ADMINISTRATOR}",
+            *self.credential_settings("broker"),
             "listen_address=",
             "http_address=",
             "pulsar_address=",
         ]
 
+    def credential_settings(self, role: str) -> list[str]:
+        """Return the options of a broker or bookie that asks for credentials, with or without TLS.
+
+        That of other members of the cluster is the cluster key.
+        """
+        settings = [f"cluster_key_file={self._cluster_key}"]
+        if role == "broker":
+            settings += [
+                "authentication_enabled=true",
+                "authentication_providers=token",
+                f"token_secret_key={self._token_key}",
+                "authorization_enabled=true",
+                f"super_user_roles={ADMINISTRATOR}",
+            ]
+        return settings
+
     def _member_settings(self) -> list[str]:
         return [
-            f"cluster_key_file={self._cluster_key}",
             f"tls_certificate_file_path={self.home / 'server.pem'}",
             f"tls_key_file_path={self.home / 'server.key'}",
             f"tls_trust_certs_file_path={self.trust}",
