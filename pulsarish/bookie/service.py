@@ -85,7 +85,7 @@ class BookieService:
         access: Access,
     ) -> None:
         self._access = access
-        self._open: set[Stream] = set()
+        self._open: dict[Stream, None] = {}
         self._store = store
         self._garbage = garbage
         self._age = age
@@ -147,11 +147,11 @@ class BookieService:
                     stream.abort(f"AuthorizationError: {refusal}")
 
     def _opened(self, stream: Stream) -> None:
-        self._open.add(stream)
+        self._open[stream] = None
         self._idle.clear()
 
     def _closed(self, stream: Stream) -> None:
-        self._open.discard(stream)
+        self._open.pop(stream, None)
         if not self._open:
             self._idle.set()
 

@@ -21,7 +21,7 @@ from pulsarish.cli.output import (
     print_table,
     say,
 )
-from pulsarish.model.errors import AlreadyExists, NotFound
+from pulsarish.model.errors import AlreadyExists, InvalidArgument, NotFound
 from pulsarish.model.units import UNLIMITED, format_instant, human_bytes, parse_duration, parse_size
 from pulsarish.runtime.extras import install_command
 
@@ -626,6 +626,11 @@ def _brokers(url: str, admin_url: str) -> BrokerAccess:
 
     profile = connection_profile(url)
     profile.check()
+    if connection_profile(admin_url) != profile:
+        raise InvalidArgument(
+            f"the profile in use is for only one of {url} and {admin_url}; give both addresses of "
+            "one cluster"
+        )
     return BrokerAccess.at(url, admin_url, profile)
 
 

@@ -444,6 +444,7 @@ def validate(
             "token_id": identity.credential_id or None,
             "expires": format_instant(identity.expires_at_ms) if identity.expires_at_ms else None,
         }
+        | ({"limits": [limits.shown() for limits in identity.limits]} if identity.limits else {})
     )
 
 

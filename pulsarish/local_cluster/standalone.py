@@ -137,6 +137,11 @@ def standalone_configs(
         )
     if security is not None:
         _check_locked(broker)
+        if metadata_address is not None:
+            raise ConfigError(
+                f"--metadata-address {metadata_address} serves the metadata without a login, which "
+                "--secure excludes: leave one of them out"
+            )
     served = None
     if metadata_address is not None:
         served = MetadataConfig(
@@ -153,6 +158,18 @@ def _check_locked(broker: BrokerConfig) -> None:
                 f"{name} = {address!r} is a port without TLS, which --secure excludes: set "
                 f"{name}_tls instead"
             )
+    for plan in broker.listener_plans():
+        for address in (
+            plan.bind_address,
+            plan.bind_http_address,
+            plan.bind_pulsar_address,
+            plan.bind_framed_address,
+        ):
+            if address:
+                raise ConfigError(
+                    f"bind_addresses: {address} of listener {plan.name!r} is a port without TLS, "
+                    "which --secure excludes: use pulsarish+ssl, https, pulsar+ssl or framed+ssl"
+                )
     # It needs authentication, which the configuration has checked.
     if not broker.authorization_enabled:
         raise ConfigError(

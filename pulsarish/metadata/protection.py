@@ -11,6 +11,7 @@ from pulsarish.runtime.seams import Conflict, ConflictReason, MetadataStore
 __all__ = ["set_access_below"]
 
 _PAGE_NODES: Final = 500
+_SERVERS_OWN: Final = "/zookeeper"
 
 
 async def set_access_below(store: MetadataStore, *, everyone: bool) -> int:
@@ -32,7 +33,9 @@ async def set_access_below(store: MetadataStore, *, everyone: bool) -> int:
         count += await store.set_access(page, everyone=everyone)
         listed = await asyncio.gather(*(_children(store, path) for path in page))
         for path, names in zip(page, listed, strict=True):
-            waiting += [f"{path.rstrip('/')}/{name}" for name in names]
+            below = (f"{path.rstrip('/')}/{name}" for name in names)
+            # The servers' own nodes, where the root has no chroot.
+            waiting += [each for each in below if each != _SERVERS_OWN]
     return count
 
 

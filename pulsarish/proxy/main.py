@@ -17,7 +17,7 @@ from pulsarish.runtime.descriptors import connections_limit
 from pulsarish.runtime.loop import NodeProcess, RunningNode
 from pulsarish.runtime.metrics import Histogram, Metrics
 from pulsarish.runtime.network.addresses import plain_address
-from pulsarish.runtime.network.tls_options import tls_of_server
+from pulsarish.runtime.network.tls_options import tls_of_client, tls_of_server
 from pulsarish.runtime.network.watch_ports import WatchPorts
 from pulsarish.runtime.peer_limits import ConnectionSlots, HeldBytes, PeerLimits
 from pulsarish.runtime.seams import HttpRequest, HttpResponse, Listener, World
@@ -162,5 +162,5 @@ async def start_proxy(config: ProxyConfig, process: NodeProcess) -> RunningNode:
         make=lambda world, _: Proxy(world, config, process.care.lags),
         ready=_ready_line,
         tls=config.broker_tls(),
-        access=access_of(config),
+        access=access_of(config, tls_of_client(config)),
     )

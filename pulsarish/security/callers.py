@@ -104,7 +104,7 @@ class Callers:
         """
         if not self._authenticator.enabled:
             return replace(UNCHECKED, origin=origin)
-        self._check_address(credentials, origin)
+        self._check_address(credentials, certificate, origin)
         check = self._identity(credentials, certificate, original, origin)
         return await self._recorded("Logon", credentials.method, check, origin)
 
@@ -150,14 +150,16 @@ class Callers:
             )
         )
 
-    def _check_address(self, credentials: Credentials, origin: Origin) -> None:
+    def _check_address(
+        self, credentials: Credentials, certificate: Certificate | None, origin: Origin
+    ) -> None:
         """Raise ``TooManyRequests`` for an address from which too many attempts failed.
 
         The first refusal of a window is recorded. The others are counted, so that no peer can fill
         the audit trail.
         """
-        if self._attempts is None:
-            return
+        if self._attempts is None or (certificate is not None and not credentials.data):
+            return  # TLS has verified a certificate, which no client can guess
         refusal = self._attempts.refusal(origin.host, credentials)
         if refusal is None:
             return
@@ -204,6 +206,7 @@ class Callers:
 
         Behind a proxy they are the proxy's. Raises as ``identify``.
         """
+        self._check_address(credentials, certificate, before.origin)
         check = self._renewed(credentials, certificate, before)
         return await self._recorded("Renew", credentials.method, check, before.origin)
 
@@ -216,7 +219,8 @@ class Callers:
                 f"the new credentials are those of role {found.role!r}, and the connection belongs "
                 f"to role {before.proxy_role or before.role!r}; open another one"
             )
-        if found.limits != before.limits[: len(found.limits)]:
+        known = before.limits[: len(found.limits)] if before.proxy_role else before.limits
+        if found.limits != known:
             raise AuthenticationError(
                 "the new token has other limits than the one that opened the connection; open "
                 "another one"
@@ -224,10 +228,15 @@ class Callers:
         if not before.proxy_role:
             return found
         if not self._checks_original:
-            return replace(before, expires_at_ms=found.expires_at_ms)
+            return replace(
+                before,
+                expires_at_ms=found.expires_at_ms,
+                credential_id=found.credential_id,
+                wider_ids=found.wider_ids,
+            )
         # Those of the client were checked, too, and did not change.
         ends = [each.expires_at_ms for each in (before, found) if each.expires_at_ms]
-        return replace(before, expires_at_ms=min(ends) if ends else 0)
+        return replace(before, expires_at_ms=min(ends) if ends else 0, proxy_ids=_ids_of(found))
 
     async def identify_caller(self, caller: Caller) -> Identity:
         """Return who the caller of a stream or call is.
@@ -256,7 +265,7 @@ class Callers:
             credentials = _of_header(header)
         except AuthenticationError as error:
             shown = Credentials(_OTHER, Secret(header))
-            self._check_address(shown, origin)
+            self._check_address(shown, None, origin)
             if self._attempts is not None:
                 self._attempts.failed(origin.host, shown)
             return await self._recorded("Logon", _OTHER, _refused(error), origin)
@@ -300,8 +309,16 @@ class Callers:
                 proxy_role=identity.role,
                 expires_at_ms=min(ends) if ends else 0,
                 limits=identity.limits + checked.limits,
+                proxy_ids=_ids_of(identity),
             )
-        return replace(identity, role=original.role, proxy_role=identity.role)
+        spoken = replace(identity, role=original.role, proxy_role=identity.role)
+        if self.is_revoked(spoken):
+            raise AuthenticationError(f"role {original.role!r} is revoked; ask for a new one")
+        return spoken
+
+
+def _ids_of(identity: Identity) -> tuple[str, ...]:
+    return tuple(filter(None, (identity.credential_id, *identity.wider_ids)))
 
 
 async def _refused(error: AuthenticationError) -> Identity:

@@ -45,6 +45,10 @@ class Identity:
     """The id of the token (``jti``), for revocation and audit; empty when it has none."""
     wider_ids: tuple[str, ...] = ()
     """The ids of the tokens from which this one was narrowed. Each revokes it, too."""
+    proxy_ids: tuple[str, ...] = ()
+    """The ids of the proxy's token and of those it was narrowed from, where the client has a token
+    of its own. Each revokes it, too.
+    """
     limits: tuple[Limits, ...] = ()
     """What the token limits itself to. All of them hold, whatever the role may do."""
     origin: Origin = field(default=NO_ORIGIN, compare=False)

@@ -40,6 +40,11 @@ class Limits:
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
     """Where the client's connection may come from."""
 
+    def shown(self) -> dict[str, list[str]]:
+        """Return the limits as their claim has them, without empty parts."""
+        parts = self.topics, self.actions, tuple(map(str, self.networks))
+        return {name: list(values) for name, values in zip(_PARTS, parts, strict=True) if values}
+
     def permit_topic(self, full_name: str) -> bool:
         """Return whether a topic, by the full name without its partition, is within the limits."""
         return not self.topics or any(

@@ -38,7 +38,11 @@ def identity_of(login: Secret) -> str:
 
 
 def _parse(option: str, content: bytes, path: str) -> tuple[Secret, ...]:
-    if os.stat(path).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        raise ConfigError(f"{option}: {path} cannot be read: {error.strerror}") from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise ConfigError(f"{option}: {path} can be read by other users: chmod 600 {path}")
     found: list[Secret] = []
     for number, line in enumerate(content.split(b"\n"), 1):

@@ -52,7 +52,7 @@ class Revocations:
             identity.role in listed.roles
             or identity.proxy_role in listed.roles
             or identity.credential_id in listed.token_ids
-            or not listed.token_ids.isdisjoint(identity.wider_ids)
+            or not listed.token_ids.isdisjoint(identity.wider_ids + identity.proxy_ids)
         )
 
     def count_changes(self) -> int:

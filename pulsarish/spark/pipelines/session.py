@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
+from pulsarish.model.errors import InvalidArgument
 from pulsarish.runtime.profiles import Profile
 from pulsarish.spark import register
 from pulsarish.spark.access import BrokerAccess
@@ -40,4 +41,9 @@ def cluster_options(
     profile = profile_of(service_url)
     profile.check()
     admin_url = pipeline.cluster.admin_url or admin_url
+    if profile_of(admin_url) != profile:
+        raise InvalidArgument(
+            f"the profile in use is for only one of {service_url} and {admin_url}; give both "
+            "addresses of one cluster"
+        )
     return BrokerAccess.at(service_url, admin_url, profile).options()

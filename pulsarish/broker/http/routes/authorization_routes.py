@@ -87,6 +87,8 @@ class AuthorizationRoutes:
         if (identity.role, identity.proxy_role) != (call.identity.role, call.identity.proxy_role):
             needed = Permission.READ_POLICIES if resource.tenant else Permission.READ_CLUSTER
             await self._gate.permit(needed, "explain", call.identity, resource)
+        else:
+            identity = call.identity  # with the limits of its token
         decision = await self._gate.decide(Permission(call.text("action")), identity, resource)
         return answer(DecisionBody(decision.permitted, decision.reason, decision.remedy))
 

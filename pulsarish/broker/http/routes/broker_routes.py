@@ -209,7 +209,8 @@ class BrokerRoutes:
         leader = self._ownership.leader.leader
         if leader is None:
             raise NotFound("there is no leader broker at the moment; one is being elected")
-        return answer(LeaderBody(leader.broker_id, http_url_at(leader, call.listener)))
+        url = http_url_at(leader, call.listener, has_tls=call.request.has_tls)
+        return answer(LeaderBody(leader.broker_id, url))
 
     async def _owned(self, call: Call) -> HttpResponse:
         """Return the bundles of a broker, named by its id or HTTP address.
