@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from pulsarish.cli.admin.common import confirm, yes_option
-from pulsarish.cli.connections import admin_url_option, connection_profile, url_option
+from pulsarish.cli.connections import admin_url_option, connected_admin, url_option
 from pulsarish.cli.groups import Group
 from pulsarish.cli.output import (
     counted,
@@ -21,13 +20,11 @@ from pulsarish.cli.output import (
     print_table,
     say,
 )
-from pulsarish.model.errors import AlreadyExists, InvalidArgument, NotFound
+from pulsarish.model.errors import AlreadyExists, NotFound
 from pulsarish.model.units import UNLIMITED, format_instant, human_bytes, parse_duration, parse_size
 from pulsarish.runtime.extras import install_command
 
 if TYPE_CHECKING:
-    from pulsarish.spark.access import BrokerAccess
-    from pulsarish.spark.jobs.cluster_access import JobCluster
     from pulsarish.spark.jobs.verify import Report
 
 __all__ = ["job"]
@@ -36,28 +33,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _ROWS_SHOWN: Final = 200
 _METADATA_URL: Final = "zk://127.0.0.1:2181/pulsarish"
-_BOOKIE_OPTIONS: Final = {
-    "cluster_key_file": (
-        "--cluster-key-file",
-        "PULSARISH_CLUSTER_KEY_FILE",
-        "The cluster_key_file of the bookies, where they have one; on each executor.",
-    ),
-    "trust_file": (
-        "--bookie-trust-certs-file",
-        "PULSARISH_BOOKIE_TRUST_CERTS_FILE",
-        "Authorities of the bookies' certificates, PEM, where they speak TLS.",
-    ),
-    "certificate_file": (
-        "--bookie-certificate-file",
-        "PULSARISH_BOOKIE_CERTIFICATE_FILE",
-        "Certificate of an operator, PEM, where bookies ask for one.",
-    ),
-    "key_file": (
-        "--bookie-key-file",
-        "PULSARISH_BOOKIE_KEY_FILE",
-        "The key of --bookie-certificate-file, PEM.",
-    ),
-}
 
 
 @click.group(cls=Group)
@@ -98,22 +73,6 @@ def _spark_options(command: F) -> F:
 
 
 def _job_options(command: F) -> F:
-    """Add the options of a job that reads metadata and bookies.
-
-    Its function gets them as ``metadata_url`` and ``bookies``, the paths of files by their names.
-    """
-
-    @functools.wraps(command)
-    def run(**given: Any) -> None:
-        bookies = {name: given.pop(name) for name in _BOOKIE_OPTIONS}
-        if bool(bookies["certificate_file"]) != bool(bookies["key_file"]):
-            raise click.UsageError("--bookie-certificate-file and --bookie-key-file go together")
-        command(**given, bookies=bookies)
-
-    for name, (option, variable, text) in reversed(_BOOKIE_OPTIONS.items()):
-        run = click.option(option, name, metavar="FILE", envvar=variable, default="", help=text)(
-            run
-        )
     metadata = click.option(
         "--metadata-url",
         envvar="PULSARISH_METADATA_URL",
@@ -121,7 +80,7 @@ def _job_options(command: F) -> F:
         show_default=True,
         help="The metadata_url of the servers.",
     )
-    return metadata(_spark_options(cast(F, run)))
+    return metadata(_spark_options(command))
 
 
 def _scope_options(command: F) -> F:
@@ -147,21 +106,17 @@ def _session(name: str, master: str, settings: Sequence[str]) -> Iterator[Any]:
 
 
 @contextmanager
-def _spark(
-    name: str, metadata_url: str, bookies: dict[str, str], master: str, settings: Sequence[str]
-) -> Iterator[tuple[Any, JobCluster]]:
-    """Yield a Spark session and its cluster, whose metadata and bookies this process can reach."""
+def _spark(name: str, metadata_url: str, master: str, settings: Sequence[str]) -> Iterator[Any]:
+    """Yield a Spark session, in a process that can reach the metadata and the bookies."""
     with _session(name, master, settings) as spark:
-        from pulsarish.spark.access import BookieAccess
-        from pulsarish.spark.jobs.cluster_access import JobCluster, check_url, leave, site
+        from pulsarish.spark.jobs.cluster_access import check_url, leave, site
 
         check_url(metadata_url)
-        where = JobCluster(metadata_url, BookieAccess(**bookies))
         try:
-            _ = site(where)
-            yield spark, where
+            _ = site(metadata_url)
+            yield spark
         finally:
-            leave(where)
+            leave(metadata_url)
 
 
 def _check_new(path: str | None) -> None:
@@ -195,7 +150,6 @@ def verify(
     acked: str | None,
     save_to: str | None,
     metadata_url: str,
-    bookies: dict[str, str],
     master: str,
     settings: tuple[str, ...],
     output: str,
@@ -215,12 +169,12 @@ def verify(
       pulsarish job verify load --acked acked.jsonl
     """
     _check_new(save_to)
-    with _spark("verify", metadata_url, bookies, master, settings) as (spark, where):
+    with _spark("verify", metadata_url, master, settings) as spark:
         from pulsarish.spark.jobs.ledger_selection import LedgerSelection
         from pulsarish.spark.jobs.session import save
         from pulsarish.spark.jobs.verify import FINDING_SCHEMA, verify
 
-        report = verify(spark, where, LedgerSelection(topics, namespace), acked=acked)
+        report = verify(spark, metadata_url, LedgerSelection(topics, namespace), acked=acked)
         if save_to is not None:
             save(spark, report.findings, FINDING_SCHEMA, save_to)
     rows = [finding._asdict() for finding in report.findings]
@@ -372,7 +326,6 @@ def leaks(
     save_to: str | None,
     yes: bool,
     metadata_url: str,
-    bookies: dict[str, str],
     master: str,
     settings: tuple[str, ...],
     output: str,
@@ -400,19 +353,21 @@ def leaks(
     retention = _retention(default_retention, default_retention_size)
     if plan_from is not None:
         confirm(f"Remove the ledgers of {plan_from} that are still orphans?", yes=yes)
-    with _spark("leaks", metadata_url, bookies, master, settings) as (spark, where):
+    with _spark("leaks", metadata_url, master, settings) as spark:
         from pulsarish.spark.jobs import removal
         from pulsarish.spark.jobs.leaks import LEAK_SCHEMA, find_leaks
         from pulsarish.spark.jobs.session import save
 
         if restore_from is not None:
-            _print_removal(removal.restore(spark, where, restore_from), "brought back", output)
+            _print_removal(
+                removal.restore(spark, metadata_url, restore_from), "brought back", output
+            )
             return
         if plan_from is not None and backup is not None:
             plan = removal.read_plan(plan_from)
             done = removal.remove(
                 spark,
-                where,
+                metadata_url,
                 plan,
                 backup,
                 retention=retention,
@@ -421,11 +376,11 @@ def leaks(
             )
             _print_removal(done, "removed", output)
             return
-        found = find_leaks(spark, where, retention=retention, min_age_ms=min_age)
+        found = find_leaks(spark, metadata_url, retention=retention, min_age_ms=min_age)
         if save_to is not None:
             save(spark, found.found, LEAK_SCHEMA, save_to)
         if plan_to is not None:
-            plan = removal.make_plan(where, found)
+            plan = removal.make_plan(metadata_url, found)
             removal.write_plan(plan, plan_to)
             say(f"{len(plan.ledgers):,} orphans in {plan_to}")
     rows = [leak._asdict() for leak in found.found]
@@ -531,7 +486,6 @@ def usage(
     default_retention: str | None,
     default_retention_size: str | None,
     metadata_url: str,
-    bookies: dict[str, str],
     master: str,
     settings: tuple[str, ...],
     output: str,
@@ -549,13 +503,13 @@ def usage(
     """
     retention = _retention(default_retention, default_retention_size)
     wanted = None if if_retention is None else _retention(if_retention, None)
-    with _spark("usage", metadata_url, bookies, master, settings) as (spark, where):
+    with _spark("usage", metadata_url, master, settings) as spark:
         from pulsarish.spark.jobs.ledger_selection import LedgerSelection
         from pulsarish.spark.jobs.usage import draw, usage
 
         found = usage(
             spark,
-            where,
+            metadata_url,
             LedgerSelection(topics, namespace),
             retention=retention,
             wanted=wanted,
@@ -620,20 +574,6 @@ def _url_options(command: F) -> F:
     return url_option(admin_url_option(command))
 
 
-def _brokers(url: str, admin_url: str) -> BrokerAccess:
-    """Return the access of the command that runs. Raises ``InvalidArgument`` for a secret."""
-    from pulsarish.spark.access import BrokerAccess
-
-    profile = connection_profile(url)
-    profile.check()
-    if connection_profile(admin_url) != profile:
-        raise InvalidArgument(
-            f"the profile in use is for only one of {url} and {admin_url}; give both addresses of "
-            "one cluster"
-        )
-    return BrokerAccess.at(url, admin_url, profile)
-
-
 @job.command("export")
 @click.argument("topics", nargs=-1, required=True)
 @click.option(
@@ -660,7 +600,7 @@ def export_(
     with _session("export", master, settings) as spark:
         from pulsarish.spark.jobs.transfer import export
 
-        made = export(spark, _brokers(url, admin_url), topics, folder)
+        made = export(spark, url, connected_admin(admin_url), admin_url, topics, folder)
     rows = [
         {"topic": each.topic, "partitions": each.partitions, "messages": each.messages}
         for each in made.topics
@@ -713,7 +653,8 @@ def import_(
 
         done = import_(
             spark,
-            _brokers(url, admin_url),
+            url,
+            connected_admin(admin_url),
             folder,
             namespace=namespace,
             enable_deduplication=enable_deduplication,

@@ -140,13 +140,12 @@ class Ownership:
         The record's version alone is not enough: a bundle that was deleted with its namespace and
         created again could have the same version. Instance ids never return.
         """
-        epoch, instance_id = self.owned.epoch(bundle), self.registry.instance_id
-        # An evicted broker has no id for a moment before it gives its bundles up.
-        if epoch is None or not instance_id:
+        epoch = self.owned.epoch(bundle)
+        if epoch is None:
             return None
         lease = (
             Op("check", bundle.path, version=epoch),
-            Op("check", paths.broker(instance_id)),
+            Op("check", paths.broker(self.registry.instance_id)),
         )
         if self._leases.get(bundle) != lease:
             self._leases[bundle] = lease
@@ -254,7 +253,7 @@ class Ownership:
 
     async def _ping_once(self, other: BrokerRegistration) -> bool:
         request = pb.PingRequest(
-            broker_id=other.broker_id, instance_id=other.instance_id, admin_key=other.admin_key
+            broker_id=other.broker_id, instance_id=other.instance_id
         ).SerializeToString()
         clock = self._world.clock
         try:

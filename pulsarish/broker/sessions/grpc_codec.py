@@ -194,16 +194,12 @@ def _failure(error: PulsarishError) -> dict[str, Any]:
     return {"code": known.code, "message": str(known)}
 
 
-def encode_publish(
-    answers: deque[Answer], answered: int, *, heartbeat: bool, asks_credentials: bool = False
-) -> bytes:
+def encode_publish(answers: deque[Answer], answered: int, *, heartbeat: bool) -> bytes:
     """Encode one message of answers, taken from the front of ``answers``.
 
     Answers that must not be in the same message stay.
     """
-    message = pb.PublishResponse(
-        answered=answered, heartbeat=heartbeat, ask_credentials=asks_credentials
-    )
+    message = pb.PublishResponse(answered=answered, heartbeat=heartbeat)
     reached: dict[int, int] = {}
     while answers:
         answer = answers[0]
@@ -255,16 +251,10 @@ def encode_publish(
 
 
 def encode_consume(
-    answers: deque[Answer],
-    deliveries: Sequence[tuple[int, Delivery]],
-    *,
-    heartbeat: bool,
-    asks_credentials: bool = False,
+    answers: deque[Answer], deliveries: Sequence[tuple[int, Delivery]], *, heartbeat: bool
 ) -> list[Buffer]:
     """Encode one message with all answers and these deliveries."""
-    message = pb.ConsumeResponse(
-        heartbeat=heartbeat, counted=bool(deliveries), ask_credentials=asks_credentials
-    )
+    message = pb.ConsumeResponse(heartbeat=heartbeat, counted=bool(deliveries))
     while answers:
         _put_consume(message, answers.popleft())
     if not deliveries:

@@ -2,13 +2,12 @@
 in the process's one gRPC loop.
 
 An executor's Python process serves many tasks, so the access is made once for each process and
-cluster, and kept.
+metadata URL, and kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from pulsarish.ledger.bookie_pool import BookiePool
@@ -27,31 +26,20 @@ from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.seams import SessionState, World
 from pulsarish.runtime.tasks import Supervisor
 from pulsarish.runtime.world import Production, production
-from pulsarish.spark.access import NO_BOOKIE_ACCESS, BookieAccess
 from pulsarish.spark.jobs.copies import Silences
 
-__all__ = ["ClusterAccess", "JobCluster", "check_url", "leave", "run", "site"]
+__all__ = ["ClusterAccess", "check_url", "leave", "run", "site"]
 
 T = TypeVar("T")
 
 _CONNECT_SECONDS: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class JobCluster:
-    """The cluster of a job: where its metadata is, and what its bookies are shown.
-
-    It travels to executors, so it names files and holds no secret.
-    """
-
-    url: str
-    bookies: BookieAccess = NO_BOOKIE_ACCESS
-
-
 class ClusterAccess:
     """One process's access to a cluster. Made in the loop by ``open``."""
 
-    def __init__(self, parts: Production, world: World) -> None:
+    def __init__(self, url: str, parts: Production, world: World) -> None:
+        self.url = url
         self.world = world
         self.options = LedgerOptions()
         self.records = Records(world.metadata, world.clock, world.random)
@@ -62,21 +50,14 @@ class ClusterAccess:
         self._parts = parts
 
     @classmethod
-    async def open(cls, where: JobCluster) -> ClusterAccess:
+    async def open(cls, url: str) -> ClusterAccess:
         """Connect to a cluster.
 
-        Raises ``MetadataUnavailable``, ``ConfigError`` for a key or certificates that cannot be
-        used and, when there is no cluster at the URL, ``NotFound``.
+        Raises ``MetadataUnavailable`` and, when there is no cluster at the URL, ``NotFound``.
         """
-        url, bookies = where.url, where.bookies
         outside = OutsideWork()
         # A failed task fails this job. It does not end a server.
-        parts = production(
-            outside=outside,
-            supervisor=Supervisor(died=lambda _name, _error: None),
-            credentials=lambda clock: bookies.credentials(clock.wall_ms),
-            tls=bookies.tls(),
-        )
+        parts = production(outside=outside, supervisor=Supervisor(died=lambda _name, _error: None))
         try:
             store = await open_store(url, parts, outside, connect_timeout_seconds=_CONNECT_SECONDS)
         except BaseException as error:
@@ -86,7 +67,7 @@ class ClusterAccess:
                     f"{error} (A standalone server shows its metadata with --metadata-address.)"
                 ) from None
             raise
-        found = cls(parts, parts.world(store))
+        found = cls(url, parts, parts.world(store))
         try:
             if await found.records.get(paths.CLUSTER, ClusterRecord) is None:
                 raise NotFound(
@@ -106,7 +87,7 @@ class ClusterAccess:
         await self._parts.close()
 
 
-_sites: Final[dict[JobCluster, ClusterAccess]] = {}
+_sites: Final[dict[str, ClusterAccess]] = {}
 
 
 def check_url(url: str) -> None:
@@ -128,22 +109,22 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     return background().run(work)
 
 
-def site(where: JobCluster) -> ClusterAccess:
+def site(url: str) -> ClusterAccess:
     """Return this process's access. Made at the first use, and again after its session was lost.
 
     Raises the errors of ``ClusterAccess.open``.
     """
-    found = _sites.get(where)
+    found = _sites.get(url)
     if found is not None and found.records.state is not SessionState.LOST:
         return found
     if found is not None:
-        leave(where)
-    _sites[where] = run(ClusterAccess.open(where))
-    return _sites[where]
+        leave(url)
+    _sites[url] = run(ClusterAccess.open(url))
+    return _sites[url]
 
 
-def leave(where: JobCluster) -> None:
+def leave(url: str) -> None:
     """Close this process's access; does nothing where there is none."""
-    found = _sites.pop(where, None)
+    found = _sites.pop(url, None)
     if found is not None:
         run(found.close())

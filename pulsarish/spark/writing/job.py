@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsarish.model.schema import Schema
-from pulsarish.spark.access import BrokerAccess
 from pulsarish.spark.writing.plan import Plan
 from pulsarish.spark.writing.targets import Target
 
@@ -19,7 +18,8 @@ __all__ = ["Job", "Written"]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    brokers: BrokerAccess
+    service_url: str
+    admin_url: str
     plan: Plan
     schema: Schema | None
     """The schema that encodes records and is registered with the broker; ``None`` for a value of

@@ -60,7 +60,7 @@ def make_job(given: Mapping[str, str], schema: Any, *, streaming: bool, overwrit
         raise OptionError(
             "topic", None, "there is no such option and no column 'topic'; give one of the two"
         )
-    admin = options.brokers.admin()
+    admin = Admin(options.admin_url)
     needs_deduplication = options.deduplication in (Deduplication.REQUIRE, Deduplication.ENABLE)
     seconds = options.send_timeout_ms / 1_000
     target = retry_while_retryable(
@@ -68,7 +68,8 @@ def make_job(given: Mapping[str, str], schema: Any, *, streaming: bool, overwrit
     )
     is_named = streaming or options.exactly_once_name is not None
     return Job(
-        brokers=options.brokers,
+        service_url=options.service_url,
+        admin_url=options.admin_url,
         plan=plan,
         schema=retry_while_retryable(lambda: _schema(admin, options, plan), seconds),
         target=target,
@@ -206,7 +207,7 @@ def _follow(job: Job, messages: Sequence[Any]) -> None:
     for written in _written(messages):
         for topic, target in written.targets.items():
             grown[topic] = (target, written)
-    admin = job.brokers.admin()
+    admin = Admin(job.admin_url)
     for target, written in grown.values():
         retry_while_retryable(
             partial(follow_growth, admin, target, written.name, written.version),
