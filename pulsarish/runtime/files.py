@@ -62,9 +62,12 @@ class LocalFile:
         return await self._lane.run(lambda: os.fstat(self._descriptor).st_size)
 
     async def drop_cached(self) -> None:
-        # What is not Linux may not have the call.
-        if advise := getattr(os, "posix_fadvise", None):
-            await self._lane.run(lambda: advise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED))
+        def job() -> None:
+            # Not every system and file system has it, and no work may fail for want of advice.
+            with contextlib.suppress(AttributeError, OSError):
+                os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+        await self._lane.run(job)
 
     async def close(self) -> None:
         def job() -> None:

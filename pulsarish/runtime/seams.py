@@ -147,7 +147,10 @@ class File(Protocol):
     async def size_bytes(self) -> int: ...
 
     async def drop_cached(self) -> None:
-        """Take what is durable of the file out of the page cache: advice, without other effect."""
+        """Take what is durable of the file out of the page cache: advice, without other effect.
+
+        Raises nothing: where it cannot be done, nothing happens.
+        """
         ...
 
     async def close(self) -> None: ...

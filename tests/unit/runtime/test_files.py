@@ -1,10 +1,11 @@
 """Writes that the kernel cuts short, and creations that fail half-way: forced by a limit on the
-file size of a child process.
+file size of a child process. Advice about the page cache that is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import subprocess
 import sys
@@ -126,3 +127,23 @@ def test_a_rename_is_followed_by_a_sync_of_the_directory(
 
     asyncio.run(rename())
     assert synced == [(str(tmp_path), ["new"])]
+
+
+def test_advice_that_a_file_system_refuses_fails_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError(errno.EINVAL, "no advice here")
+
+    monkeypatch.setattr(os, "posix_fadvise", refuse)
+
+    async def main() -> None:
+        lanes = Lanes(OutsideWork())
+        file = await files.LocalFiles(lanes).open(f"{tmp_path}/f", lane="x", create=True)
+        await file.write(0, [b"kept"], sync=True)
+        await file.drop_cached()
+        assert await file.read([(0, 10)]) == [b"kept"]
+        await file.close()
+        await lanes.close()
+
+    asyncio.run(main())
