@@ -36,7 +36,8 @@ import pulsarish.spark
 from bench.measure import running_cluster
 from pulsarish.admin import Admin
 from pulsarish.local_cluster.processes import Cluster
-from pulsarish.spark.options import DirectReads
+from pulsarish.spark.access import BrokerAccess
+from pulsarish.spark.options import DirectReads, read_options
 from pulsarish.spark.reading.log import ClusterView
 from pulsarish.spark.reading.planning import cut, pieces_of
 from pulsarish.spark.reading.task import ReadSpec, read_split
@@ -185,12 +186,16 @@ def one_task(service_url: str, admin_url: str, topic: str) -> None:
     """Read a whole ledger as one split, as an executor's Python worker does, and print how far this
     process grew.
     """
-    view = ClusterView(admin_url)
+    brokers = BrokerAccess.at(service_url, admin_url)
+    view = ClusterView(brokers)
     log = view.log(f"persistent://public/default/{topic}")
     assert log is not None
     pieces, _ = pieces_of(log, log.before_first, log.last, fail_on_loss=True, option="")
     (split,) = cut(log, pieces, 1 << 40)
-    spec = ReadSpec(service_url, DirectReads.ALWAYS, view.bookies(), fail_on_loss=True)
+    options = read_options({**brokers.options(), "topic": topic}, streaming=False)
+    spec = ReadSpec(
+        brokers, options.bookies, DirectReads.ALWAYS, view.bookies(options), fail_on_loss=True
+    )
     batches = read_split(spec, split, StructType([StructField("value", BinaryType())]))
     size = next(batches).nbytes
     before = peak_bytes()

@@ -15,7 +15,7 @@ import msgspec
 from pulsarish.autorecovery.config import AutoRecoveryConfig
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.metadata.daemon.daemon import MetadataConfig
+from pulsarish.metadata.daemon.config import MetadataConfig
 from pulsarish.metadata.daemon.zookeeper_server import ZooKeeperServerConfig
 from pulsarish.proxy.config import ProxyConfig
 from pulsarish.runtime.config import Option, describe

@@ -8,8 +8,22 @@ import msgspec
 from msgspec import Meta
 
 from pulsarish.autorecovery.options import AutoRecoveryOptions
+from pulsarish.metadata.access import (
+    MetadataAuthFile,
+    MetadataOpenNodes,
+    MetadataTlsCertificateFile,
+    MetadataTlsKeyFile,
+    MetadataTlsTrustFile,
+)
+from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.log import REPEATS_MAX
-from pulsarish.runtime.network.tls_options import TlsKeyFile
+from pulsarish.runtime.network.tls_options import (
+    HttpAddressTls,
+    TlsKeyFile,
+    TlsRequiresClientCertificate,
+    check_tls_address,
+    check_tls_options,
+)
 from pulsarish.security.cluster_key import ClusterKeyFile
 
 __all__ = ["AutoRecoveryConfig"]
@@ -18,8 +32,9 @@ ClientCertificate = Annotated[
     str,
     Meta(
         description=(
-            "The certificate that this process shows to bookies, in PEM form; empty: none. It is "
-            "read again when it changes, as the key and the authorities are."
+            "The certificate that this process shows to bookies, and at http_address_tls, in PEM "
+            "form; empty: none. It is read again when it changes, as the key and the authorities "
+            "are."
         )
     ),
 ]
@@ -27,8 +42,9 @@ ClientTrust = Annotated[
     str,
     Meta(
         description=(
-            "The authorities that bookies with TLS are checked with, in PEM form; empty: those of "
-            "the system."
+            "The authorities that bookies with TLS are checked with, and clients of "
+            "http_address_tls, in PEM form; empty: those of the system for bookies, none for "
+            "clients."
         )
     ),
 ]
@@ -49,13 +65,23 @@ class AutoRecoveryConfig(msgspec.Struct, frozen=True, kw_only=True):
     metadata_session_timeout_ms: Annotated[
         int, Meta(ge=1000, description="After this long without an answer the session is lost.")
     ] = 10_000
+    metadata_auth_file: MetadataAuthFile = ""
+    metadata_open_nodes: MetadataOpenNodes = False
+    metadata_tls_trust_certs_file_path: MetadataTlsTrustFile = ""
+    metadata_tls_certificate_file_path: MetadataTlsCertificateFile = ""
+    metadata_tls_key_file_path: MetadataTlsKeyFile = ""
     cluster_key_file: ClusterKeyFile = ""
     http_address: Annotated[
-        str, Meta(description="host:port of /health and /metrics; port 0 picks a free one.")
+        str,
+        Meta(
+            description="host:port of /health and /metrics; port 0 picks a free one; empty: none."
+        ),
     ] = "127.0.0.1:8001"
+    http_address_tls: HttpAddressTls = ""
     tls_certificate_file_path: ClientCertificate = ""
     tls_key_file_path: TlsKeyFile = ""
     tls_trust_certs_file_path: ClientTrust = ""
+    tls_require_trusted_client_cert_on_connect: TlsRequiresClientCertificate = False
     auto_recovery: AutoRecoveryOptions = AutoRecoveryOptions()
 
     log_level: Annotated[
@@ -80,3 +106,10 @@ class AutoRecoveryConfig(msgspec.Struct, frozen=True, kw_only=True):
     def validate(self) -> None:
         """Raises ``ConfigError`` for settings that do not fit together."""
         self.auto_recovery.validate()
+        check_tls_options(self)
+        check_tls_address(self, "http_address_tls", self.http_address_tls)
+        if not (self.autorecovery_id or self.http_address or self.http_address_tls):
+            raise ConfigError(
+                "autorecovery_id is empty and there is no HTTP address that others could know "
+                "this process by: set autorecovery_id"
+            )

@@ -6,6 +6,7 @@ import msgspec
 
 from pulsarish.autorecovery.autorecovery import AutoRecovery
 from pulsarish.autorecovery.config import AutoRecoveryConfig
+from pulsarish.metadata.access import access_of
 from pulsarish.metadata.backup.backup import check_not_being_restored
 from pulsarish.metadata.process import start_node
 from pulsarish.metadata.record_store import Records
@@ -13,7 +14,8 @@ from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.runtime.loop import NodeProcess, RunningNode
 from pulsarish.runtime.metrics import Histogram, Metrics
 from pulsarish.runtime.network.tls_options import tls_of_client
-from pulsarish.runtime.seams import HttpRequest, HttpResponse, Listener, SessionState, World
+from pulsarish.runtime.network.watch_ports import WatchPorts
+from pulsarish.runtime.seams import HttpRequest, HttpResponse, SessionState, World
 from pulsarish.runtime.watch_face import answer_watcher
 from pulsarish.security.cluster_key import member_credentials
 
@@ -24,32 +26,31 @@ _GRACE_SECONDS = 1.0
 
 class _AutoRecoveryNode:
     def __init__(self, world: World, config: AutoRecoveryConfig, lags: Histogram) -> None:
-        self.http_address = ""
+        self.http = WatchPorts(world.connections, config)
         self._world = world
         self._config = config
         self._records = Records(world.metadata, world.clock, world.random)
         self._session = SessionWatch(world)
         self._node: AutoRecovery | None = None
         self._metrics = Metrics(labels={}, lags=lags)
-        self._listener: Listener | None = None
 
     async def start(self) -> None:
-        """Returns when it works. Raises ``OSError`` (a port in use), ``MetadataUnavailable``."""
+        """Returns when it works.
+
+        Raises ``MetadataUnavailable``, and what ``WatchPorts.open`` raises.
+        """
         world, config = self._world, self._config
         await check_not_being_restored(self._records)
-        self._listener = await world.connections.serve_http(config.http_address, self._handle)
-        self.http_address = self._listener.address
-        node = AutoRecovery(
-            world, config.auto_recovery, config.autorecovery_id or self.http_address
-        )
+        await self.http.open(self._handle)
+        name = config.autorecovery_id or self.http.address or self.http.address_tls
+        node = AutoRecovery(world, config.auto_recovery, name)
         await node.start()
         node.export(self._metrics)
         self._session.export(self._metrics)
         self._node = node
 
     async def stop(self) -> None:
-        if self._listener is not None:
-            await self._listener.stop(_GRACE_SECONDS)
+        await self.http.stop(_GRACE_SECONDS)
         if self._node is not None:
             await self._node.stop()
 
@@ -87,6 +88,7 @@ async def start_autorecovery(config: AutoRecoveryConfig, process: NodeProcess) -
             config.cluster_key_file, "autorecovery", clock.wall_ms
         ),
         make=lambda world, _: _AutoRecoveryNode(world, config, process.care.lags),
-        ready=lambda node: f"autorecovery ready http={node.http_address}",
+        ready=lambda node: f"autorecovery ready{node.http.ready_words()}",
         tls=tls_of_client(config),
+        access=access_of(config, tls_of_client(config)),
     )

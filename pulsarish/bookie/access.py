@@ -29,14 +29,21 @@ class Access:
 
         Raises ``AuthenticationError``, ``AuthorizationError``.
         """
-        if self._membership is not None:
-            refusal = self._membership.refusal(caller.certificate)
-            if refusal:
-                raise AuthorizationError(refusal)
-        if self._key is None:
-            return
-        role = self._key.identify(caller.credentials).role
-        if role not in MEMBER_KINDS:
-            raise AuthorizationError(
-                f"role {role!r} is no member of the cluster; members are {', '.join(MEMBER_KINDS)}"
-            )
+        if refusal := self.certificate_refusal(caller):
+            raise AuthorizationError(refusal)
+        if self._key is not None:
+            role = self._key.identify(caller.credentials).role
+            if role not in MEMBER_KINDS:
+                raise AuthorizationError(
+                    f"role {role!r} is no member of the cluster; members are "
+                    f"{', '.join(MEMBER_KINDS)}"
+                )
+        caller.on_identified()
+
+    @property
+    def asks_certificates(self) -> bool:
+        return self._membership is not None
+
+    def certificate_refusal(self, caller: Caller) -> str:
+        """Return why the certificate of a caller is no member's, or no longer; empty if it is."""
+        return "" if self._membership is None else self._membership.refusal(caller.certificate)

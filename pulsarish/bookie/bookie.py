@@ -42,6 +42,7 @@ from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Histogram
 from pulsarish.runtime.network.addresses import advertised_address, host_of, port_of
 from pulsarish.runtime.network.tls_options import tls_of_server
+from pulsarish.runtime.network.watch_ports import WatchPorts
 from pulsarish.runtime.seams import IndexCorrupt, Listener, World
 from pulsarish.security.cluster_key import ClusterKey
 from pulsarish.security.membership import Membership
@@ -65,13 +66,14 @@ class Bookie:
         self, world: World, config: BookieConfig, *, lags: Histogram | None = None
     ) -> None:
         self.address = ""
-        self.http_address = ""
+        self.http = WatchPorts(world.connections, config)
         self.instance_id = ""
         self.free_bytes = 0
         self.space_reason = ""
         """Why the bookie is read-only, and what helps; empty for a writable one."""
         self.config = config
         self._world = world
+        self.wall_ms = world.clock.wall_ms
         self._access = Access(
             ClusterKey.read(config.cluster_key_file, world.clock.wall_ms)
             if config.cluster_key_file
@@ -252,11 +254,8 @@ class Bookie:
         )
         if config.auto_recovery_daemon_enabled:
             self.auto_recovery = AutoRecovery(world, config.auto_recovery, cookie.instance_id)
-        if config.http_address:
-            face = BookieHttp(self, self._session, self._lags)
-            web = await world.connections.serve_http(config.http_address, face.handle)
-            self._listeners.append(web)
-            self.http_address = web.address
+        if config.http_address or config.http_address_tls:
+            await self.http.open(BookieHttp(self, self._session, self._lags).handle)
         self.address = listener.address
         advertised = advertised_address(config.advertised_address, listener.address)
         self._registration = BookieRegistration(
@@ -264,11 +263,8 @@ class Bookie:
             instance_id=cookie.instance_id,
             address=advertised,
             host=config.host or host_of(advertised),
-            # The advertised port, if one is configured, is that of the gRPC listener.
-            http_address=self.http_address
-            and advertised_address(
-                host_of(advertised) if config.advertised_address else "", self.http_address
-            ),
+            http_address=self._advertised_http(self.http.address, advertised),
+            http_address_tls=self._advertised_http(self.http.address_tls, advertised),
             rack=config.rack,
             read_only=store.space is not SpaceMode.WRITABLE,
             read_only_reason=self.space_reason,
@@ -290,6 +286,10 @@ class Bookie:
             _ = run_in_background(world.tasks, world.clock, "scrub", self._run_scrub)
         watch = partial(self._age.watch, config.metadata_check_interval_seconds)
         _ = run_in_background(world.tasks, world.clock, "metadata-age", watch)
+        if self._access.asks_certificates:
+            _ = run_in_background(
+                world.tasks, world.clock, "ends of certificates", service.end_expired
+            )
         watch = partial(self._position.watch, config.journal_position_interval_seconds)
         self._positions = run_in_background(world.tasks, world.clock, "journal-position", watch)
         _ = world.tasks.spawn(
@@ -334,6 +334,7 @@ class Bookie:
                 task.cancel()
         for listener in self._listeners:
             await listener.stop(self.config.stop_grace_seconds)
+        await self.http.stop(self.config.stop_grace_seconds)
         if self._service is not None:
             await self._service.wait_idle()
         if self._scrubber is not None:
@@ -349,6 +350,12 @@ class Bookie:
         if self._position is not None:
             await self._position.store_last()
         self._stopped.set()
+
+    def _advertised_http(self, listening: str, advertised: str) -> str:
+        """Return the address of an HTTP port for others; empty for one that is not open."""
+        # The advertised port, if one is configured, is that of the gRPC listener.
+        host = host_of(advertised) if self.config.advertised_address else ""
+        return advertised_address(host, listening) if listening else ""
 
     async def _serve_framed(self, service: BookieService) -> str:
         """Listen for the framed transport. Return the address for clients; empty when it is off."""

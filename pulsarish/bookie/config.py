@@ -11,14 +11,26 @@ import msgspec
 from msgspec import Meta
 
 from pulsarish.autorecovery.options import AutoRecoveryOptions
+from pulsarish.metadata.access import (
+    MetadataAuthFile,
+    MetadataOpenNodes,
+    MetadataTlsCertificateFile,
+    MetadataTlsKeyFile,
+    MetadataTlsTrustFile,
+)
 from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.log import REPEATS_MAX
 from pulsarish.runtime.network.addresses import FramedAdvertisedAddress, FramedPort
 from pulsarish.runtime.network.tls_options import (
+    HttpAddressTls,
+    TlsAllowedRoles,
     TlsCertificateFile,
+    TlsClusterName,
     TlsKeyFile,
     TlsRequiresClientCertificate,
     TlsTrustFile,
+    check_member_options,
+    check_tls_address,
     check_tls_options,
 )
 from pulsarish.security.cluster_key import ClusterKeyFile
@@ -44,6 +56,11 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
     metadata_session_timeout_ms: Annotated[
         int, Meta(ge=1000, description="After this long without an answer the session is lost.")
     ] = 10_000
+    metadata_auth_file: MetadataAuthFile = ""
+    metadata_open_nodes: MetadataOpenNodes = False
+    metadata_tls_trust_certs_file_path: MetadataTlsTrustFile = ""
+    metadata_tls_certificate_file_path: MetadataTlsCertificateFile = ""
+    metadata_tls_key_file_path: MetadataTlsKeyFile = ""
     listen_address: Annotated[
         str, Meta(description="host:port of the gRPC server; port 0 picks a free one.")
     ] = "127.0.0.1:3181"
@@ -57,29 +74,13 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
     http_address: Annotated[
         str, Meta(description="host:port of /health and /metrics; empty: none.")
     ] = "127.0.0.1:8000"
+    http_address_tls: HttpAddressTls = ""
     tls_certificate_file_path: TlsCertificateFile = ""
     tls_key_file_path: TlsKeyFile = ""
     tls_trust_certs_file_path: TlsTrustFile = ""
     tls_require_trusted_client_cert_on_connect: TlsRequiresClientCertificate = False
-    tls_cluster_name: Annotated[
-        str,
-        Meta(
-            description=(
-                "Take only clients whose certificate has the URI pulsarish://NAME/KIND or "
-                "pulsarish://NAME/KIND/ID with this name and the kind bookie, broker, "
-                "autorecovery or operator, besides tls_allowed_roles; empty: no URI is looked at."
-            )
-        ),
-    ] = ""
-    tls_allowed_roles: Annotated[
-        tuple[str, ...],
-        Meta(
-            description=(
-                "Take only clients whose certificate has one of these common names, besides those "
-                "of tls_cluster_name; empty, as that: every client with a trusted certificate."
-            )
-        ),
-    ] = ()
+    tls_cluster_name: TlsClusterName = ""
+    tls_allowed_roles: TlsAllowedRoles = ()
     host: Annotated[
         str,
         Meta(
@@ -392,16 +393,8 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Raise ``ConfigError`` for settings that do not fit together."""
         self.auto_recovery.validate()
         check_tls_options(self)
-        if not self.tls_require_trusted_client_cert_on_connect:
-            for option, value in (
-                ("tls_cluster_name", self.tls_cluster_name),
-                ("tls_allowed_roles", self.tls_allowed_roles),
-            ):
-                if value:
-                    raise ConfigError(
-                        f"{option} needs the certificates of clients: set "
-                        "tls_require_trusted_client_cert_on_connect = true"
-                    )
+        check_tls_address(self, "http_address_tls", self.http_address_tls)
+        check_member_options(self)
         paths = [self.journal_path, self.ledger_path, self.index_path]
         if len(dict.fromkeys(path.rstrip("/") for path in paths)) != 3:
             raise ConfigError(

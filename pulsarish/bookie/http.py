@@ -9,6 +9,7 @@ import msgspec
 from pulsarish.bookie.space import SpaceMode
 from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.runtime.metrics import Histogram, Metrics
+from pulsarish.runtime.network.certificate_metrics import export_certificates
 from pulsarish.runtime.seams import HttpRequest, HttpResponse
 from pulsarish.runtime.watch_face import answer_watcher
 
@@ -277,3 +278,8 @@ class BookieHttp:
         if bookie.auto_recovery is not None:
             bookie.auto_recovery.export(metrics)
         session.export(metrics)
+        export_certificates(
+            metrics,
+            {"tls_certificate_file_path": bookie.config.tls_certificate_file_path},
+            bookie.wall_ms,
+        )

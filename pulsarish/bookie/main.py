@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.config import BookieConfig
+from pulsarish.metadata.access import access_of
 from pulsarish.metadata.process import start_node
+from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.loop import NodeProcess, RunningNode
+from pulsarish.runtime.network.open_ports import open_options, warn_of_open_ports
 from pulsarish.runtime.network.tls_options import tls_of_client
 from pulsarish.security.cluster_key import member_credentials
 
-__all__ = ["start_bookie"]
+__all__ = ["open_bookie_options", "start_bookie"]
+
+_log = get_logger("bookie.security")
+
+
+def open_bookie_options(config: BookieConfig) -> list[str]:
+    """Return the options whose ports every program of other machines may use."""
+    if config.tls_certificate_file_path or config.cluster_key_file:
+        return []
+    return open_options([("listen_address", config.listen_address)])
 
 
 async def start_bookie(config: BookieConfig, process: NodeProcess) -> RunningNode:
@@ -17,12 +29,10 @@ async def start_bookie(config: BookieConfig, process: NodeProcess) -> RunningNod
 
     Raises what ``Bookie.start`` and ``connect`` raise.
     """
+    warn_of_open_ports(_log, open_bookie_options(config), "set cluster_key_file")
 
     def ready(bookie: Bookie) -> str:
-        faces = f"grpc={bookie.address}" + (
-            f" http={bookie.http_address}" if bookie.http_address else ""
-        )
-        return f"bookie {bookie.instance_id} ready {faces}"
+        return f"bookie {bookie.instance_id} ready grpc={bookie.address}{bookie.http.ready_words()}"
 
     return await start_node(
         process,
@@ -34,4 +44,5 @@ async def start_bookie(config: BookieConfig, process: NodeProcess) -> RunningNod
         make=lambda world, _: Bookie(world, config, lags=process.care.lags),
         ready=ready,
         tls=tls_of_client(config),
+        access=access_of(config, tls_of_client(config)),
     )

@@ -66,6 +66,7 @@ _LIST_LIMIT_MAX: Final = 10_000
 _READS_PER_ANSWER_MAX: Final = 256
 # requests of one stream that wait to be read; the client keeps to two
 _READ_REQUESTS_MAX: Final = 4
+_EXPIRY_LOOK_SECONDS: Final = 1.0
 _LARGE_CALLS_MAX: Final = 4  # concurrent calls that read or list much
 
 
@@ -84,11 +85,12 @@ class BookieService:
         access: Access,
     ) -> None:
         self._access = access
-        self.open_streams_count = 0
+        self._open: dict[Stream, None] = {}
         self._store = store
         self._garbage = garbage
         self._age = age
         self._tasks = tasks
+        self._clock = clock
         self._config = config
         self._free_bytes = free_bytes
         self._all_adds = ByteBudget(config.journal_queue_size_bytes)
@@ -129,13 +131,28 @@ class BookieService:
         """Wait until no stream is open. After the listener has stopped, nothing more is added."""
         await self._idle.wait()
 
-    def _opened(self) -> None:
-        self.open_streams_count += 1
+    @property
+    def open_streams_count(self) -> int:
+        return len(self._open)
+
+    async def end_expired(self) -> None:
+        """End the streams of members whose certificates expire while they are open, within a
+        second.
+        """
+        while True:
+            await self._clock.sleep(_EXPIRY_LOOK_SECONDS)
+            for stream in list(self._open):
+                if refusal := self._access.certificate_refusal(stream.caller):
+                    _log.warning("a stream is ended", peer=stream.peer, reason=refusal)
+                    stream.abort(f"AuthorizationError: {refusal}")
+
+    def _opened(self, stream: Stream) -> None:
+        self._open[stream] = None
         self._idle.clear()
 
-    def _closed(self) -> None:
-        self.open_streams_count -= 1
-        if not self.open_streams_count:
+    def _closed(self, stream: Stream) -> None:
+        self._open.pop(stream, None)
+        if not self._open:
             self._idle.set()
 
     def _contain(self, task: str, error: Exception, stream: Stream) -> None:
@@ -166,14 +183,14 @@ class BookieService:
             self._config.connection_size_bytes,
             lambda error: self._contain("adds", error, stream),
         )
-        self._opened()
+        self._opened(stream)
         writer = self._tasks.spawn(
             self._send_adds(stream, session), name=f"add answers {stream.peer}"
         )
         try:
             await session.receive()
         finally:
-            self._closed()
+            self._closed(stream)
         await writer
 
     async def _send_adds(self, stream: Stream, session: AddSession) -> None:
@@ -191,7 +208,7 @@ class BookieService:
         requests: asyncio.Queue[tuple[str, list[ReadItem]] | None] = asyncio.Queue(
             _READ_REQUESTS_MAX
         )
-        self._opened()
+        self._opened(stream)
         worker = self._tasks.spawn(self._work_reads(stream, requests), name=f"reads {stream.peer}")
         try:
             while (message := await stream.receive()) is not None:
@@ -205,7 +222,7 @@ class BookieService:
             # the worker notices when it sends; the client does not wait for the answers any more
             pass
         finally:
-            self._closed()
+            self._closed(stream)
             await requests.put(None)
         await worker
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from pulsarish.broker.audit_trail import AuditTrail
 from pulsarish.broker.binary.face import BinaryFace
 from pulsarish.broker.binary.questions import BrokerQuestions
 from pulsarish.broker.binary.topic_lists import TopicLists
@@ -40,6 +41,7 @@ from pulsarish.runtime.network.tls_options import tls_of_server
 from pulsarish.runtime.seams import FRAMED, TLS, Listener, World
 from pulsarish.security.authentication import Authenticator, NoAuthentication
 from pulsarish.security.callers import Callers
+from pulsarish.security.failed_attempts import FailedAttempts
 from pulsarish.security.tls import TlsServerConfig
 
 __all__ = ["Broker"]
@@ -91,10 +93,28 @@ class Broker:
             world.metadata, world.clock, world.random, guard=self._ledgers.age
         )
         assert authenticator is not None or not config.authentication_enabled
+        self._audit = audit = AuditTrail(
+            world,
+            config.audit_log_directory,
+            file_size_bytes=config.audit_log_file_size_bytes,
+            files_max=config.audit_log_files_max,
+            broker=config.broker_id,
+        )
+        attempts = None
+        if config.authentication_enabled:
+            attempts = FailedAttempts(
+                world.clock.monotonic,
+                world.random.randbytes(16),
+                failures_max=config.authentication_failures_max,
+                window_seconds=config.authentication_failures_window_seconds,
+                proxies=config.trusted_proxy_addresses,
+            )
         callers = Callers(
             authenticator or NoAuthentication(),
             proxy_roles=config.proxy_roles,
             checks_original=config.authenticate_original_auth_data,
+            audit=audit,
+            attempts=attempts,
         )
         self._plans = config.listener_plans()
         listeners = Listeners(self._plans)
@@ -102,7 +122,9 @@ class Broker:
         gate = Gate(
             GrantPolicy(self._namespaces, config.super_user_roles)
             if config.authorization_enabled
-            else None
+            else None,
+            audit=audit,
+            report_only=config.authorization_report_only,
         )
         self._sessions = OpenSessions(world, callers, gate)
         self._ownership = Ownership(
@@ -139,6 +161,9 @@ class Broker:
             self._watchdog,
             world.clock,
             callers,
+            gate,
+            audit,
+            lambda: attempts.refused_addresses_count if attempts is not None else 0,
             lambda: self._sessions.ended_count,
             lag_seconds=lag_seconds,
             lags=lags,
@@ -178,7 +203,9 @@ class Broker:
             world, config, records, self._namespaces, self._ownership, admin.sweep
         )
         routes = [*admin.routes(), *health_routes(unready, self.warnings, metrics.scrape)]
-        self.http = HttpFace(world, config, gate, [*routes, openapi_route(routes)], share, callers)
+        self.http = HttpFace(
+            world, config, gate, [*routes, openapi_route(routes)], share, callers, audit
+        )
         admin.owners.here = self.http.forwarded
         self.calls = GrpcCalls(
             config=config,
@@ -197,8 +224,15 @@ class Broker:
     async def start(self) -> None:
         """Start the broker.
 
-        Returns when it serves. Raises ``OSError`` (a port in use), ``MetadataUnavailable``.
+        Returns when it serves. Raises ``OSError`` (a port in use), ``MetadataUnavailable``,
+        ``ConfigError`` (the audit directory is in use).
         """
+        if self._config.authorization_report_only:
+            _log.warning(
+                "AUTHORIZATION IS NOT ENFORCED: authorization_report_only is true, so every "
+                "authenticated role may do everything; denials are only reported"
+            )
+        await self._audit.start()
         await check_not_being_restored(self._records)
         await self._namespaces.start()
         await self._ledgers.start()
@@ -314,8 +348,12 @@ class Broker:
 
     def warnings(self) -> list[str]:
         """Return problems that an operator should know and that do not stop the service."""
-        shortage = self._ledgers.bookies.shortage(self._config.managed_ledger.ack_quorum)
-        return [shortage] if shortage else []
+        found = []
+        if shortage := self._ledgers.bookies.shortage(self._config.managed_ledger.ack_quorum):
+            found.append(shortage)
+        if self._config.authorization_report_only:
+            found.append("authorization is not enforced: authorization_report_only is true")
+        return found
 
     def _lost(self, reason: str) -> None:
         """Drop all topics: the session is lost, or another broker evicted this one.
@@ -352,4 +390,5 @@ class Broker:
         self._binary.abort_all("the broker has stopped")
         for listener in self._listeners:
             await listener.stop(_GRACE_SECONDS)
+        await self._audit.stop()
         await self._ledgers.close()

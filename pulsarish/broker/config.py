@@ -10,6 +10,13 @@ from pulsarish.broker.listeners import ListenerPlan, plan_listeners
 from pulsarish.broker.security_config import BrokerSecurityConfig
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
+from pulsarish.metadata.access import (
+    MetadataAuthFile,
+    MetadataOpenNodes,
+    MetadataTlsCertificateFile,
+    MetadataTlsKeyFile,
+    MetadataTlsTrustFile,
+)
 from pulsarish.model.errors import ConfigError, InvalidArgument
 from pulsarish.model.policy_words import SchemaStrategy
 from pulsarish.runtime.log import REPEATS_MAX
@@ -135,6 +142,11 @@ class BrokerConfig(BrokerSecurityConfig, frozen=True, kw_only=True):
         int,
         Meta(ge=1_000, le=300_000, description="A broker silent this long has lost its session."),
     ] = 10_000
+    metadata_auth_file: MetadataAuthFile = ""
+    metadata_open_nodes: MetadataOpenNodes = False
+    metadata_tls_trust_certs_file_path: MetadataTlsTrustFile = ""
+    metadata_tls_certificate_file_path: MetadataTlsCertificateFile = ""
+    metadata_tls_key_file_path: MetadataTlsKeyFile = ""
 
     # Ledgers of topics.
     managed_ledger_cache_size_bytes: Annotated[

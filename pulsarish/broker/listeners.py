@@ -26,6 +26,7 @@ __all__ = [
     "Listeners",
     "advertised_at",
     "http_at",
+    "http_url_at",
     "plan_listeners",
     "pulsar_at",
 ]
@@ -317,36 +318,51 @@ def advertised_at(broker: BrokerRegistration, listener: str) -> ListenerAddresse
     return found
 
 
-def http_at(broker: BrokerRegistration, listener: str, *, has_tls: bool = False) -> str:
-    """Return the address of a broker's HTTP port: of HTTPS for a client that came by it, and where
-    there is no other.
+def http_at(broker: BrokerRegistration, listener: str) -> str:
+    """Return the ``host:port`` of a broker's HTTP port: with TLS where there is no other.
+
+    Raises as ``http_url_at``.
+    """
+    return http_url_at(broker, listener).partition("://")[2]
+
+
+def http_url_at(broker: BrokerRegistration, listener: str, *, has_tls: bool = False) -> str:
+    """Return the URL of a broker's HTTP port, with the scheme that this port speaks.
+
+    A client that came by HTTPS gets no other. One that came by HTTP gets HTTPS where the broker
+    has nothing else.
 
     Raises ``ServiceNotReady`` when the broker has no such listener or port.
     """
     advertised = advertised_at(broker, listener)
-    found = advertised.http_address_tls
-    if not has_tls:
-        found = advertised.http_address or found
-    if not found:
-        scheme = "https" if has_tls else "http"
-        raise ServiceNotReady(
-            f"broker {broker.broker_id} has no {scheme.upper()} address on listener {listener!r}: "
-            f"advertise {listener}:{scheme}://host:port"
-        )
-    return found
+    if advertised.http_address and not has_tls:
+        return f"http://{advertised.http_address}"
+    if advertised.http_address_tls:
+        return f"https://{advertised.http_address_tls}"
+    scheme = "https" if has_tls else "http"
+    raise ServiceNotReady(
+        f"broker {broker.broker_id} has no {scheme.upper()} address on listener {listener!r}: "
+        f"advertise {listener}:{scheme}://host:port"
+    )
 
 
-def pulsar_at(broker: BrokerRegistration, listener: str) -> tuple[str, str]:
+def pulsar_at(
+    broker: BrokerRegistration, listener: str, *, has_tls: bool = False
+) -> tuple[str, str]:
     """Return the URLs of a broker's binary port without and with TLS; one may be empty.
 
+    A client that came by TLS gets no URL without it.
+
     Raises ``ServiceNotReady`` when the broker has no such listener or port.
     """
     advertised = advertised_at(broker, listener)
-    plain, tls = advertised.pulsar_address, advertised.pulsar_address_tls
+    plain = "" if has_tls else advertised.pulsar_address
+    tls = advertised.pulsar_address_tls
     if not plain and not tls:
+        kind, scheme = (" with TLS", "pulsar+ssl") if has_tls else ("", "pulsar")
         raise ServiceNotReady(
-            f"broker {broker.broker_id} has no address of the binary protocol on listener "
-            f"{listener!r}: set pulsar_address, and advertise"
-            f" {listener}:pulsar://host:port"
+            f"broker {broker.broker_id} has no address of the binary protocol{kind} on listener "
+            f"{listener!r}: set {'pulsar_address_tls' if has_tls else 'pulsar_address'}, and "
+            f"advertise {listener}:{scheme}://host:port"
         )
     return f"pulsar://{plain}" if plain else "", f"pulsar+ssl://{tls}" if tls else ""

@@ -7,20 +7,24 @@ from functools import partial
 
 from pulsarish.broker.broker import Broker
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.metadata.access import access_of
 from pulsarish.metadata.process import start_node
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.loop import NodeProcess, RunningNode
 from pulsarish.runtime.network.https import read_https
+from pulsarish.runtime.network.open_ports import open_options, warn_of_open_ports
 from pulsarish.runtime.world import Production
 from pulsarish.security.authentication import Authenticator
 from pulsarish.security.chain import make_authenticator
 from pulsarish.security.cluster_key import member_credentials
 
-__all__ = ["authenticator_of", "start_broker"]
+__all__ = ["authenticator_of", "open_broker_options", "start_broker"]
 
 _log = get_logger("broker.security")
 
 _LANE = "credentials"
+_ISSUERS_LANE = "issuers"
+"""Apart, so that a slow issuer of tokens holds up no check of a password."""
 
 
 def authenticator_of(config: BrokerConfig, parts: Production) -> Authenticator:
@@ -30,7 +34,7 @@ def authenticator_of(config: BrokerConfig, parts: Production) -> Authenticator:
         return parts.lanes.get(_LANE).run(job)
 
     def fetch(url: str) -> Awaitable[bytes]:
-        return parts.lanes.get(_LANE).run(partial(read_https, url))
+        return parts.lanes.get(_ISSUERS_LANE).run(partial(read_https, url))
 
     return make_authenticator(
         config,
@@ -42,11 +46,35 @@ def authenticator_of(config: BrokerConfig, parts: Production) -> Authenticator:
     )
 
 
+def open_broker_options(config: BrokerConfig) -> list[str]:
+    """Return the options whose ports every program of other machines may use."""
+    if config.authentication_enabled:
+        return []
+    internal, *others = config.listener_plans()
+    bound = [
+        ("listen_address", internal.bind_address),
+        ("http_address", internal.bind_http_address),
+        ("pulsar_address", internal.bind_pulsar_address),
+    ]
+    for plan in others:
+        bound += [
+            ("bind_addresses", address)
+            for address in (
+                plan.bind_address,
+                plan.bind_http_address,
+                plan.bind_pulsar_address,
+                plan.bind_framed_address,
+            )
+        ]
+    return open_options(bound)
+
+
 async def start_broker(config: BrokerConfig, process: NodeProcess) -> RunningNode:
     """Start a broker in this process's event loop.
 
     Returns when it serves. Raises the errors of ``Broker.start`` and ``connect``.
     """
+    warn_of_open_ports(_log, open_broker_options(config), "set authentication_enabled = true")
 
     def ready(broker: Broker) -> str:
         faces = f"grpc={broker.address}" + (
@@ -83,4 +111,5 @@ async def start_broker(config: BrokerConfig, process: NodeProcess) -> RunningNod
         ),
         ready=ready,
         tls=config.client_tls(),
+        access=access_of(config, config.client_tls()),
     )

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pulsarish.broker.audit_trail import AuditTrail
+from pulsarish.broker.clients.authorization import Gate
 from pulsarish.broker.clients.meters import Meter
 from pulsarish.broker.clients.traffic import ConnectionTraffic
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.ownership.lookup import Lookup
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.progress.watchdog import ProgressWatchdog
+from pulsarish.broker.security_metrics import export_security
 from pulsarish.broker.stats.topic_metrics import TopicMetrics
 from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.runtime.metrics import Histogram, Metrics
+from pulsarish.runtime.network.certificate_metrics import export_certificates
 from pulsarish.runtime.seams import Clock
 from pulsarish.security.callers import Callers
 
@@ -39,6 +43,9 @@ class BrokerMetrics:
         watchdog: ProgressWatchdog,
         clock: Clock,
         callers: Callers,
+        gate: Gate,
+        audit: AuditTrail,
+        refused_addresses_count: Callable[[], int],
         sessions_ended_count: Callable[[], int],
         *,
         lag_seconds: Callable[[], float],
@@ -63,25 +70,16 @@ class BrokerMetrics:
             lambda: traffic.opened_count,
         )
         traffic.limits.export(self.registry)
-        metrics.read_each(
-            "pulsar_authentication_success_total",
-            "counter",
-            "Callers that proved who they are.",
-            "auth_method",
-            lambda: callers.successes,
+        export_security(
+            metrics, callers, gate, audit, refused_addresses_count, sessions_ended_count
         )
-        metrics.read_each(
-            "pulsar_authentication_failures_total",
-            "counter",
-            "Callers that did not prove who they are.",
-            "auth_method",
-            lambda: callers.failures,
-        )
-        read(
-            "pulsarish_sessions_ended_total",
-            "counter",
-            "Connections ended because their credentials expired or were revoked.",
-            sessions_ended_count,
+        export_certificates(
+            metrics,
+            {
+                "tls_certificate_file_path": config.tls_certificate_file_path,
+                "broker_client_certificate_file_path": config.broker_client_certificate_file_path,
+            },
+            clock.wall_ms,
         )
         read(
             "pulsar_broker_lookup_answers",

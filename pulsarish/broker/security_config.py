@@ -20,6 +20,7 @@ from pulsarish.runtime.network.tls_options import (
 )
 from pulsarish.security.cluster_key import ClusterKeyFile
 from pulsarish.security.config import AuthenticationConfig
+from pulsarish.security.failed_attempts import address_fault
 from pulsarish.security.roles import role_fault
 from pulsarish.security.tls import TlsClientConfig
 
@@ -36,6 +37,15 @@ class BrokerSecurityConfig(AuthenticationConfig, frozen=True, kw_only=True):
             description=(
                 "Roles may do what was granted to them, and nothing else; it needs "
                 "authentication_enabled."
+            )
+        ),
+    ] = False
+    authorization_report_only: Annotated[
+        bool,
+        Meta(
+            description=(
+                "Denied permissions are logged, recorded and counted, and nothing is refused for "
+                "them: for finding missing grants before authorization is enforced."
             )
         ),
     ] = False
@@ -61,6 +71,50 @@ class BrokerSecurityConfig(AuthenticationConfig, frozen=True, kw_only=True):
         ),
     ] = False
 
+    authentication_failures_max: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description=(
+                "Failed authentications of one address within "
+                "authentication_failures_window_seconds, after which its further attempts are "
+                "refused until that time is over; 0: they are not."
+            ),
+        ),
+    ] = 100
+    authentication_failures_window_seconds: Annotated[
+        float,
+        Meta(ge=1, le=86_400, description="For how long failed authentications count."),
+    ] = 60.0
+    trusted_proxy_addresses: Annotated[
+        tuple[str, ...],
+        Meta(
+            description=(
+                "Addresses and networks (10.0.0.0/24) of proxies that show the credentials of "
+                "their clients: they are not refused when those are wrong."
+            )
+        ),
+    ] = ()
+    audit_log_directory: Annotated[
+        str,
+        Meta(
+            description=(
+                "Directory of this broker alone, for the records of who did what: "
+                "authentications, denials, changes by administrators; empty: none are kept."
+            )
+        ),
+    ] = ""
+    audit_log_file_size_bytes: Annotated[
+        int,
+        Meta(
+            ge=4_096, description="A file of the audit trail of this size is followed by a new one."
+        ),
+    ] = 16 << 20
+    audit_log_files_max: Annotated[
+        int,
+        Meta(ge=2, le=100_000, description="Files of the audit trail that are kept."),
+    ] = 64
+
     tls_certificate_file_path: TlsCertificateFile = ""
     tls_key_file_path: TlsKeyFile = ""
     tls_trust_certs_file_path: TlsTrustFile = ""
@@ -83,12 +137,20 @@ class BrokerSecurityConfig(AuthenticationConfig, frozen=True, kw_only=True):
         super().validate()
         self._check_roles()
         check_tls_options(self)
+        for text in self.trusted_proxy_addresses:
+            if fault := address_fault(text):
+                raise ConfigError(f"trusted_proxy_addresses: {text!r} is no address: {fault}")
 
     def _check_roles(self) -> None:
         if self.authorization_enabled and not self.authentication_enabled:
             raise ConfigError(
                 "authorization_enabled = true needs authentication_enabled = true: permissions "
                 "are those of roles"
+            )
+        if self.authorization_report_only and not self.authorization_enabled:
+            raise ConfigError(
+                "authorization_report_only = true needs authorization_enabled = true: without it "
+                "no permission is checked, so there is nothing to report"
             )
         if self.authorization_enabled and not self.super_user_roles:
             raise ConfigError(

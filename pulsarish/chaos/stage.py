@@ -22,11 +22,20 @@ from pulsarish.chaos.load import Load
 from pulsarish.chaos.observer import Observer, Owner
 from pulsarish.chaos.relay import Relays
 from pulsarish.chaos.stalls import counted, found_in_logs, grown
-from pulsarish.local_cluster.processes import Cluster, NodePlan, metadata_url, plan_cluster
+from pulsarish.local_cluster.locked import administrator, profiles_of
+from pulsarish.local_cluster.processes import (
+    Cluster,
+    NodePlan,
+    metadata_url,
+    plan_cluster,
+    service_urls,
+)
+from pulsarish.local_cluster.security_files import ADMINISTRATOR, SecurityFiles
 from pulsarish.metadata.connect import parse_metadata_url
 from pulsarish.model.errors import MetadataUnavailable, NotFound
 from pulsarish.runtime.background import background
 from pulsarish.runtime.modes import DIRECTORY_MODE
+from pulsarish.runtime.profiles import Profiles
 
 __all__ = ["CLIENT", "METADATA", "Mark", "Options", "Quorums", "Stage", "VoidRun"]
 
@@ -92,6 +101,8 @@ class Options:
     seed: int = 0
     settings: tuple[tuple[str, str], ...] = ()  # role, key=value
     metadata_servers: int = 1
+    secure: bool = False
+    """The cluster asks for credentials and grants, and its bookies serve members only."""
 
     def row(self) -> dict[str, Any]:
         """For JSON: all that it takes to repeat the run.
@@ -108,6 +119,7 @@ class Options:
             "duration_seconds": self.duration_seconds,
             "cuts": self.cuts,
             "seed": self.seed,
+            "secure": self.secure,
             "settings": [f"{role}.{setting}" for role, setting in self.settings],
         }
         return {
@@ -183,7 +195,7 @@ class Stage:
             self._make_topic()
         elif options.partitions:
             self.admin().topics.create(self.topic_name, partitions=options.partitions)
-        self._client = pulsarish.Client(url)
+        self._client = pulsarish.Client(url, authentication=self._authentication())
         self._load = Load(
             self._client,
             self.topic_name,
@@ -227,6 +239,8 @@ class Stage:
             node.settings += [setting for role, setting in options.settings if role == node.role]
             if self.change_plan is not None:
                 self.change_plan(node)
+        if options.secure:
+            self._lock(nodes)
         ports = (
             self._put_relays(nodes)
             if self.relayed
@@ -237,6 +251,23 @@ class Stage:
         tree = parse_metadata_url(metadata_url(nodes))
         self._observer = Observer(tree.hosts, tree.root)
         return "pulsarish://" + ",".join(f"127.0.0.1:{port}" for port in ports)
+
+    def _lock(self, nodes: Sequence[NodePlan]) -> None:
+        """Have all ask for credentials. Ports stay plain: the harness reads metrics there."""
+        files = SecurityFiles(self.cluster.directory / "security")
+        files.make()
+        for node in nodes:
+            if node.role in ("broker", "bookie"):
+                node.settings += files.credential_settings(node.role)
+        urls = service_urls(nodes)
+        files.put_profile(urls["pulsarish"], urls["http"])
+
+    def _authentication(self) -> pulsarish.Authentication | None:
+        """Return what the client shows: in a locked cluster that it is the administrator."""
+        if not self.options.secure:
+            return None
+        profile = Profiles.read(profiles_of(self.cluster)).get(ADMINISTRATOR)
+        return pulsarish.AuthenticationToken(profile.auth_params.removeprefix("token:"))
 
     def _put_relays(self, nodes: Sequence[NodePlan]) -> list[int]:
         """Start relays before every node of the wanted roles; returns the ports that a client is to
@@ -324,7 +355,9 @@ class Stage:
         return background().run(work)
 
     def admin(self) -> Admin:
-        return Admin(self.options.admin_url or self.cluster.admin_url())
+        if self.options.admin_url:
+            return Admin(self.options.admin_url)
+        return administrator(self.cluster)
 
     @property
     def topic(self) -> str:

@@ -192,6 +192,11 @@ def _groups(
     help="Decides what power cuts destroy; each run adds its number.",
 )
 @click.option(
+    "--secure",
+    is_flag=True,
+    help="Tokens, grants and a cluster key, as `cluster up --secure` has, without its TLS.",
+)
+@click.option(
     "--url",
     help=(
         "gRPC address of an existing cluster, with --admin-url; only for scenarios that need "
@@ -284,7 +289,12 @@ def run(
 def _of_our_clusters(given: dict[str, Any]) -> list[tuple[str, Any]]:
     """Return the options that say how a cluster is made, as the user set them."""
     chosen = [(f"--{name}", given[name]) for name in ("quorums", "brokers", "bookies")]
-    return [*chosen, ("--metadata", given["metadata"] != "embedded"), ("--set", given["settings"])]
+    return [
+        *chosen,
+        ("--metadata", given["metadata"] != "embedded"),
+        ("--secure", given["secure"]),
+        ("--set", given["settings"]),
+    ]
 
 
 def _find(name: str, *, in_hand: bool, dedup: bool | None) -> list[Scenario]:
@@ -353,6 +363,7 @@ def _options(scenario: Scenario, given: dict[str, Any]) -> Options:
         duration_seconds=given["duration"],
         cuts=given["cuts"],
         seed=given["seed"],
+        secure=given["secure"],
         settings=(*scenario.settings, *given["settings"]),
     )
 

@@ -88,8 +88,8 @@ def cluster() -> None:
     "--secure",
     is_flag=True,
     help=(
-        "Ask clients for tokens, permit what is granted only, and have bookies serve members "
-        "only; keys and the administrator's profile are made in DIR/security."
+        "Speak TLS, ask clients for tokens, permit what is granted only, and have bookies serve "
+        "members only; keys, certificates and the administrator's profile are made in DIR/security."
     ),
 )
 @click.option(

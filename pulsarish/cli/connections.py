@@ -30,6 +30,7 @@ __all__ = [
     "connected_admin",
     "connected_client",
     "connection_arguments",
+    "connection_profile",
     "security_options",
     "token_reference",
     "url_of_profile",
@@ -169,10 +170,11 @@ def _given(context: click.Context) -> _Given:
     )
 
 
-def connection_arguments(url: str, context: click.Context | None = None) -> dict[str, Any]:
-    """Return the arguments about security that a client for this URL takes.
+def connection_profile(url: str, context: click.Context | None = None) -> Profile:
+    """Return who uses a cluster at this URL: the profile in use, if it is for the URL, with what is
+    given for this command.
 
-    Raises the errors of ``find_profile`` and of ``Profile.arguments``.
+    Raises the errors of ``find_profile``, ``InvalidArgument``.
     """
     from pulsarish.runtime.profiles import Profile
 
@@ -183,7 +185,18 @@ def connection_arguments(url: str, context: click.Context | None = None) -> dict
     if name and not _is_for(profile, url):
         warn(f"profile {name} is not used: its addresses are others than {url}")
         profile = Profile()
-    found = _overridden(profile, given.values).arguments(url)
+    return _overridden(profile, given.values)
+
+
+def connection_arguments(url: str, context: click.Context | None = None) -> dict[str, Any]:
+    """Return the arguments about security that a client for this URL takes.
+
+    Raises the errors of ``connection_profile`` and of ``Profile.arguments``.
+    """
+    context = context or click.get_current_context()
+    warn = _silent if context.resilient_parsing else say
+    given = _given(context)
+    found = connection_profile(url, context).arguments(url)
     if "trust_certs_file" in given.in_arguments:
         # Also for a URL without TLS, which the client refuses then.
         found["tls_trust_certs_file_path"] = given.values["trust_certs_file"]

@@ -23,6 +23,7 @@ __all__ = ["health"]
 
 # broker, bookie, metadata
 _DEFAULT_URLS: Final = tuple(f"http://127.0.0.1:{port}/health" for port in (8080, 8000, 8100))
+_PROFILE_VARIABLES: Final = ("PULSARISH_PROFILES_FILE", "PULSARISH_PROFILE")
 _ANSWER_BYTES_MAX: Final = 64 << 10
 
 
@@ -55,7 +56,7 @@ def _probe(url: str, timeout_seconds: float) -> tuple[int, str]:
 
 
 def _with_tls(connection: socket.socket, url: str, host: str) -> socket.socket:
-    """Return the connection with TLS, which trusts as the other commands do.
+    """Return the connection with TLS, which trusts and shows a certificate as the other commands.
 
     Raises ``OSError`` for a certificate that is refused.
     """
@@ -64,14 +65,48 @@ def _with_tls(connection: socket.socket, url: str, host: str) -> socket.socket:
 
     from pulsarish.cli.connections import connection_arguments
 
-    trust = connection_arguments(url)
-    context = ssl.create_default_context(cafile=trust.get("tls_trust_certs_file_path"))
+    given = connection_arguments(url)
+    context = ssl.create_default_context(cafile=given.get("tls_trust_certs_file_path"))
     context.check_hostname = (
-        trust["tls_validate_hostname"] and not trust["tls_allow_insecure_connection"]
+        given["tls_validate_hostname"] and not given["tls_allow_insecure_connection"]
     )
-    if trust["tls_allow_insecure_connection"]:
+    if given["tls_allow_insecure_connection"]:
         context.verify_mode = ssl.CERT_NONE
+    own = getattr(given.get("authentication"), "certificate", None)
+    certificate = given.get("tls_certificate_file_path")
+    key = given.get("tls_private_key_file_path")
+    if own is not None:
+        certificate, key = own.certificate_file, own.key_file
+    if certificate:
+        context.load_cert_chain(certificate, key, lambda: b"")
     return context.wrap_socket(connection, server_hostname=host)
+
+
+def _admin_url_of_profile() -> str:
+    """Return the address that a profile of the environment has; empty: there is none.
+
+    Raises the errors of ``find_profile``.
+    """
+    if not any(os.environ.get(name) for name in _PROFILE_VARIABLES):
+        return ""
+    from pulsarish.runtime.profiles import find_profile  # slow to import
+
+    _, profile = find_profile()
+    return profile.admin_url
+
+
+def _health_routes(admin_url: str) -> tuple[str, ...]:
+    """Return the health routes of the addresses that a URL names, separated by commas.
+
+    An address without a scheme has that of the one before it.
+    """
+    scheme, found = "http", []
+    for part in admin_url.split(","):
+        given, _, address = part.strip().rstrip("/").rpartition("://")
+        scheme = given or scheme
+        if address:
+            found.append(f"{scheme}://{address}/health")
+    return tuple(found)
 
 
 def _warnings(body: str) -> list[str]:
@@ -109,7 +144,8 @@ def _addresses(
 def health(urls: tuple[str, ...], timeout_seconds: float) -> None:
     """Check whether servers can serve. Exit status: 0 all can, 1 one cannot.
 
-    Without a URL it checks the brokers of PULSARISH_ADMIN_URL if that is set. Otherwise it checks
+    Without a URL it checks the brokers of PULSARISH_ADMIN_URL, or of the profile that
+    PULSARISH_PROFILES_FILE or PULSARISH_PROFILE names, if one of them is set. Otherwise it checks
     the broker, bookie and metadata daemon on this machine's well-known ports; at least one must
     listen.
 
@@ -119,10 +155,8 @@ def health(urls: tuple[str, ...], timeout_seconds: float) -> None:
       pulsarish health http://broker-1:8080/health
     """
     found, failed = 0, False
-    configured = os.environ.get("PULSARISH_ADMIN_URL", "")
-    urls = urls or tuple(
-        f"{url.strip().rstrip('/')}/health" for url in configured.split(",") if url.strip()
-    )
+    configured = os.environ.get("PULSARISH_ADMIN_URL") or _admin_url_of_profile()
+    urls = urls or _health_routes(configured)
     for url in urls or _DEFAULT_URLS:
         try:
             status, reason = _probe(url, timeout_seconds)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
 from pulsarish.cli.admin.common import confirm, yes_option
-from pulsarish.cli.connections import admin_url_option, connected_admin, url_option
+from pulsarish.cli.connections import admin_url_option, connection_profile, url_option
 from pulsarish.cli.groups import Group
 from pulsarish.cli.output import (
     counted,
@@ -20,11 +21,13 @@ from pulsarish.cli.output import (
     print_table,
     say,
 )
-from pulsarish.model.errors import AlreadyExists, NotFound
+from pulsarish.model.errors import AlreadyExists, InvalidArgument, NotFound
 from pulsarish.model.units import UNLIMITED, format_instant, human_bytes, parse_duration, parse_size
 from pulsarish.runtime.extras import install_command
 
 if TYPE_CHECKING:
+    from pulsarish.spark.access import BrokerAccess
+    from pulsarish.spark.jobs.cluster_access import JobCluster
     from pulsarish.spark.jobs.verify import Report
 
 __all__ = ["job"]
@@ -33,6 +36,28 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _ROWS_SHOWN: Final = 200
 _METADATA_URL: Final = "zk://127.0.0.1:2181/pulsarish"
+_BOOKIE_OPTIONS: Final = {
+    "cluster_key_file": (
+        "--cluster-key-file",
+        "PULSARISH_CLUSTER_KEY_FILE",
+        "The cluster_key_file of the bookies, where they have one; on each executor.",
+    ),
+    "trust_file": (
+        "--bookie-trust-certs-file",
+        "PULSARISH_BOOKIE_TRUST_CERTS_FILE",
+        "Authorities of the bookies' certificates, PEM, where they speak TLS.",
+    ),
+    "certificate_file": (
+        "--bookie-certificate-file",
+        "PULSARISH_BOOKIE_CERTIFICATE_FILE",
+        "Certificate of an operator, PEM, where bookies ask for one.",
+    ),
+    "key_file": (
+        "--bookie-key-file",
+        "PULSARISH_BOOKIE_KEY_FILE",
+        "The key of --bookie-certificate-file, PEM.",
+    ),
+}
 
 
 @click.group(cls=Group)
@@ -73,6 +98,22 @@ def _spark_options(command: F) -> F:
 
 
 def _job_options(command: F) -> F:
+    """Add the options of a job that reads metadata and bookies.
+
+    Its function gets them as ``metadata_url`` and ``bookies``, the paths of files by their names.
+    """
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        bookies = {name: given.pop(name) for name in _BOOKIE_OPTIONS}
+        if bool(bookies["certificate_file"]) != bool(bookies["key_file"]):
+            raise click.UsageError("--bookie-certificate-file and --bookie-key-file go together")
+        command(**given, bookies=bookies)
+
+    for name, (option, variable, text) in reversed(_BOOKIE_OPTIONS.items()):
+        run = click.option(option, name, metavar="FILE", envvar=variable, default="", help=text)(
+            run
+        )
     metadata = click.option(
         "--metadata-url",
         envvar="PULSARISH_METADATA_URL",
@@ -80,7 +121,7 @@ def _job_options(command: F) -> F:
         show_default=True,
         help="The metadata_url of the servers.",
     )
-    return metadata(_spark_options(command))
+    return metadata(_spark_options(cast(F, run)))
 
 
 def _scope_options(command: F) -> F:
@@ -106,17 +147,21 @@ def _session(name: str, master: str, settings: Sequence[str]) -> Iterator[Any]:
 
 
 @contextmanager
-def _spark(name: str, metadata_url: str, master: str, settings: Sequence[str]) -> Iterator[Any]:
-    """Yield a Spark session, in a process that can reach the metadata and the bookies."""
+def _spark(
+    name: str, metadata_url: str, bookies: dict[str, str], master: str, settings: Sequence[str]
+) -> Iterator[tuple[Any, JobCluster]]:
+    """Yield a Spark session and its cluster, whose metadata and bookies this process can reach."""
     with _session(name, master, settings) as spark:
-        from pulsarish.spark.jobs.cluster_access import check_url, leave, site
+        from pulsarish.spark.access import BookieAccess
+        from pulsarish.spark.jobs.cluster_access import JobCluster, check_url, leave, site
 
         check_url(metadata_url)
+        where = JobCluster(metadata_url, BookieAccess(**bookies))
         try:
-            _ = site(metadata_url)
-            yield spark
+            _ = site(where)
+            yield spark, where
         finally:
-            leave(metadata_url)
+            leave(where)
 
 
 def _check_new(path: str | None) -> None:
@@ -150,6 +195,7 @@ def verify(
     acked: str | None,
     save_to: str | None,
     metadata_url: str,
+    bookies: dict[str, str],
     master: str,
     settings: tuple[str, ...],
     output: str,
@@ -169,12 +215,12 @@ def verify(
       pulsarish job verify load --acked acked.jsonl
     """
     _check_new(save_to)
-    with _spark("verify", metadata_url, master, settings) as spark:
+    with _spark("verify", metadata_url, bookies, master, settings) as (spark, where):
         from pulsarish.spark.jobs.ledger_selection import LedgerSelection
         from pulsarish.spark.jobs.session import save
         from pulsarish.spark.jobs.verify import FINDING_SCHEMA, verify
 
-        report = verify(spark, metadata_url, LedgerSelection(topics, namespace), acked=acked)
+        report = verify(spark, where, LedgerSelection(topics, namespace), acked=acked)
         if save_to is not None:
             save(spark, report.findings, FINDING_SCHEMA, save_to)
     rows = [finding._asdict() for finding in report.findings]
@@ -326,6 +372,7 @@ def leaks(
     save_to: str | None,
     yes: bool,
     metadata_url: str,
+    bookies: dict[str, str],
     master: str,
     settings: tuple[str, ...],
     output: str,
@@ -353,21 +400,19 @@ def leaks(
     retention = _retention(default_retention, default_retention_size)
     if plan_from is not None:
         confirm(f"Remove the ledgers of {plan_from} that are still orphans?", yes=yes)
-    with _spark("leaks", metadata_url, master, settings) as spark:
+    with _spark("leaks", metadata_url, bookies, master, settings) as (spark, where):
         from pulsarish.spark.jobs import removal
         from pulsarish.spark.jobs.leaks import LEAK_SCHEMA, find_leaks
         from pulsarish.spark.jobs.session import save
 
         if restore_from is not None:
-            _print_removal(
-                removal.restore(spark, metadata_url, restore_from), "brought back", output
-            )
+            _print_removal(removal.restore(spark, where, restore_from), "brought back", output)
             return
         if plan_from is not None and backup is not None:
             plan = removal.read_plan(plan_from)
             done = removal.remove(
                 spark,
-                metadata_url,
+                where,
                 plan,
                 backup,
                 retention=retention,
@@ -376,11 +421,11 @@ def leaks(
             )
             _print_removal(done, "removed", output)
             return
-        found = find_leaks(spark, metadata_url, retention=retention, min_age_ms=min_age)
+        found = find_leaks(spark, where, retention=retention, min_age_ms=min_age)
         if save_to is not None:
             save(spark, found.found, LEAK_SCHEMA, save_to)
         if plan_to is not None:
-            plan = removal.make_plan(metadata_url, found)
+            plan = removal.make_plan(where, found)
             removal.write_plan(plan, plan_to)
             say(f"{len(plan.ledgers):,} orphans in {plan_to}")
     rows = [leak._asdict() for leak in found.found]
@@ -486,6 +531,7 @@ def usage(
     default_retention: str | None,
     default_retention_size: str | None,
     metadata_url: str,
+    bookies: dict[str, str],
     master: str,
     settings: tuple[str, ...],
     output: str,
@@ -503,13 +549,13 @@ def usage(
     """
     retention = _retention(default_retention, default_retention_size)
     wanted = None if if_retention is None else _retention(if_retention, None)
-    with _spark("usage", metadata_url, master, settings) as spark:
+    with _spark("usage", metadata_url, bookies, master, settings) as (spark, where):
         from pulsarish.spark.jobs.ledger_selection import LedgerSelection
         from pulsarish.spark.jobs.usage import draw, usage
 
         found = usage(
             spark,
-            metadata_url,
+            where,
             LedgerSelection(topics, namespace),
             retention=retention,
             wanted=wanted,
@@ -574,6 +620,20 @@ def _url_options(command: F) -> F:
     return url_option(admin_url_option(command))
 
 
+def _brokers(url: str, admin_url: str) -> BrokerAccess:
+    """Return the access of the command that runs. Raises ``InvalidArgument`` for a secret."""
+    from pulsarish.spark.access import BrokerAccess
+
+    profile = connection_profile(url)
+    profile.check()
+    if connection_profile(admin_url) != profile:
+        raise InvalidArgument(
+            f"the profile in use is for only one of {url} and {admin_url}; give both addresses of "
+            "one cluster"
+        )
+    return BrokerAccess.at(url, admin_url, profile)
+
+
 @job.command("export")
 @click.argument("topics", nargs=-1, required=True)
 @click.option(
@@ -600,7 +660,7 @@ def export_(
     with _session("export", master, settings) as spark:
         from pulsarish.spark.jobs.transfer import export
 
-        made = export(spark, url, connected_admin(admin_url), admin_url, topics, folder)
+        made = export(spark, _brokers(url, admin_url), topics, folder)
     rows = [
         {"topic": each.topic, "partitions": each.partitions, "messages": each.messages}
         for each in made.topics
@@ -653,8 +713,7 @@ def import_(
 
         done = import_(
             spark,
-            url,
-            connected_admin(admin_url),
+            _brokers(url, admin_url),
             folder,
             namespace=namespace,
             enable_deduplication=enable_deduplication,

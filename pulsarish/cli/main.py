@@ -74,6 +74,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "tokens": ("tokens:tokens", "make keys and tokens with which clients say who they are"),
     "passwords": ("passwords:passwords", "make the file of users of basic authentication"),
     "auth": ("admin.auth:auth", "explain what a role may do, and by which rule"),
+    "audit": ("audit:audit", "check the records of who did what on a broker"),
     "certificates": (
         "certificates:certificates",
         "make certificates for development, and show certificates",

@@ -1,5 +1,5 @@
-"""``pulsarish metadata backup|restore|diff|audit|accept|confirm|cut``: back up, restore, compare
-and repair a whole tree.
+"""``pulsarish metadata backup|restore|diff|audit|accept|confirm|cut|protect``: back up, restore,
+compare, repair and protect a whole tree.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from pulsarish.cli.metadata_access import access_options, chosen_access
 from pulsarish.cli.output import output_option, print_json, print_line, print_table, say
 from pulsarish.ledger.bookie_control import BookieControl, NoAnswer
 from pulsarish.ledger.options import LedgerOptions
@@ -37,6 +38,7 @@ from pulsarish.metadata.damage import (
 )
 from pulsarish.metadata.id_counter import ID_GAP_MAX
 from pulsarish.metadata.process import open_store
+from pulsarish.metadata.protection import set_access_below
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BookieRegistration, Cookie, RestoredTree
 from pulsarish.metadata.tree.local import LocalTree
@@ -58,11 +60,11 @@ from pulsarish.runtime.seams import World
 from pulsarish.runtime.tasks import Supervisor
 from pulsarish.runtime.world import production
 
-__all__ = ["accept", "audit", "backup", "confirm", "cut", "diff", "restore"]
+__all__ = ["accept", "audit", "backup", "confirm", "cut", "diff", "protect", "restore"]
 
 T = TypeVar("T")
 
-_URL_SCHEMES: Final = ("zk://", "embedded:", "memory:")
+_URL_SCHEMES: Final = ("zk://", "zk+ssl://", "embedded:", "memory:")
 _PROGRESS_EVERY: Final = 1_000
 _DIFFERENCES_SHOWN: Final = 200
 _CONNECT_SECONDS: Final = 10.0
@@ -92,7 +94,13 @@ async def _tree(url: str, *, must_exist: bool = True) -> AsyncIterator[World]:
     # A task that fails is this command's failure, not the end of a server.
     parts = production(outside=outside, supervisor=Supervisor(died=lambda _name, _error: None))
     try:
-        store = await open_store(url, parts, outside, connect_timeout_seconds=_CONNECT_SECONDS)
+        store = await open_store(
+            url,
+            parts,
+            outside,
+            connect_timeout_seconds=_CONNECT_SECONDS,
+            access=chosen_access(),
+        )
         try:
             yield parts.world(store)
         finally:
@@ -134,6 +142,7 @@ class _Progress:
 @click.argument("url")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @output_option
+@access_options
 def backup(url: str, file: Path, output: str) -> None:
     """Write the whole metadata tree to a file, while the cluster runs.
 
@@ -217,6 +226,7 @@ def _read_file(file: Path) -> Backup:
     show_default=True,
     help="Ledger ids to leave out above all known ones, for ledgers made after the backup.",
 )
+@access_options
 def restore(file: Path, url: str, force: bool, ledger_id_gap: int) -> None:
     """Make the tree at URL equal to a backup. Stop all brokers first.
 
@@ -284,6 +294,7 @@ async def _registered_bookies(world: World, records: Records) -> tuple[BookieCon
 @click.argument("left")
 @click.argument("right")
 @output_option
+@access_options
 def diff(left: str, right: str, output: str) -> None:
     """Print the differences of two trees, each a backup or a URL. Exit status 1 when there are any.
 
@@ -355,6 +366,7 @@ def _changed_fields(each: Difference) -> list[str]:
 @click.command(epilog=_URL_HELP)
 @click.argument("url")
 @output_option
+@access_options
 def audit(url: str, output: str) -> None:
     """Compare the ledgers on the bookies with those in the metadata. Exit status 1 when they
     differ. Changes nothing.
@@ -430,6 +442,7 @@ async def _stock(url: str) -> Inventory:
     metavar="N",
     help="Ledger ids to leave out above all known ones, for ledgers that this tree has lost.",
 )
+@access_options
 def accept(url: str, ledger_id_gap: int) -> None:
     """Continue with a tree that came back older than nodes had seen it. If possible, put the newer
     tree back instead.
@@ -474,6 +487,7 @@ def accept(url: str, ledger_id_gap: int) -> None:
     is_flag=True,
     help="Confirm although this tree does not name all ledgers: bookies will delete the others.",
 )
+@access_options
 def confirm(url: str, delete_unknown: bool) -> None:
     """Confirm a restored tree: bookies delete ledgers again that it does not name.
 
@@ -598,3 +612,31 @@ def cut(directory: str, last_write: int | None) -> None:
         say(f"  pulsarish metadata confirm zk://HOST:PORT{root}    let bookies delete again")
     if "" in roots:
         say("for a standalone server, start it with --metadata-address HOST:PORT")
+
+
+@click.command(epilog=_URL_HELP)
+@click.argument("url")
+@click.option("--open", "everyone", is_flag=True, help="Give the nodes to everyone again.")
+@access_options
+def protect(url: str, everyone: bool) -> None:
+    """Give every node of the tree at URL to the logins of --metadata-auth-file, and to no other.
+
+    For a tree that was made without a login, and after a change of the passwords; the cluster may
+    run. All members must log in already: docs/security.md has the steps.
+
+    \b
+    Example:
+      pulsarish metadata protect zk://zk1:2181/pulsarish --metadata-auth-file metadata.auth
+    """
+    if not chosen_access().auth_file:
+        raise InvalidArgument(
+            "--metadata-auth-file is missing: it has the logins that the nodes belong to"
+        )
+
+    async def work() -> int:
+        async with _tree(url) as world:
+            return await set_access_below(world.metadata, everyone=everyone)
+
+    count = _run(work())
+    owner = "everyone" if everyone else "the logins of --metadata-auth-file"
+    say(f"{count} nodes belong to {owner} now")

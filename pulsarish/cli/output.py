@@ -20,6 +20,7 @@ from pulsarish.model.printable import printable, printable_json
 from pulsarish.model.units import format_instant, format_millis
 
 __all__ = [
+    "TLS",
     "counted",
     "fail",
     "output_option",
@@ -35,6 +36,8 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Fields in answers of the administration, as Apache Pulsar and Pulsarish name them.
+TLS: Final = "tls:"
+"""What an address of gRPC with TLS begins with; people are shown it without."""
 _INSTANTS: Final = re.compile(
     r"\w*[tT]imestamp|earliestMsgPublishTimeInBacklogs?|(?:since|at|retryAt|closed|skipped)Ms|(?:since|closed|created|started)_ms"
 )

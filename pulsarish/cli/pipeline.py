@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pulsarish.cli.connections import ADMIN_URL, SERVICE_URL, url_of_profile
+from pulsarish.cli.connections import ADMIN_URL, SERVICE_URL, connection_profile, url_of_profile
 from pulsarish.cli.groups import Group
 from pulsarish.cli.output import fail, say
 from pulsarish.cli.values import properties
@@ -135,12 +135,13 @@ def run(
     # These do not concern anything that pipelines use.
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     stop = threading.Event()
+    options = cluster_options(found, url, admin_url, connection_profile)
     with session_of(found, master) as spark:
         # A first signal ends the run in order: the work in progress is finished or left for the
         # next run. A second one ends it at once.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _stopping(stop))
-        runner = Runner(spark, found, cluster_options(found, url, admin_url), click.echo, stop)
+        runner = Runner(spark, found, options, click.echo, stop)
         if explain:
             runner.explain()
         elif sample_rows is not None:

@@ -135,6 +135,7 @@ class _MetadataGroup(click.Group):
         "accept": "continue with a tree that came back older",
         "confirm": "let bookies delete again after a restore",
         "cut": "continue with the rest of a damaged tree",
+        "protect": "give the nodes of a tree to the members' login alone",
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -175,7 +176,7 @@ def metadata(
                 f"{context.invoked_subcommand} has none of them"
             )
         return
-    from pulsarish.metadata.daemon.daemon import MetadataConfig
+    from pulsarish.metadata.daemon.config import MetadataConfig
     from pulsarish.metadata.daemon.main import start_metadata
 
     config = load_config(MetadataConfig, "metadata", toml_path, overrides, show=print_config)
@@ -285,7 +286,11 @@ def proxy(toml_path: str | None, overrides: tuple[str, ...], print_config: bool)
     from pulsarish.proxy.main import start_proxy
 
     config = load_config(ProxyConfig, "proxy", toml_path, overrides, show=print_config)
-    _serve(lambda process: start_proxy(config, process), config, proxy=config.pulsar_address)
+    _serve(
+        lambda process: start_proxy(config, process),
+        config,
+        proxy=config.pulsar_address or config.pulsar_address_tls,
+    )
 
 
 @click.command()
@@ -311,6 +316,14 @@ def proxy(toml_path: str | None, overrides: tuple[str, ...], print_config: bool)
     ),
 )
 @click.option(
+    "--secure",
+    is_flag=True,
+    help=(
+        "Speak TLS on every port, ask clients for tokens and permit what is granted only; keys, "
+        "certificates and the administrator's profile are made in DATA/security."
+    ),
+)
+@click.option(
     "--broker-set",
     "broker_overrides",
     multiple=True,
@@ -328,6 +341,7 @@ def standalone(
     data_directory: str,
     in_memory: bool,
     metadata_address: str | None,
+    secure: bool,
     broker_overrides: tuple[str, ...],
     bookie_overrides: tuple[str, ...],
 ) -> None:
@@ -337,6 +351,7 @@ def standalone(
     \b
     Examples:
       pulsarish standalone --data ./data
+      pulsarish standalone --data ./locked --secure
       pulsarish standalone --metadata-address 127.0.0.1:2181
     """
     import tempfile
@@ -355,6 +370,7 @@ def standalone(
             broker_overrides=broker_overrides,
             bookie_overrides=bookie_overrides,
             metadata_address=metadata_address,
+            secure=secure,
         )
         _serve(lambda process: start_standalone(configs, process), configs.broker)
 

@@ -16,11 +16,13 @@ from pulsarish.cli.groups import Group
 from pulsarish.cli.output import output_option, print_json, say
 from pulsarish.cli.servers import config_options, load_config
 from pulsarish.metadata import paths
+from pulsarish.metadata.access import access_of
 from pulsarish.metadata.process import open_store
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import LedgerIds
 from pulsarish.model.errors import NotFound
 from pulsarish.runtime.lanes import OutsideWork
+from pulsarish.runtime.network.tls_options import tls_of_client
 from pulsarish.runtime.rocks.index import replace_index, synced_path
 from pulsarish.runtime.tasks import Supervisor
 from pulsarish.runtime.world import Production, production
@@ -144,7 +146,9 @@ async def _ledgers_given_out(config: BookieConfig, parts: Production, outside: O
 
     Raises ``MetadataUnavailable`` for a tree that came back older.
     """
-    store = await open_store(config.metadata_url, parts, outside)
+    store = await open_store(
+        config.metadata_url, parts, outside, access=access_of(config, tls_of_client(config))
+    )
     try:
         age = await remembered_age(
             Records(store, parts.clock, parts.random), parts.clock, parts.files, config

@@ -60,6 +60,12 @@ def _force_option(command: F) -> F:
     return click.option("--force", is_flag=True, help="Replace a file that is there.")(command)
 
 
+def _output_option(command: F) -> F:
+    return click.option(
+        "-o", "--output", "path", metavar="FILE", help="Write the token here, for you only."
+    )(command)
+
+
 def _token_options(command: F) -> F:
     for decorate in (
         click.argument("token", required=False),
@@ -75,6 +81,49 @@ def _token_options(command: F) -> F:
     )[::-1]:
         command = decorate(command)
     return command
+
+
+def _limit_options(command: F) -> F:
+    for decorate in (
+        click.option(
+            "--topic",
+            "topics",
+            metavar="NAME",
+            multiple=True,
+            help="Only this topic, by its full name; * at the end for any rest (repeatable).",
+        ),
+        click.option(
+            "--action",
+            "actions",
+            metavar="NAME",
+            multiple=True,
+            callback=_check_actions,
+            help="Only this permission, such as produce or consume (repeatable).",
+        ),
+        click.option(
+            "--network",
+            "networks",
+            metavar="CIDR",
+            multiple=True,
+            help="Only from this network, such as 10.0.0.0/8 (repeatable).",
+        ),
+    )[::-1]:
+        command = decorate(command)
+    return command
+
+
+def _check_actions(
+    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    if values:
+        from pulsarish.broker.clients.authorization import LIMITABLE
+
+        for value in values:
+            if value not in LIMITABLE:
+                raise click.BadParameter(
+                    f"{value!r} is no permission; known are {', '.join(sorted(LIMITABLE))}"
+                )
+    return values
 
 
 @tokens.command("create-secret-key")
@@ -199,7 +248,8 @@ def create_key_pair(
     callback=properties,
     help="One more claim, such as the one of token_auth_claim (repeatable).",
 )
-@click.option("-o", "--output", "path", metavar="FILE", help="Write the token here, for you only.")
+@_limit_options
+@_output_option
 @_force_option
 def create(
     subject: str,
@@ -210,18 +260,23 @@ def create(
     kid: str,
     audience: str,
     claims: dict[str, str],
+    topics: tuple[str, ...],
+    actions: tuple[str, ...],
+    networks: tuple[str, ...],
     path: str | None,
     force: bool,
 ) -> None:
     """Make a token for a role, signed with a key of the servers.
 
-    It gets a random id (jti), by which revocation_file can revoke it.
+    It gets a random id (jti), by which revocation_file can revoke it. With --topic, --action and
+    --network it permits only that, whatever else its role may do.
 
     \b
     Examples:
       pulsarish tokens create --secret-key secret.key --subject orders --expiry-time 30d
       pulsarish tokens create --private-key my.key --kid 2026 --subject orders --output orders.token
     """
+    from pulsarish.security.limits import LIMITS_CLAIM, limits_claim
     from pulsarish.security.roles import role_fault
     from pulsarish.security.token_maker import sign_token
 
@@ -239,18 +294,64 @@ def create(
     }
     if audience:
         body["aud"] = audience
+    if limits := limits_claim(topics, actions, networks):
+        body[LIMITS_CLAIM] = limits
     if expiry_time is not None:
         body["exp"] = now_seconds + _expiry_seconds(expiry_time)
     if path is not None:
         check_absent(path, force=force)
     key = _signing_key(secret_key, private_key)
     token = sign_token(body, key, algorithm=signature_algorithm or "", kid=kid)
-    if path is None:
-        print_line(token.decode())
-    else:
-        # Without a line end, which some clients would send.
-        write_file(path, token, force=force)
-        say(f"the token of {subject} is in {path}")
+    _give_out(token, path, force, f"the token of {subject}")
+
+
+@tokens.command()
+@_token_options
+@_limit_options
+@click.option(
+    "-e",
+    "--expiry-time",
+    metavar="DURATION",
+    help="How long it may be used: 90s, 12h, 30d; never longer than the token that it is made of.",
+)
+@_output_option
+@_force_option
+def narrow(
+    token: str | None,
+    from_stdin: bool,
+    token_file: str | None,
+    topics: tuple[str, ...],
+    actions: tuple[str, ...],
+    networks: tuple[str, ...],
+    expiry_time: str | None,
+    path: str | None,
+    force: bool,
+) -> None:
+    """Make a token with less rights out of one that you have, without a key of the servers.
+
+    It has the same role, and permits only what the options name and the first one permits. Who
+    gets it cannot undo that, and can narrow it further. Revoking the first one revokes it, too.
+    The first one must be signed with a secret key. TOKEN is as in pulsarish tokens show.
+
+    \b
+    Examples:
+      pulsarish tokens narrow -f a.token --action consume --expiry-time 1h --output b.token
+      pulsarish tokens narrow -f a.token --topic 'persistent://acme/orders/eu-*'
+    """
+    from pulsarish.security.limits import LIMITS_CLAIM, limits_claim
+    from pulsarish.security.narrowed_token import narrow_token
+
+    claims: dict[str, object] = {"jti": os.urandom(16).hex()}
+    if limits := limits_claim(topics, actions, networks):
+        claims[LIMITS_CLAIM] = limits
+    if expiry_time is not None:
+        claims["exp"] = int(time.time()) + _expiry_seconds(expiry_time)
+    if len(claims) == 1:
+        raise click.UsageError("give a limit: --topic, --action, --network or --expiry-time")
+    if path is not None:
+        check_absent(path, force=force)
+    made = narrow_token(_read_token(token, from_stdin, token_file), claims)
+    _give_out(made, path, force, "the narrowed token")
 
 
 @tokens.command()
@@ -266,16 +367,21 @@ def show(token: str | None, from_stdin: bool, token_file: str | None) -> None:
       pulsarish tokens show --token-file orders.token
       pulsarish tokens show env:ORDERS_TOKEN
     """
+    from pulsarish.security.narrowed_token import WIDER, read_wider_claims
     from pulsarish.security.signed_token import read_header, read_unverified_claims
 
     content = _read_token(token, from_stdin, token_file)
     header = read_header(content)
-    claims = read_unverified_claims(content)
+    claims, *wider = [
+        {name: value for name, value in each.items() if name != WIDER or not header.is_narrowed}
+        for each in (read_unverified_claims(content), *read_wider_claims(content))
+    ]
     print_json(
         {
             "header": {"alg": header.algorithm} | ({"kid": header.kid} if header.kid else {}),
-            "claims": dict(claims),
+            "claims": claims,
         }
+        | ({"narrowed_from": wider} if wider else {})
     )
     say("this was not checked; pulsarish tokens validate does")
 
@@ -338,7 +444,17 @@ def validate(
             "token_id": identity.credential_id or None,
             "expires": format_instant(identity.expires_at_ms) if identity.expires_at_ms else None,
         }
+        | ({"limits": [limits.shown() for limits in identity.limits]} if identity.limits else {})
     )
+
+
+def _give_out(token: bytes, path: str | None, force: bool, what: str) -> None:
+    if path is None:
+        print_line(token.decode())
+    else:
+        # Without a line end, which some clients would send.
+        write_file(path, token, force=force)
+        say(f"{what} is in {path}")
 
 
 def _expiry_seconds(text: str) -> int:

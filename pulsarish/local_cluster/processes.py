@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
+from pulsarish.local_cluster import node_http
 from pulsarish.local_cluster.ports import free_ports
 from pulsarish.local_cluster.zookeeper_words import server_mode
 from pulsarish.model.errors import (
@@ -38,22 +39,24 @@ from pulsarish.model.errors import (
 from pulsarish.runtime.modes import DIRECTORY_MODE
 
 __all__ = [
+    "HOST",
     "METADATA_ROLES",
     "Cluster",
     "NodePlan",
     "NodeState",
-    "broker_addresses",
     "metadata_url",
     "plan_cluster",
     "reap_children",
+    "service_urls",
 ]
 
 READY_TIMEOUT_SECONDS: Final = 30.0
 STOP_TIMEOUT_SECONDS: Final = 20.0
+_HEALTH_TIMEOUT_SECONDS: Final = 2.0
 _PORT_TIMEOUT_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.02
 _LOG_TAIL_LINES: Final = 15
-_HOST: Final = "127.0.0.1"
+HOST: Final = "127.0.0.1"
 METADATA_ROLES: Final = ("metadata", "zookeeper")
 _ROLE_ORDER: Final = {"metadata": 0, "zookeeper": 0, "bookie": 1, "broker": 2, "proxy": 3}
 _KEEP_NOTHING: Final = ("broker", "proxy")
@@ -67,6 +70,8 @@ class NodePlan:
     settings: list[str] = field(default_factory=list)  # key=value, as for --set
     # a module for python -m, and what it takes before the command
     program: list[str] = field(default_factory=lambda: ["pulsarish"])
+    # the authority of its ports with TLS; empty: clients and commands reach it without
+    trust_file: str = ""
 
     @property
     def http_port(self) -> int | None:
@@ -97,7 +102,7 @@ def plan_cluster(
     metadata: str,
     base_port: int | None,
     metadata_servers: int = 1,
-    host: str = _HOST,
+    host: str = HOST,
 ) -> list[NodePlan]:
     """The nodes and their ports.
 
@@ -203,7 +208,7 @@ def _plan_metadata(
     return nodes
 
 
-def metadata_url(nodes: Iterable[NodePlan], host: str = _HOST) -> str:
+def metadata_url(nodes: Iterable[NodePlan], host: str = HOST) -> str:
     """The URL of the metadata service for the other nodes, with all of its servers."""
     servers = ",".join(
         f"{host}:{node.ports['client']}" for node in nodes if node.role in METADATA_ROLES
@@ -211,9 +216,25 @@ def metadata_url(nodes: Iterable[NodePlan], host: str = _HOST) -> str:
     return f"zk://{servers}/pulsarish"
 
 
-def broker_addresses(nodes: Iterable[NodePlan], face: str) -> str:
-    """The addresses of the brokers' ports for a face, separated by commas."""
-    return ",".join(f"{_HOST}:{node.ports[face]}" for node in nodes if node.role == "broker")
+def service_urls(nodes: Iterable[NodePlan]) -> dict[str, str]:
+    """Return the URLs of the brokers for each protocol, and that of the metadata service.
+
+    A URL names all brokers, separated by commas.
+    """
+    nodes = list(nodes)
+    brokers = [node for node in nodes if node.role == "broker"]
+    is_tls = any(node.trust_file for node in brokers)
+
+    def url(kind: str, plain: str, tls: str) -> str:
+        addresses = ",".join(f"{HOST}:{node.ports[kind]}" for node in brokers)
+        return f"{tls if is_tls else plain}://{addresses}"
+
+    return {
+        "pulsarish": url("grpc", "pulsarish", "pulsarish+ssl"),
+        "pulsar": url("pulsar", "pulsar", "pulsar+ssl"),
+        "http": url("http", "http", "https"),
+        "metadata": metadata_url(nodes),
+    }
 
 
 def _ports(base_port: int | None) -> Iterator[int]:
@@ -224,7 +245,7 @@ def _ports(base_port: int | None) -> Iterator[int]:
             yield start
             start += 1
 
-    return counted(base_port) if base_port else free_ports(_HOST)
+    return counted(base_port) if base_port else free_ports(HOST)
 
 
 class Cluster:
@@ -394,12 +415,15 @@ class Cluster:
         """The health of a process that runs, and its reason where it is unhealthy."""
         if node.http_port is None:
             return ("ok" if server_mode(node.ports["client"]) else "starting"), ""
-        connection = http.client.HTTPConnection(_HOST, node.http_port, timeout=2)
         try:
-            connection.request("GET", "/health")
-            answer = connection.getresponse()
-            body = answer.read().decode(errors="replace").strip()
-            return ("ok", "") if answer.status == 200 else ("unhealthy", _reason_of(body))
+            with node_http.get(
+                node.http_port,
+                "/health",
+                trust_file=node.trust_file,
+                timeout_seconds=_HEALTH_TIMEOUT_SECONDS,
+            ) as answer:
+                body = answer.read().decode(errors="replace").strip()
+                return ("ok", "") if answer.status == 200 else ("unhealthy", _reason_of(body))
         except ConnectionRefusedError:
             return "starting", ""
         except (OSError, http.client.HTTPException) as error:
@@ -407,8 +431,6 @@ class Cluster:
                 "unhealthy",
                 f"it does not answer at port {node.http_port}: {error or type(error).__name__}",
             )
-        finally:
-            connection.close()
 
     def wait_ready(
         self, nodes: Iterable[NodePlan], *, timeout_seconds: float = READY_TIMEOUT_SECONDS
@@ -473,16 +495,12 @@ class Cluster:
 
     def admin_url(self) -> str:
         """The HTTP addresses of all brokers, as ``--admin-url`` takes them."""
-        return f"http://{broker_addresses(self.nodes(), 'http')}"
+        return service_urls(self.nodes())["http"]
 
     def service_urls(self) -> dict[str, str]:
-        nodes = self.nodes()
-        return {
-            "pulsarish": f"pulsarish://{broker_addresses(nodes, 'grpc')}",
-            "pulsar": f"pulsar://{broker_addresses(nodes, 'pulsar')}",
-            "http": f"http://{broker_addresses(nodes, 'http').partition(',')[0]}",
-            "metadata": metadata_url(nodes),
-        }
+        """The addresses for clients; HTTP with one broker, for browsers and other programs."""
+        urls = service_urls(self.nodes())
+        return {**urls, "http": urls["http"].partition(",")[0]}
 
 
 @contextmanager
@@ -553,7 +571,7 @@ def _port_taken(port: int) -> bool:
         # As servers do: a connection of the past that lingers does not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((_HOST, port))
+            probe.bind((HOST, port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 return True

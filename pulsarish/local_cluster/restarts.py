@@ -8,12 +8,12 @@ asked of the nodes themselves; nothing is guessed by a fixed time.
 
 from __future__ import annotations
 
-import http.client
 import re
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
+from pulsarish.local_cluster import node_http
 from pulsarish.local_cluster.locked import administrator
 from pulsarish.local_cluster.processes import Cluster, NodePlan
 from pulsarish.model.errors import NotAllowed, NotFound, PulsarishError, Timeout
@@ -22,6 +22,7 @@ __all__ = ["WAIT_SECONDS", "nodes_to_restart", "restart_together", "rolling_rest
 
 WAIT_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.1
+_ANSWER_TIMEOUT_SECONDS: Final = 5.0
 _TELL_SECONDS: Final = 1.0
 """A wait that is no longer is not worth a line."""
 _ORDER: Final = {"bookie": 0, "broker": 1}
@@ -154,13 +155,15 @@ def _is_given_up(cluster: Cluster, node: NodePlan) -> bool:
 
 def _short_ledgers(cluster: Cluster, node: NodePlan) -> int:
     assert node.http_port is not None, "brokers have an HTTP face"
-    connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=5)
     try:
-        connection.request("GET", "/metrics")
-        found = _SHORT.search(connection.getresponse().read())
+        with node_http.get(
+            node.http_port,
+            "/metrics",
+            trust_file=node.trust_file,
+            timeout_seconds=_ANSWER_TIMEOUT_SECONDS,
+        ) as answer:
+            found = _SHORT.search(answer.read())
     except OSError:
         return 1  # it answered a moment ago: ask again
-    finally:
-        connection.close()
     assert found is not None, "a broker exports how many ledgers are short"
     return int(found[1])

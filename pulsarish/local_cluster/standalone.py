@@ -6,24 +6,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Protocol
 
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.config import BookieConfig
+from pulsarish.bookie.main import open_bookie_options
 from pulsarish.broker.broker import Broker
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.main import authenticator_of
+from pulsarish.broker.main import authenticator_of, open_broker_options
+from pulsarish.local_cluster.security_files import SecurityFiles
 from pulsarish.metadata import paths
 from pulsarish.metadata.connect import open_local, parse_metadata_url
-from pulsarish.metadata.daemon.daemon import MetadataConfig, MetadataDaemon
+from pulsarish.metadata.daemon.config import MetadataConfig
+from pulsarish.metadata.daemon.daemon import MetadataDaemon
 from pulsarish.metadata.damage import what_may_be_lost
 from pulsarish.metadata.process import open_store
 from pulsarish.metadata.records import RestoredTree
 from pulsarish.metadata.tree.local import LocalTree
 from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.config import load
+from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.loop import NodeProcess, RunningNode
 from pulsarish.runtime.network.addresses import plain_address
+from pulsarish.runtime.network.open_ports import warn_of_open_ports
 from pulsarish.runtime.seams import MetadataStore
 from pulsarish.runtime.world import Production, production
 from pulsarish.security.cluster_key import member_credentials
@@ -31,18 +37,30 @@ from pulsarish.wire.json_record import decode_record
 
 __all__ = ["StandaloneConfigs", "standalone_configs", "start_standalone"]
 
+_log = get_logger("standalone.security")
+
+_PORTS: Final = {
+    "listen_address": "127.0.0.1:6660",
+    "http_address": "127.0.0.1:8080",
+    "pulsar_address": "127.0.0.1:6650",
+}
+"""The well-known ports, which speak TLS in a locked server, by the options of those without."""
 _SERVED_AT: Final = "zk://127.0.0.1:2181"
 """Where commands reach the tree of a standalone server that is told to serve it there."""
 
 
 @dataclass(frozen=True, slots=True)
 class StandaloneConfigs:
-    """``metadata``: how the tree is served to other processes, too; ``None``: it is not."""
+    """``metadata``: how the tree is served to other processes, too; ``None``: it is not.
+
+    ``security``: the keys and certificates of a locked server; ``None``: it serves every program.
+    """
 
     metadata_url: str
     bookie: BookieConfig
     broker: BrokerConfig
     metadata: MetadataConfig | None = None
+    security: SecurityFiles | None = None
 
 
 def standalone_configs(
@@ -53,6 +71,7 @@ def standalone_configs(
     broker_overrides: Sequence[str],
     bookie_overrides: Sequence[str],
     metadata_address: str | None = None,
+    secure: bool = False,
 ) -> StandaloneConfigs:
     """One copy of everything under ``directory``; the environment, then the overrides, go over
     that.
@@ -60,9 +79,12 @@ def standalone_configs(
     Args:
         metadata_address: host:port on which the metadata are served as the metadata daemon does,
             for jobs; they are kept in files then.
+        secure: as ``cluster up --secure``: TLS on every port, tokens, grants. Files are in
+            ``directory/security``, which the start makes.
 
     Raises ``ConfigError``, also for another place of the metadata: its tree is this process's own.
     """
+    security = SecurityFiles(Path(directory) / "security") if secure else None
     kept_in = f"{directory}/metadata"
     url = "memory:" if in_memory and metadata_address is None else f"embedded:{kept_in}"
     of_bookie = {
@@ -80,6 +102,10 @@ def standalone_configs(
         "metadata_url": url,
         **one_copy,
     }
+    if security is not None:
+        of_broker |= {f"{name}_tls": address for name, address in _PORTS.items()}
+        broker_overrides = [*security.broker_settings(), *broker_overrides]
+        bookie_overrides = [*security.bookie_settings(), *bookie_overrides]
     bookie = load(
         BookieConfig,
         defaults=of_bookie,
@@ -109,12 +135,46 @@ def standalone_configs(
             f"cluster_key_file is {broker.cluster_key_file!r} for the broker and "
             f"{bookie.cluster_key_file!r} for the bookie of the same process: give both one file"
         )
+    if security is not None:
+        _check_locked(broker)
+        if metadata_address is not None:
+            raise ConfigError(
+                f"--metadata-address {metadata_address} serves the metadata without a login, which "
+                "--secure excludes: leave one of them out"
+            )
     served = None
     if metadata_address is not None:
         served = MetadataConfig(
             listen_address=metadata_address, http_address="", data_directory=kept_in
         )
-    return StandaloneConfigs(url, bookie, broker, served)
+    return StandaloneConfigs(url, bookie, broker, served, security)
+
+
+def _check_locked(broker: BrokerConfig) -> None:
+    """Raise ``ConfigError`` for options that open what ``--secure`` locks."""
+    for name in _PORTS:
+        if address := getattr(broker, name):
+            raise ConfigError(
+                f"{name} = {address!r} is a port without TLS, which --secure excludes: set "
+                f"{name}_tls instead"
+            )
+    for plan in broker.listener_plans():
+        for address in (
+            plan.bind_address,
+            plan.bind_http_address,
+            plan.bind_pulsar_address,
+            plan.bind_framed_address,
+        ):
+            if address:
+                raise ConfigError(
+                    f"bind_addresses: {address} of listener {plan.name!r} is a port without TLS, "
+                    "which --secure excludes: use pulsarish+ssl, https, pulsar+ssl or framed+ssl"
+                )
+    # It needs authentication, which the configuration has checked.
+    if not broker.authorization_enabled:
+        raise ConfigError(
+            "authorization_enabled = false contradicts --secure: leave one of them out"
+        )
 
 
 class _Tree(Protocol):
@@ -187,10 +247,18 @@ class _Standalone:
         sessions: Sequence[MetadataStore],
         parts: Production,
         mark: RestoredTree | None,
+        security: SecurityFiles | None,
     ) -> None:
-        self.ready_line = f"standalone ready {' '.join(_urls(broker))}"
+        urls = _urls(broker)
+        self.ready_line = "standalone ready " + " ".join(
+            f"{scheme}://{address}" for scheme, address in urls.items()
+        )
         if isinstance(tree, _ServedTree):
             self.ready_line += f" {tree.url}"
+        if security is not None:
+            self.ready_line += (
+                f"\nas its administrator: export PULSARISH_PROFILES_FILE={security.profiles}"
+            )
         if bookie.space_reason:
             self.ready_line += f"\nwarning: no message can be stored: {bookie.space_reason}"
         if mark is not None:
@@ -215,7 +283,8 @@ class _Standalone:
         await self._parts.close()
 
 
-def _urls(broker: Broker) -> list[str]:
+def _urls(broker: Broker) -> dict[str, str]:
+    """Return the addresses for clients, by scheme."""
     at = next(iter(broker.listeners.values()))
     found = (
         ("pulsarish", at.address),
@@ -225,11 +294,21 @@ def _urls(broker: Broker) -> list[str]:
         ("https", at.http_address_tls),
         ("pulsar+ssl", at.pulsar_address_tls),
     )
-    return [f"{scheme}://{address}" for scheme, address in found if address]
+    return {scheme: address for scheme, address in found if address}
 
 
 async def start_standalone(configs: StandaloneConfigs, process: NodeProcess) -> RunningNode:
     """Start all of it; returns when the broker can serve. Raises what the nodes' starts raise."""
+    if configs.security is not None:
+        configs.security.make()
+    warn_of_open_ports(
+        _log,
+        [
+            *(f"broker {option}" for option in open_broker_options(configs.broker)),
+            *(f"bookie {option}" for option in open_bookie_options(configs.bookie)),
+        ],
+        "use --secure",
+    )
     key_file = configs.broker.cluster_key_file
     # The bookie's connections to others are the broker's, too: one process has one network.
     parts = production(
@@ -256,6 +335,12 @@ async def start_standalone(configs: StandaloneConfigs, process: NodeProcess) -> 
     try:
         await bookie.start()
         await broker.start()
+        if configs.security is not None:
+            urls = _urls(broker)
+            configs.security.put_profile(
+                f"pulsarish+ssl://{urls['pulsarish+ssl']}",
+                f"https://{urls['https']}" if "https" in urls else "",
+            )
         (node,) = await sessions[1].get_many([paths.RESTORED])
         mark = None if node is None else decode_record(node.data, RestoredTree, paths.RESTORED)
     except BaseException:
@@ -263,4 +348,4 @@ async def start_standalone(configs: StandaloneConfigs, process: NodeProcess) -> 
         # process.
         await parts.connections.close()
         raise
-    return _Standalone(tree, bookie, broker, sessions, parts, mark)
+    return _Standalone(tree, bookie, broker, sessions, parts, mark, configs.security)

@@ -1,5 +1,5 @@
-"""Open a store from a metadata URL: ``zk://h1:2181,h2:2181/chroot``, ``embedded:DIR``,
-``memory:``.
+"""Open a store from a metadata URL: ``zk://h1:2181,h2:2181/chroot``, ``zk+ssl://`` for servers
+with TLS, ``embedded:DIR``, ``memory:``.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from pulsarish.metadata.access import NO_ACCESS, MetadataAccess
 from pulsarish.metadata.damage import check_cut_is_finished, open_tree
 from pulsarish.metadata.tree.local import LocalTree
 from pulsarish.metadata.tree.nodes import path_is_valid
@@ -24,7 +25,10 @@ __all__ = ["MetadataUrl", "connect", "open_local", "parse_metadata_url"]
 _log = get_logger("metadata")
 
 _HOST: Final = re.compile(r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+)(:(\d{1,5}))?")
-_EXAMPLES: Final = "use zk://host:2181[,host:2181][/chroot], embedded:DIRECTORY or memory:"
+_EXAMPLES: Final = (
+    "use zk://host:2181[,host:2181][/chroot], zk+ssl://host:2281[...] for TLS, embedded:DIRECTORY "
+    "or memory:"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class MetadataUrl:
     hosts: str = ""
     root: str = "/"
     directory: str = ""
+    has_tls: bool = False
 
 
 def parse_metadata_url(url: str) -> MetadataUrl:
@@ -47,7 +52,7 @@ def parse_metadata_url(url: str) -> MetadataUrl:
             if not rest:
                 raise ConfigError(f"metadata_url {url!r}: embedded: needs a directory")
             return MetadataUrl("embedded", directory=rest)
-        case "zk" if rest.startswith("//"):
+        case "zk" | "zk+ssl" if rest.startswith("//"):
             hosts, slash, path = rest[2:].partition("/")
             root = slash + path.rstrip("/") if path.rstrip("/") else "/"
             if not path_is_valid(root):
@@ -56,7 +61,7 @@ def parse_metadata_url(url: str) -> MetadataUrl:
                 found = _HOST.fullmatch(host)
                 if found is None or not 0 < int(found[3] or 2181) < 65536:
                     raise ConfigError(f"metadata_url {url!r}: {host!r} is not host:port")
-            return MetadataUrl("zk", hosts, root)
+            return MetadataUrl("zk", hosts, root, has_tls=scheme == "zk+ssl")
         case _:
             raise ConfigError(f"metadata_url {url!r} is not understood: {_EXAMPLES}")
 
@@ -95,13 +100,16 @@ async def connect(
     outside: OutsideWork | None = None,
     session_timeout_ms: int = 10_000,
     connect_timeout_seconds: float | None = 30.0,
+    access: MetadataAccess = NO_ACCESS,
 ) -> MetadataStore:
     """Open a store with a session. ``connect_timeout_seconds`` None waits forever.
 
-    Raises ``ConfigError`` for a bad URL, ``MetadataUnavailable`` when no server answers in time;
-    ``Locked``, ``CorruptData`` for a directory.
+    Raises ``ConfigError`` for a bad URL, and for a login or certificate that is missing, cannot be
+    read or is refused, ``MetadataUnavailable`` when no server answers in time; ``Locked``,
+    ``CorruptData`` for a directory.
     """
     parsed = parse_metadata_url(url)
+    _check_access(url, parsed, access)
     if parsed.kind != "zk":
         local = await open_local(
             parsed, clock=clock, tasks=tasks, rng=rng, files=files, open_index=open_index
@@ -117,15 +125,35 @@ async def connect(
         tasks=tasks,
         settings=ZooKeeperSettings(session_timeout_ms=session_timeout_ms),
         outside=outside,
+        access=access,
+        has_tls=parsed.has_tls,
     )
-    _log.info("connecting", servers=parsed.hosts)
+    _log.info("connecting", servers=parsed.hosts, tls=parsed.has_tls)
     try:
         async with clock.timeout(connect_timeout_seconds):
             await store.start()
     except TimeoutError as error:
         await store.close()
+        problem = f" (the last attempt: {store.problem})" if store.problem else ""
         raise MetadataUnavailable(
             f"no metadata server answered at {parsed.hosts} within {connect_timeout_seconds:g} s; "
-            "is it running there?"
+            f"is it running there?{problem}"
         ) from error
+    except ConfigError:
+        await store.close()
+        raise
     return store
+
+
+def _check_access(url: str, parsed: MetadataUrl, access: MetadataAccess) -> None:
+    """Raise ``ConfigError`` for protection that the URL leaves out."""
+    if access.auth_file and parsed.kind != "zk":
+        raise ConfigError(
+            f"{access.auth_option} is set, and metadata_url {url!r} is no server to log in to: "
+            "use zk:// or zk+ssl://, or empty it"
+        )
+    if access.is_tls_set and not parsed.has_tls:
+        raise ConfigError(
+            f"certificates for the metadata are given, and metadata_url {url!r} has no TLS: use "
+            "zk+ssl://, or empty the metadata_tls_* options"
+        )

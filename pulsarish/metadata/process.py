@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
+from pulsarish.metadata.access import NO_ACCESS, MetadataAccess
 from pulsarish.metadata.connect import connect
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.loop import NodeProcess
@@ -52,6 +53,7 @@ async def open_store(
     *,
     session_timeout_ms: int = 10_000,
     connect_timeout_seconds: float | None = 30.0,
+    access: MetadataAccess = NO_ACCESS,
 ) -> MetadataStore:
     """Call ``connect`` with what a process has."""
     return await connect(
@@ -64,6 +66,7 @@ async def open_store(
         outside=outside,
         session_timeout_ms=session_timeout_ms,
         connect_timeout_seconds=connect_timeout_seconds,
+        access=access,
     )
 
 
@@ -76,6 +79,7 @@ async def start_node(
     make: Callable[[World, Production], N],
     ready: Callable[[N], str],
     tls: TlsClientConfig | None = None,
+    access: MetadataAccess,
 ) -> _NodeOfProcess[N]:
     """Make the world, connect to the metadata, make the node in it and start it.
 
@@ -88,10 +92,15 @@ async def start_node(
         credentials: makes what the node shows to others.
         ready: returns the line to print once the node serves.
         tls: for connections to other processes.
+        access: to the metadata servers.
     """
     parts = production(outside=process.outside, credentials=credentials, tls=tls)
     metadata = await open_store(
-        metadata_url, parts, process.outside, session_timeout_ms=session_timeout_ms
+        metadata_url,
+        parts,
+        process.outside,
+        session_timeout_ms=session_timeout_ms,
+        access=access,
     )
     node = make(parts.world(metadata), parts)
     try:

@@ -84,6 +84,7 @@ class BookieRegistration(msgspec.Struct, frozen=True):
     limbo_times: int = 0  # how often it has entered limbo
     started_ms: int = 0
     framed_address: str = ""  # framed:host:port or framed:tls:host:port; empty: gRPC only
+    http_address_tls: str = ""
 
 
 class ListenerAddresses(msgspec.Struct, frozen=True):

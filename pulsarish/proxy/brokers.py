@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
@@ -13,7 +13,7 @@ from pulsarish.proxy.config import ProxyConfig
 from pulsarish.runtime.containment import run_in_background
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.network.addresses import plain_address
-from pulsarish.runtime.seams import Conflict, World
+from pulsarish.runtime.seams import TLS, Conflict, World
 from pulsarish.wire.json_record import decode_record
 
 __all__ = ["KnownBrokers"]
@@ -35,9 +35,10 @@ class KnownBrokers:
     def __init__(self, world: World, config: ProxyConfig) -> None:
         self.names: tuple[str, ...] = ()
         """The names of the brokers that clients may be relayed to."""
-        self._binary: tuple[str, ...] = ()
+        self._binary: tuple[str, ...] = ()  # of the kind that the proxy connects to
         self._grpc_ports: frozenset[str] = frozenset()
         self._binary_ports: frozenset[str] = frozenset()
+        self._other_binary_ports: frozenset[str] = frozenset()
         self._http_ports: frozenset[str] = frozenset()
         self._world = world
         self._records = Records(world.metadata, world.clock, world.random)
@@ -52,14 +53,23 @@ class KnownBrokers:
         self._stopped = True
         self._changed.set()
 
-    def check_binary(self, address: str) -> None:
-        """Raise ``NotAllowed`` unless an allowed broker serves the binary protocol at this
-        address.
+    def binary(self, address: str) -> str:
+        """Return the address to connect to, with ``TLS`` before it where brokers are reached so.
+
+        Raises ``NotAllowed`` unless an allowed broker serves the binary protocol at this
+        ``host:port``, with TLS or without it as ``tls_enabled_with_broker`` says.
         """
-        if address not in self._binary_ports:
+        has_tls = self._config.tls_enabled_with_broker
+        if address in self._binary_ports:
+            return f"{TLS if has_tls else ''}{address}"
+        if address in self._other_binary_ports:
             raise NotAllowed(
-                f"{address} is not an {_RELAYED_TO.format('address of the binary protocol')}"
+                f"{address} has {'no TLS' if has_tls else 'TLS'}, and this proxy connects to "
+                f"brokers {'with' if has_tls else 'without'} it (option tls_enabled_with_broker)"
             )
+        raise NotAllowed(
+            f"{address} is not an {_RELAYED_TO.format('address of the binary protocol')}"
+        )
 
     def check(self, address: str) -> None:
         """Raise ``NotAllowed`` unless an allowed broker serves clients at this address, by any of
@@ -67,7 +77,7 @@ class KnownBrokers:
 
         HTTP is for administration: its ports are allowed with ``relay_administration`` only.
         """
-        if address in self._grpc_ports or address in self._binary_ports:
+        if address in self._grpc_ports | self._binary_ports | self._other_binary_ports:
             return
         if address not in self._http_ports:
             raise NotAllowed(f"{address} is not an {_RELAYED_TO.format('address for clients')}")
@@ -78,11 +88,14 @@ class KnownBrokers:
             )
 
     def any(self) -> str:
-        """Return the address of some broker's binary listener. Raises ``ServiceNotReady``."""
+        """Return the ``host:port`` of some broker's binary listener. Raises
+        ``ServiceNotReady``.
+        """
         if not self._binary:
+            kind = " with TLS" if self._config.tls_enabled_with_broker else ""
             raise ServiceNotReady(
-                "no broker is registered with an address of the binary protocol that this proxy "
-                "may use; try again"
+                f"no broker is registered with an address of the binary protocol{kind} that this "
+                "proxy may use; try again"
             )
         return self._world.random.choice(self._binary)
 
@@ -119,31 +132,48 @@ class KnownBrokers:
         A broker is allowed with all its ports if one of its addresses is.
         """
         names: list[str] = []
+        has_tls = self._config.tls_enabled_with_broker
         binary: list[str] = []
         ports: list[ListenerAddresses] = []
         chosen = frozenset(self._config.allowed_brokers)
         for broker in brokers:
             told = [
-                ListenerAddresses(
-                    plain_address(broker.address), broker.http_address, broker.pulsar_address
-                ),
+                ListenerAddresses(broker.address, broker.http_address, broker.pulsar_address),
                 *broker.listeners.values(),
             ]
-            own = {
+            own = _known(
                 address
                 for each in told
-                for address in (each.address, each.http_address, each.pulsar_address)
-                if address
-            }
+                for address in (
+                    *(each.address, each.http_address, each.pulsar_address),
+                    *(each.address_tls, each.http_address_tls, each.pulsar_address_tls),
+                )
+            )
             if chosen and not own & chosen:
                 continue
             names.append(broker.broker_id)
             ports += told
-            listener = broker.listeners.get(self._config.broker_listener_name, told[0])
-            if listener.pulsar_address:
-                binary.append(listener.pulsar_address)
+            listener = broker.listeners.get(
+                self._config.broker_listener_name,
+                # The internal one comes first.
+                next(iter(broker.listeners.values()), told[0]),
+            )
+            address = listener.pulsar_address_tls if has_tls else listener.pulsar_address
+            if address:
+                binary.append(address)
         self.names, self._binary = tuple(names), tuple(binary)
-        # An empty address is a port that the broker does not have.
-        self._grpc_ports = frozenset(each.address for each in ports) - {""}
-        self._binary_ports = frozenset(each.pulsar_address for each in ports) - {""}
-        self._http_ports = frozenset(each.http_address for each in ports) - {""}
+        plain = _known(each.pulsar_address for each in ports)
+        secure = _known(each.pulsar_address_tls for each in ports)
+        self._binary_ports = secure if has_tls else plain
+        self._other_binary_ports = plain if has_tls else secure
+        self._grpc_ports = _known(at for each in ports for at in (each.address, each.address_tls))
+        self._http_ports = _known(
+            at for each in ports for at in (each.http_address, each.http_address_tls)
+        )
+
+
+def _known(addresses: Iterable[str]) -> frozenset[str]:
+    """Return the ``host:port`` of addresses; an empty one is a port that the broker does not
+    have.
+    """
+    return frozenset(plain_address(address) for address in addresses if address)

@@ -7,8 +7,24 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from pulsarish.metadata.access import (
+    MetadataAuthFile,
+    MetadataOpenNodes,
+    MetadataTlsCertificateFile,
+    MetadataTlsKeyFile,
+    MetadataTlsTrustFile,
+)
 from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.log import REPEATS_MAX
+from pulsarish.runtime.network.tls_options import (
+    BROKER_CLIENT_OPTIONS,
+    HttpAddressTls,
+    TlsCertificateFile,
+    TlsKeyFile,
+    check_tls_address,
+    check_tls_options,
+)
+from pulsarish.security.tls import TlsClientConfig
 
 __all__ = ["ProxyConfig"]
 
@@ -20,8 +36,21 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     pulsar_address: Annotated[
         str,
-        Meta(description="host:port of Apache Pulsar's binary protocol; port 0 picks a free one."),
+        Meta(
+            description=(
+                "host:port of Apache Pulsar's binary protocol; port 0 picks a free one; empty: "
+                "none."
+            )
+        ),
     ] = "127.0.0.1:6650"
+    pulsar_address_tls: Annotated[
+        str,
+        Meta(
+            description=(
+                "host:port of Apache Pulsar's binary protocol with TLS, usually 6651; empty: none."
+            )
+        ),
+    ] = ""
     connect_address: Annotated[
         str,
         Meta(
@@ -31,9 +60,66 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
             )
         ),
     ] = "127.0.0.1:6655"
+    connect_address_tls: Annotated[
+        str,
+        Meta(
+            description=(
+                "host:port where CONNECT of HTTP is served with TLS, for HTTP tools that reach "
+                "their proxy by https; empty: none."
+            )
+        ),
+    ] = ""
     http_address: Annotated[
-        str, Meta(description="host:port of /health and /metrics; port 0 picks a free one.")
+        str,
+        Meta(
+            description="host:port of /health and /metrics; port 0 picks a free one; empty: none."
+        ),
     ] = "127.0.0.1:8080"
+    http_address_tls: HttpAddressTls = ""
+    tls_certificate_file_path: TlsCertificateFile = ""
+    tls_key_file_path: TlsKeyFile = ""
+    tls_trust_certs_file_path: Annotated[
+        str,
+        Meta(
+            description=(
+                "The authorities that certificates of clients are checked with, in PEM form; "
+                "empty: clients are not asked for one."
+            )
+        ),
+    ] = ""
+    tls_require_trusted_client_cert_on_connect: Annotated[
+        bool, Meta(description="Refuse clients without a certificate of these authorities.")
+    ] = False
+    tls_enabled_with_broker: Annotated[
+        bool,
+        Meta(
+            description=(
+                "Connect to brokers by their pulsar_address_tls, and to no port without TLS; "
+                "their certificates have to name their hosts. Otherwise by their pulsar_address."
+            )
+        ),
+    ] = False
+    broker_client_trust_certs_file_path: Annotated[
+        str,
+        Meta(
+            description=(
+                "The authorities that brokers are checked with, in PEM form; empty: those of the "
+                "system."
+            )
+        ),
+    ] = ""
+    broker_client_certificate_file_path: Annotated[
+        str,
+        Meta(
+            description=(
+                "The certificate that the proxy shows to brokers, in PEM form; empty: none. With "
+                "it, clients must show credentials other than a certificate."
+            )
+        ),
+    ] = ""
+    broker_client_key_file_path: Annotated[
+        str, Meta(description="The key of that certificate, in PEM form.")
+    ] = ""
     metadata_url: Annotated[
         str,
         Meta(description="Where the metadata is, which knows the brokers: zk://host:port/chroot."),
@@ -46,6 +132,11 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
             description="After this long without an answer the session is lost.",
         ),
     ] = 10_000
+    metadata_auth_file: MetadataAuthFile = ""
+    metadata_open_nodes: MetadataOpenNodes = False
+    metadata_tls_trust_certs_file_path: MetadataTlsTrustFile = ""
+    metadata_tls_certificate_file_path: MetadataTlsCertificateFile = ""
+    metadata_tls_key_file_path: MetadataTlsKeyFile = ""
     broker_listener_name: Annotated[
         str,
         Meta(
@@ -154,6 +245,14 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         """Raise ``ConfigError`` for settings that do not fit together."""
+        if not self.pulsar_address and not self.pulsar_address_tls:
+            raise ConfigError(
+                "pulsar_address and pulsar_address_tls are empty: a proxy needs one of them"
+            )
+        check_tls_options(self)
+        for option in ("pulsar_address_tls", "connect_address_tls", "http_address_tls"):
+            check_tls_address(self, option, getattr(self, option))
+        self._check_broker_client()
         for address in self.allowed_brokers:
             host, colon, port = address.rpartition(":")
             if not (host and colon and port.isdecimal()):
@@ -162,3 +261,25 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(
                 "keep_alive_timeout_seconds must be at least twice keep_alive_interval_seconds"
             )
+
+    def _check_broker_client(self) -> None:
+        if self.tls_enabled_with_broker:
+            return
+        for option in (
+            "broker_client_trust_certs_file_path",
+            "broker_client_certificate_file_path",
+            "broker_client_key_file_path",
+        ):
+            if getattr(self, option):
+                raise ConfigError(f"{option} needs TLS to brokers: set tls_enabled_with_broker")
+
+    def broker_tls(self) -> TlsClientConfig | None:
+        """Return the TLS of the connections to brokers; ``None``: they have none."""
+        if not self.tls_enabled_with_broker:
+            return None
+        return TlsClientConfig(
+            self.broker_client_trust_certs_file_path,
+            self.broker_client_certificate_file_path,
+            self.broker_client_key_file_path,
+            options=BROKER_CLIENT_OPTIONS,
+        )

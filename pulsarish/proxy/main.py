@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from pulsarish.metadata.access import access_of
 from pulsarish.metadata.process import start_node
 from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.proxy.broker_link import BrokerLinks
@@ -15,6 +16,9 @@ from pulsarish.proxy.relayed import RelayedConnection
 from pulsarish.runtime.descriptors import connections_limit
 from pulsarish.runtime.loop import NodeProcess, RunningNode
 from pulsarish.runtime.metrics import Histogram, Metrics
+from pulsarish.runtime.network.addresses import plain_address
+from pulsarish.runtime.network.tls_options import tls_of_client, tls_of_server
+from pulsarish.runtime.network.watch_ports import WatchPorts
 from pulsarish.runtime.peer_limits import ConnectionSlots, HeldBytes, PeerLimits
 from pulsarish.runtime.seams import HttpRequest, HttpResponse, Listener, World
 from pulsarish.runtime.watch_face import answer_watcher
@@ -28,9 +32,9 @@ class Proxy:
     """One proxy, which counts its connections (``Counts``)."""
 
     def __init__(self, world: World, config: ProxyConfig, lags: Histogram | None = None) -> None:
-        self.pulsar_address = ""
-        self.connect_address = ""
-        self.http_address = ""
+        self.addresses: dict[str, str] = {}
+        """``host:port`` of each port that is open, by what the ready line calls it."""
+        self.http = WatchPorts(world.connections, config)
         self._world = world
         self._config = config
         self._brokers = KnownBrokers(world, config)
@@ -81,24 +85,29 @@ class Proxy:
         self._session.export(metrics)
 
     async def start(self) -> None:
-        """Begin to listen. Raises ``OSError`` (a port in use)."""
+        """Begin to listen.
+
+        Raises ``OSError`` (a port in use), ``ConfigError`` (a certificate that cannot be used).
+        """
         self._brokers.start()
-        connections = self._world.connections
-        binary = await connections.serve_bytes(self._config.pulsar_address, self._connection)
-        self._listeners.append(binary)
-        self.pulsar_address = binary.address
-        if self._config.connect_address:
-            tunnels = await connections.serve_bytes(self._config.connect_address, self._tunnel)
-            self._listeners.append(tunnels)
-            self.connect_address = tunnels.address
-        if self._config.http_address:
-            web = await connections.serve_http(self._config.http_address, self._handle)
-            self._listeners.append(web)
-            self.http_address = web.address
+        config = self._config
+        secure = tls_of_server(config)
+        for name, address, factory, tls in (
+            ("pulsar", config.pulsar_address, self._connection, None),
+            ("pulsar+ssl", config.pulsar_address_tls, self._connection, secure),
+            ("connect", config.connect_address, self._tunnel, None),
+            ("connect+ssl", config.connect_address_tls, self._tunnel, secure),
+        ):
+            if address:
+                listener = await self._world.connections.serve_bytes(address, factory, tls=tls)
+                self._listeners.append(listener)
+                self.addresses[name] = plain_address(listener.address)
+        await self.http.open(self._handle)
 
     async def stop(self) -> None:
         for listener in self._listeners:
             await listener.stop(_GRACE_SECONDS)
+        await self.http.stop(_GRACE_SECONDS)
         for connection in list(self._connections):
             connection.close()
         self._brokers.stop()
@@ -137,14 +146,8 @@ class Proxy:
 
 
 def _ready_line(proxy: Proxy) -> str:
-    faces = {
-        "pulsar": proxy.pulsar_address,
-        "connect": proxy.connect_address,
-        "http": proxy.http_address,
-    }
-    return "proxy ready " + " ".join(
-        f"{face}={address}" for face, address in faces.items() if address
-    )
+    faces = "".join(f" {name}={address}" for name, address in proxy.addresses.items())
+    return f"proxy ready{faces}{proxy.http.ready_words()}"
 
 
 async def start_proxy(config: ProxyConfig, process: NodeProcess) -> RunningNode:
@@ -158,4 +161,6 @@ async def start_proxy(config: ProxyConfig, process: NodeProcess) -> RunningNode:
         session_timeout_ms=config.metadata_session_timeout_ms,
         make=lambda world, _: Proxy(world, config, process.care.lags),
         ready=_ready_line,
+        tls=config.broker_tls(),
+        access=access_of(config, tls_of_client(config)),
     )

@@ -28,7 +28,7 @@ from pulsarish.proxy.config import ProxyConfig
 from pulsarish.proxy.relayed import Counts, RelayedConnection
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
-from pulsarish.security.credentials import NO_CREDENTIALS, shown_in_connect
+from pulsarish.security.credentials import NO_CREDENTIALS, Credentials, shown_in_connect
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.pulsar_frames import FrameReader, command_body, command_frame, parse_command
 
@@ -55,6 +55,11 @@ _COMMAND_COST_BYTES: Final = 64
 _ASKED_OF_BROKERS: Final = frozenset({21, 32, 34, 39})
 _NEED_A_BROKER: Final = (
     "this connection is for lookups; connect to the broker that a lookup names, through this proxy"
+)
+
+_NEEDS_CREDENTIALS: Final = (
+    "this proxy shows brokers a certificate of its own, so a client without credentials would be "
+    "taken for the proxy; show a token or another credential that is no certificate"
 )
 
 
@@ -133,15 +138,22 @@ class ClientConnection(RelayedConnection):
             self._reader.frame_bytes_max = min(
                 self._config.max_message_size_bytes, _QUESTION_BYTES_MAX
             )
-            if command.connect.proxy_to_broker_url:
+            connect = command.connect
+            self._credentials = shown_in_connect(connect.auth_method_name, connect.auth_data)
+            if self._config.broker_client_certificate_file_path and _has_only_certificate(
+                self._credentials
+            ):
+                self._passed_on = True  # nothing more of it is looked at
+                self._say(_refusal(2, 0, AuthenticationError(_NEEDS_CREDENTIALS)))
+                self.close()
+                return
+            if connect.proxy_to_broker_url:
                 self._passed_on = True
                 address = command.connect.proxy_to_broker_url.rpartition("://")[2].rstrip("/")
                 command.connect.ClearField("proxy_to_broker_url")
                 self.hold(command_frame(command))
                 self.watch(self._connect(address), "relay")
                 return
-            connect = command.connect
-            self._credentials = shown_in_connect(connect.auth_method_name, connect.auth_data)
             version = min(command.connect.protocol_version, _PROTOCOL_VERSION)
             flags = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
             size = self._config.max_message_size_bytes
@@ -168,8 +180,7 @@ class ClientConnection(RelayedConnection):
         directly.
         """
         try:
-            self._brokers.check_binary(address)
-            await self.pass_on(address)
+            await self.pass_on(self._brokers.binary(address))
         except PulsarishError as error:
             _log.warning("not relayed", peer=self.peer, broker=address, reason=error)
             self._say(_refusal(2, 0, error))
@@ -183,7 +194,9 @@ class ClientConnection(RelayedConnection):
             answer = await (
                 self._look_up(question)
                 if kind == 23
-                else self._links.ask(self._brokers.any(), question, self._credentials)
+                else self._links.ask(
+                    self._brokers.binary(self._brokers.any()), question, self._credentials
+                )
             )
         except PulsarishError as error:
             answer = _refusal(kind, request_id, error)
@@ -195,7 +208,11 @@ class ClientConnection(RelayedConnection):
 
     async def _look_up(self, question: pb.Command) -> pb.Command:
         request_id = question.lookup.request_id
-        address, authoritative = self._brokers.any(), question.lookup.authoritative
+        has_tls = self._config.tls_enabled_with_broker
+        address, authoritative = (
+            self._brokers.binary(self._brokers.any()),
+            question.lookup.authoritative,
+        )
         topic = question.lookup.topic
         for _ in range(_REDIRECTS_MAX):
             lookup = pb.LookupTopic(topic=topic, request_id=request_id, authoritative=authoritative)
@@ -207,15 +224,22 @@ class ClientConnection(RelayedConnection):
             found = answer.lookup_response
             if found.response == pb.LookupTopicResponse.FAILED:
                 return answer
-            address = found.broker_service_url.rpartition("://")[2]
+            url = found.broker_service_url_tls if has_tls else found.broker_service_url
+            if not url:
+                raise ServiceNotReady(
+                    f"{topic} is served by a broker {'without' if has_tls else 'with only'} TLS, "
+                    f"at {found.broker_service_url or found.broker_service_url_tls}, and this "
+                    f"proxy connects to brokers {'with' if has_tls else 'without'} it (option "
+                    "tls_enabled_with_broker)"
+                )
             try:
-                self._brokers.check_binary(address)
+                address = self._brokers.binary(url.rpartition("://")[2])
             except NotAllowed as error:
                 # The broker may have registered just now, and the proxy does not know it yet.
-                raise ServiceNotReady(
-                    f"{topic} is served by {address}: {error}; try again"
-                ) from None
+                raise ServiceNotReady(f"{topic} is served by {url}: {error}; try again") from None
             if found.response == pb.LookupTopicResponse.CONNECT:
+                # Whether the client speaks TLS with the proxy says nothing of the way behind it.
+                found.broker_service_url = found.broker_service_url_tls = url
                 found.proxy_through_service_url = True
                 return answer
             authoritative = found.authoritative
@@ -250,6 +274,11 @@ class ClientConnection(RelayedConnection):
 
     def _not_for_lookups(self) -> bool:
         return not self.alive or self._passed_on
+
+
+def _has_only_certificate(credentials: Credentials) -> bool:
+    """Whether a broker would know the client by the certificate of its connection."""
+    return credentials == NO_CREDENTIALS or credentials.method == "tls"
 
 
 def _check_required(command: pb.Command) -> None:

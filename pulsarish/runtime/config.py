@@ -33,7 +33,11 @@ __all__ = ["Option", "describe", "load", "print_config"]
 T = TypeVar("T", bound=msgspec.Struct)
 
 # options that are host:port; empty when that listener may be left out
-_LISTENING = ("listen_address", "http_address")
+_LISTENING = tuple(
+    f"{port}_address{tls}"
+    for port in ("listen", "http", "pulsar", "connect")
+    for tls in ("", "_tls")
+)
 _ADVERTISED = "advertised_address"  # host or host:port
 _PORT_MAX = 65535
 _REQUIRED = "(required)"

@@ -39,6 +39,7 @@ class RoutedConnections:
         dialer: Dialer | None = None,
     ) -> None:
         self._grpc: ClientConnections = grpc
+        self.credentials_now = grpc.credentials_now
         self._close_grpc = grpc.close
         limits = limits or ConnectionLimits()
         self._framed = FramedConnections(

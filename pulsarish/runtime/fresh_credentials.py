@@ -106,6 +106,10 @@ class FreshConnections:
         self._connections = connections
         self._credentials = credentials
 
+    async def credentials_now(self) -> Credentials:
+        await self._credentials.renew()
+        return self._credentials.latest()
+
     async def open(self, address: str, method: str, *, lane: str = "") -> Stream:
         await self._credentials.renew()
         return await self._connections.open(address, method, lane=lane)

@@ -37,14 +37,23 @@ class ConnectionSlots:
     Args:
         connections_max: connections at the same time; 0: no limit.
         per_address_max: connections from one address at the same time; 0: no limit.
+        waiting_per_address_max: connections of one address that wait at the same time; 0: no limit.
+            The next one ends the one that has waited the longest, so an address whose connections
+            never become active takes no places of others.
         what: what is counted, for reasons.
     """
 
     def __init__(
-        self, connections_max: int, per_address_max: int = 0, *, what: str = "connections"
+        self,
+        connections_max: int,
+        per_address_max: int = 0,
+        *,
+        waiting_per_address_max: int = 0,
+        what: str = "connections",
     ) -> None:
         self.connections_max = connections_max
         self.per_address_max = per_address_max
+        self._waiting_per_address_max = waiting_per_address_max
         self.refused_count = 0
         """Connections refused since the start."""
         self.ended_count = 0
@@ -76,6 +85,13 @@ class ConnectionSlots:
             )
             if not self._end_oldest(self._waiting_at.get(address, {}), limit):
                 return limit
+        waiting = self._waiting_at.get(address, {})
+        if self._waiting_per_address_max and len(waiting) >= self._waiting_per_address_max:
+            limit = (
+                f"{self._waiting_per_address_max} {self._what} of {address} wait, the limit for "
+                "one address"
+            )
+            _ = self._end_oldest(waiting, limit)
         if self.connections_max and len(self._addresses) >= self.connections_max:
             limit = f"{self.connections_max} {self._what} are open, the limit"
             if not self._end_oldest(self._waiting, limit):

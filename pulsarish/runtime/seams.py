@@ -18,7 +18,7 @@ from typing import Final, Literal, Protocol
 
 from pulsarish.runtime.containment import Critical, Scope, ScopeKind
 from pulsarish.runtime.wake_signal import WakeSignal
-from pulsarish.security.credentials import Caller, Certificate
+from pulsarish.security.credentials import Caller, Certificate, Credentials
 from pulsarish.security.tls import TlsServerConfig
 
 __all__ = [
@@ -400,6 +400,13 @@ class ClientConnections(Protocol):
         """Send one request and return its answer. Calls have their own lane.
 
         Raises ``Unreachable``, ``StreamBroken``, ``TimeoutError``, ``CallFailed``.
+        """
+        ...
+
+    async def credentials_now(self) -> Credentials:
+        """Return what an opening would show now.
+
+        Raises ``AuthenticationError``, or ``StreamBroken`` when the source does not answer.
         """
         ...
 

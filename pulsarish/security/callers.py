@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64decode
 from collections.abc import Awaitable, Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pulsarish.model.errors import AuthenticationError, PulsarishError
+from pulsarish.model.errors import AuthenticationError, PulsarishError, TooManyRequests
+from pulsarish.security.audit import NO_AUDIT, AuditClass, AuditEvent, Auditor, Disposition
 from pulsarish.security.authentication import Authenticator
 from pulsarish.security.credentials import NO_CREDENTIALS, Caller, Certificate, Credentials, Secret
-from pulsarish.security.identity import UNCHECKED, Identity
+from pulsarish.security.failed_attempts import FailedAttempts
+from pulsarish.security.identity import NO_ORIGIN, UNCHECKED, Identity, Origin
+from pulsarish.security.provider_names import BASIC
 
 __all__ = ["Callers", "Original", "refusal_text"]
 
@@ -28,6 +32,12 @@ class Original:
 NO_ORIGINAL: Final = Original()
 _OTHER: Final = "other"
 _METHODS: Final = ("token", "basic", "tls", "oauth2", "anonymous", "none", _OTHER)
+_REFUSED: Final = "refused"
+_UNAVAILABLE: Final = "unavailable"
+"""The check was not possible now."""
+_SLOWED: Final = "slowed_down"
+"""Too many attempts from the address had failed, so this one was not checked."""
+_REASONS: Final = (_REFUSED, _UNAVAILABLE, _SLOWED)
 
 
 def refusal_text(error: PulsarishError) -> str:
@@ -49,6 +59,8 @@ class Callers:
         proxy_roles: roles of proxies.
         checks_original: whether a proxy must pass on the credentials of its client, which are
             checked as well (``authenticateOriginalAuthData``).
+        audit: gets a record of each authentication.
+        attempts: slows addresses down whose authentications fail; ``None``: none is.
     """
 
     def __init__(
@@ -57,15 +69,21 @@ class Callers:
         *,
         proxy_roles: Collection[str] = (),
         checks_original: bool = False,
+        audit: Auditor = NO_AUDIT,
+        attempts: FailedAttempts | None = None,
     ) -> None:
         self._authenticator = authenticator
         self._proxy_roles = frozenset(proxy_roles)
         self._checks_original = checks_original
+        self._audit = audit
+        self._attempts = attempts
         self.is_revoked = authenticator.is_revoked
         self.successes = dict.fromkeys(_METHODS, 0)
         """Authentications by method."""
-        self.failures = dict.fromkeys(_METHODS, 0)
-        """Refused authentications by method, as the caller names it."""
+        self.failures = dict.fromkeys(
+            [(method, reason) for method in _METHODS for reason in _REASONS], 0
+        )
+        """Failed authentications by method, as the caller names it, and reason."""
 
     @property
     def are_checked(self) -> bool:
@@ -77,19 +95,108 @@ class Callers:
         credentials: Credentials,
         certificate: Certificate | None = None,
         original: Original = NO_ORIGINAL,
+        origin: Origin = NO_ORIGIN,
     ) -> Identity:
-        """Return who a caller is. Raises ``AuthenticationError``, ``ServiceNotReady``."""
-        if not self._authenticator.enabled:
-            return UNCHECKED
-        return await self._counted(credentials, self._identity(credentials, certificate, original))
+        """Return who a caller is.
 
-    async def _counted(self, credentials: Credentials, check: Awaitable[Identity]) -> Identity:
+        Raises ``AuthenticationError``, ``ServiceNotReady``, and ``TooManyRequests`` for an address
+        from which too many attempts failed.
+        """
+        if not self._authenticator.enabled:
+            return replace(UNCHECKED, origin=origin)
+        self._check_address(credentials, certificate, origin)
+        check = self._identity(credentials, certificate, original, origin)
+        return await self._recorded("Logon", credentials.method, check, origin)
+
+    async def _recorded(
+        self, activity: str, method: str, check: Awaitable[Identity], origin: Origin
+    ) -> Identity:
+        """Count and audit an authentication. Raises what ``check`` raises."""
         try:
-            identity = await check
-        except PulsarishError:
-            self.failures[_method_of(credentials.method)] += 1
+            identity = replace(await check, origin=origin)
+            if not all(limits.permit_address(origin.host) for limits in identity.limits):
+                raise AuthenticationError(
+                    f"the token of role {identity.role!r} is limited to other networks than that "
+                    "of this connection; use it there, or another token"
+                )
+        except PulsarishError as error:
+            is_refused = isinstance(error, AuthenticationError)
+            method = _method_of(method)
+            self.failures[method, _REFUSED if is_refused else _UNAVAILABLE] += 1
+            disposition = Disposition.DENIED if is_refused else Disposition.FAILED
+            self._note_failure(activity, method, origin, disposition, str(error))
             raise
         self.successes[_method_of(identity.method)] += 1
+        self._audit.note(
+            AuditEvent(
+                kind=AuditClass.AUTHENTICATION,
+                activity=activity,
+                identity=identity,
+                disposition=Disposition.ALLOWED,
+            )
+        )
+        return identity
+
+    def _note_failure(
+        self, activity: str, method: str, origin: Origin, disposition: Disposition, reason: str
+    ) -> None:
+        self._audit.note(
+            AuditEvent(
+                kind=AuditClass.AUTHENTICATION,
+                activity=activity,
+                identity=Identity("", method, origin=origin),
+                disposition=disposition,
+                reason=reason,
+            )
+        )
+
+    def _check_address(
+        self, credentials: Credentials, certificate: Certificate | None, origin: Origin
+    ) -> None:
+        """Raise ``TooManyRequests`` for an address from which too many attempts failed.
+
+        The first refusal of a window is recorded. The others are counted, so that no peer can fill
+        the audit trail.
+        """
+        if self._attempts is None or (certificate is not None and not credentials.data):
+            return  # TLS has verified a certificate, which no client can guess
+        refusal = self._attempts.refusal(origin.host, credentials)
+        if refusal is None:
+            return
+        method = _method_of(credentials.method)
+        self.failures[method, _SLOWED] += 1
+        if refusal.is_first:
+            self._note_failure("Logon", method, origin, Disposition.DENIED, refusal.text)
+        raise TooManyRequests(refusal.text)
+
+    async def _authenticated(
+        self, credentials: Credentials, certificate: Certificate | None, origin: Origin
+    ) -> Identity:
+        """Ask the authenticator, and note for the address what came of it."""
+        if self._attempts is None:
+            return await self._authenticator.authenticate(credentials, certificate)
+        check = self._checked(self._attempts, credentials, certificate, origin)
+        if credentials.method != BASIC:
+            return await check
+        # The check of a password goes on when its caller leaves, and holds its place until then.
+        running = asyncio.ensure_future(check)
+        running.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(running)
+
+    async def _checked(
+        self,
+        attempts: FailedAttempts,
+        credentials: Credentials,
+        certificate: Certificate | None,
+        origin: Origin,
+    ) -> Identity:
+        with attempts.checking(origin.host, credentials):
+            try:
+                identity = await self._authenticator.authenticate(credentials, certificate)
+            except AuthenticationError:
+                attempts.failed(origin.host, credentials)
+                raise
+        attempts.succeeded(credentials)
         return identity
 
     async def refresh(
@@ -99,46 +206,79 @@ class Callers:
 
         Behind a proxy they are the proxy's. Raises as ``identify``.
         """
-        found = await self._counted(
-            credentials, self._authenticator.authenticate(credentials, certificate)
-        )
+        self._check_address(credentials, certificate, before.origin)
+        check = self._renewed(credentials, certificate, before)
+        return await self._recorded("Renew", credentials.method, check, before.origin)
+
+    async def _renewed(
+        self, credentials: Credentials, certificate: Certificate | None, before: Identity
+    ) -> Identity:
+        found = await self._authenticated(credentials, certificate, before.origin)
         if found.role != (before.proxy_role or before.role):
             raise AuthenticationError(
                 f"the new credentials are those of role {found.role!r}, and the connection belongs "
                 f"to role {before.proxy_role or before.role!r}; open another one"
             )
+        known = before.limits[: len(found.limits)] if before.proxy_role else before.limits
+        if found.limits != known:
+            raise AuthenticationError(
+                "the new token has other limits than the one that opened the connection; open "
+                "another one"
+            )
         if not before.proxy_role:
             return found
         if not self._checks_original:
-            return replace(before, expires_at_ms=found.expires_at_ms)
+            return replace(
+                before,
+                expires_at_ms=found.expires_at_ms,
+                credential_id=found.credential_id,
+                wider_ids=found.wider_ids,
+            )
         # Those of the client were checked, too, and did not change.
         ends = [each.expires_at_ms for each in (before, found) if each.expires_at_ms]
-        return replace(before, expires_at_ms=min(ends) if ends else 0)
+        return replace(before, expires_at_ms=min(ends) if ends else 0, proxy_ids=_ids_of(found))
 
     async def identify_caller(self, caller: Caller) -> Identity:
         """Return who the caller of a stream or call is.
 
         Raises ``AuthenticationError``, ``ServiceNotReady``.
         """
-        return await self.identify(caller.credentials, caller.certificate)
+        origin = Origin(caller.address, caller.face)
+        identity = await self.identify(caller.credentials, caller.certificate, origin=origin)
+        caller.on_identified()
+        return identity
 
     async def identify_request(
-        self, header: str, certificate: Certificate | None, original_role: str
+        self, header: str, certificate: Certificate | None, original_role: str, peer: str = ""
     ) -> Identity:
         """Return who sent an HTTP request. Raises ``AuthenticationError``.
 
         Args:
             header: of the name Authorization; empty when it is missing.
             original_role: the header X-Original-Principal of proxies.
+            peer: ``host:port`` of the client.
         """
+        origin = Origin(peer, "http")
         if not self._authenticator.enabled:
-            return UNCHECKED
-        return await self.identify(_of_header(header), certificate, Original(original_role))
+            return replace(UNCHECKED, origin=origin)
+        try:
+            credentials = _of_header(header)
+        except AuthenticationError as error:
+            shown = Credentials(_OTHER, Secret(header))
+            self._check_address(shown, None, origin)
+            if self._attempts is not None:
+                self._attempts.failed(origin.host, shown)
+            return await self._recorded("Logon", _OTHER, _refused(error), origin)
+        return await self.identify(credentials, certificate, Original(original_role), origin)
 
     async def _identity(
-        self, credentials: Credentials, certificate: Certificate | None, original: Original
+        self,
+        credentials: Credentials,
+        certificate: Certificate | None,
+        original: Original,
+        origin: Origin,
     ) -> Identity:
-        identity = await self._authenticator.authenticate(credentials, certificate)
+        identity = await self._authenticated(credentials, certificate, origin)
         if identity.role not in self._proxy_roles:
             if original != NO_ORIGINAL:
                 raise AuthenticationError(
@@ -156,6 +296,7 @@ class Callers:
                 f"proxy {identity.role!r} speaks for role {original.role!r}, which is a proxy, too"
             )
         if self._checks_original:
+            # A failure is that of the proxy's client, and not of the proxy's address.
             checked = await self._authenticator.authenticate(original.credentials, None)
             if checked.role != original.role:
                 raise AuthenticationError(
@@ -164,9 +305,24 @@ class Callers:
                 )
             ends = [each.expires_at_ms for each in (identity, checked) if each.expires_at_ms]
             return replace(
-                checked, proxy_role=identity.role, expires_at_ms=min(ends) if ends else 0
+                checked,
+                proxy_role=identity.role,
+                expires_at_ms=min(ends) if ends else 0,
+                limits=identity.limits + checked.limits,
+                proxy_ids=_ids_of(identity),
             )
-        return replace(identity, role=original.role, proxy_role=identity.role)
+        spoken = replace(identity, role=original.role, proxy_role=identity.role)
+        if self.is_revoked(spoken):
+            raise AuthenticationError(f"role {original.role!r} is revoked; ask for a new one")
+        return spoken
+
+
+def _ids_of(identity: Identity) -> tuple[str, ...]:
+    return tuple(filter(None, (identity.credential_id, *identity.wider_ids)))
+
+
+async def _refused(error: AuthenticationError) -> Identity:
+    raise error
 
 
 def _of_header(header: str) -> Credentials:

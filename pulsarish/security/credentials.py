@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 __all__ = [
@@ -91,6 +91,10 @@ def no_credentials() -> Credentials:
     return NO_CREDENTIALS
 
 
+def _ignore() -> None:
+    """Do nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The peer of one stream or call, as its connection knows it.
@@ -104,6 +108,10 @@ class Caller:
     """What the peer calls itself; empty when it says nothing."""
     credentials: Credentials = NO_CREDENTIALS
     certificate: Certificate | None = None
+    face: str = "grpc"
+    """The protocol of the port: ``grpc`` or ``framed``."""
+    on_identified: Callable[[], None] = field(default=_ignore, compare=False, repr=False)
+    """Called when the process has decided that it serves this caller; perhaps several times."""
 
 
 ANONYMOUS_CALLER: Final = Caller()

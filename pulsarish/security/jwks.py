@@ -151,6 +151,8 @@ class FetchedKeys:
             url = self._url or await self._discover()
             keys = parse_jwks(await self._fetch(url), f"the keys of {url}")
         except (PulsarishError, OSError, ValueError) as error:
+            # From its end: a fetch may take longer than the wait, and other callers wait behind it.
+            self._tried_ms = self._wall_ms()
             self._on_problem(f"the keys of the issuer {self._issuer} were not fetched: {error}")
             return
         self._keys = keys

@@ -11,6 +11,7 @@ from pulsarish.security.credentials import Certificate, Credentials
 from pulsarish.security.identity import Identity
 from pulsarish.security.jwks import FetchedKeys, RefreshTimes, parse_jwks
 from pulsarish.security.keys import VerificationKey, select_key
+from pulsarish.security.limits import limits_of
 from pulsarish.security.provider import Fetch
 from pulsarish.security.provider_names import OAUTH2, TOKEN
 from pulsarish.security.signed_token import (
@@ -118,4 +119,5 @@ class OidcProvider:
             OAUTH2,
             expires_at_ms,
             credential_id=credential_id_of(claims),
+            limits=limits_of(claims),
         )

@@ -42,7 +42,9 @@ class Revocations:
         )
 
     def is_revoked(self, identity: Identity) -> bool:
-        """Return whether the token, the role, or the proxy that speaks for it is revoked."""
+        """Return whether the token, one that it was narrowed from, the role, or the proxy that
+        speaks for it is revoked.
+        """
         if self._file is None:
             return False
         listed = self._file.read()
@@ -50,6 +52,7 @@ class Revocations:
             identity.role in listed.roles
             or identity.proxy_role in listed.roles
             or identity.credential_id in listed.token_ids
+            or not listed.token_ids.isdisjoint(identity.wider_ids + identity.proxy_ids)
         )
 
     def count_changes(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 from jwt import PyJWS
@@ -44,8 +44,12 @@ _JWS: Final = PyJWS(algorithms=_ALGORITHMS)
 class TokenHeader:
     """What an unverified header says of the key."""
 
+    NARROWED: ClassVar = "narrowed+jwt"
+    """The ``typ`` of a token that was made from a wider one."""
+
     algorithm: str
     kid: str
+    is_narrowed: bool = False
 
 
 def read_header(token: bytes) -> TokenHeader:
@@ -83,7 +87,7 @@ def read_header(token: bytes) -> TokenHeader:
         raise AuthenticationError(
             f"the token's kid must be text of at most {_NAME_CHARS_MAX} characters"
         )
-    return TokenHeader(algorithm, kid)
+    return TokenHeader(algorithm, kid, header.get("typ") == TokenHeader.NARROWED)
 
 
 def verify_claims(

@@ -29,6 +29,7 @@ __all__ = [
     "TlsServerConfig",
     "certificate_of",
     "client_context",
+    "earliest_expiry_ms",
     "is_authority",
     "parse_certificate",
     "read_client_material",
@@ -229,6 +230,20 @@ def parse_certificate(encoded: bytes) -> Certificate | None:
         names,
         int(found.not_valid_after_utc.timestamp() * 1_000),
     )
+
+
+def earliest_expiry_ms(content: bytes, path: str) -> int:
+    """Return when the first certificate of a file in PEM form expires, in ms since the epoch.
+
+    Raises ``ConfigError``.
+    """
+    from cryptography import x509
+
+    try:
+        found = x509.load_pem_x509_certificates(content)
+    except ValueError:
+        raise ConfigError(f"{path} has no certificate that can be read") from None
+    return int(min(each.not_valid_after_utc for each in found).timestamp() * 1_000)
 
 
 def tls_reason(error: ssl.SSLError) -> str:

@@ -17,14 +17,14 @@ from pulsarish.security.keys import (
     load_secret_key,
     select_key,
 )
+from pulsarish.security.limits import limits_of
+from pulsarish.security.narrowed_token import verify_chain
 from pulsarish.security.provider_names import TOKEN
 from pulsarish.security.signed_token import (
     audience_matches,
     credential_id_of,
     expiry_of,
-    read_header,
     role_of,
-    verify_claims,
 )
 
 __all__ = ["TokenProvider"]
@@ -67,14 +67,20 @@ class TokenProvider:
 
     def check(self, token: bytes) -> Identity:
         """Return whom a token names. Raises ``AuthenticationError``."""
-        header = read_header(token)
-        claims = verify_claims(token, header, select_key(self._keys, header.kid, header.algorithm))
-        expires_at_ms = expiry_of(
-            claims,
-            self._wall_ms(),
-            skew_seconds=self._skew_seconds,
-            require_expiry=self._require_expiry,
+        chain = verify_chain(
+            token, lambda header: select_key(self._keys, header.kid, header.algorithm)
         )
+        claims = chain[0]
+        now_ms = self._wall_ms()
+        ends_ms = [
+            expiry_of(
+                each,
+                now_ms,
+                skew_seconds=self._skew_seconds,
+                require_expiry=self._require_expiry and each is claims,
+            )
+            for each in chain
+        ]
         if self._audience and not audience_matches(
             claims.get(self._audience_claim), (self._audience,)
         ):
@@ -85,8 +91,10 @@ class TokenProvider:
         return Identity(
             role_of(claims, self._claim),
             TOKEN,
-            expires_at_ms,
-            credential_id=credential_id_of(claims),
+            min((each for each in ends_ms if each), default=0),
+            credential_id=credential_id_of(chain[-1]),
+            wider_ids=tuple(filter(None, map(credential_id_of, chain[:-1]))),
+            limits=tuple(limits for each in chain for limits in limits_of(each)),
         )
 
 

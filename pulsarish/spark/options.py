@@ -11,16 +11,19 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, TypeVar
 
 from pulsarish.model.errors import InvalidArgument, PulsarishError
 from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.profiles import Profile, find_profile, is_tls_url
+from pulsarish.spark.access import BookieAccess, BrokerAccess
 from pulsarish.spark.positions import Bound, parse_bound, parse_time_ms
 
 __all__ = [
     "ADMIN_URL",
+    "BROKER_NAMES",
     "STREAM_NAMES",
     "DirectReads",
     "OnDecodeError",
@@ -28,8 +31,8 @@ __all__ = [
     "ReadOptions",
     "Taken",
     "ValueSchema",
+    "broker_access",
     "check_names",
-    "cluster_urls",
     "read_options",
 ]
 
@@ -42,6 +45,10 @@ ADMIN_URL: Final = "http://127.0.0.1:8080"
 _SIZE: Final = re.compile(r"(\d+)\s*(b|kb?|kib|mb?|mib|gb?|gib)?", re.IGNORECASE)
 _UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SPLIT_BYTES_MIN: Final = 1 << 16
+_MAY_BE_SECRET: Final = re.compile(
+    r"auth|token|password|secret|credential|private|key$", re.IGNORECASE
+)
+_NOT_SHOWN: Final = "(not shown)"
 
 
 class OptionError(InvalidArgument):
@@ -76,9 +83,22 @@ class OnDecodeError(StrEnum):
     DROP = "drop"
 
 
-READ_NAMES: Final = (
+BROKER_NAMES: Final = (
     "service.url",
     "admin.url",
+    "profile",
+    "authPlugin",
+    "authParams",
+    "tlsTrustCertsFilePath",
+    "tlsCertificateFilePath",
+    "tlsPrivateKeyFilePath",
+    "tlsValidateHostname",
+    "tlsAllowInsecureConnection",
+)
+"""Where the brokers are, and who uses them: options of reading and of writing."""
+_TLS_NAMES: Final = tuple(name for name in BROKER_NAMES if name.startswith("tls"))
+READ_NAMES: Final = (
+    *BROKER_NAMES,
     "topic",
     "topics",
     "topicsPattern",
@@ -92,6 +112,10 @@ READ_NAMES: Final = (
     "maxLedgersPerTrigger",
     "subscription",
     "directReads",
+    "clusterKeyFile",
+    "bookieTlsTrustCertsFilePath",
+    "bookieTlsCertificateFilePath",
+    "bookieTlsPrivateKeyFilePath",
     "splitBytes",
     "publishTimeSlackSeconds",
     "valueSchema",
@@ -178,30 +202,111 @@ def check_names(given: Mapping[str, str], known: tuple[str, ...], what: str) -> 
             continue
         near = difflib.get_close_matches(name.lower(), by_lower, n=1)
         meant = f"; did you mean {by_lower[near[0]]!r}?" if near else ""
+        # What looks like a secret under another name is one.
+        shown = _NOT_SHOWN if _MAY_BE_SECRET.search(name) else value
         raise OptionError(
-            name, value, f"{what} has no such option{meant} It has {', '.join(known)}"
+            name, shown, f"{what} has no such option{meant} It has {', '.join(known)}"
         )
 
 
-def cluster_urls(taken: Taken) -> tuple[str, str]:
-    """Return the brokers' service url and the url of their admin API."""
-    service_url = taken.text("service.url") or SERVICE_URL
-    if not service_url.startswith("pulsarish://"):
+def broker_access(taken: Taken) -> BrokerAccess:
+    """Return where the brokers are and who uses them.
+
+    A profile is read here, on the driver; options given beside it count more. Raises
+    ``OptionError``, which shows no secret, and the errors of ``find_profile``.
+    """
+    named = taken.text("profile")
+    profile = find_profile(named)[1] if named is not None else Profile()
+    plugin, parameters = taken.text("authPlugin"), taken.text("authParams")
+    if plugin is not None or parameters is not None:
+        profile = replace(profile, auth_plugin=plugin or "", auth_params=parameters or "")
+    profile = replace(
+        profile,
+        url=taken.text("service.url") or profile.url or SERVICE_URL,
+        admin_url=taken.text("admin.url") or profile.admin_url or ADMIN_URL,
+        tls_trust_certs_file_path=taken.text("tlsTrustCertsFilePath")
+        or profile.tls_trust_certs_file_path,
+        tls_certificate_file_path=taken.text("tlsCertificateFilePath")
+        or profile.tls_certificate_file_path,
+        tls_private_key_file_path=taken.text("tlsPrivateKeyFilePath")
+        or profile.tls_private_key_file_path,
+        tls_validate_hostname=taken.flag(
+            "tlsValidateHostname", default=profile.tls_validate_hostname
+        ),
+        tls_allow_insecure_connection=taken.flag(
+            "tlsAllowInsecureConnection", default=profile.tls_allow_insecure_connection
+        ),
+    )
+    _check_access(taken, profile)
+    return BrokerAccess(profile)
+
+
+def _check_access(taken: Taken, profile: Profile) -> None:
+    if not profile.url.startswith(("pulsarish://", "pulsarish+ssl://")):
         raise OptionError(
-            "service.url", service_url, "it must be pulsarish://host:6660[,host2:6660]"
+            "service.url",
+            profile.url,
+            "it must be pulsarish://host:6660[,host2:6660], with TLS pulsarish+ssl://host:6661",
         )
-    admin_url = taken.text("admin.url") or ADMIN_URL
-    if not admin_url.startswith("http://"):
-        raise OptionError("admin.url", admin_url, "it must be http://host:8080[,host2:8080]")
-    return service_url, admin_url
+    if not profile.admin_url.startswith(("http://", "https://")):
+        raise OptionError(
+            "admin.url",
+            profile.admin_url,
+            "it must be http://host:8080[,host2:8080], with TLS https://host:8443",
+        )
+    _check_pair(taken, "tlsCertificateFilePath", "tlsPrivateKeyFilePath")
+    if not (is_tls_url(profile.url) or is_tls_url(profile.admin_url)):
+        for name in _TLS_NAMES:
+            if taken.text(name) is not None:
+                raise OptionError(
+                    name,
+                    taken.text(name),
+                    "it needs TLS: give a service.url that begins with pulsarish+ssl:// and an "
+                    "admin.url that begins with https://",
+                )
+    name = "authParams" if taken.text("authParams") is not None else "authPlugin"
+    try:
+        profile.check()
+    except PulsarishError as error:
+        text = str(error).replace("auth_params", "authParams").replace("auth_plugin", "authPlugin")
+        raise OptionError(name, _NOT_SHOWN, text) from None
+
+
+def _check_pair(taken: Taken, certificate: str, key: str) -> None:
+    given = [name for name in (certificate, key) if taken.text(name) is not None]
+    if len(given) == 1:
+        missing = key if given[0] == certificate else certificate
+        raise OptionError(given[0], taken.text(given[0]), f"it belongs to {missing}: give both")
+
+
+def _bookie_access(taken: Taken) -> BookieAccess:
+    _check_pair(taken, "bookieTlsCertificateFilePath", "bookieTlsPrivateKeyFilePath")
+    return BookieAccess(
+        cluster_key_file=taken.text("clusterKeyFile") or "",
+        trust_file=taken.text("bookieTlsTrustCertsFilePath") or "",
+        certificate_file=taken.text("bookieTlsCertificateFilePath") or "",
+        key_file=taken.text("bookieTlsPrivateKeyFilePath") or "",
+    )
+
+
+def _direct_reads(taken: Taken, brokers: BrokerAccess, bookies: BookieAccess) -> DirectReads:
+    """Return whether bookies are read.
+
+    A role that brokers know has rights to topics, and bookies give a member of the cluster every
+    ledger. So such a role reads through brokers, unless an operator's access to bookies is given.
+    """
+    found = taken.choice("directReads", DirectReads, DirectReads.AUTO)
+    if found is DirectReads.AUTO and brokers.is_known and not bookies.is_given:
+        return DirectReads.NEVER
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """Options of a batch or streaming read."""
 
-    service_url: str
-    admin_url: str
+    brokers: BrokerAccess
+    bookies: BookieAccess
     topics: tuple[str, ...]
     """Full names; empty with a pattern."""
     pattern: str | None
@@ -226,7 +331,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOpt
     """Return the options. ``streaming`` ``None``: not known yet. Raises ``OptionError``."""
     check_names(given, READ_NAMES, "reading")
     taken = Taken(given)
-    service_url, admin_url = cluster_urls(taken)
+    brokers, bookies = broker_access(taken), _bookie_access(taken)
     topics, pattern = _topics(taken)
     if streaming:
         for name in ("endingOffsets", "endingTime"):
@@ -261,8 +366,8 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOpt
             "it needs option 'valueSchema' = 'topic'; bytes are not decoded",
         )
     return ReadOptions(
-        service_url=service_url,
-        admin_url=admin_url,
+        brokers=brokers,
+        bookies=bookies,
         topics=topics,
         pattern=pattern,
         starting=taken.parsed("startingOffsets", parse_bound, None),
@@ -274,7 +379,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOpt
         max_messages_per_trigger=taken.count("maxMessagesPerTrigger"),
         max_ledgers_per_trigger=taken.count("maxLedgersPerTrigger"),
         subscription=taken.text("subscription"),
-        direct_reads=taken.choice("directReads", DirectReads, DirectReads.AUTO),
+        direct_reads=_direct_reads(taken, brokers, bookies),
         split_bytes=taken.size("splitBytes", least=_SPLIT_BYTES_MIN),
         publish_time_slack_ms=1_000 * (taken.count("publishTimeSlackSeconds", 600) or 0),
         value_schema=value_schema,

@@ -46,7 +46,7 @@ class PulsarishDataSource(DataSource):
         from pulsarish.spark.reading.schemas import schema_ddl, topic_schema
 
         options = read_options(self.options, streaming=None)
-        view = ClusterView(options.admin_url)
+        view = ClusterView(options.brokers)
         return schema_ddl(topic_schema(view, options, view.topics(options)))
 
     def reader(self, schema: Any) -> Any:

@@ -13,7 +13,8 @@ import tempfile
 
 import pytest
 
-from pulsarish.metadata.daemon.daemon import MetadataConfig, MetadataDaemon
+from pulsarish.metadata.daemon.config import MetadataConfig
+from pulsarish.metadata.daemon.daemon import MetadataDaemon
 from pulsarish.runtime.world import Production
 from tests.support.metadata_scripts import run_script
 from tests.support.metadata_stores import production, real_zookeeper

@@ -87,10 +87,14 @@ class Podman:
 
     Args:
         home: keeps images from one run to the next; containers and volumes do not outlive a test.
+        files: the compose files, in ``deploy``.
     """
 
-    def __init__(self, home: Path, environ: dict[str, str]) -> None:
+    def __init__(
+        self, home: Path, environ: dict[str, str], files: Sequence[str] = ("docker-compose.yml",)
+    ) -> None:
         self._home = home
+        self._files = [part for file in files for part in ("-f", f"deploy/{file}")]
         (home / "networks").mkdir(parents=True, exist_ok=True)
         # What only holds until the machine starts again: by a name of its own for each start, since
         # /run outlives it on some machines. Short, because podman restarts no container when this
@@ -115,14 +119,13 @@ class Podman:
         return self._run(["podman", *arguments])
 
     def compose(self, *arguments: str) -> str:
-        """The same for ``podman-compose`` with the file that users run."""
+        """The same for ``podman-compose`` with the files that users run."""
         return self._run(
             [
                 str(_podman_compose()),
                 "-p",
                 self.project,
-                "-f",
-                "deploy/docker-compose.yml",
+                *self._files,
                 *arguments,
             ]
         )

@@ -72,10 +72,10 @@ def test_lookups_of_one_piece_are_taken_some_at_a_time_and_in_order(
         answer = connection._questions.answer
 
         async def answer_later(
-            question: pb.Command, came_in_on: str, identity: Identity
+            question: pb.Command, came_in_on: str, identity: Identity, *, has_tls: bool
         ) -> pb.Command | None:
             await world.clock.sleep(0.01)
-            return await answer(question, came_in_on, identity)
+            return await answer(question, came_in_on, identity, has_tls=has_tls)
 
         monkeypatch.setattr(connection._questions, "answer", answer_later)
         asked = [

@@ -75,6 +75,17 @@ def test_nothing_is_lost_or_displaced_and_no_send_fails(tmp_path: Path, scenario
         assert record["duplicates"] == 0
 
 
+def test_a_locked_cluster_loses_nothing(tmp_path: Path) -> None:
+    record = chaos(tmp_path, "kill-broker", "--secure")
+    assert record["verdict"] == "ok", record["reasons"]
+    assert (record["options"]["secure"], record["acked_missing"], record["out_of_order"]) == (
+        True,
+        0,
+        0,
+    )
+    assert record["owner_changed"] is True
+
+
 def test_the_control_shows_duplicates_and_deduplication_leaves_none(tmp_path: Path) -> None:
     assert chaos(tmp_path, "cut-clients", "--window", "2000")["duplicates"] != 0
     record = chaos(tmp_path, "cut-clients-dedup", "--window", "2000")

@@ -1,25 +1,35 @@
-"""A cluster of real processes that asks for tokens: who gets in, on which port, for how long."""
+"""A cluster of real processes that asks for tokens over TLS: who gets in, on which port, for how
+long.
+"""
 
 from __future__ import annotations
 
+import json
+import socket
+import ssl
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pulsar
 import pytest
+from kazoo.exceptions import ConnectionClosedError, ConnectionLoss, NoAuthError
 
 import pulsarish
 from pulsarish.admin import Admin
-from pulsarish.local_cluster.locked import ADMINISTRATOR, administrator, profiles_of
-from pulsarish.local_cluster.processes import Cluster
-from pulsarish.model.errors import NotFound
+from pulsarish.local_cluster.locked import administrator, profiles_of
+from pulsarish.local_cluster.processes import HOST, Cluster, service_urls
+from pulsarish.local_cluster.security_files import ADMINISTRATOR
+from pulsarish.model.errors import NotFound, PulsarishError
 from pulsarish.runtime.profiles import Profiles
 from pulsarish.security.keys import SigningKey, load_secret_key
 from pulsarish.security.token_maker import sign_token
 from tests.support.clusters import running_cluster
 from tests.support.commands import run_command
+from tests.support.metadata_servers import plain_kazoo
 from tests.support.until import until
 
 pytestmark = pytest.mark.xdist_group("locked-cluster")
@@ -44,10 +54,15 @@ def token(cluster: Cluster, role: str, **claims: object) -> str:
     return sign_token({"sub": role, **claims}, SigningKey(key.key, key.algorithms)).decode()
 
 
+def trust(cluster: Cluster) -> str:
+    return str(cluster.directory / "security" / "ca.pem")
+
+
 def own_client(cluster: Cluster, authentication: pulsarish.Authentication | None) -> Any:
     return pulsarish.Client(
         cluster.service_urls()["pulsarish"],
         authentication=authentication,
+        tls_trust_certs_file_path=trust(cluster),
         operation_timeout_seconds=20,
     )
 
@@ -56,6 +71,8 @@ def official_client(cluster: Cluster, authentication: Any, seconds: int = 20) ->
     return pulsar.Client(
         cluster.service_urls()["pulsar"].partition(",")[0],
         authentication=authentication,
+        tls_trust_certs_file_path=trust(cluster),
+        tls_validate_hostname=True,
         operation_timeout_seconds=seconds,
         logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
     )
@@ -173,6 +190,63 @@ def test_an_official_client_stays_while_its_supplier_gives_new_tokens(
     client.close()
 
 
+@contextmanager
+def closing(is_over: threading.Event, thread: threading.Thread) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("transport", ["grpc", "framed"])
+def test_a_program_keeps_its_streams_while_its_file_has_new_tokens(
+    cluster: Cluster, admin: Admin, tmp_path: Path, transport: str
+) -> None:
+    admin.namespaces.grant_permission(NAMESPACE, "rotating", ["produce", "consume"])
+    topic, file = f"rotating-{transport}", tmp_path / "token"
+    is_over = threading.Event()
+
+    def rotate() -> None:
+        beside = tmp_path / "new-token"
+        beside.touch(0o600)
+        beside.write_text(token(cluster, "rotating", exp=int(time.time()) + 10))
+        beside.replace(file)
+
+    def keep_rotating() -> None:
+        while not is_over.wait(1.0):
+            rotate()
+
+    def connected_since() -> list[str]:
+        stats = admin.topics.stats(topic)
+        clients = [*stats["publishers"], *stats["subscriptions"]["s"]["consumers"]]
+        return [each["connectedSince"] for each in clients]
+
+    rotate()
+    rotating = threading.Thread(target=keep_rotating)
+    rotating.start()
+    with (
+        closing(is_over, rotating),
+        pulsarish.Client(
+            cluster.service_urls()["pulsarish"],
+            authentication=pulsarish.AuthenticationToken(f"file://{file}"),
+            operation_timeout_seconds=20,
+            transport=transport,
+        ) as client,
+    ):
+        producer = opened(lambda: client.create_producer(topic))
+        consumer = client.subscribe(topic, "s")
+        before = connected_since()
+        assert len(before) == 2
+        for number in range(125):  # more than two lives of a token
+            producer.send(b"%d" % number)
+            message = consumer.receive(20_000)
+            assert (message.data(), message.redelivery_count()) == (b"%d" % number, 0)
+            consumer.acknowledge(message)
+            time.sleep(0.2)
+        assert connected_since() == before
+
+
 def test_a_program_goes_on_with_new_tokens_when_brokers_are_killed(
     cluster: Cluster, admin: Admin
 ) -> None:
@@ -200,23 +274,89 @@ def test_a_program_goes_on_with_new_tokens_when_brokers_are_killed(
 
 
 def test_the_administration_wants_a_token(cluster: Cluster) -> None:
+    def admin_as(authentication: pulsarish.Authentication | None) -> Admin:
+        return Admin(
+            cluster.admin_url(),
+            authentication=authentication,
+            tls_trust_certs_file_path=trust(cluster),
+        )
+
     with pytest.raises(pulsarish.AuthenticationError):
-        Admin(cluster.admin_url()).tenants.list()
-    stranger = pulsarish.AuthenticationToken(token(cluster, "stranger"))
-    assert Admin(cluster.admin_url(), authentication=stranger).tenants.list() == []
+        admin_as(None).tenants.list()
+    stranger = admin_as(pulsarish.AuthenticationToken(token(cluster, "stranger")))
+    assert stranger.tenants.list() == []
     with pytest.raises(pulsarish.AuthorizationError):
-        Admin(cluster.admin_url(), authentication=stranger).namespaces.list("public")
+        stranger.namespaces.list("public")
+
+
+def test_every_port_of_brokers_and_bookies_for_clients_speaks_tls(cluster: Cluster) -> None:
+    context = ssl.create_default_context(cafile=trust(cluster))
+    context.load_cert_chain(
+        cluster.directory / "security" / "server.pem", cluster.directory / "security" / "server.key"
+    )
+    context.set_alpn_protocols(["h2"])
+    for node in cluster.nodes():
+        for kind, port in node.ports.items():
+            if node.role == "broker" or (node.role == "bookie" and kind != "http"):
+                with (
+                    socket.create_connection((HOST, port), timeout=20) as plain,
+                    context.wrap_socket(plain, server_hostname="localhost") as connection,
+                ):
+                    assert connection.version() in ("TLSv1.2", "TLSv1.3"), (node.name, kind)
+
+
+def test_who_knows_the_token_but_trusts_no_stranger_is_not_served(cluster: Cluster) -> None:
+    profile = Profiles.read(profiles_of(cluster)).get(ADMINISTRATOR)
+    with pytest.raises(PulsarishError, match="certificate"):
+        Admin(profile.admin_url, authentication=profile.authentication()).tenants.list()
 
 
 def test_the_command_line_uses_the_profile(cluster: Cluster) -> None:
     environment = {"PULSARISH_PROFILES_FILE": str(profiles_of(cluster))}
     done = run_command(environment, "produce", "typed", "-m", "x")
     assert done.exit_code == 0, done.output
-    refused = run_command({}, "topics", "list", NAMESPACE, "--admin-url", cluster.admin_url())
+    of_no_user = {"PULSARISH_TRUST_CERTS_FILE": trust(cluster)}
+    to = ("--admin-url", cluster.admin_url())
+    refused = run_command(of_no_user, "topics", "list", NAMESPACE, *to)
     assert refused.exit_code == 1
     assert "AuthenticationError" in refused.output
+    untrusted = run_command({}, "topics", "list", NAMESPACE, *to)
+    assert untrusted.exit_code == 1
+    assert "certificate" in untrusted.output
     done = run_command(environment, "auth", "explain", "stranger", "produce", "typed")
     assert done.exit_code == 0, done.output
+    urls = service_urls(cluster.nodes())
+    done = run_command(environment, "cluster-info", "-o", "json")
+    assert json.loads(done.output)["service_urls"] == {
+        kind: urls[kind] for kind in ("pulsarish", "http")
+    }
+    leader = run_command(environment, "brokers", "leader", "-o", "json")
+    assert json.loads(leader.output)["serviceUrl"].startswith("https://127.0.0.1:")
+    stats = run_command(environment, "topics", "stats", "typed")
+    assert "(127.0.0.1:" in stats.output
+    healthy = run_command(environment, "health")
+    assert healthy.exit_code == 0, healthy.output
+    assert healthy.output.count("/health ok") == 2
+
+
+def test_a_cluster_that_went_down_comes_back_with_its_keys(cluster: Cluster, admin: Admin) -> None:
+    """Runs before the test of the logs only: all nodes start again."""
+    home = cluster.directory / "security"
+    before = {file.name: file.read_bytes() for file in home.iterdir()}
+    admin.namespaces.set_policy(
+        NAMESPACE, "retention", {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+    )
+    environment = {"PULSARISH_PROFILES_FILE": str(profiles_of(cluster))}
+    assert run_command(environment, "produce", "kept", "-m", "x").exit_code == 0
+    where = ("--dir", str(cluster.directory))
+    for command in ("down", "up"):
+        done = run_command({}, "cluster", command, *where)
+        assert done.exit_code == 0, done.output
+    rolled = run_command({}, "cluster", "restart", "--rolling", "broker-1", *where)
+    assert rolled.exit_code == 0, rolled.output
+    assert {file.name: file.read_bytes() for file in home.iterdir()} == before
+    done = run_command(environment, "read", "kept")
+    assert done.output.split() == ["x"]
 
 
 def test_no_secret_is_in_any_log(cluster: Cluster, admin: Admin) -> None:
@@ -224,6 +364,8 @@ def test_no_secret_is_in_any_log(cluster: Cluster, admin: Admin) -> None:
     secrets = [
         (home / "admin.token").read_text(),
         (home / "cluster.key").read_text().strip(),
+        (home / "ca.key").read_text().splitlines()[1],
+        (home / "server.key").read_text().splitlines()[1],
         token(cluster, "orders"),
     ]
     shown = admin.brokers.configuration()
@@ -232,3 +374,12 @@ def test_no_secret_is_in_any_log(cluster: Cluster, admin: Admin) -> None:
         log = cluster.log_path(node.name).read_text(errors="replace")
         assert not [secret for secret in secrets if secret in log]
         assert not [secret.split(".")[-1] for secret in secrets if secret.split(".")[-1] in log]
+
+
+def test_the_metadata_serve_only_members(cluster: Cluster) -> None:
+    [metadata] = [node for node in cluster.nodes() if node.role == "metadata"]
+    with (
+        plain_kazoo(f"127.0.0.1:{metadata.ports['client']}") as stranger,
+        pytest.raises((NoAuthError, ConnectionLoss, ConnectionClosedError)),
+    ):
+        stranger.get("/pulsarish")

@@ -30,7 +30,7 @@ from pulsarish.metadata.records import TopicLedger, TopicRecord
 from pulsarish.model.errors import AlreadyExists, InvalidArgument, NotAllowed
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind
 from pulsarish.model.topic_name import TopicName
-from pulsarish.spark.jobs.cluster_access import leave, run, site
+from pulsarish.spark.jobs.cluster_access import JobCluster, leave, run, site
 from pulsarish.spark.jobs.leaks import MIN_AGE_MS, Leaks, find_leaks
 from pulsarish.spark.jobs.ledger_selection import LedgerSelection
 from pulsarish.spark.jobs.removal import make_plan, read_plan, remove, restore, write_plan
@@ -52,7 +52,7 @@ class Stage:
 
     cluster: Cluster
     admin: Admin
-    url: str
+    where: JobCluster
 
     def data(self, bookie: str) -> Path:
         return self.cluster.log_path(bookie).parent / "data"
@@ -73,8 +73,9 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     try:
         cluster.up()
         urls = cluster.service_urls()
-        yield Stage(cluster, Admin(urls["http"]), urls["metadata"])
-        leave(urls["metadata"])
+        where = JobCluster(urls["metadata"])
+        yield Stage(cluster, Admin(urls["http"]), where)
+        leave(where)
     finally:
         for node in cluster.nodes():
             if cluster.pid(node.name) is not None:
@@ -107,7 +108,7 @@ def test_acknowledged_messages_are_looked_for(
     client.close()
     log.close()
     report = verify(
-        spark, stage.url, LedgerSelection((topic,)), acked=str(tmp_path / "acked.jsonl")
+        spark, stage.where, LedgerSelection((topic,)), acked=str(tmp_path / "acked.jsonl")
     )
     assert (report.acked, report.acked_trimmed, report.findings) == (2 * MESSAGES, 0, [])
     (ledger,) = stage.ledgers("acknowledged")
@@ -119,7 +120,7 @@ def test_acknowledged_messages_are_looked_for(
         "\n".join([*lines[:-1], *map(json.dumps, (other, never, gone))])
     )
     report = verify(
-        spark, stage.url, LedgerSelection((topic,)), acked=str(tmp_path / "wrong.jsonl")
+        spark, stage.where, LedgerSelection((topic,)), acked=str(tmp_path / "wrong.jsonl")
     )
     assert (report.acked, report.acked_trimmed) == (2 * MESSAGES + 2, 1)
     last = int(other["id"].split(":")[1])
@@ -129,7 +130,7 @@ def test_acknowledged_messages_are_looked_for(
     ]
     (tmp_path / "no.jsonl").write_text('{"topic": "t", "id"\n')
     with pytest.raises(InvalidArgument, match="is no line like"):
-        verify(spark, stage.url, LedgerSelection((topic,)), acked=str(tmp_path / "no.jsonl"))
+        verify(spark, stage.where, LedgerSelection((topic,)), acked=str(tmp_path / "no.jsonl"))
 
 
 def test_usage_sums_up(spark: SparkSession, stage: Stage, tmp_path: Path) -> None:
@@ -140,7 +141,7 @@ def test_usage_sums_up(spark: SparkSession, stage: Stage, tmp_path: Path) -> Non
     stage.admin.subscriptions.skip_all_messages("measured", "keep")
     stage.admin.topics.unload("measured")
     found = usage(
-        spark, stage.url, LedgerSelection(("measured",)), retention=Retention(), topics_max=10
+        spark, stage.where, LedgerSelection(("measured",)), retention=Retention(), topics_max=10
     )
     (row,) = found.topics
     assert (row["topic"], row["entries"], row["freeable_bytes"]) == (
@@ -156,7 +157,7 @@ def test_usage_sums_up(spark: SparkSession, stage: Stage, tmp_path: Path) -> Non
     }
     without = usage(
         spark,
-        stage.url,
+        stage.where,
         LedgerSelection(("measured",)),
         retention=Retention(),
         wanted=Retention(0, 0),
@@ -172,7 +173,7 @@ def test_usage_sums_up(spark: SparkSession, stage: Stage, tmp_path: Path) -> Non
 def test_verify_names_what_is_broken(spark: SparkSession, stage: Stage, tmp_path: Path) -> None:
     for topic in ("sound", "spoiled", "forgotten"):
         publish(stage, topic)
-    before = verify(spark, stage.url, LedgerSelection())
+    before = verify(spark, stage.where, LedgerSelection())
     assert before.findings == []
     assert before.entries >= 3 * MESSAGES
     assert before.copies == 3 * before.entries
@@ -182,13 +183,13 @@ def test_verify_names_what_is_broken(spark: SparkSession, stage: Stage, tmp_path
     spoil_entry(stage.data("bookie-2"), spoiled, 8)
     forget_ledger(stage.data("bookie-2"), forgotten)
     # A bookie that is away says nothing, which is another thing than that it has lost its copies.
-    away = verify(spark, stage.url, LedgerSelection(("sound",)))
+    away = verify(spark, stage.where, LedgerSelection(("sound",)))
     assert {
         (row.finding, row.bookie, row.first_entry, row.last_entry) for row in away.findings
     } == {("unreachable", "bookie-2", 0, MESSAGES - 1)}
     stage.cluster.start(stage.cluster.node("bookie-2"))
     stage.cluster.wait_ready([stage.cluster.node("bookie-2")])
-    after = verify(spark, stage.url, LedgerSelection())
+    after = verify(spark, stage.where, LedgerSelection())
     found = [
         (row.finding, row.ledger, row.first_entry, row.last_entry, row.bookie, row.owner)
         for row in after.findings
@@ -204,7 +205,7 @@ def test_verify_names_what_is_broken(spark: SparkSession, stage: Stage, tmp_path
             "topic persistent://public/default/forgotten",
         ),
     ]
-    assert verify(spark, stage.url, LedgerSelection(("sound",))).findings == []
+    assert verify(spark, stage.where, LedgerSelection(("sound",))).findings == []
     save(spark, after.findings, FINDING_SCHEMA, str(tmp_path / "findings.parquet"))
     saved = spark.read.parquet(str(tmp_path / "findings.parquet")).collect()
     assert [tuple(row) for row in saved] == after.findings
@@ -221,13 +222,13 @@ def read_bytes(stage: Stage, bookie: str) -> float:
 def test_verify_while_a_bookie_is_killed(spark: SparkSession, stage: Stage) -> None:
     count = 5_000  # several splits at each bookie
     publish(stage, "killed", count)
-    before = verify(spark, stage.url, LedgerSelection(("killed",)))
+    before = verify(spark, stage.where, LedgerSelection(("killed",)))
     assert (before.findings, before.entries) == ([], count)
     seen, pid = read_bytes(stage, "bookie-1"), stage.cluster.pid("bookie-2")
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)  # so that the job waits for it when it is killed
     with ThreadPoolExecutor(1) as pool:
-        job = pool.submit(verify, spark, stage.url, LedgerSelection(("killed",)))
+        job = pool.submit(verify, spark, stage.where, LedgerSelection(("killed",)))
         until("the job reads", lambda: job.done() or read_bytes(stage, "bookie-1") > seen)
         stage.cluster.kill("bookie-2")
         report = job.result()
@@ -236,7 +237,7 @@ def test_verify_while_a_bookie_is_killed(spark: SparkSession, stage: Stage) -> N
     assert found == [("unreachable", "bookie-2", 0, count - 1)]
     stage.cluster.start(stage.cluster.node("bookie-2"))
     stage.cluster.wait_ready([stage.cluster.node("bookie-2")])
-    assert verify(spark, stage.url, LedgerSelection(("killed",))).findings == [], (
+    assert verify(spark, stage.where, LedgerSelection(("killed",))).findings == [], (
         "all that was confirmed is there again"
     )
 
@@ -263,7 +264,7 @@ def make_ledger(
     """A ledger with entries to which nothing refers."""
 
     async def work() -> int:
-        here = site(stage.url)
+        here = site(stage.where)
         client = LedgerClient(here.world, here.options)
         await client.start()
         writer = await client.create(
@@ -286,7 +287,7 @@ def make_ledger(
 
 
 def forget_record(stage: Stage, ledger_id: int) -> None:
-    run(site(stage.url).ledgers.delete(ledger_id, -1))
+    run(site(stage.where).ledgers.delete(ledger_id, -1))
 
 
 def copy_to_another(stage: Stage, ledger_id: int) -> str:
@@ -296,7 +297,7 @@ def copy_to_another(stage: Stage, ledger_id: int) -> str:
         pass
 
     async def work() -> str:
-        here = site(stage.url)
+        here = site(stage.where)
         found = await here.ledgers.read(ledger_id)
         assert found is not None
         other = next(
@@ -316,7 +317,7 @@ def copy_to_another(stage: Stage, ledger_id: int) -> str:
 
 
 def look(spark: SparkSession, stage: Stage, min_age_ms: int = 0) -> Leaks:
-    return find_leaks(spark, stage.url, retention=Retention(), min_age_ms=min_age_ms)
+    return find_leaks(spark, stage.where, retention=Retention(), min_age_ms=min_age_ms)
 
 
 def test_leaks_are_named_removed_and_brought_back(
@@ -342,10 +343,10 @@ def test_leaks_are_named_removed_and_brought_back(
         ledgers = tuple(sorted((lost, *record.ledgers), key=lambda each: each.ledger_id))
         return msgspec.structs.replace(record, ledgers=ledgers, deleting=(*record.deleting, over))
 
-    run(site(stage.url).records.update(path, TopicRecord, name_them))
+    run(site(stage.where).records.update(path, TopicRecord, name_them))
     stage.admin.schemas.upload("dangling", "STRING")
-    (version,) = run(site(stage.url).records.children(paths.schemas(path)))
-    run(site(stage.url).records.delete(f"{paths.schemas(path)}/{version}"))
+    (version,) = run(site(stage.where).records.children(paths.schemas(path)))
+    run(site(stage.where).records.delete(f"{paths.schemas(path)}/{version}"))
     leaks = look(spark, stage)
     assert leaks.gaps == []
     (schema,) = [leak for leak in leaks.found if leak.ledger_id < 0]
@@ -376,41 +377,43 @@ def test_leaks_are_named_removed_and_brought_back(
     ] == [], "they may be on their way"
 
     plan_file, backup = tmp_path / "plan.json", tmp_path / "backup"
-    write_plan(make_plan(stage.url, leaks), plan_file)
+    write_plan(make_plan(stage.where, leaks), plan_file)
     plan = read_plan(plan_file)
     assert {each.ledger_id for each in plan.ledgers} == {orphan, open_orphan}
     kwargs = {"retention": Retention(), "min_age_ms": 0}
     with pytest.raises(NotAllowed, match="may be carried out after 3600 s"):
-        remove(spark, stage.url, plan, backup, **kwargs)
+        remove(spark, stage.where, plan, backup, **kwargs)
     # One of them comes into use after all.
     used = make_ledger(stage, "persistent://public/default/dangling")
-    late = make_plan(stage.url, look(spark, stage))
+    late = make_plan(stage.where, look(spark, stage))
     assert used in {each.ledger_id for each in late.ledgers}
 
     def use_it(record: TopicRecord | None) -> TopicRecord | None:
         assert record is not None
         return msgspec.structs.replace(record, deleting=(*record.deleting, used))
 
-    run(site(stage.url).records.update(path, TopicRecord, use_it))
-    done = remove(spark, stage.url, late, backup, grace_ms=0, **kwargs)
+    run(site(stage.where).records.update(path, TopicRecord, use_it))
+    done = remove(spark, stage.where, late, backup, grace_ms=0, **kwargs)
     assert sorted(done.removed) == sorted([orphan, open_orphan])
     assert done.kept == {used: "it is no orphan any more"}
     with pytest.raises(AlreadyExists):
-        remove(spark, stage.url, late, backup, grace_ms=0, **kwargs)
-    assert run(site(stage.url).ledgers.read_newest(orphan)) is None
-    again = remove(spark, stage.url, late, tmp_path / "second", grace_ms=0, **kwargs)
+        remove(spark, stage.where, late, backup, grace_ms=0, **kwargs)
+    assert run(site(stage.where).ledgers.read_newest(orphan)) is None
+    again = remove(spark, stage.where, late, tmp_path / "second", grace_ms=0, **kwargs)
     assert again.kept[orphan] == "it is gone already"
 
-    back = restore(spark, stage.url, backup)
+    back = restore(spark, stage.where, backup)
     assert sorted(back.removed) == sorted([orphan, open_orphan])
     for ledger_id in (orphan, open_orphan):
         assert read_all(stage, ledger_id) == PAYLOADS
-    assert restore(spark, stage.url, backup).entries == back.entries, "bringing back is repeatable"
+    assert restore(spark, stage.where, backup).entries == back.entries, (
+        "bringing back is repeatable"
+    )
 
 
 def read_all(stage: Stage, ledger_id: int) -> list[bytes]:
     async def work() -> list[bytes]:
-        here = site(stage.url)
+        here = site(stage.where)
         found = await here.records.get(paths.ledger(ledger_id), LedgerMetadata)
         assert found is not None
         assert found[0].state is LedgerState.CLOSED
@@ -438,7 +441,7 @@ def test_nothing_is_planned_on_an_incomplete_view(spark: SparkSession, stage: St
         ]
         assert not any("bookie-3" in each for leak in concluded for each in leak.bookies)
         with pytest.raises(NotAllowed, match="bookie-3"):
-            make_plan(stage.url, leaks)
+            make_plan(stage.where, leaks)
     finally:
         stage.cluster.start(bookie)
         stage.cluster.wait_ready([bookie])

@@ -15,7 +15,7 @@ import pulsarish
 from pulsarish.admin import Admin
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.model.errors import MetadataUnavailable
-from pulsarish.spark.jobs.cluster_access import leave, site
+from pulsarish.spark.jobs.cluster_access import JobCluster, leave, site
 from pulsarish.spark.jobs.leaks import find_leaks
 from pulsarish.spark.jobs.ledger_selection import LedgerSelection
 from pulsarish.spark.jobs.usage import usage
@@ -67,14 +67,14 @@ def test_jobs_look_at_a_standalone_server_that_serves_its_metadata(
         Admin(urls["http"]).topics.unload("kept")
     # What the killed process had of sessions is in the tree still.
     with standalone(tmp_path) as urls:
-        url = urls["zk"]
+        where = JobCluster(urls["zk"])
         try:
-            report = verify(spark, url, LedgerSelection(("kept",)))
+            report = verify(spark, where, LedgerSelection(("kept",)))
             assert (report.findings, report.entries, report.copies) == ([], 100, 100)
-            assert find_leaks(spark, url, retention=Retention(), min_age_ms=0).gaps == []
+            assert find_leaks(spark, where, retention=Retention(), min_age_ms=0).gaps == []
             (row,) = usage(
                 spark,
-                url,
+                where,
                 LedgerSelection(("kept",)),
                 retention=Retention(),
                 samples=0,
@@ -82,7 +82,7 @@ def test_jobs_look_at_a_standalone_server_that_serves_its_metadata(
             ).topics
             assert row["entries"] == 100
         finally:
-            leave(url)
+            leave(where)
     with pytest.raises(
         MetadataUnavailable,
         match=(
@@ -90,4 +90,4 @@ def test_jobs_look_at_a_standalone_server_that_serves_its_metadata(
             r"--metadata"
         ),
     ):
-        site(url)
+        site(where)

@@ -15,6 +15,7 @@ import pulsarish
 from pulsarish.admin import Admin
 from pulsarish.local_cluster.processes import Cluster
 from pulsarish.model.errors import InvalidArgument, NotAllowed, NotFound, TopicNotFound
+from pulsarish.spark.access import BrokerAccess
 from pulsarish.spark.jobs.transfer import EXPORT_FILE, _publish_log, export, import_, read_manifest
 from tests.spark import support
 
@@ -80,14 +81,13 @@ def test_topics_go_out_and_come_back_once(
 ) -> None:
     urls = cluster.service_urls()
     admin = Admin(urls["http"])
+    brokers = BrokerAccess.at(urls["pulsarish"], urls["http"])
     admin.topics.create("transfer-parts", partitions=3)
     admin.schemas.upload("transfer-plain", "STRING")
     publish(client, "transfer-plain", batching=False)
     publish(client, "transfer-parts", batching=True)
     folder = tmp_path / "export"
-    made = export(
-        spark, urls["pulsarish"], admin, urls["http"], ["transfer-plain", "transfer-parts"], folder
-    )
+    made = export(spark, brokers, ["transfer-plain", "transfer-parts"], folder)
     assert [(each.partitions, each.messages) for each in made.topics] == [(0, COUNT), (3, COUNT)]
     row = (
         spark.read.parquet(str(folder / "messages.parquet"))
@@ -104,7 +104,7 @@ def test_topics_go_out_and_come_back_once(
     admin.namespaces.create(SPACE)
     into: dict[str, Any] = {"namespace": SPACE, "keep_origin": False}
     with pytest.raises(NotAllowed, match="deduplication is off"):
-        import_(spark, urls["pulsarish"], admin, folder, **into)
+        import_(spark, brokers, folder, **into)
     # A part of it comes in, as of a job that was broken off.
     plain = f"persistent://{SPACE}/transfer-plain"
     admin.topics.set_policy(plain, "deduplication", True)
@@ -123,11 +123,11 @@ def test_topics_go_out_and_come_back_once(
         client.subscribe(
             f"{SPACE}/{name}", "keep", initial_position=pulsarish.InitialPosition.Earliest
         ).close()
-    done = import_(spark, urls["pulsarish"], admin, folder, enable_deduplication=True, **into)
+    done = import_(spark, brokers, folder, enable_deduplication=True, **into)
     parts = f"persistent://{SPACE}/transfer-parts"
     assert done.published == {plain: COUNT - 120, parts: COUNT}
     assert done.passed_over == {plain: 120, parts: 0}
-    again = import_(spark, urls["pulsarish"], admin, folder, **into)
+    again = import_(spark, brokers, folder, **into)
     assert again.published == {plain: 0, parts: 0}
     for name in ("transfer-plain", "transfer-parts"):
         assert read(client, f"{SPACE}/{name}", COUNT) == read(client, name, COUNT)
@@ -140,6 +140,7 @@ def test_an_import_that_was_killed_is_repeated(
 ) -> None:
     urls = cluster.service_urls()
     admin = Admin(urls["http"])
+    brokers = BrokerAccess.at(urls["pulsarish"], urls["http"])
     count, topic = 12_000, "public/leaving/killed"
     for space in ("public/leaving", "public/arriving"):
         admin.namespaces.create(space)
@@ -148,7 +149,7 @@ def test_an_import_that_was_killed_is_repeated(
         )
     admin.topics.create(topic, partitions=3)
     publish(client, topic, batching=True, count=count)
-    export(spark, urls["pulsarish"], admin, urls["http"], [topic], tmp_path / "export")
+    export(spark, brokers, [topic], tmp_path / "export")
 
     def has_begun() -> bool:
         try:
@@ -185,8 +186,7 @@ def test_an_import_that_was_killed_is_repeated(
     # Spark's other processes end when they notice, and publish until then.
     done = import_(
         spark,
-        urls["pulsarish"],
-        admin,
+        brokers,
         tmp_path / "export",
         namespace="public/arriving",
         keep_origin=True,
@@ -222,18 +222,18 @@ def test_what_is_no_export_is_refused(
 ) -> None:
     urls = cluster.service_urls()
     admin = Admin(urls["http"])
+    brokers = BrokerAccess.at(urls["pulsarish"], urls["http"])
     with pytest.raises(NotFound, match="did not come to its end"):
         read_manifest(tmp_path)
     publish(client, "transfer-refused", batching=True)
     folder = tmp_path / "export"
-    export(spark, urls["pulsarish"], admin, urls["http"], ["transfer-refused"], folder)
+    export(spark, brokers, ["transfer-refused"], folder)
     admin.namespaces.create("public/refused")
     admin.topics.create("public/refused/transfer-refused", partitions=2)
     with pytest.raises(InvalidArgument, match="has 2 partitions"):
         import_(
             spark,
-            urls["pulsarish"],
-            admin,
+            brokers,
             folder,
             namespace="public/refused",
             enable_deduplication=True,

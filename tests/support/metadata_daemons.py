@@ -6,7 +6,8 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from pulsarish.metadata.daemon.daemon import MetadataConfig, MetadataDaemon
+from pulsarish.metadata.daemon.config import MetadataConfig
+from pulsarish.metadata.daemon.daemon import MetadataDaemon
 from pulsarish.runtime.metrics import Metrics
 from pulsarish.runtime.world import Production
 from tests.support.metadata_stores import production

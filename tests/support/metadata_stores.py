@@ -25,7 +25,8 @@ from kazoo.client import KazooClient
 
 from pulsarish.local_cluster.ports import free_ports
 from pulsarish.metadata.connect import connect, open_local, parse_metadata_url
-from pulsarish.metadata.daemon.daemon import MetadataConfig, MetadataDaemon
+from pulsarish.metadata.daemon.config import MetadataConfig
+from pulsarish.metadata.daemon.daemon import MetadataDaemon
 from pulsarish.metadata.daemon.zookeeper_server import (
     ZooKeeperServerConfig,
     write_configuration,
@@ -53,6 +54,7 @@ __all__ = [
     "free_port",
     "production",
     "real_zookeeper",
+    "require_zookeeper",
 ]
 
 # Longer than a machine may stand still: where no session is to end, none does. The short one is for
@@ -109,18 +111,21 @@ def why_no_zookeeper() -> str | None:
     return None
 
 
-@functools.cache
-def real_zookeeper() -> str:
-    """Start the real ZooKeeper once for the test process; its address.
-
-    Where a part of it is missing the test is skipped and says why; under ``CI`` it fails, so that
-    nothing is left out there unseen.
+def require_zookeeper() -> None:
+    """Where a part of the real ZooKeeper is missing the test is skipped and says why; under ``CI``
+    it fails, so that nothing is left out there unseen.
     """
     reason = why_no_zookeeper()
     if reason is not None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(
             f"left out: what needs the real ZooKeeper, because {reason}"
         )
+
+
+@functools.cache
+def real_zookeeper() -> str:
+    """Start the real ZooKeeper once for the test process; its address."""
+    require_zookeeper()
     directory = tempfile.TemporaryDirectory(prefix="pulsarish-zookeeper-")
     config = ZooKeeperServerConfig(
         listen_address=f"127.0.0.1:{free_port()}",

@@ -121,6 +121,7 @@ class _Connections:
         self.serve_bytes = partial(node.serve_bytes, tls=tls)
         self.serve_http = partial(node.serve_http, tls=tls)
         self.open, self.call, self.open_bytes = node.open, node.call, node.open_bytes
+        self.credentials_now = node.credentials_now
         self._opened: GrpclibConnections | None = None
         if network.is_forked:
             dialer = Dialer(network.client_tls, ConnectionLimits())

@@ -31,7 +31,7 @@ from pulsarish.broker.stats.topic_metric_rows import (
     TOPIC,
 )
 from pulsarish.metadata import paths, records
-from pulsarish.metadata.daemon.daemon import MetadataConfig
+from pulsarish.metadata.daemon.config import MetadataConfig
 from pulsarish.metadata.daemon.zookeeper_server import ZooKeeperServerConfig
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.proxy.config import ProxyConfig

@@ -41,7 +41,7 @@ from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Tasks, World
 from pulsarish.security.callers import Callers, Original
 from pulsarish.security.credentials import Certificate, shown_in_connect
-from pulsarish.security.identity import Identity
+from pulsarish.security.identity import Identity, Origin
 from pulsarish.security.tls import certificate_of
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.pulsar_frames import (
@@ -88,9 +88,11 @@ class Questions(Protocol):
     """Requests for the broker that do not concern an open producer or consumer."""
 
     async def answer(
-        self, question: pb.Command, came_in_on: str, identity: Identity
+        self, question: pb.Command, came_in_on: str, identity: Identity, *, has_tls: bool
     ) -> pb.Command | None:
         """Answer a request; ``None`` when it is not one of these.
+
+        A client that came by TLS gets no address without it.
 
         A refusal is an answer; nothing is raised.
         """
@@ -103,6 +105,10 @@ class Questions(Protocol):
 
         Return it, ``None`` when it is refused, and the answer. ``say`` gets the updates.
         """
+        ...
+
+    async def may_watch(self, watch: TopicWatch, identity: Identity) -> bool:
+        """Return whether a client may still watch. Raises the error when that is not known."""
         ...
 
     def unwatch(self, watch: TopicWatch) -> None: ...
@@ -151,6 +157,7 @@ class Connection(ContainedProtocol):
         self._can_refresh = False
         self._is_refused = False
         self._certificate: Certificate | None = None
+        self._has_tls = False
         self._replies: list[bytes] = []
         self._replies_bytes = 0
         self._writable = asyncio.Event()
@@ -178,7 +185,8 @@ class Connection(ContainedProtocol):
         # None: the client had closed the connection before it was accepted.
         host, port = (transport.get_extra_info("peername") or ("unknown", 0))[:2]
         self._peer = f"{host}:{port}"
-        self._certificate = certificate_of(transport.get_extra_info("ssl_object"))
+        ssl_object = transport.get_extra_info("ssl_object")
+        self._has_tls, self._certificate = ssl_object is not None, certificate_of(ssl_object)
         refused = self._traffic.limits.slots.take(self, str(host))
         if refused:
             _log.warning("connection refused", peer=self._peer, reason=refused)
@@ -375,7 +383,9 @@ class Connection(ContainedProtocol):
             shown_in_connect(connect.original_auth_method, connect.original_auth_data),
         )
         shown = shown_in_connect(connect.auth_method_name, connect.auth_data)
-        self.session.identity = await self._callers.identify(shown, self._certificate, original)
+        self.session.identity = await self._callers.identify(
+            shown, self._certificate, original, Origin(self._peer, "binary")
+        )
         self._can_refresh = connect.feature_flags.supports_auth_refresh
         if self._is_open():
             self._sessions.add(self)
@@ -397,6 +407,14 @@ class Connection(ContainedProtocol):
             return
         if self._is_open():
             self._sessions.add(self)
+
+    async def check_again(self) -> None:
+        await self.session.check_again()
+        for watcher_id, watch in list(self._watches.items()):
+            may_watch = await self._questions.may_watch(watch, self.session.identity)
+            if not may_watch and self._watches.get(watcher_id) is watch:
+                # The protocol has no word for it. The client asks for lists, and is told.
+                self._questions.unwatch(self._watches.pop(watcher_id))
 
     def challenge(self) -> None:
         if self._can_refresh:
@@ -530,7 +548,9 @@ class Connection(ContainedProtocol):
         elif command.type == _WATCH_TOPIC_LIST_CLOSE:
             self._unwatch(command.watch_topic_list_close)
         elif (
-            answer := await self._questions.answer(command, self._came_in_on, self.session.identity)
+            answer := await self._questions.answer(
+                command, self._came_in_on, self.session.identity, has_tls=self._has_tls
+            )
         ) is not None:
             self._reply(answer)
         else:

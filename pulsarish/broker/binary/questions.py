@@ -47,7 +47,7 @@ class BrokerQuestions:
         self._lists = lists
 
     async def answer(
-        self, question: pb.Command, came_in_on: str, identity: Identity
+        self, question: pb.Command, came_in_on: str, identity: Identity, *, has_tls: bool
     ) -> pb.Command | None:
         match question.type:
             case 21:
@@ -60,7 +60,9 @@ class BrokerQuestions:
             case 23:
                 return pb.Command(
                     type=24,
-                    lookup_response=await self._look_up(question.lookup, came_in_on, identity),
+                    lookup_response=await self._look_up(
+                        question.lookup, came_in_on, identity, has_tls=has_tls
+                    ),
                 )
             case 32:
                 return await self._topics(question.get_topics_of_namespace, identity)
@@ -94,7 +96,7 @@ class BrokerQuestions:
         )
 
     async def _look_up(
-        self, asked: pb.LookupTopic, came_in_on: str, identity: Identity
+        self, asked: pb.LookupTopic, came_in_on: str, identity: Identity, *, has_tls: bool
     ) -> pb.LookupTopicResponse:
         answer = pb.LookupTopicResponse(request_id=asked.request_id, authoritative=True)
         try:
@@ -104,7 +106,7 @@ class BrokerQuestions:
             found = self._lookup.at_once(name) or await self._lookup.find(
                 name, authoritative=asked.authoritative
             )
-            plain, tls = pulsar_at(found.broker, listener)
+            plain, tls = pulsar_at(found.broker, listener, has_tls=has_tls)
             # A field that is set counts as an address, however empty it is.
             if plain:
                 answer.broker_service_url = plain
@@ -180,6 +182,13 @@ class BrokerQuestions:
         if topics_hash != asked.topics_hash:
             answer.topic.extend(sorted(watch.names))
         return watch, pb.Command(type=65, watch_topic_list_success=answer)
+
+    async def may_watch(self, watch: TopicWatch, identity: Identity) -> bool:
+        resource = Resource(*watch.namespace)
+        try:
+            return await self._gate.visible("broker.topics", identity, resource) is None
+        except AuthorizationError:
+            return False
 
     def unwatch(self, watch: TopicWatch) -> None:
         self._lists.end(watch)

@@ -16,11 +16,14 @@ from typing import Final, Protocol
 from pulsarish.model.errors import AuthorizationError, InvalidArgument
 from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.runtime.log import get_logger
+from pulsarish.security.audit import NO_AUDIT, AuditClass, AuditEvent, Auditor, Disposition
 from pulsarish.security.identity import Identity
+from pulsarish.security.limits import Limits
 
 __all__ = [
     "BROKER_ITSELF",
     "CLUSTER",
+    "LIMITABLE",
     "PERMISSIONS",
     "Decision",
     "Gate",
@@ -143,6 +146,20 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
     "GetLastMessageId": Permission.OPENED,
 }
 
+LIMITABLE: Final = frozenset(
+    each.value
+    for each in Permission
+    if each not in (Permission.NONE, Permission.OPENED, Permission.ANY_ROLE, Permission.PEER)
+)
+"""The actions to which a token can be limited."""
+_USES: Final = frozenset((Permission.PRODUCE.value, Permission.CONSUME.value))
+_ASKED: Final = tuple(
+    each for each in Permission if each not in (Permission.NONE, Permission.OPENED)
+)
+_TO_SEE: Final = "to see anything"
+_NOT_GRANTED: Final = "not_granted"
+_NOT_AUTHENTICATED: Final = "not_authenticated"
+
 Visible = frozenset[str] | None
 """The names that a role may see in a list; ``None``: all."""
 
@@ -194,15 +211,31 @@ class Gate:
 
     Args:
         policy: ``None`` permits everything: the broker has no authorization.
+        audit: gets a record of each denial.
+        report_only: whether denials are logged, recorded and counted, and nothing is refused.
     """
 
-    def __init__(self, policy: Policy | None = None) -> None:
+    def __init__(
+        self,
+        policy: Policy | None = None,
+        *,
+        audit: Auditor = NO_AUDIT,
+        report_only: bool = False,
+    ) -> None:
         self._policy = policy
+        self._audit = audit
+        self.report_only = report_only
+        self.denials = dict.fromkeys([(each.value, _NOT_GRANTED) for each in _ASKED], 0)
+        """Denials by permission and reason, those that were only reported included."""
 
     @property
     def is_open(self) -> bool:
-        """Whether everything is permitted, so that nothing needs to be checked."""
+        """Whether everything is permitted to everyone but to bearers of limited tokens."""
         return self._policy is None
+
+    def checks(self, identity: Identity) -> bool:
+        """Return whether anything needs to be checked for a caller."""
+        return self._policy is not None or bool(identity.limits)
 
     @property
     def changes_count(self) -> int:
@@ -221,6 +254,9 @@ class Gate:
         """
         permission = PERMISSIONS.get(name)
         if permission is None:
+            # No grant could change it, so it is refused with ``report_only``, too.
+            reason = "it has no permission in the table"
+            self._note_denial("none", name, identity, resource, reason, Disposition.DENIED)
             raise AuthorizationError(f"{name} is not permitted to any role")
         await self.permit(permission, name, identity, resource)
 
@@ -230,43 +266,116 @@ class Gate:
         """Check a given permission, for callers that declare their own.
 
         Raises ``AuthorizationError``, whose text is the same whether the resource exists or not,
-        and ``ServiceNotReady``.
+        unless denials are only reported, and ``ServiceNotReady``.
         """
         decision = await self.decide(permission, identity, resource)
         if not decision.permitted:
-            _log.warning(
-                "permission denied",
-                role=identity.role,
-                proxy_role=identity.proxy_role,
-                permission=permission.value,
+            # Limits of a token are those of who made it, not a policy that is still on trial.
+            reports = self.report_only and _are_within(identity, permission, resource)
+            self._deny(permission.value, name, identity, resource, decision.reason, reports=reports)
+
+    def _deny(
+        self,
+        permission: str,
+        name: str,
+        identity: Identity,
+        resource: Resource,
+        reason: str,
+        *,
+        reports: bool,
+    ) -> None:
+        """Note a denial. Raises ``AuthorizationError``, unless it is only reported."""
+        _log.warning(
+            "permission would be denied" if reports else "permission denied",
+            role=identity.role,
+            proxy_role=identity.proxy_role,
+            permission=permission,
+            action=name,
+            resource=resource,
+            reason=reason,
+        )
+        disposition = Disposition.OBSERVED if reports else Disposition.DENIED
+        self._note_denial(permission, name, identity, resource, reason, disposition)
+        if not reports:
+            raise _denied(permission, name, identity, resource)
+
+    def _note_denial(
+        self,
+        permission: str,
+        name: str,
+        identity: Identity,
+        resource: Resource,
+        reason: str,
+        disposition: Disposition,
+    ) -> None:
+        key = permission, _NOT_GRANTED if identity.role else _NOT_AUTHENTICATED
+        self.denials[key] = self.denials.get(key, 0) + 1
+        self._audit.note(
+            AuditEvent(
+                kind=AuditClass.AUTHORIZATION,
+                activity="Deny",
+                identity=identity,
+                disposition=disposition,
                 action=name,
-                resource=resource,
-                reason=decision.reason,
+                resource=str(resource),
+                reason=reason,
             )
-            raise _denied(permission.value, name, identity, resource)
+        )
 
     async def decide(
         self, permission: Permission, identity: Identity, resource: Resource
     ) -> Decision:
         """Return whether a permission is granted, and by which rule. Raises ``ServiceNotReady``."""
-        if self._policy is None:
-            return Decision(permitted=True, reason="authorization is off on this broker")
         if permission in (Permission.NONE, Permission.OPENED):
             return Decision(permitted=True, reason=f"{permission.value} needs no grant")
+        if not _are_within(identity, permission, resource):
+            return Decision(
+                permitted=False,
+                reason="the token is limited to other topics or actions",
+                remedy="use a token with wider limits: pulsarish tokens show prints those of one",
+            )
+        if self._policy is None:
+            return Decision(permitted=True, reason="authorization is off on this broker")
         return await self._policy.decide(permission, identity, resource)
 
     async def visible(self, name: str, identity: Identity, resource: Resource) -> Visible:
         """Return what a list of what is in a resource may show to a caller.
 
         Raises ``AuthorizationError`` when the caller may see nothing of a tenant or namespace,
-        whether it exists or not, and ``ServiceNotReady``.
+        whether it exists or not, and ``ServiceNotReady``. While denials are only reported, lists
+        are whole.
         """
-        if self._policy is None:
+        is_limited = any(limits.topics or limits.actions for limits in identity.limits)
+        if is_limited:
+            # Which names are within a limit cannot be listed, so none is shown.
+            found: Visible = frozenset()
+        elif self._policy is None:
             return None
-        found = await self._policy.visible(identity, resource)
+        else:
+            found = await self._policy.visible(identity, resource)
         if found is not None and not found and resource.tenant:
-            raise _denied("to see anything", name, identity, resource)
-        return found
+            reason = "nothing there is granted to the role, or the token is limited"
+            reports = self.report_only and not is_limited
+            self._deny(_TO_SEE, name, identity, resource, reason, reports=reports)
+        return None if self.report_only and not is_limited else found
+
+
+def _are_within(identity: Identity, permission: Permission, resource: Resource) -> bool:
+    return all(_is_within(limits, permission, resource) for limits in identity.limits)
+
+
+def _is_within(limits: Limits, permission: Permission, resource: Resource) -> bool:
+    """Return whether a token's limits leave it a permission, before the rights of its role."""
+    if permission is Permission.ANY_ROLE:
+        return True
+    if limits.topics and (
+        resource.topic is None or not limits.permit_topic(resource.topic.partitioned.full)
+    ):
+        return False
+    if not limits.actions or permission.value in limits.actions:
+        return True
+    # Clients look up a topic before they use it.
+    return permission is Permission.LOOKUP and not _USES.isdisjoint(limits.actions)
 
 
 def _denied(

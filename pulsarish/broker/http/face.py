@@ -41,6 +41,7 @@ from pulsarish.model.values import value_of
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import TEXT_TYPE
 from pulsarish.runtime.seams import HttpRequest, HttpResponse, World
+from pulsarish.security.audit import NO_AUDIT, AuditClass, AuditEvent, Auditor, Disposition
 from pulsarish.security.callers import Callers
 from pulsarish.security.identity import UNCHECKED, Identity
 
@@ -74,18 +75,9 @@ def _failed(error: PulsarishError) -> HttpResponse:
 
 
 def _moved(request: HttpRequest, moved: Moved) -> HttpResponse:
-    if not moved.http_address:
-        return _failed(
-            ServiceNotReady(
-                "the broker that has to do this has no HTTP address; set its http_address, or ask "
-                "it by gRPC"
-            )
-        )
     query = urlencode({**request.query, "authoritative": "true"})
     path = "/".join(quote(segment, safe="") for segment in request.segments)
-    scheme = "https" if request.has_tls else "http"
-    location = f"{scheme}://{moved.http_address}/{path}?{query}"
-    return HttpResponse(307, headers={"Location": location})
+    return HttpResponse(307, headers={"Location": f"{moved.url}/{path}?{query}"})
 
 
 def _with_challenge(response: HttpResponse) -> HttpResponse:
@@ -104,8 +96,12 @@ class HttpFace:
         routes: Sequence[Route],
         share: LoopShare,
         callers: Callers,
+        audit: Auditor = NO_AUDIT,
     ) -> None:
-        """Create the port. ``share``: how much of the event loop admin requests may take."""
+        """Create the port. ``share``: how much of the event loop admin requests may take.
+
+        ``audit`` gets a record of each change.
+        """
         self.routes = tuple(routes)
         self._share = share
         self.admission = Admission(
@@ -118,6 +114,7 @@ class HttpFace:
         self._guard = BrowserGuard(_own_addresses(config), config.http_allowed_hosts)
         self._large_answers = asyncio.Semaphore(_LARGE_ANSWERS_MAX)
         self._callers = callers
+        self._audit = audit
         self._warned_of_credentials = False
 
     def body_limit(self, method: str, segments: Sequence[str]) -> int:
@@ -179,7 +176,37 @@ class HttpFace:
                     " max_concurrent_admin_requests and admin_requests_waiting_max; try again later"
                 )
             )
-        return await self._within_time(route, call)
+        if route.method == "GET" or route.permission is Permission.NONE:
+            return await self._within_time(route, call)
+        try:
+            response = await self._within_time(route, call)
+        except Exception as error:
+            self._note_change(route, call, 500, f"a defect: {type(error).__name__}")
+            raise
+        if response.status != 307:  # the broker to which it is sent records the change
+            reason = "" if response.status < 400 else _reason_of(response)
+            self._note_change(route, call, response.status, reason)
+        return response
+
+    def _note_change(self, route: Route, call: Call, status: int, reason: str) -> None:
+        try:
+            resource = str(resource_of(route, {name: call[name] for name in route.path_names}))
+        except PulsarishError:
+            resource = ""  # the path has a name that is none
+        self._audit.note(
+            AuditEvent(
+                kind=AuditClass.CHANGE,
+                activity="Change",
+                identity=call.identity,
+                disposition=Disposition.FAILED if status >= 400 else Disposition.ALLOWED,
+                action=route.name,
+                resource=resource,
+                reason=reason,
+                detail=call.change,
+                path=call.request.path,
+                status=status,
+            )
+        )
 
     async def _permitted(
         self, route: Route, request: HttpRequest, texts: dict[str, str], came_in_on: str
@@ -196,8 +223,9 @@ class HttpFace:
             headers.get("authorization", ""),
             request.certificate,
             headers.get("x-original-principal", ""),
+            request.peer,
         )
-        if not self._gate.is_open:
+        if self._gate.checks(identity):
             resource = resource_of(route, texts)
             await self._gate.permit(route.permission, route.name, identity, resource)
         return _call(route, request, texts, came_in_on, identity)
@@ -285,6 +313,13 @@ class HttpFace:
                 self.admission.leave()
         if not answered.done():
             answered.set_result(response)
+
+
+def _reason_of(response: HttpResponse) -> str:
+    try:
+        return msgspec.json.decode(response.body, type=ErrorBody).reason
+    except msgspec.DecodeError:
+        return ""
 
 
 def _own_addresses(config: BrokerConfig) -> list[str]:

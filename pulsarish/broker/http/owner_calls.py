@@ -14,7 +14,7 @@ import msgspec
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.json_bodies import ErrorBody
 from pulsarish.broker.http.route import Call, Moved
-from pulsarish.broker.listeners import http_at
+from pulsarish.broker.listeners import http_url_at
 from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.broker.ownership.lookup import Found, Lookup
 from pulsarish.broker.ownership.ownership import Ownership, OwnerSilent
@@ -125,7 +125,7 @@ class OwnerCalls:
 
     def _require_me(self, call: Call, broker: BrokerRegistration) -> None:
         if not self.is_me(broker):
-            raise Moved(http_at(broker, call.listener, has_tls=call.request.has_tls))
+            raise Moved(http_url_at(broker, call.listener, has_tls=call.request.has_tls))
 
     async def topic(self, call: Call, name: TopicName) -> Topic:
         """Return the topic, loaded; it must exist.

@@ -48,11 +48,15 @@ _FLAGS: Final = {"true": True, "false": False}
 
 
 class Moved(Exception):
-    """Another broker must run the request; the client is redirected to it."""
+    """Another broker must run the request; the client is redirected to it.
 
-    def __init__(self, http_address: str) -> None:
-        super().__init__(http_address)
-        self.http_address = http_address
+    Args:
+        url: of that broker's HTTP port, without a path.
+    """
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.url = url
 
 
 class Lane(Enum):
@@ -150,6 +154,8 @@ class Call:
 
     A handler sets it before it waits for something else.
     """
+    change: str = ""
+    """What the request changes, for the audit trail; never a secret. A handler may set it."""
 
     def __getitem__(self, name: str) -> str:
         """Return a text parameter of the path."""

@@ -140,12 +140,13 @@ class Ownership:
         The record's version alone is not enough: a bundle that was deleted with its namespace and
         created again could have the same version. Instance ids never return.
         """
-        epoch = self.owned.epoch(bundle)
-        if epoch is None:
+        epoch, instance_id = self.owned.epoch(bundle), self.registry.instance_id
+        # An evicted broker has no id for a moment before it gives its bundles up.
+        if epoch is None or not instance_id:
             return None
         lease = (
             Op("check", bundle.path, version=epoch),
-            Op("check", paths.broker(self.registry.instance_id)),
+            Op("check", paths.broker(instance_id)),
         )
         if self._leases.get(bundle) != lease:
             self._leases[bundle] = lease
@@ -253,7 +254,7 @@ class Ownership:
 
     async def _ping_once(self, other: BrokerRegistration) -> bool:
         request = pb.PingRequest(
-            broker_id=other.broker_id, instance_id=other.instance_id
+            broker_id=other.broker_id, instance_id=other.instance_id, admin_key=other.admin_key
         ).SerializeToString()
         clock = self._world.clock
         try:

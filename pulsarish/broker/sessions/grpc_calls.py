@@ -232,8 +232,7 @@ class GrpcCalls:
         Clients use the HTTP port for this, with its own limits and checks.
         """
         request = _parsed(pb.AdminRequest, data)
-        me = self._ownership.registry.me
-        if me is None or not hmac.compare_digest(request.admin_key.encode(), me.admin_key.encode()):
+        if not self._is_own_key(request.admin_key, caller):
             error = ServiceNotReady(
                 "broker.admin is for brokers, which read the key of this broker's registration; "
                 "use the HTTP port"
@@ -254,7 +253,30 @@ class GrpcCalls:
             headers=dict(answer.headers),
         ).SerializeToString(deterministic=True)  # a map otherwise goes by the process's hash seed
 
+    def _is_own_key(self, key: str, caller: Caller) -> bool:
+        """Return whether a caller has read the key of this broker's registration."""
+        me = self._ownership.registry.me
+        if me is None or not hmac.compare_digest(key.encode(), me.admin_key.encode()):
+            return False
+        caller.on_identified()
+        return True
+
     async def _ping(self, data: bytes, caller: Caller) -> bytes:
+        """Answer whether this broker is there.
+
+        Clients without valid credentials are told nothing else: an empty answer. Brokers may have
+        none that clients' providers accept, and one whose pings are refused would evict this
+        broker: the key in its registration says that they are brokers. One that has the key of an
+        earlier registration gets the empty answer, too: that registration is gone.
+        """
+        key = _parsed(pb.PingRequest, data).admin_key
+        if not key:
+            try:
+                _ = await self._callers.identify_caller(caller)
+            except PulsarishError:
+                return pb.PingResponse().SerializeToString()
+        elif self._callers.are_checked and not self._is_own_key(key, caller):
+            return pb.PingResponse().SerializeToString()
         me = self._ownership.registry.me
         return pb.PingResponse(
             broker_id=me.broker_id if me is not None else "",

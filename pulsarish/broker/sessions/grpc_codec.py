@@ -194,12 +194,16 @@ def _failure(error: PulsarishError) -> dict[str, Any]:
     return {"code": known.code, "message": str(known)}
 
 
-def encode_publish(answers: deque[Answer], answered: int, *, heartbeat: bool) -> bytes:
+def encode_publish(
+    answers: deque[Answer], answered: int, *, heartbeat: bool, asks_credentials: bool = False
+) -> bytes:
     """Encode one message of answers, taken from the front of ``answers``.
 
     Answers that must not be in the same message stay.
     """
-    message = pb.PublishResponse(answered=answered, heartbeat=heartbeat)
+    message = pb.PublishResponse(
+        answered=answered, heartbeat=heartbeat, ask_credentials=asks_credentials
+    )
     reached: dict[int, int] = {}
     while answers:
         answer = answers[0]
@@ -251,10 +255,16 @@ def encode_publish(answers: deque[Answer], answered: int, *, heartbeat: bool) ->
 
 
 def encode_consume(
-    answers: deque[Answer], deliveries: Sequence[tuple[int, Delivery]], *, heartbeat: bool
+    answers: deque[Answer],
+    deliveries: Sequence[tuple[int, Delivery]],
+    *,
+    heartbeat: bool,
+    asks_credentials: bool = False,
 ) -> list[Buffer]:
     """Encode one message with all answers and these deliveries."""
-    message = pb.ConsumeResponse(heartbeat=heartbeat, counted=bool(deliveries))
+    message = pb.ConsumeResponse(
+        heartbeat=heartbeat, counted=bool(deliveries), ask_credentials=asks_credentials
+    )
     while answers:
         _put_consume(message, answers.popleft())
     if not deliveries:

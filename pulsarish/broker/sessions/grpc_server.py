@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -31,12 +31,13 @@ from pulsarish.broker.sessions.grpc_codec import (
 )
 from pulsarish.broker.sessions.open_sessions import OpenSessions
 from pulsarish.broker.sessions.session import Session, TopicSource
-from pulsarish.model.errors import AuthenticationError, ChecksumError, PulsarishError
+from pulsarish.model.errors import ChecksumError, PulsarishError
 from pulsarish.runtime.containment import Scope, ScopeKind, contained
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import FINISH, Buffer, Stream, StreamBroken, Tasks, World
 from pulsarish.runtime.wake_signal import WakeSignal
 from pulsarish.security.callers import Callers, refusal_text
+from pulsarish.security.credentials import Certificate, Credentials, Secret
 from pulsarish.security.identity import UNCHECKED
 from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire.framing import slice_records, split_records
@@ -44,6 +45,8 @@ from pulsarish.wire.framing import slice_records, split_records
 __all__ = ["GrpcFace"]
 
 _log = get_logger("broker.grpc")
+
+_CREDENTIALS_BYTES_MAX: Final = 64 << 10
 
 
 class GrpcFace:
@@ -97,7 +100,9 @@ class GrpcFace:
             _log.warning("client refused", peer=stream.peer, reason=error)
             stream.abort(refusal_text(error))
             return
-        serving = kind(stream, self._session_parts, self._world, self._config, self._traffic)
+        serving = kind(
+            stream, self._session_parts, self._world, self._config, self._traffic, self._renew
+        )
         serving.session.identity = identity
         self._sessions.add(serving)
         number = self._traffic.opened()
@@ -108,6 +113,28 @@ class GrpcFace:
             del self._streams[number]
             self._sessions.remove(serving)
             self._traffic.ended()
+
+    async def _renew(self, serving: _FaceStream, credentials: Credentials) -> None:
+        """Check the new credentials of a stream's client, and move the end of its rights.
+
+        They must be those of the same role. When they cannot be checked now, the ones before are
+        valid until they end.
+        """
+        session = serving.session
+        try:
+            identity = await self._callers.refresh(
+                credentials, serving.certificate, session.identity
+            )
+        except PulsarishError as error:
+            if error.retryable:
+                _log.warning("credentials could not be checked", peer=serving.peer, reason=error)
+                return
+            _log.warning("new credentials are refused", peer=serving.peer, reason=error)
+            serving.end_rights(error)
+            return
+        if serving.is_live:
+            session.identity = identity
+            self._sessions.add(serving)
 
     def finish_all(self) -> None:
         """End every stream after its waiting answers are sent. Called when the broker stops."""
@@ -124,6 +151,9 @@ class _Parts(Protocol):
     def __call__(self, stream: Stream, tasks: Tasks, outbox: Outbox) -> Session: ...
 
 
+_Renew = Callable[["_FaceStream", Credentials], Coroutine[object, object, None]]
+
+
 class _FaceStream:
     """What both kinds of stream share: reader, writer and the task that keeps the stream alive."""
 
@@ -134,8 +164,10 @@ class _FaceStream:
         world: World,
         config: BrokerConfig,
         traffic: ConnectionTraffic,
+        renew: _Renew,
     ) -> None:
         self._stream = stream
+        self._renew = renew
         self._scope = Scope(ScopeKind.CONNECTION, stream.peer, self._failed)
         self._world = world = contained(world, self._scope)
         self._config = config
@@ -148,6 +180,8 @@ class _FaceStream:
         self._over = False
         self._ending = False
         self._heartbeat = False
+        self._asks_credentials = False  # is to be sent
+        self._awaits_credentials = False  # was asked for, and has not come
         self._received_at = self._sent_at = world.clock.monotonic()
 
     def end(self) -> None:
@@ -158,10 +192,39 @@ class _FaceStream:
     def abort(self, reason: str) -> None:
         self._stream.abort(reason)
 
-    def challenge(self) -> None:
-        """Do nothing: the client shows its credentials again with the next stream."""
+    async def check_again(self) -> None:
+        await self.session.check_again()
 
-    def end_rights(self, error: AuthenticationError) -> None:
+    @property
+    def peer(self) -> str:
+        return self._stream.peer
+
+    @property
+    def certificate(self) -> Certificate | None:
+        return self._stream.caller.certificate
+
+    def challenge(self) -> None:
+        """Ask the client for new credentials.
+
+        An older one does not answer, and shows them with its next stream.
+        """
+        self._asks_credentials = self._awaits_credentials = True
+        self._wake.set()
+
+    def _take_credentials(self, shown: pb.Credentials) -> None:
+        """Have new credentials checked. Raises ``ValueError`` for credentials above the limit."""
+        if len(shown.method) + len(shown.data) > _CREDENTIALS_BYTES_MAX:
+            raise ValueError(
+                f"credentials have {len(shown.data)} bytes, above {_CREDENTIALS_BYTES_MAX}"
+            )
+        # One check for one question, however often a client answers.
+        self._awaits_credentials = False
+        credentials = Credentials(shown.method, Secret(shown.data))
+        _ = self._world.tasks.spawn(
+            self._renew(self, credentials), name=f"credentials {self._stream.peer}"
+        )
+
+    def end_rights(self, error: PulsarishError) -> None:
         self._stream.abort(refusal_text(error))
 
     def _failed(self, error: BaseException) -> None:
@@ -221,7 +284,8 @@ class _FaceStream:
             return FINISH
         return message
 
-    def _live(self) -> bool:
+    @property
+    def is_live(self) -> bool:
         return not self._over
 
     async def _keep_alive(self) -> None:
@@ -229,7 +293,7 @@ class _FaceStream:
             self._config.keep_alive_interval_seconds,
             self._config.keep_alive_timeout_seconds,
         )
-        while self._live():
+        while self.is_live:
             await self._world.clock.sleep(interval)
             now = self._world.clock.monotonic()
             if now - self._received_at > limit and not self._busy:
@@ -253,8 +317,9 @@ class _PublishStream(_FaceStream):
         world: World,
         config: BrokerConfig,
         traffic: ConnectionTraffic,
+        renew: _Renew,
     ) -> None:
-        super().__init__(stream, parts, world, config, traffic)
+        super().__init__(stream, parts, world, config, traffic, renew)
         self._budget = traffic.budget
         self._bytes = 0
         self._room = asyncio.Event()
@@ -269,6 +334,8 @@ class _PublishStream(_FaceStream):
     def _take(self, data: bytes) -> Awaitable[None] | None:
         head, records = split_records(data)
         message = pb.PublishRequest.FromString(head)
+        if self._awaits_credentials and message.HasField("credentials"):
+            self._take_credentials(message.credentials)
         for command in publish_commands(message):
             self.session.handle(command)
         if message.sizes:
@@ -303,7 +370,7 @@ class _PublishStream(_FaceStream):
 
     async def _wait_for_room(self) -> None:
         await self.session.wait_for_room()
-        while self._live() and self._is_full:
+        while self.is_live and self._is_full:
             if self._budget.full:
                 await self._budget.wait_for_room()
             else:
@@ -352,11 +419,21 @@ class _PublishStream(_FaceStream):
 
     def _encoded(self) -> Sequence[Buffer] | None:
         outbox = self._outbox
-        if not (outbox.answers or self._answered != self._answered_sent or self._heartbeat):
+        if not (
+            outbox.answers
+            or self._answered != self._answered_sent
+            or self._heartbeat
+            or self._asks_credentials
+        ):
             return None
         heartbeat, self._heartbeat = self._heartbeat, False
+        asks, self._asks_credentials = self._asks_credentials, False
         self._answered_sent = self._answered
-        return [encode_publish(outbox.answers, self._answered, heartbeat=heartbeat)]
+        return [
+            encode_publish(
+                outbox.answers, self._answered, heartbeat=heartbeat, asks_credentials=asks
+            )
+        ]
 
 
 class _ConsumeStream(_FaceStream):
@@ -367,8 +444,9 @@ class _ConsumeStream(_FaceStream):
         world: World,
         config: BrokerConfig,
         traffic: ConnectionTraffic,
+        renew: _Renew,
     ) -> None:
-        super().__init__(stream, parts, world, config, traffic)
+        super().__init__(stream, parts, world, config, traffic, renew)
         self._counted = 0
         self._taken = 0
 
@@ -381,13 +459,16 @@ class _ConsumeStream(_FaceStream):
                 )
             self._taken = message.taken
             self._wake.set()
+        if self._awaits_credentials and message.HasField("credentials"):
+            self._take_credentials(message.credentials)
         for command in consume_commands(message):
             self.session.handle(command)
 
     def _encoded(self) -> Sequence[Buffer] | None:
         outbox, config = self._outbox, self._config
         free = self._counted - self._taken < config.deliveries_under_way_max
-        if not (outbox.answers or self._heartbeat or (free and outbox.deliveries)):
+        is_due = outbox.answers or self._heartbeat or self._asks_credentials
+        if not (is_due or (free and outbox.deliveries)):
             return None
         had_room = outbox.has_room
         deliveries = outbox.take_deliveries(config.message_bytes_target) if free else []
@@ -397,4 +478,7 @@ class _ConsumeStream(_FaceStream):
             if not had_room and outbox.has_room:
                 self.session.room_again()
         heartbeat, self._heartbeat = self._heartbeat, False
-        return encode_consume(outbox.answers, deliveries, heartbeat=heartbeat)
+        asks, self._asks_credentials = self._asks_credentials, False
+        return encode_consume(
+            outbox.answers, deliveries, heartbeat=heartbeat, asks_credentials=asks
+        )

@@ -32,6 +32,13 @@ class AuthenticatedConnection(Protocol):
     @property
     def session(self) -> Session: ...
 
+    async def check_again(self) -> None:
+        """End what the client has opened and may not have any longer.
+
+        Raises the error when a permission cannot be checked now.
+        """
+        ...
+
     def challenge(self) -> None:
         """Ask the client for new credentials, if its protocol can."""
         ...
@@ -121,7 +128,7 @@ class OpenSessions:
         failed: PulsarishError | None = None
         for watched in list(self._watched.values()):
             try:
-                await watched.connection.session.check_again()
+                await watched.connection.check_again()
             except PulsarishError as error:
                 failed = error
             # A check of what is cached does not wait, and other work has to go on.

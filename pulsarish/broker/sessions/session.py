@@ -399,7 +399,7 @@ class Session:
 
         A producer that creates a subscription needs the permission of a consumer, too.
         """
-        if self._gate.is_open:
+        if not self._gate.checks(self.identity):
             return
         name = TopicName.parse(topic)
         await self._gate.check(type(command).__name__, self.identity, Resource.of_topic(name))

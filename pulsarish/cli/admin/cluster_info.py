@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import click
 
 from pulsarish.admin import Admin
 from pulsarish.cli.admin.common import AdminCommand, admin_option
-from pulsarish.cli.output import output_option, print_record
+from pulsarish.cli.output import TLS, output_option, print_record
 from pulsarish.model.errors import NotFound
 
 __all__ = ["cluster_info"]
@@ -36,9 +39,25 @@ def cluster_info(admin: Admin, output: str) -> None:
         "bookies": [each["bookie_id"] for each in bookies],
         "read_only_bookies": [each["bookie_id"] for each in bookies if each["read_only"]],
         "tenants": admin.tenants.list(),
-        "service_urls": {
-            "pulsarish": "pulsarish://" + ",".join(each["address"] for each in brokers),
-            "http": "http://" + ",".join(each["http_address"] for each in brokers),
-        },
+        "service_urls": _service_urls(brokers),
     }
     print_record(found, output)
+
+
+def _service_urls(brokers: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the URLs of all brokers for each protocol; with TLS where a broker has that."""
+    grpc = [each["address"] for each in brokers]
+    has_tls = any(address.startswith(TLS) for address in grpc)
+    plain = [each["http_address"] for each in brokers if each["http_address"]]
+    with_tls = [
+        listener["http_address_tls"]
+        for each in brokers
+        for listener in each["listeners"].values()
+        # The internal listener is the one whose address the broker shows as its own.
+        if listener["http_address_tls"] and each["address"] in listener.values()
+    ]
+    return {
+        "pulsarish": ("pulsarish+ssl://" if has_tls else "pulsarish://")
+        + ",".join(address.removeprefix(TLS) for address in grpc),
+        "http": f"https://{','.join(with_tls)}" if with_tls else f"http://{','.join(plain)}",
+    }

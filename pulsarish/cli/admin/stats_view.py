@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from pulsarish.cli.output import counted, print_line, print_record, print_table
+from pulsarish.cli.output import TLS, counted, print_line, print_record, print_table
 from pulsarish.model.units import human_bytes
 
 __all__ = ["print_stats"]
@@ -54,17 +54,17 @@ def print_stats(topic: str, stats: Mapping[str, Any]) -> None:
             print_table(rows, columns, "table")
 
 
+def _owner(owner: Mapping[str, str]) -> str:
+    return f"{owner['broker']} ({owner['httpAddress'] or owner['address'].removeprefix(TLS)})"
+
+
 def _head(topic: str, stats: Mapping[str, Any]) -> dict[str, object]:
     owner = stats.get("owner")
     partitions = stats.get("metadata", {}).get("partitions")
     return {
         "topic": topic,
         **({"partitions": partitions} if partitions is not None else {}),
-        **(
-            {"broker": f"{owner['broker']} ({owner['httpAddress']})"}
-            if owner and partitions is None
-            else {}
-        ),
+        **({"broker": _owner(owner)} if owner and partitions is None else {}),
         "in": _flow(stats, "In"),
         "out": _flow(stats, "Out"),
         "stored": (

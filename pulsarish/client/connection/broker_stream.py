@@ -26,6 +26,7 @@ from pulsarish.model.errors import (
     Timeout,
     error_from_code,
 )
+from pulsarish.runtime.backoff import Backoff
 from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import (
@@ -38,6 +39,7 @@ from pulsarish.runtime.seams import (
     Tasks,
 )
 from pulsarish.runtime.wake_signal import WakeSignal
+from pulsarish.security.credentials import Credentials
 
 __all__ = ["BrokerStream", "StreamLimits", "error_of", "refused_credentials"]
 
@@ -45,6 +47,10 @@ _log = get_logger("client.stream")
 
 # A transport puts the peer's address before the broker's text.
 _REFUSED: Final = re.compile(r"(?:^|: )AuthenticationError: (.*)", re.DOTALL)
+
+_RENEW_SECONDS_MIN: Final = 0.5
+_RENEW_SECONDS_MAX: Final = 5.0
+"""Pauses between questions to a source of credentials that has no newer ones."""
 
 Answered = Callable[[PulsarishError | None, Any], None]
 
@@ -92,6 +98,7 @@ class BrokerStream(ABC):
 
     Args:
         address: the broker's gRPC address, which names it. The stream may use another one.
+        credentials_now: returns what the client's source of credentials gives now.
     """
 
     kind = ""
@@ -105,6 +112,7 @@ class BrokerStream(ABC):
         tasks: Tasks,
         limits: StreamLimits,
         ping: Callable[[float], Awaitable[None]],
+        credentials_now: Callable[[], Awaitable[Credentials]],
     ) -> None:
         self.address = address
         self.lost: PulsarishError | None = None
@@ -113,6 +121,9 @@ class BrokerStream(ABC):
         self._tasks = tasks
         self._limits = limits
         self._ping = ping
+        self._credentials_now = credentials_now
+        self._shown: Credentials | None = None
+        self._is_renewing = False
         self._wake = WakeSignal()
         self._over = asyncio.Event()
         self._scope = Scope(ScopeKind.CONNECTION, self.address, self._failed)
@@ -149,6 +160,10 @@ class BrokerStream(ABC):
     @abstractmethod
     def _heartbeat(self) -> bytes:
         """Return an empty message."""
+
+    @abstractmethod
+    def _show(self, credentials: Credentials) -> None:
+        """Send new credentials with the next message."""
 
     @abstractmethod
     def _handle(self, data: bytes) -> None:
@@ -272,6 +287,38 @@ class BrokerStream(ABC):
                 await self._check_alive()
             elif now - self._sent_at >= limits.heartbeat_seconds * 0.9:
                 self._wake_for_heartbeat()
+
+    # Credentials.
+
+    def _on_credentials_asked(self) -> None:
+        """Show newer credentials, since those that the broker knows expire soon."""
+        if self._is_renewing or self.lost is not None:
+            return
+        self._is_renewing = True
+        _ = self._tasks.spawn(
+            self._renew(), name=f"client {self.kind} credentials {self.address}", scope=self._scope
+        )
+
+    async def _renew(self) -> None:
+        """Ask the source until it gives what this stream has not shown yet.
+
+        A file may be rewritten only shortly before the old token ends. Without newer credentials
+        the broker ends the stream, and the next one is opened as after any loss.
+        """
+        backoff = Backoff(_RENEW_SECONDS_MIN, _RENEW_SECONDS_MAX)
+        while self.lost is None:
+            try:
+                found = await self._credentials_now()
+            except (PulsarishError, StreamBroken) as error:
+                _log.debug("no new credentials", broker=self.address, reason=error)
+            else:
+                if found != self._shown and self.lost is None:
+                    self._shown = found
+                    self._show(found)
+                    self._wake.set()
+                    break
+            await self._pause(backoff.next_seconds())
+        self._is_renewing = False
 
     def _is_overdue(self, now: float) -> bool:
         """Whether an answer has been due for too long while nothing was received."""

@@ -17,6 +17,7 @@ from pulsarish.client.connection.broker_stream import BrokerStream, error_of
 from pulsarish.client.messages.message import Entry
 from pulsarish.model.errors import ChecksumError, PulsarishError, Timeout
 from pulsarish.runtime.seams import Buffer
+from pulsarish.security.credentials import Credentials
 from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire.entry import verify_entry
 from pulsarish.wire.framing import slice_records, split_records
@@ -216,6 +217,15 @@ class ConsumeStream(BrokerStream):
         request.taken = self._reported_taken = self._taken
         return [request.SerializeToString()]
 
+    def _show(self, credentials: Credentials) -> None:
+        self._barrier(
+            pb.ConsumeRequest(
+                credentials=pb.Credentials(
+                    method=credentials.method, data=credentials.data.reveal()
+                )
+            )
+        )
+
     def _heartbeat(self) -> bytes:
         return pb.ConsumeRequest(heartbeat=True, taken=self._taken).SerializeToString()
 
@@ -247,6 +257,8 @@ class ConsumeStream(BrokerStream):
                 1 if len(data) >= TELL_AT_ONCE_BYTES else self._limits.unanswered_messages_max
             )
             self._wake.set()
+        if response.ask_credentials:
+            self._on_credentials_asked()
         for ended in response.ended:
             if (receiver := receivers.get(ended.consumer_id)) is not None:
                 receiver.on_end_of_topic()

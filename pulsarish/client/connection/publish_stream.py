@@ -16,6 +16,7 @@ from pulsarish.client.connection.broker_stream import BrokerStream, error_of
 from pulsarish.client.messages.pending_entries import PendingEntry
 from pulsarish.model.errors import PulsarishError, Timeout
 from pulsarish.runtime.seams import Buffer
+from pulsarish.security.credentials import Credentials
 from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire.framing import join_records
 
@@ -50,6 +51,7 @@ class PublishStream(BrokerStream):
         self._ready: dict[int, Sender] = {}  # producers with entries, in the order of their turns
         self._counted = 0  # messages with entries that were sent
         self._answered_count = 0  # messages with entries that were answered
+        self._new_credentials: Credentials | None = None  # to be sent
 
     async def open_producer(
         self, sender: Sender, command: pb.OpenProducer, timeout_seconds: float | None
@@ -108,13 +110,17 @@ class PublishStream(BrokerStream):
 
     def _gather(self) -> Sequence[Buffer] | None:
         request = pb.PublishRequest()
+        new, self._new_credentials = self._new_credentials, None
+        if new is not None:
+            request.credentials.method = new.method
+            request.credentials.data = new.data.reveal()
         self._gather_commands(request)
         may_send = self._counted - self._answered_count < self._limits.unanswered_messages_max
         if self._ready and may_send and (parts := self._gather_entries(request)):
             request.counted = True
             self._counted += 1
             return join_records(request, parts, sum(request.sizes))
-        if request.open or request.close:
+        if request.open or request.close or new is not None:
             return [request.SerializeToString()]
         if self.heartbeat_due:
             self.heartbeat_due = False
@@ -160,6 +166,9 @@ class PublishStream(BrokerStream):
             self._ready[producer_id] = sender
         return parts
 
+    def _show(self, credentials: Credentials) -> None:
+        self._new_credentials = credentials
+
     def _heartbeat(self) -> bytes:
         return pb.PublishRequest(heartbeat=True).SerializeToString()
 
@@ -192,6 +201,8 @@ class PublishStream(BrokerStream):
                 error = error_of(failed)
                 assert error is not None, "a failure has code 0"
                 sender.send_failed(failed.sequence_id, error)
+        if response.ask_credentials:
+            self._on_credentials_asked()
         for closed in response.closed:
             sender = senders.pop(closed.producer_id, None)
             self._ready.pop(closed.producer_id, None)

@@ -32,6 +32,11 @@ SETTLED_SECONDS: Final = 1.0
 """What was open for less than this is opened again after a growing wait, not at once."""
 
 
+_REFUSED_SECONDS_MIN: Final = 0.5
+_REFUSED_SECONDS_MAX: Final = 30.0
+"""Pauses after refused credentials: a person or another program has to renew them."""
+
+
 class Reconnector:
     """Calls ``open_at(address)`` again after each loss.
 
@@ -93,6 +98,7 @@ class Reconnector:
     async def _run(self, known: str) -> None:
         parts = self._parts
         backoff = Backoff(0.1, 1.0, jitter=parts.random)
+        refusals = Backoff(_REFUSED_SECONDS_MIN, _REFUSED_SECONDS_MAX, jitter=parts.random)
         deadline = parts.clock.monotonic() + parts.operation_timeout_seconds
         address = avoid = ""
         at_once = True
@@ -109,9 +115,11 @@ class Reconnector:
                     return
                 else:
                     self._log_failure(error)
-                    await self._pause(backoff.next_seconds())
+                    refused = isinstance(error, AuthenticationError)
+                    await self._pause((refusals if refused else backoff).next_seconds())
                 continue
             self._is_refused = False
+            refusals.reset()
             if not self._opened.done():
                 self._opened.set_result(None)
             opened_at = parts.clock.monotonic()

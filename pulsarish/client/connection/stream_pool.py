@@ -108,6 +108,7 @@ class StreamPool(Generic[T]):
             tasks=self._tasks,
             limits=self._limits,
             ping=partial(self._ping, route),
+            credentials_now=self._connections.credentials_now,
         )
         link.start()
         if self._closed:

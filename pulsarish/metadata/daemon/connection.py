@@ -27,6 +27,8 @@ from pulsarish.metadata.tree.engine import Job, JobQueue
 from pulsarish.runtime.contained_protocol import ContainedProtocol
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Tasks
+from pulsarish.security.credentials import Certificate
+from pulsarish.security.tls import certificate_of
 
 __all__ = ["Connection", "Server"]
 
@@ -41,6 +43,7 @@ _COUNTED_BYTES: Final = 4 << 10
 
 Smaller ones would pay for the count and hold next to nothing.
 """
+_LOGIN: Final = "the login"
 _log = get_logger("metadata.connection")
 
 
@@ -52,6 +55,11 @@ class Server(Protocol):
     limits: PeerLimits
     request_bytes_max: int
     outstanding_requests_max: int
+    requires_login: bool
+
+    def refusal(self, certificate: Certificate | None) -> str:
+        """Return why a client with TLS is refused; empty when it is not."""
+        ...
 
     def admit(self, connection: Connection) -> str:
         """Count a new connection. Return why it is refused, or an empty string."""
@@ -96,6 +104,7 @@ class Connection(ContainedProtocol):
     def __init__(self, server: Server, number: int) -> None:
         super().__init__(server.tasks)
         self.session_id = 0
+        self.is_admitted = not server.requires_login
         self.number = number
         self.address = ""
         self.gone = False
@@ -124,6 +133,9 @@ class Connection(ContainedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self.address = str((transport.get_extra_info("peername") or ("unknown",))[0])
         refused = self._server.admit(self)
+        secured = transport.get_extra_info("ssl_object")
+        if not refused and secured is not None:
+            refused = self._server.refusal(certificate_of(secured))
         if refused:
             self.abort(refused)
         else:
@@ -208,7 +220,8 @@ class Connection(ContainedProtocol):
 
     def _job(self, frame: bytes) -> Job:
         if self._shaken_hands:
-            xid, request = decode_request(frame)
+            logins = self._server.table.logins
+            xid, request = decode_request(frame, () if logins is None else logins.identities())
             if isinstance(request, UnsupportedRequest) and request.reason:
                 _log.warning(
                     "request refused",
@@ -222,6 +235,11 @@ class Connection(ContainedProtocol):
 
     def attach(self, session_id: int) -> None:
         self.session_id = session_id
+        if self.is_admitted:
+            self._limits.slots.mark_active(self)
+
+    def admit(self) -> None:
+        self.is_admitted = True
         self._limits.slots.mark_active(self)
 
     def detach(self) -> None:
@@ -371,10 +389,14 @@ class Connection(ContainedProtocol):
             return "it to receive its answers"
         if not self.session_id:
             return "" if self._outstanding else "the handshake"
+        if not self.is_admitted:
+            return _LOGIN
         return "the rest of a request" if self._received and self._may_ask() else ""
 
     def _time(self, waits_for: str) -> None:
-        if waits_for == self._waits_for and not (waits_for and self._progressed):
+        # What a client sends before its login gives it no more time for that.
+        goes_on = self._progressed and waits_for != _LOGIN
+        if waits_for == self._waits_for and not (waits_for and goes_on):
             return
         self._waits_for, self._progressed = waits_for, False
         if waits_for:

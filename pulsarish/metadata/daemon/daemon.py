@@ -14,24 +14,24 @@ import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
 import msgspec
-from msgspec import Meta
 
+from pulsarish.metadata.daemon.config import MetadataConfig
 from pulsarish.metadata.daemon.connection import Connection
 from pulsarish.metadata.daemon.jobs import EndIdleJob, ExpireJob, LeaveJob
 from pulsarish.metadata.daemon.limits import Deadlines, PeerLimits
 from pulsarish.metadata.daemon.sessions import SessionLimits, SessionTable
-from pulsarish.metadata.daemon.zkwire import FRAME_MAX_BYTES
 from pulsarish.metadata.damage import check_cut_is_finished, open_tree
 from pulsarish.metadata.tree.engine import Engine, Job, JobQueue
 from pulsarish.metadata.tree.tree import Tree, TreeLimits
-from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.descriptors import connections_limit
-from pulsarish.runtime.log import REPEATS_MAX, LogForm, get_logger
+from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Metrics
+from pulsarish.runtime.network.tls_options import tls_of_server
+from pulsarish.runtime.network.watch_ports import WatchPorts
 from pulsarish.runtime.peer_limits import ConnectionSlots, HeldBytes
 from pulsarish.runtime.seams import (
     Clock,
@@ -44,8 +44,11 @@ from pulsarish.runtime.seams import (
     Tasks,
 )
 from pulsarish.runtime.watch_face import answer_watcher
+from pulsarish.security.credentials import Certificate
+from pulsarish.security.membership import Membership
+from pulsarish.security.metadata_login import MetadataLogins
 
-__all__ = ["MetadataConfig", "MetadataDaemon"]
+__all__ = ["MetadataDaemon"]
 
 # Clients read the first three numbers to know which operations they may send.
 _VERSION: Final = "3.9.0-pulsarish"
@@ -64,155 +67,6 @@ _MEANINGS: Final = {
 }
 
 
-class MetadataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of ``pulsarish metadata``."""
-
-    listen_address: Annotated[
-        str, Meta(description="host:port for clients; port 0 picks a free one")
-    ] = "127.0.0.1:2181"
-    http_address: Annotated[
-        str, Meta(description="host:port for /health and /metrics; empty: none")
-    ] = "127.0.0.1:8100"
-    data_directory: Annotated[str, Meta(min_length=1, description="where the tree is kept")] = (
-        "data/metadata"
-    )
-    tick_ms: Annotated[
-        int,
-        Meta(
-            ge=10,
-            le=60_000,
-            description="how often the daemon searches for expired sessions while one may be due",
-        ),
-    ] = 500
-    session_timeout_min_ms: Annotated[
-        int, Meta(ge=100, description="the shortest session timeout a client gets")
-    ] = 1_000
-    session_timeout_max_ms: Annotated[
-        int, Meta(ge=1_000, description="the longest session timeout a client gets")
-    ] = 60_000
-    connections_max: Annotated[
-        int,
-        Meta(
-            ge=1,
-            description=(
-                "connections; above this the one that has waited longest for its session is "
-                "closed, or the new one"
-            ),
-        ),
-    ] = 2_000
-    connections_per_address_max: Annotated[
-        int, Meta(ge=0, description="connections of one address; 0: no limit")
-    ] = 1_000
-    sessions_max: Annotated[
-        int,
-        Meta(
-            ge=1,
-            description=(
-                "sessions; above this the oldest one without connection and ephemeral nodes "
-                "ends, or the new one is refused"
-            ),
-        ),
-    ] = 10_000
-    sessions_per_address_max: Annotated[
-        int, Meta(ge=0, description="sessions of one address; 0: no limit")
-    ] = 5_000
-    peer_timeout_ms: Annotated[
-        int,
-        Meta(
-            ge=100,
-            description=(
-                "how long a connection may have no session, an unfinished request, or answers "
-                "that it does not receive"
-            ),
-        ),
-    ] = 30_000
-    held_request_bytes_max: Annotated[
-        int,
-        Meta(
-            ge=1 << 20,
-            description=(
-                "requests, whole or in part, of all connections; above it the connection that "
-                "held some longest is closed"
-            ),
-        ),
-    ] = 128 << 20
-    held_answer_bytes_max: Annotated[
-        int,
-        Meta(
-            ge=1 << 20,
-            description=(
-                "answers that clients do not receive; above it the connection that held some "
-                "longest is closed"
-            ),
-        ),
-    ] = 128 << 20
-    watch_bytes_max: Annotated[
-        int,
-        Meta(
-            ge=1 << 20,
-            description=(
-                "memory for the watches of all sessions, each about 400 bytes and its path; "
-                "one session gets at most a tenth"
-            ),
-        ),
-    ] = 512 << 20
-    tree_bytes_max: Annotated[
-        int,
-        Meta(
-            ge=0,
-            description=(
-                "approximate memory for all nodes; creating more is refused with ZooKeeper's "
-                "quota error; 0: no limit"
-            ),
-        ),
-    ] = 1 << 30
-    ephemeral_nodes_per_session_max: Annotated[
-        int, Meta(ge=1, description="above this, ZooKeeper's quota error refuses more")
-    ] = 10_000
-    request_bytes_max: Annotated[
-        int,
-        Meta(
-            ge=1_024,
-            le=64 << 20,
-            description="a larger request ends its connection (ZooKeeper's jute.maxbuffer)",
-        ),
-    ] = FRAME_MAX_BYTES
-    outstanding_requests_max: Annotated[
-        int,
-        Meta(
-            ge=1,
-            description=(
-                "unanswered requests of one connection; at this number its socket is no longer read"
-            ),
-        ),
-    ] = 1_000
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"],
-        Meta(description="events of this level and above are logged"),
-    ] = "info"
-    log_form: Annotated[
-        LogForm, Meta(description="text for people, json or logfmt for machines")
-    ] = "text"
-    log_repeats_max: Annotated[
-        int,
-        Meta(
-            ge=0,
-            description=(
-                "how often one event is written in ten seconds; what is held back is counted; "
-                "0: always"
-            ),
-        ),
-    ] = REPEATS_MAX
-
-    def validate(self) -> None:
-        """Raise ``ConfigError`` for settings that do not fit together."""
-        if self.session_timeout_min_ms > self.session_timeout_max_ms:
-            raise ConfigError(
-                f"session_timeout_min_ms ({self.session_timeout_min_ms}) is above "
-                f"session_timeout_max_ms ({self.session_timeout_max_ms})"
-            )
-
-
 def _session_limits(config: MetadataConfig) -> SessionLimits:
     return SessionLimits(
         timeout_min_ms=config.session_timeout_min_ms,
@@ -220,6 +74,18 @@ def _session_limits(config: MetadataConfig) -> SessionLimits:
         sessions_max=config.sessions_max,
         per_address_max=config.sessions_per_address_max,
         watch_bytes_max=config.watch_bytes_max,
+    )
+
+
+def _logins(config: MetadataConfig, clock: Clock) -> MetadataLogins | None:
+    """Return the logins of ``auth_file``. Raises ``ConfigError``."""
+    if not config.auth_file:
+        return None
+    return MetadataLogins(
+        "auth_file",
+        config.auth_file,
+        clock.wall_ms,
+        lambda problem: _log.error("changed logins are not used", reason=problem),
     )
 
 
@@ -255,9 +121,17 @@ class MetadataDaemon:
     ) -> None:
         self.request_bytes_max = config.request_bytes_max
         self.outstanding_requests_max = config.outstanding_requests_max
-        self.table = SessionTable(clock, rng, _session_limits(config), self._end_idle_session)
+        self.requires_login = bool(config.auth_file) and not config.auth_optional
+        self.table = SessionTable(
+            clock, rng, _session_limits(config), self._end_idle_session, _logins(config, clock)
+        )
+        self._membership = (
+            Membership(config.tls_cluster_name, config.tls_allowed_roles, clock.wall_ms)
+            if config.tls_require_trusted_client_cert_on_connect
+            else None
+        )
         self.limits = _peer_limits(config, clock)
-        self.http_listener: Listener | None = None
+        self.http = WatchPorts(connections, config)
         self.words: dict[bytes, Callable[[], str]] = {
             b"ruok": lambda: "imok",
             b"srvr": self._srvr,
@@ -273,7 +147,7 @@ class MetadataDaemon:
         self._metrics = metrics or Metrics()
         self._engine: Engine | None = None
         self._index: KeyValueIndex | None = None
-        self._listener: Listener | None = None
+        self._listeners: list[Listener] = []
         self._connections: dict[int, Connection] = {}
         self._numbers = 0
         self._with_answers: dict[int, Connection] = {}
@@ -286,8 +160,10 @@ class MetadataDaemon:
     async def start(self, address: str | None = None) -> Listener:
         """Open the data directory and listen on ``address`` (the configured one unless given).
 
-        Raises ``Locked`` when another process has the directory, ``CorruptData``, ``OSError`` for a
-        port in use.
+        Return the first listener, the one without TLS unless there is none.
+
+        Raises ``ConfigError`` for certificates that cannot be used, ``Locked`` when another process
+        has the directory, ``CorruptData``, ``OSError`` for a port in use.
         """
         await self._files.lock(self._config.data_directory)
         await check_cut_is_finished(self._files, self._config.data_directory)
@@ -307,29 +183,33 @@ class MetadataDaemon:
             critical=Critical.METADATA_EXPIRY,
         )
         self._register_metrics(self._metrics, self._engine)
-        self._listener = await self._network.serve_bytes(
-            address or self._config.listen_address, self._new_connection
-        )
-        if self._config.http_address:
-            self.http_listener = await self._network.serve_http(
-                self._config.http_address, self._http
-            )
+        plain, secured = address or self._config.listen_address, self._config.listen_address_tls
+        for where, tls in ((plain, None), (secured, tls_of_server(self._config))):
+            if where:
+                self._listeners.append(
+                    await self._network.serve_bytes(where, self._new_connection, tls=tls)
+                )
+        await self.http.open(self._http)
         _log.info(
             "ready",
-            address=self._listener.address,
+            address=" ".join(self.addresses),
             nodes=len(tree.nodes),
             sessions=len(tree.sessions),
             zxid=tree.zxid,
         )
-        return self._listener
+        return self._listeners[0]
+
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses for clients, the one without TLS first."""
+        return [listener.address for listener in self._listeners]
 
     async def stop(self) -> None:
         """Accept no more requests, finish and answer those that wait, and close. Sessions stay."""
         self._stopping = True
-        if self._listener is not None:
-            await self._listener.stop(0)
-        if self.http_listener is not None:
-            await self.http_listener.stop(0)
+        for listener in self._listeners:
+            await listener.stop(0)
+        await self.http.stop(0)
         if self._engine is not None:
             await self._engine.stop()
         for connection in list(self._connections.values()):
@@ -343,6 +223,9 @@ class MetadataDaemon:
     def _new_connection(self) -> Connection:
         self._numbers += 1
         return Connection(self, self._numbers)
+
+    def refusal(self, certificate: Certificate | None) -> str:
+        return "" if self._membership is None else self._membership.refusal(certificate)
 
     def admit(self, connection: Connection) -> str:
         refused = (

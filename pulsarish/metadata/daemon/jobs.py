@@ -44,8 +44,12 @@ from pulsarish.metadata.tree.nodes import (
 )
 from pulsarish.metadata.tree.tree import Tree
 from pulsarish.runtime.containment import Scope, ScopeKind
+from pulsarish.runtime.log import get_logger
 
 __all__ = ["ConnectJob", "EndIdleJob", "ExpireJob", "LeaveJob", "RequestJob"]
+
+
+_log = get_logger("metadata.sessions")
 
 
 class _PeerJob:
@@ -204,6 +208,10 @@ class RequestJob(_PeerJob):
             # The session moved to another connection or ended before this request's turn: no client
             # waits for the answer here.
             return None
+        if not self._peer.is_admitted and not _needs_no_login(self._request):
+            self._reply(tree, ErrorCode.NO_AUTH)
+            self._refuse("a request without a login")
+            return None
         match self._request:
             case WriteRequest() as request:
                 return self._write(tree, session_id, request)
@@ -212,11 +220,7 @@ class RequestJob(_PeerJob):
             case SimpleRequest() as request:
                 return self._simple(tree, session_id, request)
             case AuthRequest() as request:
-                # A digest only adds an identity, and every node is open to all clients. Other
-                # schemes would promise what is not kept.
-                known = request.scheme == "digest"
-                self._reply(tree, ErrorCode.OK if known else ErrorCode.AUTH_FAILED)
-                self._ends = not known
+                self._log_in(tree, request)
             case SetWatchesRequest() as request:
                 self._set_watches(tree, session_id, request)
             case UnsupportedRequest() as request:
@@ -236,6 +240,24 @@ class RequestJob(_PeerJob):
     def _add(self, answer: bytes | LongReply) -> None:
         self._answers.append(answer)
         self._peer.expect(answer)
+
+    def _log_in(self, tree: Tree, request: AuthRequest) -> None:
+        """Admit the client if it shows a login of the daemon.
+
+        Where the daemon has none, a digest only adds an identity, and every node is open to all
+        clients. Other schemes would promise what is not kept.
+        """
+        logins = self._table.logins
+        if request.scheme == "digest" and (logins is None or logins.accepts(request.login)):
+            self._peer.admit()
+            self._reply(tree, ErrorCode.OK)
+            return
+        self._reply(tree, ErrorCode.AUTH_FAILED)
+        self._refuse("a login that auth_file does not have")
+
+    def _refuse(self, reason: str) -> None:
+        self._ends = True
+        _log.warning("client refused", address=self._peer.address, reason=reason)
 
     def _write(self, tree: Tree, session_id: int, request: WriteRequest) -> Committed | None:
         outcome = tree.commit(session_id, request.ops, self._table.clock.wall_ms())
@@ -356,6 +378,16 @@ class RequestJob(_PeerJob):
         for kind, path in missed:
             self._add(encode_event(Event(session_id, kind, path)))
         self._reply(tree, ErrorCode.OK)
+
+
+def _needs_no_login(request: Request) -> bool:
+    """Whether a client that has not logged in may ask for it: no node is read or changed.
+
+    Closing the session ends what the client itself has made.
+    """
+    return isinstance(request, AuthRequest) or (
+        isinstance(request, SimpleRequest) and request.kind in (OpCode.PING, OpCode.CLOSE)
+    )
 
 
 def _write_body(kind: OpCode, result: Result) -> bytes:

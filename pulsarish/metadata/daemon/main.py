@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pulsarish.metadata.daemon.daemon import MetadataConfig, MetadataDaemon
+from pulsarish.metadata.daemon.config import MetadataConfig
+from pulsarish.metadata.daemon.daemon import MetadataDaemon
 from pulsarish.runtime.loop import NodeProcess, RunningNode
 from pulsarish.runtime.metrics import Metrics
 from pulsarish.runtime.world import Production, production
@@ -13,9 +14,9 @@ __all__ = ["start_metadata"]
 class _MetadataNode:
     """The running daemon and what it was built from."""
 
-    def __init__(self, daemon: MetadataDaemon, parts: Production, address: str) -> None:
-        http = f" http={daemon.http_listener.address}" if daemon.http_listener is not None else ""
-        self.ready_line = f"metadata ready address={address}{http}"
+    def __init__(self, daemon: MetadataDaemon, parts: Production) -> None:
+        addresses = ",".join(daemon.addresses)
+        self.ready_line = f"metadata ready address={addresses}{daemon.http.ready_words()}"
         self._daemon = daemon
         self._parts = parts
 
@@ -40,5 +41,5 @@ async def start_metadata(config: MetadataConfig, process: NodeProcess) -> Runnin
         open_index=parts.open_index,
         metrics=Metrics(lag_seconds=lambda: process.care.lag_seconds, lags=process.care.lags),
     )
-    listener = await daemon.start()
-    return _MetadataNode(daemon, parts, listener.address)
+    await daemon.start()
+    return _MetadataNode(daemon, parts)

@@ -17,6 +17,7 @@ from pulsarish.runtime.containment import Scope
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.peer_limits import ConnectionSlots
 from pulsarish.runtime.seams import Clock
+from pulsarish.security.metadata_login import MetadataLogins
 
 __all__ = ["PASSWORD_BYTES", "Peer", "SessionLimits", "SessionTable"]
 
@@ -30,6 +31,12 @@ class Peer(Protocol):
 
     # 0 until the handshake is decided, and again when the session has moved to another connection
     session_id: int
+    # whether its requests are done: it has logged in, or need not
+    is_admitted: bool
+
+    def admit(self) -> None:
+        """Note that the client has logged in."""
+        ...
 
     @property
     def address(self) -> str: ...
@@ -111,6 +118,7 @@ class SessionTable:
 
     Args:
         end_idle: ends a session that has to make room for another one.
+        logins: those that clients may log in with; ``None``: every login is as good as none.
     """
 
     def __init__(
@@ -119,8 +127,10 @@ class SessionTable:
         rng: random.Random,
         limits: SessionLimits,
         end_idle: Callable[[int], None],
+        logins: MetadataLogins | None = None,
     ) -> None:
         self.clock = clock
+        self.logins = logins
         self.attached = asyncio.Event()
         """Set when a session is opened or comes back: its timeout may pass before all others."""
         self.peers: dict[int, Peer] = {}

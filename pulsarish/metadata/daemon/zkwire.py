@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
@@ -112,6 +112,7 @@ class ErrorCode(IntEnum):
     UNIMPLEMENTED = -6
     BAD_ARGUMENTS = -8
     NO_NODE = -101
+    NO_AUTH = -102
     BAD_VERSION = -103
     NO_CHILDREN_FOR_EPHEMERALS = -108
     NODE_EXISTS = -110
@@ -178,6 +179,7 @@ class SimpleRequest:
 @dataclass(slots=True)
 class AuthRequest:
     scheme: str
+    login: bytes = field(repr=False)
 
 
 @dataclass(slots=True)
@@ -231,11 +233,12 @@ def _text(content: bytes) -> str:
 class _Reader:
     """Read fields from a frame; to read past its end raises ``Malformed``."""
 
-    __slots__ = ("_at", "_frame", "_listed")
+    __slots__ = ("_at", "_frame", "_identities", "_listed")
 
-    def __init__(self, frame: bytes, at: int = 0) -> None:
+    def __init__(self, frame: bytes, identities: Collection[str] = ()) -> None:
         self._frame = frame
-        self._at = at
+        self._at = 0
+        self._identities = identities
         self._listed = 0
 
     def take(self, form: struct.Struct) -> tuple[int, ...]:
@@ -298,9 +301,17 @@ class _Reader:
         return [self.path() for _ in range(self.count())]
 
     def acls_are_open(self) -> bool:
-        """Whether everyone may do everything: the only access list that is kept."""
+        """Whether all clients that the daemon serves may do everything: what every node's list
+        says. Where they log in, a list with all rights for logins of the daemon says the same.
+        """
         acls = [(self.int32(), self.string(), self.string()) for _ in range(self.count())]
-        return _OPEN_ACL in acls
+        return _OPEN_ACL in acls or (
+            bool(acls and self._identities)
+            and all(
+                perms == _OPEN_ACL[0] and scheme == "digest" and who in self._identities
+                for perms, scheme, who in acls
+            )
+        )
 
 
 def decode_connect(frame: bytes) -> ConnectRequest:
@@ -333,9 +344,13 @@ def encode_connect_reply(
     return _INT.pack(len(content)) + content
 
 
-def decode_request(frame: bytes) -> tuple[int, Request]:
-    """Return the xid and the request. Raises ``Malformed``."""
-    reader = _Reader(frame)
+def decode_request(frame: bytes, identities: Collection[str] = ()) -> tuple[int, Request]:
+    """Return the xid and the request. Raises ``Malformed``.
+
+    Args:
+        identities: of the daemon's logins, to which nodes may be given.
+    """
+    reader = _Reader(frame, identities)
     xid, number = reader.take(_REQUEST_HEADER)
     try:
         return xid, _decode_body(number, reader)
@@ -370,7 +385,7 @@ def _decode_body(number: int, reader: _Reader) -> Request:
             return SimpleRequest(kind)
         case OpCode.AUTH:
             reader.int32()
-            return AuthRequest(reader.string())
+            return AuthRequest(reader.string(), reader.buffer())
         case OpCode.SET_WATCHES | OpCode.SET_WATCHES2:
             relative_zxid = reader.int64()
             request = SetWatchesRequest(

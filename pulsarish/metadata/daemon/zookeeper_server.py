@@ -101,6 +101,15 @@ class ZooKeeperServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_un
             ),
         ),
     ] = 5
+    configuration_lines: Annotated[
+        tuple[str, ...],
+        Meta(
+            description=(
+                "further lines for ZooKeeper's own configuration, each name=value, as those for "
+                "its TLS; they go over the others"
+            )
+        ),
+    ] = ()
     heap_bytes: Annotated[int, Meta(ge=32 << 20, description="the largest Java heap")] = 256 << 20
     java: Annotated[
         str, Meta(description="the Java 17 program: a path, or a name looked up in PATH")
@@ -168,12 +177,24 @@ def write_configuration(config: ZooKeeperServerConfig) -> Path:
         "forceSync": "yes",
         "autopurge.purgeInterval": 1,
         **ensemble,
+        **_further_lines(config),
     }
     path = configuration_path(config)
     if ensemble:
         (directory / "myid").write_text(f"{config.server_id}\n")
     path.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
     return path
+
+
+def _further_lines(config: ZooKeeperServerConfig) -> dict[str, object]:
+    """Return what the operator adds. Raises ``ConfigError``."""
+    found: dict[str, object] = {}
+    for line in config.configuration_lines:
+        name, equals, value = line.partition("=")
+        if not name.strip() or not equals or "\n" in line:
+            raise ConfigError(f"configuration_lines has {line!r}, which is not name=value")
+        found[name.strip()] = value.strip()
+    return found
 
 
 def _ensemble(config: ZooKeeperServerConfig) -> dict[str, object]:

@@ -29,17 +29,21 @@ import inspect
 import logging
 import select
 import socket
+import ssl
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionDropped, ConnectionLoss
+from kazoo.exceptions import AuthFailedError, ConnectionDropped, ConnectionLoss
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import CLOSE_RESPONSE, ConnectionHandler
 from kazoo.protocol.serialization import ReplyHeader, int_struct, reply_header_struct
 from kazoo.version import __version__ as _kazoo_version
 
-__all__ = ["Answer", "Client", "MissingInternals", "check_internals"]
+from pulsarish.security.credentials import Secret
+from pulsarish.security.tls import tls_reason
+
+__all__ = ["Answer", "Client", "Failed", "MissingInternals", "check_internals"]
 
 _READ_BYTES: Final = 1 << 16
 # Of one write. Further queued requests leave in the next write, after received messages were read.
@@ -55,12 +59,26 @@ _INTERNALS: Final[Sequence[tuple[type, str, tuple[str, ...]]]] = (
     (ConnectionHandler, "_send_request", ("self", "read_timeout", "connect_timeout")),
     (ConnectionHandler, "_socket_error_handling", ("self",)),
     (ConnectionHandler, "_write", ("self", "msg", "timeout")),
+    (SequentialThreadingHandler, "create_connection", ("self", "args", "kwargs")),
     (SequentialThreadingHandler, "create_socket_pair", ("self",)),
     (SequentialThreadingHandler, "dispatch_callback", ("self", "callback")),
     (SequentialThreadingHandler, "select", ("self", "args", "kwargs")),
 )
 _CLIENT_ATTRIBUTES: Final = ("_connection", "_queue", "client_id", "last_zxid")
 _CONNECTION_ATTRIBUTES: Final = ("_read_sock", "_socket", "_write_sock", "retry_sleeper")
+
+
+Failed = Callable[[str, bool], None]
+"""Hears why an attempt to connect failed, and whether the next one will fail for that, too."""
+_PASSING_TLS_ERRORS: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLWantReadError)
+"""The connection broke, or nothing has come yet."""
+
+_CUT_SHORT_MAX: Final = 5
+"""When this many connections in a row end at their handshake, the server wants that."""
+
+
+class _HandshakeEnded(OSError):
+    """The server ended a connection in the TLS handshake."""
 
 
 class MissingInternals(Exception):
@@ -153,7 +171,31 @@ class _WakeWriter:
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's handler without its two worker threads, and with a cheap way to wait."""
+    """kazoo's handler without its two worker threads, with a cheap way to wait, and with TLS that
+    verifies the host's name, follows its files and is 1.2 at least: kazoo's own does none of that.
+
+    Args:
+        tls: returns the context of a new connection; ``None``: connections have no TLS.
+    """
+
+    def __init__(self, tls: Callable[[], ssl.SSLContext] | None) -> None:
+        super().__init__()
+        self._tls = tls
+
+    def create_connection(self, *args: Any, **kwargs: Any) -> Any:
+        if self._tls is None:
+            return super().create_connection(*args, **kwargs)
+        plain = socket.create_connection(kwargs["address"], kwargs["timeout"])
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            return self._tls().wrap_socket(plain, server_hostname=kwargs["hostname"])
+        except (ConnectionError, ssl.SSLEOFError) as error:
+            plain.close()
+            raise _HandshakeEnded(str(error)) from error
+        except BaseException:
+            plain.close()
+            raise
 
     def start(self) -> None:
         """Start nothing: this client passes its own answers to kazoo, and watches run on the
@@ -203,7 +245,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
     """kazoo's connection.
 
     ``came`` is called on its thread when messages were handled, ``connected`` with the read timeout
-    in ms.
+    in ms, ``failed`` when an attempt to connect failed.
     """
 
     def __init__(
@@ -212,10 +254,13 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         retry_sleeper: Any,
         came: Callable[[], None],
         connected: Callable[[float], None],
+        failed: Failed,
     ) -> None:
         super().__init__(client, retry_sleeper, client.logger)
         self._came = came
         self._connected = connected
+        self._failed = failed
+        self._cut_short = 0
         self._received = b""
         self._at = 0
         self._message: bytes | None = None
@@ -228,9 +273,40 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         # A server with an older tree refuses a client that has seen more. Then no node could find
         # out that the tree is older.
         self.client.last_zxid = 0
-        read_timeout_ms, connect_timeout_ms = super()._connect(host, hostip, port)
+        try:
+            read_timeout_ms, connect_timeout_ms = super()._connect(host, hostip, port)
+        except AuthFailedError as error:
+            self._failed("the server does not accept this login", True)
+            # kazoo would give the client up. This way it tries again, with its pauses: the server
+            # may come to know the login.
+            raise ConnectionDropped("the login was refused") from error
+        except (ConnectionDropped, self.handler.timeout_exception) as error:
+            reason, lasts = self._why_failed(error)
+            self._failed(f"{host}:{port}: {reason}", lasts)
+            raise
+        self._cut_short = 0
         self._connected(read_timeout_ms)
         return read_timeout_ms, connect_timeout_ms
+
+    def _why_failed(self, error: Exception) -> tuple[str, bool]:
+        """Return why an attempt to connect failed, and whether the next one will, too."""
+        cause = error.__context__
+        if isinstance(cause, ssl.SSLError) and not isinstance(cause, _PASSING_TLS_ERRORS):
+            return tls_reason(cause), True
+        if isinstance(cause, _HandshakeEnded):
+            reason = "the server ends connections in the TLS handshake: does it speak TLS here?"
+        elif isinstance(self._socket, ssl.SSLSocket) and isinstance(error, ConnectionDropped):
+            # Servers need not say that they refuse a certificate.
+            reason = (
+                "the server ends connections after the TLS handshake, as if it refused the "
+                "certificate that is shown or missing"
+            )
+        else:
+            self._cut_short = 0
+            return str(error), False
+        # A server that stops does this, too, but once.
+        self._cut_short += 1
+        return reason, self._cut_short >= _CUT_SHORT_MAX
 
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
         """Send all that is queued for this connection.
@@ -275,7 +351,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         with self._socket_error_handling():
             try:
                 piece = self._socket.recv(_READ_BYTES)
-            except BlockingIOError:
+            except (BlockingIOError, ssl.SSLWantReadError):
                 return None
         if not piece:
             raise ConnectionDropped("socket connection broken")
@@ -325,6 +401,9 @@ class Client(KazooClient):  # type: ignore[misc]
         logger: logging.Logger,
         came: Callable[[], None],
         connected: Callable[[float], None],
+        failed: Failed = lambda _reason, _lasts: None,
+        logins: Sequence[Secret] = (),
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         """Make a client.
 
@@ -332,14 +411,18 @@ class Client(KazooClient):  # type: ignore[misc]
             came: called on the connection's thread after answers and watches were passed on.
             connected: called with the session timeout in seconds that the server granted, before
                 its first answer.
+            failed: called on the connection's thread.
+            logins: each ``user:password``; shown at every connection before any request.
+            tls: returns the context of a new connection; ``None``: connections have no TLS.
         """
         pause = {"max_tries": -1, "delay": 0.1, "backoff": 1.5, "max_delay": reconnect_max_seconds}
         super().__init__(
             hosts,
             session_timeout_seconds,
-            handler=_Handler(),
+            handler=_Handler(tls),
             connection_retry=pause,
             logger=logger,
+            auth_data=[("digest", login.reveal().decode()) for login in logins],
         )
         self._connection = _Connection(
             self,
@@ -347,6 +430,7 @@ class Client(KazooClient):  # type: ignore[misc]
             came,
             # kazoo does not keep the session timeout; the timeout of its reads is two thirds of it.
             lambda read_timeout_ms: connected(read_timeout_ms * 1.5 / 1000),
+            failed,
         )
         self.connections = 0
         """Attempts to connect so far: the number of the present connection.

@@ -35,24 +35,30 @@ from kazoo.protocol.serialization import (
     Exists,
     GetChildren,
     GetData,
+    SetACL,
     SetData,
     Sync,
     Transaction,
     int_struct,
 )
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, Permissions
 
 from pulsarish.model.errors import AuthorizationError, InvalidArgument
 from pulsarish.runtime.seams import Conflict, ConflictReason, Op, OutcomeUnknown, SessionLost
 
 __all__ = [
+    "EVERYONE",
     "Refused",
+    "access_list_request",
     "children_request",
     "commit_answer",
     "commit_refusal",
     "commit_request",
     "exists_request",
     "get_request",
+    "is_denied",
+    "is_unknown_access_list",
+    "only_for",
     "reason_of",
     "refusal",
     "sync_request",
@@ -77,6 +83,8 @@ _CONNECTION_ERRORS: Final = (
     SessionMovedError,
 )
 _ROLLED_BACK: Final = (RolledBackError, RuntimeInconsistency)
+EVERYONE: Final = OPEN_ACL_UNSAFE
+"""The access list of a node that everyone may use."""
 _CREATE_FLAGS: Final = {"create": 0, "create_ephemeral": 1, "create_sequential": 2}
 
 
@@ -120,14 +128,29 @@ def sync_request(path: str) -> Any:
     return Sync(path)
 
 
-def commit_request(ops: Sequence[Op], full: Callable[[str], str]) -> Any:
+def only_for(identities: Sequence[str]) -> list[Any]:
+    """Return the access list of a node that only these logins may use.
+
+    They are named, and not "the maker of the node": to ZooKeeper that would be its certificate,
+    too.
+    """
+    return [ACL(Permissions.ALL, Id("digest", identity)) for identity in identities]
+
+
+def access_list_request(path: str, access_list: Any) -> Any:
+    return SetACL(path, access_list, -1)
+
+
+def commit_request(
+    ops: Sequence[Op], full: Callable[[str], str], access_list: Any = EVERYONE
+) -> Any:
     """Return the request for a commit. ``full`` returns the server's path for an operation's.
 
     One operation goes alone, unless it is a check, which cannot.
     """
     if len(ops) == 1 and ops[0].kind != "check":
-        return _op_request(ops[0], full)
-    return Transaction([_op_request(op, full) for op in ops])
+        return _op_request(ops[0], full, access_list)
+    return Transaction([_op_request(op, full, access_list) for op in ops])
 
 
 def commit_answer(ops: Sequence[Op], answer: Any, below: Callable[[str], str]) -> list[str | int]:
@@ -155,7 +178,7 @@ def commit_answer(ops: Sequence[Op], answer: Any, below: Callable[[str], str]) -
     return found
 
 
-def _op_request(op: Op, full: Callable[[str], str]) -> Any:
+def _op_request(op: Op, full: Callable[[str], str], access_list: Any) -> Any:
     path = full(op.path)
     match op.kind:
         case "put":
@@ -165,7 +188,7 @@ def _op_request(op: Op, full: Callable[[str], str]) -> Any:
         case "check":
             return CheckVersion(path, op.version)
         case kind:
-            return Create(path, op.data, OPEN_ACL_UNSAFE, _CREATE_FLAGS[kind])
+            return Create(path, op.data, access_list, _CREATE_FLAGS[kind])
 
 
 def unanswered(error: Exception) -> OutcomeUnknown | SessionLost | None:
@@ -182,6 +205,16 @@ def unanswered(error: Exception) -> OutcomeUnknown | SessionLost | None:
 def reason_of(error: BaseException) -> ConflictReason | None:
     """Return which conflict the server's answer is, if it is one."""
     return _REASONS.get(type(error))
+
+
+def is_denied(error: BaseException) -> bool:
+    """Return whether the server gives this login, or none, no right."""
+    return isinstance(error, NoAuthError)
+
+
+def is_unknown_access_list(error: BaseException) -> bool:
+    """Return whether the server does not keep the access list of a node."""
+    return isinstance(error, InvalidACLError)
 
 
 def commit_refusal(ops: Sequence[Op], index: int, error: Exception) -> Exception:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,25 +24,30 @@ from typing import Any, Final
 from kazoo.client import KazooState
 from kazoo.exceptions import WriterNotClosedException
 
+from pulsarish.metadata.access import NO_ACCESS, MetadataAccess
 from pulsarish.metadata.tree.translate import check_ops
 from pulsarish.metadata.tree.watches import Watch, WatchEntry, WatchTable
+from pulsarish.metadata.zookeeper.access_errors import what_to_check, why_denied
 from pulsarish.metadata.zookeeper.kazoo_bridge import LoopQueue
 from pulsarish.metadata.zookeeper.kazoo_connection import Client
 from pulsarish.metadata.zookeeper.kazoo_requests import (
+    EVERYONE,
     Refused,
+    access_list_request,
     children_request,
     commit_answer,
     commit_refusal,
     commit_request,
     exists_request,
     get_request,
+    only_for,
     reason_of,
     refusal,
     sync_request,
     unanswered,
 )
 from pulsarish.metadata.zookeeper.pipeline import RequestPipeline
-from pulsarish.model.errors import InvalidArgument
+from pulsarish.model.errors import ConfigError, InvalidArgument
 from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.log import get_logger
@@ -56,6 +62,8 @@ from pulsarish.runtime.seams import (
     Tasks,
     Versioned,
 )
+from pulsarish.security.metadata_login import identity_of, read_logins
+from pulsarish.security.tls import TlsClientConfig
 
 __all__ = ["ZooKeeperSettings", "ZooKeeperStore"]
 
@@ -63,6 +71,8 @@ _log = get_logger("metadata.zookeeper")
 # Share of the session timeout: after this much silence a heartbeat asks for an answer.
 _HEARTBEAT_PART: Final = 0.25
 _CLOSE_SECONDS: Final = 3.0
+_DENIED_SECONDS: Final = 1.0
+"""The pause before a server that denied everything is asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +109,17 @@ class ZooKeeperStore:
         tasks: Tasks,
         settings: ZooKeeperSettings | None = None,
         outside: OutsideWork | None = None,
+        access: MetadataAccess = NO_ACCESS,
+        has_tls: bool = False,
     ) -> None:
         """Make a store.
+
+        Raises ``ConfigError`` for files of logins and certificates that cannot be used.
 
         Args:
             hosts: ``host:port[,host:port]``.
             root: the path under which everything lies (``/`` for all), made when it is missing.
+            access: the login, and the certificates if the servers have TLS.
         """
         self.session_id = 0
         self.state = SessionState.LOST
@@ -128,7 +143,17 @@ class ZooKeeperStore:
         self._pipeline = RequestPipeline(
             clock, self._queue, self._settings.in_flight_max, unanswered, outside
         )
-        self._connected_once = asyncio.Event()
+        self.problem = ""
+        """Why the last attempt to connect failed; empty once there was a session."""
+        self._access = access
+        self._logins = read_logins(access.auth_option, access.auth_file) if access.auth_file else ()
+        self._own_list: Sequence[Any] = only_for([identity_of(login) for login in self._logins])
+        self._access_list = (
+            self._own_list if self._logins and not access.makes_open_nodes else EVERYONE
+        )
+        self._tls = _contexts(access.tls) if has_tls else None
+        self._lasting_problems = 0
+        self._connected_once: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._closed = False
         self._session_task: asyncio.Task[None] | None = None
 
@@ -137,12 +162,16 @@ class ZooKeeperStore:
         return self._last_zxid if self._client is None else self._client.seen_zxid
 
     async def start(self) -> None:
-        """Open the first session. Wait for a server as long as the caller does."""
+        """Open the first session. Wait for a server as long as the caller does.
+
+        Raises ``ConfigError`` when the servers refuse the login or the certificates, or this node
+        theirs.
+        """
         self._open_client()
         self._session_task = self._tasks.spawn(
             self._keep_session(), name="metadata-session", critical=Critical.METADATA_SESSION
         )
-        await self._connected_once.wait()
+        await self._connected_once
 
     def listen(self, changed: Callable[[SessionState], None]) -> None:
         self._listeners.append(changed)
@@ -179,6 +208,11 @@ class ZooKeeperStore:
             logger=logger,
             came=self._queue.wake,
             connected=lambda seconds: self._post(generation, partial(self._negotiated, seconds)),
+            failed=lambda reason, lasts: self._post(
+                generation, partial(self._attempt_failed, reason, lasts)
+            ),
+            logins=self._logins,
+            tls=self._tls,
         )
         client.add_listener(
             # This runs on the connection's thread, where the session id is still that of this
@@ -243,6 +277,27 @@ class ZooKeeperStore:
     def _negotiated(self, seconds: float) -> None:
         self._timeout_seconds = seconds
 
+    def _attempt_failed(self, reason: str, lasts: bool) -> None:
+        """Note why an attempt to connect failed.
+
+        ``lasts``: every attempt at this server fails for it. At the start, as many of these as
+        there are servers end it: what is configured wrongly must not be tried without a word.
+        """
+        self.problem = reason
+        if not lasts:
+            return
+        if self._connected_once.done():
+            _log.error("the metadata server and this node refuse each other", reason=reason)
+            return
+        self._lasting_problems += 1
+        if self._lasting_problems > self._hosts.count(","):
+            checked = what_to_check(self._access, has_tls=self._tls is not None)
+            self._fail_start(f"no connection to {self._hosts}: {reason}; check {checked}")
+
+    def _fail_start(self, reason: str) -> None:
+        if not self._connected_once.done():
+            self._connected_once.set_exception(ConfigError(reason))
+
     def _state_reported(
         self, client: Client, state: str, identity: tuple[int, bytes] | None, connection: int
     ) -> None:
@@ -263,28 +318,50 @@ class ZooKeeperStore:
             self._lose("the server says so")
 
     async def _settle(self, link: int, session_id: int) -> None:
-        try:
-            if session_id != self.session_id:
-                # The first session makes the root; to make it again does no harm.
-                parts = self._root.split("/")[1:]
-                for depth in range(1, len(parts) + 1):
-                    await self._make_root("/" + "/".join(parts[:depth]))
-            # The server does not know what the former connection has seen; after a sync, nothing
-            # older is read over this one.
-            await self._pipeline.submit(sync_request("/"))
-        except (OutcomeUnknown, SessionLost):
-            return  # disconnected again: kazoo will report it, and when the connection is back
+        while True:
+            try:
+                if session_id != self.session_id:
+                    await self._enter_root()
+                # The server does not know what the former connection has seen; after a sync,
+                # nothing older is read over this one.
+                await self._pipeline.submit(sync_request("/"))
+            except (OutcomeUnknown, SessionLost):
+                return  # disconnected again: kazoo will report it, and when the connection is back
+            except Refused as error:
+                why = why_denied(self._access, self._root or "/", error)
+                if not why:
+                    raise
+                self._fail_start(why)
+                _log.error("no right to the metadata", reason=why)
+                await self._clock.sleep(_DENIED_SECONDS)
+                if link != self._link or self._closed:
+                    return
+            else:
+                break
         if link != self._link:
             return  # the connection broke, or the session ended, after the answer
+        self.problem = ""
         _log.info("connected", session=f"{session_id:#x}", timeout_seconds=self._timeout_seconds)
         self.session_id = session_id
         self._change(SessionState.CONNECTED)
-        self._connected_once.set()
+        if not self._connected_once.done():
+            self._connected_once.set_result(None)
+
+    async def _enter_root(self) -> None:
+        """Make the root, and check that this node may use it. To make it again does no harm."""
+        parts = self._root.split("/")[1:]
+        for depth in range(1, len(parts) + 1):
+            await self._make_root("/" + "/".join(parts[:depth]))
+        await self._pipeline.submit(get_request(self._root or "/"))
 
     async def _make_root(self, path: str) -> None:
         try:
-            await self._pipeline.submit(commit_request([Op("create", path)], str))
+            await self._pipeline.submit(
+                commit_request([Op("create", path)], str, self._access_list)
+            )
         except Refused as error:
+            if why_denied(self._access, path, error):
+                raise
             if reason_of(error) is not ConflictReason.EXISTS:
                 raise refusal(path, error) from error
 
@@ -397,10 +474,34 @@ class ZooKeeperStore:
         if not ops:
             return []
         try:
-            answer = await self._pipeline.submit(commit_request(ops, self._full))
+            request = commit_request(ops, self._full, self._access_list)
+            answer = await self._pipeline.submit(request)
         except Refused as error:
             raise commit_refusal(ops, 0, error) from error
         return commit_answer(ops, answer, self._below)
+
+    async def set_access(self, paths: Sequence[str], *, everyone: bool) -> int:
+        """Give nodes to the logins of this store, and to no other, or to everyone.
+
+        Return how many there are. The others were deleted in the meantime.
+        """
+        self._check_connected()
+        access_list = EVERYONE if everyone else self._own_list
+        requests = [
+            self._pipeline.submit(access_list_request(self._full(path), access_list))
+            for path in paths
+        ]
+        count = 0
+        for path, outcome in zip(
+            paths, await asyncio.gather(*requests, return_exceptions=True), strict=True
+        ):
+            if not isinstance(outcome, BaseException):
+                count += 1
+            elif not isinstance(outcome, Refused):
+                raise outcome
+            elif reason_of(outcome) is not ConflictReason.NO_NODE:
+                raise refusal(path, outcome) from outcome
+        return count
 
     async def sync(self, path: str) -> None:
         self._check_connected()
@@ -420,6 +521,14 @@ class ZooKeeperStore:
             raise SessionLost("there is no session with the metadata store")
         if self.state is SessionState.SUSPENDED:
             raise OutcomeUnknown("the metadata store is disconnected")
+
+
+def _contexts(tls: TlsClientConfig | None) -> Callable[[], ssl.SSLContext]:
+    """Return what makes the context of each connection. Raises ``ConfigError``."""
+    # Imported here: only a process with TLS needs it.
+    from pulsarish.runtime.network.tls_contexts import ClientTls
+
+    return ClientTls(TlsClientConfig() if tls is None else tls).context
 
 
 class _Fired:

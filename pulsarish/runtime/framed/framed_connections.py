@@ -52,6 +52,8 @@ U = TypeVar("U", bound=FrameUser)
 
 _IDLE_CALLERS_MAX: Final = 64
 _CREDENTIALS_SECONDS: Final = 5.0
+_UNKNOWN_SHARE: Final = 4
+"""Callers of one address that are not identified get this part of the places for connections."""
 _CLOSED_HERE: Final = "the connection was closed on this side"
 
 
@@ -80,6 +82,9 @@ class FramedConnections:
         self._connecting: dict[str, asyncio.Future[CallClient]] = {}
         self._opened: dict[FramedConnection, None] = {}
         self._listeners: list[_FramedListener] = []
+
+    async def credentials_now(self) -> Credentials:
+        return self._credentials()
 
     async def open(self, address: str, method: str) -> Stream:
         def begin(connection: FramedConnection) -> FramedStream:
@@ -310,7 +315,12 @@ class _FramedListener:
         self._message_bytes_max = message_bytes_max
         self._sent_bytes_max = connections.limits.message_bytes_max
         self._handshake_seconds = connections.limits.handshake_timeout_seconds
-        self._slots = ConnectionSlots(connections_limit() // 2, what="framed connections")
+        connections_max = connections_limit() // 2
+        self._slots = ConnectionSlots(
+            connections_max,
+            waiting_per_address_max=max(connections_max // _UNKNOWN_SHARE, 1),
+            what="framed connections",
+        )
         self._listening: Listening | None = None
         self._users: dict[FramedConnection, _Handshake | FramedStream | CallServer] = {}
         self._is_stopping = False
@@ -374,14 +384,22 @@ class _FramedListener:
             connection.end()
             return
         caller = Caller(
-            connection.peer, opening.program, opening.credentials, connection.certificate
+            connection.peer,
+            opening.program,
+            opening.credentials,
+            connection.certificate,
+            "framed",
+            # A connection for calls stays when a call is refused. Until a caller is known it makes
+            # room for new ones.
+            lambda: self._slots.mark_active(connection),
         )
         connection.allow(self._message_bytes_max)
-        self._slots.mark_active(connection)
         if handler is None:
             calls = CallServer(connection, self._tasks, self._calls, caller, on_over)
             connection.user = self._users[connection] = calls
             return
+        # A handler ends the stream of a caller that it does not serve.
+        self._slots.mark_active(connection)
         stream = FramedStream(
             connection,
             peer=connection.peer,

@@ -66,7 +66,7 @@ from pulsarish.runtime.seams import (
     Unreachable,
 )
 from pulsarish.runtime.version import program_name
-from pulsarish.security.credentials import Caller, CredentialsSource, no_credentials
+from pulsarish.security.credentials import Caller, Credentials, CredentialsSource, no_credentials
 from pulsarish.security.tls import TlsServerConfig
 
 if TYPE_CHECKING:
@@ -136,6 +136,9 @@ class GrpcConnections:
             ("grpc.max_receive_message_length", sizes),
         ]
         self._unread = HeldBytes(self._limits.unread_answers_bytes_max, "answers to calls")
+
+    async def credentials_now(self) -> Credentials:
+        return self._credentials()
 
     async def open(self, address: str, method: str, *, lane: str = "") -> Stream:
         entry, key = await self._connect(address, lane, self._limits.connect_timeout_seconds)

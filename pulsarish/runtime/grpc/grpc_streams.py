@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 import grpc.aio
@@ -73,9 +74,8 @@ def _certificate(context: Any) -> Certificate | None:
 
 def peer_address(context: Any) -> str:
     """Return the ``host:port`` of a client."""
-    # gRPC puts the address family first.
-    address: str = context.peer().partition(":")[2]
-    return address
+    # gRPC puts the address family first, and writes the brackets of IPv6 as %5B and %5D.
+    return unquote(context.peer().partition(":")[2])
 
 
 class ClientStream(TaskStream):

@@ -23,7 +23,7 @@ from pulsarish.runtime.network.endpoints import (
     method_path,
 )
 from pulsarish.runtime.seams import CallFailed, Stream, StreamBroken, Tasks, Unreachable
-from pulsarish.security.credentials import CredentialsSource, no_credentials
+from pulsarish.security.credentials import Credentials, CredentialsSource, no_credentials
 
 __all__ = ["GrpclibConnections"]
 
@@ -69,6 +69,9 @@ class GrpclibConnections:
         )
         self._streams: dict[int, GrpclibStream] = {}
         self._streams_count = 0
+
+    async def credentials_now(self) -> Credentials:
+        return self._credentials()
 
     async def open(self, address: str, method: str, *, lane: str = "") -> Stream:
         link, entry, key = await self._connect(address, lane, self._limits.connect_timeout_seconds)

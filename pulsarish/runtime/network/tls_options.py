@@ -15,15 +15,22 @@ from pulsarish.security.tls import (
 )
 
 __all__ = [
+    "BROKER_CLIENT_OPTIONS",
     "ClientCertificateFile",
     "ClientKeyFile",
     "ClientTrustFile",
     "HasCertificates",
+    "HasMemberOptions",
     "HasTlsOptions",
+    "HttpAddressTls",
+    "TlsAllowedRoles",
     "TlsCertificateFile",
+    "TlsClusterName",
     "TlsKeyFile",
     "TlsRequiresClientCertificate",
     "TlsTrustFile",
+    "check_member_options",
+    "check_tls_address",
     "check_tls_options",
     "tls_of_client",
     "tls_of_server",
@@ -57,6 +64,33 @@ TlsRequiresClientCertificate = Annotated[
         )
     ),
 ]
+HttpAddressTls = Annotated[
+    str,
+    Meta(
+        description=(
+            "host:port of /health and /metrics with TLS; port 0 picks a free one; empty: none."
+        )
+    ),
+]
+TlsClusterName = Annotated[
+    str,
+    Meta(
+        description=(
+            "Take only clients whose certificate has the URI pulsarish://NAME/KIND or "
+            "pulsarish://NAME/KIND/ID with this name and the kind bookie, broker, "
+            "autorecovery or operator, besides tls_allowed_roles; empty: no URI is looked at."
+        )
+    ),
+]
+TlsAllowedRoles = Annotated[
+    tuple[str, ...],
+    Meta(
+        description=(
+            "Take only clients whose certificate has one of these common names, besides those "
+            "of tls_cluster_name; empty, as that: every client with a trusted certificate."
+        )
+    ),
+]
 ClientCertificateFile = Annotated[
     str,
     Meta(
@@ -78,7 +112,7 @@ ClientTrustFile = Annotated[
     ),
 ]
 
-_CLIENT_OPTIONS: Final = TlsOptions(
+BROKER_CLIENT_OPTIONS: Final = TlsOptions(
     "broker_client_certificate_file_path",
     "broker_client_key_file_path",
     "broker_client_trust_certs_file_path",
@@ -105,6 +139,16 @@ class HasTlsOptions(HasCertificates, Protocol):
     def tls_require_trusted_client_cert_on_connect(self) -> bool: ...
 
 
+class HasMemberOptions(HasTlsOptions, Protocol):
+    """The configuration of a process that serves members of a cluster only."""
+
+    @property
+    def tls_cluster_name(self) -> str: ...
+
+    @property
+    def tls_allowed_roles(self) -> tuple[str, ...]: ...
+
+
 def check_tls_options(config: HasTlsOptions) -> None:
     """Raise ``ConfigError`` for options of TLS that do nothing without others."""
     if config.tls_certificate_file_path:
@@ -118,6 +162,30 @@ def check_tls_options(config: HasTlsOptions) -> None:
         raise ConfigError(
             "tls_key_file_path is set and tls_certificate_file_path is not: set both or none"
         )
+
+
+def check_tls_address(config: HasCertificates, option: str, address: str) -> None:
+    """Raise ``ConfigError`` for a port with TLS and without a certificate."""
+    if address and not config.tls_certificate_file_path:
+        raise ConfigError(
+            f"{option} = {address!r} is to speak TLS: set "
+            "tls_certificate_file_path and tls_key_file_path"
+        )
+
+
+def check_member_options(config: HasMemberOptions) -> None:
+    """Raise ``ConfigError`` for rules about certificates that no client has to show."""
+    if config.tls_require_trusted_client_cert_on_connect:
+        return
+    for option, value in (
+        ("tls_cluster_name", config.tls_cluster_name),
+        ("tls_allowed_roles", config.tls_allowed_roles),
+    ):
+        if value:
+            raise ConfigError(
+                f"{option} needs the certificates of clients: set "
+                "tls_require_trusted_client_cert_on_connect = true"
+            )
 
 
 def tls_of_server(config: HasTlsOptions) -> TlsServerConfig | None:
@@ -148,6 +216,6 @@ def tls_of_client(
         trust_file or config.tls_trust_certs_file_path,
         certificate_file if own else config.tls_certificate_file_path,
         key_file if own else config.tls_key_file_path,
-        options=_CLIENT_OPTIONS if own or trust_file else TlsOptions(),
+        options=BROKER_CLIENT_OPTIONS if own or trust_file else TlsOptions(),
     )
     return found if found.trust_file or found.certificate_file else None

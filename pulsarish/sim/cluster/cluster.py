@@ -33,6 +33,7 @@ from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import Cookie, LedgerIds
 from pulsarish.model.errors import MetadataUnavailable, NotFound
 from pulsarish.runtime.seams import SessionState, World
+from pulsarish.sim.cluster.cluster_lock import ClusterLock
 from pulsarish.sim.cluster.limits import USUAL, Limits
 from pulsarish.sim.world.disk import injected_fault
 from pulsarish.sim.world.nodes import Node, NodeDied
@@ -256,6 +257,8 @@ class SimCluster:
 
     def __init__(self, sim: Simulation, settings: ClusterSettings) -> None:
         self.sim = sim
+        self.lock: ClusterLock | None = None
+        """Set before ``boot``: nodes ask for credentials."""
         self.settings = settings
         self.bookies = [f"bookie{number}" for number in range(settings.bookies)]
         self.brokers = [f"broker{number}" for number in range(settings.brokers)]
@@ -287,6 +290,8 @@ class SimCluster:
             config = _bookie_config(
                 name, self.settings, wipes=self.sim.nodes[name].disk.wipes_count
             )
+            if self.lock is not None:
+                config = msgspec.structs.replace(config, **self.lock.bookie_options())
             if name in self._rebuilding:
                 await self._rebuild(name, config, world)
                 return
@@ -342,11 +347,18 @@ class SimCluster:
         self.sim.at(0.0, start)
 
     def _broker(self, name: str) -> Callable[[World], Coroutine[Any, Any, None]]:
-        config = msgspec.structs.replace(_broker_config(name, self.settings))
+        lock = self.lock
+        config = msgspec.structs.replace(
+            _broker_config(name, self.settings), **(lock.broker_options() if lock else {})
+        )
         config.validate()
 
         async def main(world: World) -> None:
-            broker = self._running[name] = Broker(world, config)
+            broker = self._running[name] = Broker(
+                world,
+                config,
+                authenticator=None if lock is None else lock.authenticator(world, config),
+            )
             registry = broker._ownership.registry
             lost = registry._lost
 

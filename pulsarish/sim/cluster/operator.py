@@ -89,9 +89,13 @@ async def ask(
     assert isinstance(world.connections, SimConnections)
     parts = urlsplit(target)
     query = dict(pair.split("=") for pair in parts.query.split("&") if pair)
+    shown = world.connections.credentials()
+    headers = {}
+    if shown.method == "token":
+        headers["authorization"] = f"Bearer {shown.data.reveal().decode()}"
     content = b"" if body is None else msgspec.json.encode(body)
     request = HttpRequest(
-        method, parts.path, query, {}, content, tuple(parts.path.strip("/").split("/"))
+        method, parts.path, query, headers, content, tuple(parts.path.strip("/").split("/"))
     )
     async with asyncio.timeout(_ANSWER_SECONDS):
         return await world.connections.http(f"{broker}:8080", request)
@@ -112,6 +116,8 @@ async def administer(
         broker, target = moved.netloc.split(":")[0], f"{moved.path}?{moved.query}"
         response = await ask(world, broker, method, target, body)
     stage.trace(f"{method} {target} at {broker}: {response.status}")
+    if response.status in (401, 403) and not stage.tokens_may_be_late:
+        stage.oracle.report("refused-with-rights", f"{method} {target}: {response.body.decode()}")
     if response.status == 500:
         stage.oracle.report(
             "defect", f"{method} {target} was answered with 500: {response.body.decode()}"

@@ -17,6 +17,7 @@ from pulsarish.sim.mutants.ledgers import LEDGER_MUTANTS
 from pulsarish.sim.mutants.metadata import METADATA_MUTANTS
 from pulsarish.sim.mutants.progress import PROGRESS_MUTANTS
 from pulsarish.sim.mutants.repair import REPAIR_MUTANTS
+from pulsarish.sim.mutants.rights import RIGHTS_MUTANTS
 from pulsarish.sim.mutants.storage import STORAGE_MUTANTS
 from pulsarish.sim.mutants.topic_log import LOG_MUTANTS
 from pulsarish.sim.workloads.safeguard import Mutant
@@ -36,6 +37,7 @@ _ALL: Final = (
     *CONTAINMENT_MUTANTS,
     *METADATA_MUTANTS,
     *HOSTILE_MUTANTS,
+    *RIGHTS_MUTANTS,
 )
 
 MUTANTS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in _ALL}

@@ -8,10 +8,12 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
+from pulsarish.sim.programs.ended_rights import GUESTS, IMPOSTOR
 from pulsarish.sim.programs.foreign_ids import SUBSCRIPTION as STRANGER
 from pulsarish.sim.programs.resetters import SUBSCRIPTION as MOVER
 
 __all__ = [
+    "APPLICATIONS",
     "COMPACTERS",
     "DUELISTS",
     "EXTRAS",
@@ -56,7 +58,26 @@ _NODES: Final[dict[str, tuple[str, ...]]] = {
     "wide": (),
     "long": (),
     "hostile": (HOSTILE,),
+    "locked": ("herald", "granter", IMPOSTOR, *GUESTS),
 }
+APPLICATIONS: Final = frozenset(
+    (
+        "app0",
+        "app1",
+        "consumer0",
+        "consumer1",
+        "reader",
+        "seeker",
+        "wanderer",
+        TURNER,
+        STRANGER,
+        *SHARERS,
+        *PACKERS,
+        *SHOUTERS[1:],
+        "herald",
+    )
+)
+"""Nodes whose programs only publish and consume. Those of the others administer, too."""
 EXTRAS: Final = tuple(_NODES)
 _CHANCE: Final = 0.5
 _CHANCES: Final = {
@@ -74,6 +95,8 @@ _CHANCES: Final = {
     "wide": 0.2,
     "long": 0.03,
     "hostile": 0.2,
+    # without those that are hostile: one seed in four
+    "locked": 0.31,
 }
 
 

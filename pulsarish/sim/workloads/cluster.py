@@ -15,9 +15,12 @@ import asyncio
 import contextvars
 import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from math import ceil
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final, TypeVar
 
 from pulsarish.broker.publishing.dedup_log import DEDUP_CURSOR
@@ -26,6 +29,7 @@ from pulsarish.model.errors import PulsarishError
 from pulsarish.model.position import Position
 from pulsarish.runtime.seams import World
 from pulsarish.sim.cluster.cluster import ClusterSettings, SimCluster, draw_cluster, widen
+from pulsarish.sim.cluster.cluster_lock import ADMINISTRATOR, APPLICATION, ClusterLock
 from pulsarish.sim.cluster.disk_audit import look_at_disks, look_for_garbage
 from pulsarish.sim.cluster.housekeeping import (
     wait_until_collected,
@@ -46,6 +50,7 @@ from pulsarish.sim.programs.chunks_and_delays import Parcels
 from pulsarish.sim.programs.compactors import ANCHOR as LATEST
 from pulsarish.sim.programs.compactors import Compacting
 from pulsarish.sim.programs.consumers import Reading, consume, drain, draw_reading, subscribe_first
+from pulsarish.sim.programs.ended_rights import SUBSCRIPTIONS, EndedRights
 from pulsarish.sim.programs.foreign_ids import SUBSCRIPTION as STRANGER
 from pulsarish.sim.programs.foreign_ids import Stranger
 from pulsarish.sim.programs.hostile_frames import LOCAL_NAMES as HOSTILE_NAMES
@@ -54,6 +59,7 @@ from pulsarish.sim.programs.key_sharing import SUBSCRIPTION as KEYED
 from pulsarish.sim.programs.key_sharing import KeySharers
 from pulsarish.sim.programs.non_persistent import Fleeting
 from pulsarish.sim.programs.optional_programs import (
+    APPLICATIONS,
     COMPACTERS,
     DUELISTS,
     EXTRAS,
@@ -110,6 +116,9 @@ _REPAIR_SECONDS: Final = 3.0
 # longer than the retention that operators set (``cluster/operator.py``)
 _LONG_SECONDS: Final = 700.0
 _WIND_UP_SECONDS: Final = 60.0
+_APPS: Final = ("app0", "app1", "consumer0", "consumer1", "reader", "operator")
+_LIVES_SECONDS: Final = (4.0, 8.0, 30.0)
+"""Lives of tokens. The last one outlives every connection that is slow to be heard."""
 _TOPIC: Final = "persistent://public/default/t"
 _ANCHOR: Final = "anchor"
 _HASTE_MS: Final = 20 * 3_600_000
@@ -126,11 +135,18 @@ class _Run:
         planned: Callable[[Sequence[Fault]], object] | None,
         extras: Sequence[str],
         attacks: Sequence[str],
+        directory: Path | None,
     ) -> None:
         rng = sim.workload
         self.sim = sim
         self.settings = settings
         self.cluster = SimCluster(sim, settings)
+        life_seconds = self._extra("life of tokens").choice(_LIVES_SECONDS)
+        lock = None
+        if directory is not None:
+            lock = ClusterLock(sim, directory, self.cluster.brokers, life_seconds)
+            self._give_roles(lock, extras)
+            self.cluster.lock = lock
         # An anchor acknowledges nothing, so that everything is kept. Without one the log is trimmed
         # while it is used.
         self.anchored = rng.random() < 0.5
@@ -216,24 +232,49 @@ class _Run:
             self.fleeting = Fleeting(
                 self._stage, self._extra("fleeting"), self.cluster, self.oracle.report
             )
+        self.guests = None
+        if lock is not None:
+            self._stage.tokens_may_be_late = life_seconds < _LIVES_SECONDS[-1]
+            self.guests = EndedRights(
+                self._stage,
+                self._extra("locked"),
+                self.cluster,
+                lock,
+                self._load_seconds,
+                self.oracle.report,
+            )
+
+    def _give_roles(self, lock: ClusterLock, extras: Sequence[str]) -> None:
+        """Have programs show who they are: applications, or administrators."""
+        for name in self.cluster.bookies:
+            lock.show_member(name, "bookie")
+        for name in self.cluster.brokers:
+            lock.show_member(name, "broker")
+        lock.show_member("rival", "operator")
+        application = lock.tokens_of(APPLICATION)
+        administrator = lock.tokens_of(ADMINISTRATOR)
+        for name in (*_APPS, *extra_nodes(extras), "final"):
+            lock.show(name, application if name in APPLICATIONS else administrator)
+        self.sim.credentials_of = lock.source_of
 
     async def run(self) -> None:
         sim, stage, rng = self.sim, self._stage, self._stage.rng
         self.cluster.boot()
+        if self.cluster.lock is not None:
+            self.cluster.lock.set_calendars()
         self._draw_publishers()
         names = [_WORK, _ANCHOR] if self.anchored else [_WORK]
         readings = [draw_reading(rng, self.oracle, name) for name in names]
         work = readings[0]
         if self.stranger is not None:
             readings.append(self.stranger.reading)
-        apps = [
-            sim.node(name)
-            for name in ("app0", "app1", "consumer0", "consumer1", "reader", "operator")
-        ]
+        apps = [sim.node(name) for name in _APPS]
         extras = [sim.node(name) for name in extra_nodes(self.extras)]
         for node in (*apps, *extras):
             node.restart_after_seconds = 0.5
         await asyncio.sleep(BOOT_SECONDS)
+        if self.guests is not None:
+            await self._well("granting", "operator", self.guests.grant)
         for reading in readings:
             await self._well(
                 f"the first subscription {reading.subscription.name}",
@@ -269,7 +310,7 @@ class _Run:
             sim,
             failing,
             self._load_seconds,
-            kinds=bearable(self._kinds, self.settings.quorums[2]),
+            kinds=bearable(self._known_kinds(), self.settings.quorums[2]),
             faults=self._faults,
             expendable=self.cluster.bookies,
             harsh=bearable(HARSH_KINDS, self.settings.quorums[2])
@@ -282,6 +323,8 @@ class _Run:
             self._planned(self.plan.faults)
         self.plan.start()
         sim.at(self._load_seconds, self._end_load)
+        if self.guests is not None:
+            self.guests.start()
         self._look_now_and_then()
         loads = [
             *(
@@ -312,6 +355,15 @@ class _Run:
         self.invariants.acknowledged(
             _TOPIC + partition, subscription, Position(place.ledger, place.entry), place.in_batch
         )
+
+    def _known_kinds(self) -> Sequence[str]:
+        """Return the kinds of faults of this seed.
+
+        Where credentials expire and members show tokens, calendars are not wrong by an hour.
+        """
+        if self.guests is None:
+            return self._kinds
+        return [kind for kind in self._kinds if kind != "jump_wall"]
 
     def _draw_publishers(self) -> None:
         limits = self.settings.limits
@@ -430,6 +482,9 @@ class _Run:
             yield self._program(sim.nodes[publisher], publisher, self.fleeting.publish)
             for name in consumers:
                 yield self._program(sim.nodes[name], name, partial(self.fleeting.consume, who=name))
+        if self.guests is not None:
+            for name, program in self.guests.programs().items():
+                yield self._program(sim.nodes[name], name, program)
 
     def _end_load(self) -> None:
         """End the load.
@@ -461,6 +516,9 @@ class _Run:
         """
         sim, stage = self.sim, self._stage
         self._well_since = sim.loop.time()
+        if self.cluster.lock is not None:
+            self.cluster.lock.lengthen_lives()
+            self._stage.tokens_may_be_late = False
         # Half of the programs end as by a crash. What they leave must not block other clients for
         # long.
         for name in ("app0", "consumer0"):
@@ -536,6 +594,8 @@ class _Run:
             await self._well("the last compaction", node, self.compacting.conclude)
         if self.fleeting is not None:
             await self._well("publishing what is not kept", node, self.fleeting.conclude)
+        if self.guests is not None:
+            await self._well("ending rights", node, self.guests.conclude)
 
     def judge(self) -> None:
         """Compare everything that was promised with what was seen."""
@@ -599,6 +659,7 @@ class _Run:
             PARCELS,
             LATEST,
             DUEL,
+            *SUBSCRIPTIONS,
             DEDUP_CURSOR,
         ]
         invariants.look_at_nodes(names, besides=HOSTILE_NAMES)
@@ -673,8 +734,14 @@ def run_seed(
         drawn = widen(drawn, extra_stream(seed, "wide"))
     if "hostile" in taking_part:
         drawn = with_small_peer_limits(drawn)
-    run = _Run(sim, settings or drawn, kinds, faults, planned, taking_part, attacks)
-    with logs_into(sim.trace):
+        # A peer without rights is ended before it can send anything.
+        taking_part = [name for name in taking_part if name != "locked"]
+    with ExitStack() as stack:
+        directory = None
+        if "locked" in taking_part:
+            directory = Path(stack.enter_context(TemporaryDirectory()))
+        run = _Run(sim, settings or drawn, kinds, faults, planned, taking_part, attacks, directory)
+        stack.enter_context(logs_into(sim.trace))
         sim.run(run.run, max_virtual_seconds=600 + _LONG_SECONDS)
     if run.oracle.finals:
         run.judge()

@@ -36,6 +36,7 @@ from pulsarish.security.client_security import ClientSecurity
 from pulsarish.security.credentials import (
     Caller,
     Certificate,
+    Credentials,
     CredentialsSource,
     no_credentials,
 )
@@ -109,6 +110,9 @@ class SimConnections:
         other = SimConnections(self._network, self._process, self._clock)
         other.credentials = credentials
         return other
+
+    async def credentials_now(self) -> Credentials:
+        return self.credentials()
 
     async def open(self, address: str, method: str, *, lane: str = "") -> Stream:
         # Every stream is a connection of its own, so lanes are always separate.
@@ -255,6 +259,7 @@ class SimConnections:
         self._process.check()
         network, process = self._network, self._process
         has_tls = is_tls(address)
+        face = "framed" if address.startswith(FRAMED) else "grpc"
         address = plain_address(address)
         service = network.service(address)
         # The machine of a dead process refuses the connection. The name in the address says which
@@ -296,6 +301,7 @@ class SimConnections:
                     program_name(),
                     self.credentials(),
                     self.certificate if has_tls else None,
+                    face=face,
                 ),
             )
             client.other, server.other = server, client

@@ -18,6 +18,7 @@ class FlakyCalls:
 
     def __init__(self, inner: Connections, rng: random.Random, chance: float) -> None:
         self.open = inner.open
+        self.credentials_now = inner.credentials_now
         self.serve = inner.serve
         self.serve_framed = inner.serve_framed
         self.serve_bytes = inner.serve_bytes

@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from pulsarish.runtime.seams import KeyValueIndex, World
+from pulsarish.security.credentials import CredentialsSource
 from pulsarish.sim.world.connections import SimConnections
 from pulsarish.sim.world.disk import SimDisk
 from pulsarish.sim.world.files import SimFiles
@@ -56,6 +57,8 @@ class Simulation:
         self._digest = hashlib.blake2b(digest_size=16)
         self._story: deque[str] = deque(maxlen=STORY_LINES)
         self._ran = False
+        self.credentials_of: Callable[[World, str], CredentialsSource] | None = None
+        """Returns what a process of a node shows to others, when it starts; ``None``: nothing."""
 
     def _stream(self, what: str) -> random.Random:
         # One stream for each, so a new draw in one does not move the others. A text as seed has the
@@ -89,15 +92,19 @@ class Simulation:
 
         metadata = SimMetadata(self.metadata, process, clock)
         process.ready = metadata.opened
-        return World(
+        connections = SimConnections(self.network, process, clock)
+        world = World(
             clock=clock,
             random=self._stream(f"node:{process}"),
             tasks=SimTasks(process, self.loop),
             files=SimFiles(self.loop, disk, process),
-            connections=SimConnections(self.network, process, clock),
+            connections=connections,
             metadata=metadata,
             open_index=open_index,
         )
+        if self.credentials_of is not None:
+            connections.credentials = self.credentials_of(world, node.name)
+        return world
 
     # -- the run
 

@@ -28,7 +28,7 @@ from pulsarish.model.errors import (
     PulsarishError,
 )
 from pulsarish.model.ledger_metadata import LedgerState
-from pulsarish.spark.jobs.cluster_access import ClusterAccess, run, site
+from pulsarish.spark.jobs.cluster_access import ClusterAccess, JobCluster, run, site
 from pulsarish.spark.jobs.ledger_selection import kept_topic, named_by_topic
 from pulsarish.spark.jobs.verify_core import Finding
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
@@ -80,7 +80,7 @@ def parse_acked(topic: str, message_id: str, crc32c: int | None) -> Acked:
     return Acked(topic, ledger_id, entry_id, partition, index, -1 if crc32c is None else crc32c)
 
 
-def audit(spark: Any, url: str, file: str) -> Audit:
+def audit(spark: Any, where: JobCluster, file: str) -> Audit:
     """Look for every message of a log. Raises ``InvalidArgument`` for a log with invalid lines."""
     options = {"columnNameOfCorruptRecord": "damaged", "mode": "PERMISSIVE"}
     lines = spark.read.schema(_SCHEMA).options(**options).json(file).cache()
@@ -91,7 +91,7 @@ def audit(spark: Any, url: str, file: str) -> Audit:
             f'"id": "1:2:-1:0"}}'
         )
     keyed = lines.rdd.map(_keyed)
-    looked_up = keyed.groupByKey().map(partial(_look, url)).collect()
+    looked_up = keyed.groupByKey().map(partial(_look, where)).collect()
     lines.unpersist()
     findings = [one for each in looked_up for one in each.findings]
     topics = {ledger_id: topic for each in looked_up for ledger_id, topic in each.topics.items()}
@@ -108,8 +108,8 @@ def _keyed(row: Any) -> tuple[tuple[int, int], Acked]:
     return (acked.ledger_id, acked.entry_id // _GROUP_ENTRIES), acked
 
 
-def _look(url: str, group: tuple[tuple[int, int], Iterable[Acked]]) -> Audit:
-    here = site(url)
+def _look(where: JobCluster, group: tuple[tuple[int, int], Iterable[Acked]]) -> Audit:
+    here = site(where)
     acked = sorted(group[1], key=lambda each: (each.entry_id, each.batch_index))
     return run(_look_at(here, group[0][0], acked))
 

@@ -2,12 +2,13 @@
 in the process's one gRPC loop.
 
 An executor's Python process serves many tasks, so the access is made once for each process and
-metadata URL, and kept.
+cluster, and kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from pulsarish.ledger.bookie_pool import BookiePool
@@ -26,20 +27,31 @@ from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.seams import SessionState, World
 from pulsarish.runtime.tasks import Supervisor
 from pulsarish.runtime.world import Production, production
+from pulsarish.spark.access import NO_BOOKIE_ACCESS, BookieAccess
 from pulsarish.spark.jobs.copies import Silences
 
-__all__ = ["ClusterAccess", "check_url", "leave", "run", "site"]
+__all__ = ["ClusterAccess", "JobCluster", "check_url", "leave", "run", "site"]
 
 T = TypeVar("T")
 
 _CONNECT_SECONDS: Final = 10.0
 
 
+@dataclass(frozen=True, slots=True)
+class JobCluster:
+    """The cluster of a job: where its metadata is, and what its bookies are shown.
+
+    It travels to executors, so it names files and holds no secret.
+    """
+
+    url: str
+    bookies: BookieAccess = NO_BOOKIE_ACCESS
+
+
 class ClusterAccess:
     """One process's access to a cluster. Made in the loop by ``open``."""
 
-    def __init__(self, url: str, parts: Production, world: World) -> None:
-        self.url = url
+    def __init__(self, parts: Production, world: World) -> None:
         self.world = world
         self.options = LedgerOptions()
         self.records = Records(world.metadata, world.clock, world.random)
@@ -50,14 +62,21 @@ class ClusterAccess:
         self._parts = parts
 
     @classmethod
-    async def open(cls, url: str) -> ClusterAccess:
+    async def open(cls, where: JobCluster) -> ClusterAccess:
         """Connect to a cluster.
 
-        Raises ``MetadataUnavailable`` and, when there is no cluster at the URL, ``NotFound``.
+        Raises ``MetadataUnavailable``, ``ConfigError`` for a key or certificates that cannot be
+        used and, when there is no cluster at the URL, ``NotFound``.
         """
+        url, bookies = where.url, where.bookies
         outside = OutsideWork()
         # A failed task fails this job. It does not end a server.
-        parts = production(outside=outside, supervisor=Supervisor(died=lambda _name, _error: None))
+        parts = production(
+            outside=outside,
+            supervisor=Supervisor(died=lambda _name, _error: None),
+            credentials=lambda clock: bookies.credentials(clock.wall_ms),
+            tls=bookies.tls(),
+        )
         try:
             store = await open_store(url, parts, outside, connect_timeout_seconds=_CONNECT_SECONDS)
         except BaseException as error:
@@ -67,7 +86,7 @@ class ClusterAccess:
                     f"{error} (A standalone server shows its metadata with --metadata-address.)"
                 ) from None
             raise
-        found = cls(url, parts, parts.world(store))
+        found = cls(parts, parts.world(store))
         try:
             if await found.records.get(paths.CLUSTER, ClusterRecord) is None:
                 raise NotFound(
@@ -87,7 +106,7 @@ class ClusterAccess:
         await self._parts.close()
 
 
-_sites: Final[dict[str, ClusterAccess]] = {}
+_sites: Final[dict[JobCluster, ClusterAccess]] = {}
 
 
 def check_url(url: str) -> None:
@@ -109,22 +128,22 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     return background().run(work)
 
 
-def site(url: str) -> ClusterAccess:
+def site(where: JobCluster) -> ClusterAccess:
     """Return this process's access. Made at the first use, and again after its session was lost.
 
     Raises the errors of ``ClusterAccess.open``.
     """
-    found = _sites.get(url)
+    found = _sites.get(where)
     if found is not None and found.records.state is not SessionState.LOST:
         return found
     if found is not None:
-        leave(url)
-    _sites[url] = run(ClusterAccess.open(url))
-    return _sites[url]
+        leave(where)
+    _sites[where] = run(ClusterAccess.open(where))
+    return _sites[where]
 
 
-def leave(url: str) -> None:
+def leave(where: JobCluster) -> None:
     """Close this process's access; does nothing where there is none."""
-    found = _sites.pop(url, None)
+    found = _sites.pop(where, None)
     if found is not None:
         run(found.close())

@@ -19,7 +19,7 @@ from pulsarish.metadata.records import RestoredTree, TopicRecord
 from pulsarish.model.errors import InvalidArgument, NoSuchEntry, NoSuchLedger
 from pulsarish.model.ledger_metadata import LedgerMetadata, PurposeKind
 from pulsarish.runtime.seams import StreamBroken
-from pulsarish.spark.jobs.cluster_access import ClusterAccess, run, site
+from pulsarish.spark.jobs.cluster_access import ClusterAccess, JobCluster, run, site
 from pulsarish.spark.jobs.leaks_core import Leak, LeakKind, Rules, Use, judge, references_of
 from pulsarish.spark.jobs.ledger_inventory import Doubt, Gap, cursors_of, doubts_of, gather
 from pulsarish.spark.jobs.ledger_selection import kept_topic
@@ -54,15 +54,15 @@ class Leaks:
 
 
 def find_leaks(
-    spark: Any, url: str, *, retention: Retention, min_age_ms: int = MIN_AGE_MS
+    spark: Any, where: JobCluster, *, retention: Retention, min_age_ms: int = MIN_AGE_MS
 ) -> Leaks:
     """Check the whole cluster.
 
     Raises ``MetadataUnavailable`` when not even the lists of branches can be read.
     """
-    here = site(url)
+    here = site(where)
     now_ms = here.world.clock.wall_ms()
-    view = gather(spark, url, retention, now_ms=now_ms, min_age_ms=min_age_ms)
+    view = gather(spark, where, retention, now_ms=now_ms, min_age_ms=min_age_ms)
     rules = Rules(now_ms, min_age_ms, view.answered)
     try:
         grouped = view.evidence.groupByKey().cache()

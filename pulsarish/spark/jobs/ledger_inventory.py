@@ -29,7 +29,7 @@ from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.model.topic_name import TopicName, decode_segment
 from pulsarish.runtime.seams import Conflict
-from pulsarish.spark.jobs.cluster_access import ClusterAccess, run, site
+from pulsarish.spark.jobs.cluster_access import ClusterAccess, JobCluster, run, site
 from pulsarish.spark.jobs.leaks_core import (
     Evidence,
     Held,
@@ -77,25 +77,25 @@ class LedgerInventory:
 
 
 def gather(
-    spark: Any, url: str, retention: Retention, *, now_ms: int, min_age_ms: int
+    spark: Any, where: JobCluster, retention: Retention, *, now_ms: int, min_age_ms: int
 ) -> LedgerInventory:
     """Read everything, in the order that ``leaks_core`` requires.
 
     ``retention``: the retention where no policy sets one.
     """
     context = spark.sparkContext
-    here = site(url)
+    here = site(where)
     bookies = run(_bookies(here))
     rules = Rules(now_ms, min_age_ms)
     view = LedgerInventory(None, bookies)
     for items, read in (
-        (bookies, partial(_held_by, url)),
-        (run(_branches(here)), partial(_records, url)),
-        (run(_missing_pages(here)), partial(_lacking, url)),
-        (run(_topic_pages(here, paths.TOPICS)), partial(_references, url, retention, rules)),
+        (bookies, partial(_held_by, where)),
+        (run(_branches(here)), partial(_records, where)),
+        (run(_missing_pages(here)), partial(_lacking, where)),
+        (run(_topic_pages(here, paths.TOPICS)), partial(_references, where, retention, rules)),
         (
             run(_topic_pages(here, paths.TOPICS)) + run(_topic_pages(here, paths.PARTITIONED)),
-            partial(_surroundings, url),
+            partial(_surroundings, where),
         ),
     ):
         part = (
@@ -149,9 +149,9 @@ async def _bookies(here: ClusterAccess) -> list[str]:
     return [row[0].instance_id for row in found if row is not None]
 
 
-def _held_by(url: str, bookies: Iterable[str]) -> Iterator[_Row]:
+def _held_by(where: JobCluster, bookies: Iterable[str]) -> Iterator[_Row]:
     for bookie in bookies:
-        yield from _try(_name(bookie), lambda bookie=bookie: run(_list(site(url), bookie)))  # type: ignore[misc]
+        yield from _try(_name(bookie), lambda bookie=bookie: run(_list(site(where), bookie)))  # type: ignore[misc]
 
 
 async def _list(here: ClusterAccess, bookie: str) -> list[_Row]:
@@ -179,11 +179,11 @@ async def _branches(here: ClusterAccess) -> list[str]:
     return found
 
 
-def _records(url: str, branches: Iterable[str]) -> Iterator[_Row]:
+def _records(where: JobCluster, branches: Iterable[str]) -> Iterator[_Row]:
     for branch in branches:
         yield from _try(
             f"ledgers below {branch}",
-            lambda branch=branch: run(_branch(site(url), branch)),  # type: ignore[misc]
+            lambda branch=branch: run(_branch(site(where), branch)),  # type: ignore[misc]
         )
 
 
@@ -204,11 +204,11 @@ async def _missing_pages(here: ClusterAccess) -> list[list[str]]:
     return [nodes[start : start + PAGE] for start in range(0, len(nodes), PAGE)]
 
 
-def _lacking(url: str, pages: Iterable[list[str]]) -> Iterator[_Row]:
+def _lacking(where: JobCluster, pages: Iterable[list[str]]) -> Iterator[_Row]:
     for page in pages:
         yield from _try(
             "the list of missing copies",
-            lambda page=page: run(_missing(site(url), page)),  # type: ignore[misc]
+            lambda page=page: run(_missing(site(where), page)),  # type: ignore[misc]
         )
 
 
@@ -234,11 +234,11 @@ async def _topic_pages(here: ClusterAccess, root: str) -> list[list[str]]:
 
 
 def _references(
-    url: str, retention: Retention, rules: Rules, pages: Iterable[list[str]]
+    where: JobCluster, retention: Retention, rules: Rules, pages: Iterable[list[str]]
 ) -> Iterator[_Row]:
     for page in pages:
         what = f"topics {page[0]} to {page[-1]}"
-        yield from _try(what, lambda page=page: run(_named(site(url), page, retention, rules)))  # type: ignore[misc]
+        yield from _try(what, lambda page=page: run(_named(site(where), page, retention, rules)))  # type: ignore[misc]
 
 
 async def _named(
@@ -270,10 +270,10 @@ async def cursors_of(here: ClusterAccess, topic_path: str) -> dict[str, CursorRe
 # -- nodes that are not ledgers: namespaces of topics, versions of schemas
 
 
-def _surroundings(url: str, pages: Iterable[list[str]]) -> Iterator[_Row]:
+def _surroundings(where: JobCluster, pages: Iterable[list[str]]) -> Iterator[_Row]:
     for page in pages:
         what = f"namespaces and schemas of {page[0]} to {page[-1]}"
-        yield from _try(what, lambda page=page: run(_doubts(site(url), page)))  # type: ignore[misc]
+        yield from _try(what, lambda page=page: run(_doubts(site(where), page)))  # type: ignore[misc]
 
 
 async def _doubts(here: ClusterAccess, page: Sequence[str]) -> list[_Row]:

@@ -35,7 +35,7 @@ from pulsarish.model.errors import AlreadyExists, CorruptData, NotAllowed, Pulsa
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState, Segment
 from pulsarish.runtime.modes import DIRECTORY_MODE
 from pulsarish.runtime.seams import Conflict
-from pulsarish.spark.jobs.cluster_access import ClusterAccess, run, site
+from pulsarish.spark.jobs.cluster_access import ClusterAccess, JobCluster, run, site
 from pulsarish.spark.jobs.leaks import Leaks, find_leaks, is_orphan
 from pulsarish.spark.jobs.leaks_core import LeakKind
 from pulsarish.wire.json_record import decode_record, encode_record
@@ -100,10 +100,10 @@ class Removal:
 # -- the plan
 
 
-def make_plan(url: str, leaks: Leaks) -> Plan:
+def make_plan(where: JobCluster, leaks: Leaks) -> Plan:
     """Return the plan. Raises ``NotAllowed`` for an incomplete view."""
     _check_whole(leaks, "a plan is")
-    return run(_plan(site(url), leaks))
+    return run(_plan(site(where), leaks))
 
 
 async def _plan(here: ClusterAccess, leaks: Leaks) -> Plan:
@@ -171,7 +171,7 @@ def read_plan(file: Path) -> Plan:
 
 def remove(
     spark: Any,
-    url: str,
+    where: JobCluster,
     plan: Plan,
     backup: Path,
     *,
@@ -189,7 +189,7 @@ def remove(
     ``AlreadyExists`` for the folder, ``CorruptData`` when the backup does not hold what was
     written.
     """
-    here = site(url)
+    here = site(where)
     if plan.cluster_id != run(_cluster_id(here)):
         raise NotAllowed(f"the plan is of cluster {plan.cluster_id}, and this is another one")
     age_ms = here.world.clock.wall_ms() - plan.made_ms
@@ -200,7 +200,7 @@ def remove(
         )
     if backup.exists():
         raise AlreadyExists(f"{backup} exists already: a backup never replaces another")
-    leaks = find_leaks(spark, url, retention=retention, min_age_ms=min_age_ms)
+    leaks = find_leaks(spark, where, retention=retention, min_age_ms=min_age_ms)
     _check_whole(leaks, "a removal is")
     removal = Removal()
     orphans = {leak.ledger_id for leak in leaks.found if leak.kind == LeakKind.ORPHAN}
@@ -209,11 +209,11 @@ def remove(
         return removal
     backup.mkdir(DIRECTORY_MODE, parents=True)
     _write_nodes(
-        url, backup / _NODES_FILE, [data for _, data, _ in ready], here.world.clock.wall_ms()
+        where, backup / _NODES_FILE, [data for _, data, _ in ready], here.world.clock.wall_ms()
     )
     records = [metadata for metadata, _, _ in ready]
     folder = str(backup / _ENTRIES_FOLDER)
-    _write_entries(spark, url, records, folder)
+    _write_entries(spark, where, records, folder)
     counts = _count_entries(spark, folder)
     for metadata, _, _ in ready:
         if counts.get(metadata.ledger_id, 0) != metadata.last_entry + 1:
@@ -289,9 +289,9 @@ def _make_durable(backup: Path) -> None:
             os.close(number)
 
 
-def _write_nodes(url: str, file: Path, nodes: Sequence[bytes], now_ms: int) -> None:
+def _write_nodes(where: JobCluster, file: Path, nodes: Sequence[bytes], now_ms: int) -> None:
     with file.open("wb") as out:
-        writer = BackupWriter(lambda data: _put(out, data), source=url, started_ms=now_ms)
+        writer = BackupWriter(lambda data: _put(out, data), source=where.url, started_ms=now_ms)
         for data in nodes:
             writer.node(paths.ledger(decode_record(data, LedgerMetadata, "").ledger_id), data)
         _ = writer.finish(ephemeral_left_out=0, finished_ms=now_ms)
@@ -303,17 +303,19 @@ def _put(out: Any, data: bytes) -> None:
     out.write(data)
 
 
-def _write_entries(spark: Any, url: str, records: Sequence[LedgerMetadata], folder: str) -> None:
+def _write_entries(
+    spark: Any, where: JobCluster, records: Sequence[LedgerMetadata], folder: str
+) -> None:
     context = spark.sparkContext
     encoded = [encode_record(metadata) for metadata in records]
     rows = context.parallelize(
         encoded, max(1, min(len(encoded), 4 * context.defaultParallelism))
-    ).mapPartitions(partial(_entries, url))
+    ).mapPartitions(partial(_entries, where))
     spark.createDataFrame(rows, _ENTRY_SCHEMA).write.parquet(folder)
 
 
-def _entries(url: str, encoded: Iterable[bytes]) -> Iterator[tuple[int, int, bytearray]]:
-    here = site(url)
+def _entries(where: JobCluster, encoded: Iterable[bytes]) -> Iterator[tuple[int, int, bytearray]]:
+    here = site(where)
     for data in encoded:
         metadata = decode_record(data, LedgerMetadata, "a record")
         first = 0
@@ -371,7 +373,7 @@ async def _remove_one(
 # -- restore
 
 
-def restore(spark: Any, url: str, backup: Path) -> Removal:
+def restore(spark: Any, where: JobCluster, backup: Path) -> Removal:
     """Restore what a removal has removed: the records, then the entries.
 
     Entries go to the bookies of the records that are alive, otherwise to other bookies. A second
@@ -379,7 +381,7 @@ def restore(spark: Any, url: str, backup: Path) -> Removal:
 
     Raises ``CorruptData`` for an incomplete backup, ``NotEnoughBookies``, ``ServiceNotReady``.
     """
-    here = site(url)
+    here = site(where)
     with (backup / _NODES_FILE).open("rb") as lines:
         saved = read_backup(lines, str(backup / _NODES_FILE))
     records = [decode_record(data, LedgerMetadata, path) for path, data in saved.nodes.items()]

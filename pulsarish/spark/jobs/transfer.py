@@ -38,6 +38,7 @@ from pulsarish.model.errors import (
 )
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.background import background
+from pulsarish.spark.access import BrokerAccess
 from pulsarish.spark.jobs.ledger_selection import kept_topic
 from pulsarish.spark.writing.batches import Filling
 from pulsarish.spark.writing.numbering import attempt_epoch
@@ -119,9 +120,7 @@ def read_manifest(folder: Path) -> Manifest:
 # -- export
 
 
-def export(
-    spark: Any, service_url: str, admin: Admin, admin_url: str, topics: Sequence[str], folder: Path
-) -> Manifest:
+def export(spark: Any, brokers: BrokerAccess, topics: Sequence[str], folder: Path) -> Manifest:
     """Write topics, up to their current ends, to a new folder that Spark's executors and this
     process can both access.
 
@@ -130,12 +129,13 @@ def export(
     if folder.exists():
         raise AlreadyExists(f"{folder} exists already: give a new name")
     pulsarish.spark.register(spark)
+    admin = brokers.admin()
     names = list(dict.fromkeys(kept_topic(text).full for text in topics))
     partitions = {name: admin.topics.partitions(name) for name in names}
     for name in names:
         if not partitions[name]:
             _ = admin.topics.internal_stats(name)  # raises for a topic that does not exist
-    where = {"service.url": service_url, "admin.url": admin_url, "topics": ",".join(names)}
+    where = {**brokers.options(), "topics": ",".join(names)}
     spark.read.format(pulsarish.spark.FORMAT).options(**where).load().write.parquet(
         str(folder / _MESSAGES)
     )
@@ -172,8 +172,7 @@ def _schema(admin: Admin, topic: str) -> dict[str, Any] | None:
 
 def import_(
     spark: Any,
-    service_url: str,
-    admin: Admin,
+    brokers: BrokerAccess,
     folder: Path,
     *,
     namespace: str = "",
@@ -195,6 +194,7 @@ def import_(
     another number of partitions.
     """
     manifest = read_manifest(folder)
+    admin = brokers.admin()
     targets = {each.topic: _target(each.topic, namespace) for each in manifest.topics}
     for each in manifest.topics:
         _prepare(admin, each, targets[each.topic], enable_deduplication=enable_deduplication)
@@ -206,7 +206,7 @@ def import_(
     )
     planned_ms = background().world.clock.wall_ms()
     results = ordered.rdd.mapPartitions(
-        partial(_publish, service_url, manifest.export_id, targets, keep_origin, planned_ms)
+        partial(_publish, brokers, manifest.export_id, targets, keep_origin, planned_ms)
     ).collect()
     done = Imported(dict.fromkeys(targets.values(), 0), dict.fromkeys(targets.values(), 0))
     for topic, published, passed_over in results:
@@ -258,7 +258,7 @@ def _prepare(admin: Admin, each: ExportedTopic, target: str, *, enable_deduplica
 
 
 def _publish(
-    service_url: str,
+    brokers: BrokerAccess,
     export_id: str,
     targets: Mapping[str, str],
     keep_origin: bool,
@@ -268,7 +268,7 @@ def _publish(
     # Of two tasks for one log the later one wins, and a task of an earlier import ends, whatever
     # their machines' clocks show.
     epoch = attempt_epoch(planned_ms, TaskContext.get().taskAttemptId())
-    client = Client(service_url)
+    client = Client(brokers.service_url, **brokers.client_arguments())
     try:
         for (topic, partition), mine in groupby(
             rows, key=lambda row: (row["topic"], row["partition"])

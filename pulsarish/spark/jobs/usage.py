@@ -25,7 +25,7 @@ from pulsarish.metadata.records import TopicRecord
 from pulsarish.model.errors import EntryUnknown, NoSuchEntry, NoSuchLedger, NotEnoughBookies
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState, PurposeKind
 from pulsarish.model.topic_name import TopicName
-from pulsarish.spark.jobs.cluster_access import ClusterAccess, run, site
+from pulsarish.spark.jobs.cluster_access import ClusterAccess, JobCluster, run, site
 from pulsarish.spark.jobs.leaks_core import trimmable_of
 from pulsarish.spark.jobs.ledger_inventory import cursors_of
 from pulsarish.spark.jobs.ledger_selection import LedgerSelection, named_by_topic, topics_of
@@ -82,7 +82,7 @@ class Usage:
 
 def usage(
     spark: Any,
-    url: str,
+    where: JobCluster,
     scope: LedgerSelection,
     *,
     retention: Retention,
@@ -101,12 +101,12 @@ def usage(
     Raises ``NotFound`` for what does not exist, ``MetadataUnavailable``.
     """
     context = spark.sparkContext
-    here = site(url)
+    here = site(where)
     now_ms = here.world.clock.wall_ms()
     pages = run(_pages(here, scope))
     slices = max(1, min(len(pages), _TASKS_MAX))
     used = context.parallelize(pages, slices).flatMap(
-        partial(_used, url, retention, wanted, now_ms)
+        partial(_used, where, retention, wanted, now_ms)
     )
     ledgers = spark.createDataFrame(used, LEDGER_SCHEMA).persist(StorageLevel.MEMORY_AND_DISK)
     found = Usage()
@@ -126,7 +126,7 @@ def usage(
         names = [row["topic"] for row in found.topics]
         looked = (
             context.parallelize(names, max(1, len(names)))
-            .map(partial(_sampled, url, samples))
+            .map(partial(_sampled, where, samples))
             .collect()
         )
         for row, (_, sample) in zip(found.topics, looked, strict=True):
@@ -148,10 +148,10 @@ async def _pages(here: ClusterAccess, scope: LedgerSelection) -> list[list[str]]
 
 
 def _used(
-    url: str, retention: Retention, wanted: Retention | None, now_ms: int, page: list[str]
+    where: JobCluster, retention: Retention, wanted: Retention | None, now_ms: int, page: list[str]
 ) -> list[LedgerUse]:
     return run(
-        _page(site(url), retention, wanted, now_ms, [TopicName.parse(name) for name in page])
+        _page(site(where), retention, wanted, now_ms, [TopicName.parse(name) for name in page])
     )
 
 
@@ -275,15 +275,15 @@ def _by_bookie(here: ClusterAccess, ledgers: Any) -> list[Row]:
 # -- samples
 
 
-def _sampled(url: str, count: int, topic: str) -> tuple[str, Sample]:
+def _sampled(where: JobCluster, count: int, topic: str) -> tuple[str, Sample]:
     sample = Sample()
-    for entry in _entries(url, count, topic):
+    for entry in _entries(where, count, topic):
         sample.take(entry)
     return topic, sample
 
 
-def _entries(url: str, count: int, topic: str) -> Iterator[memoryview]:
-    here = site(url)
+def _entries(where: JobCluster, count: int, topic: str) -> Iterator[memoryview]:
+    here = site(where)
     ledgers = run(_readable(here, TopicName.parse(topic)))
     for index, first in places([last + 1 for _, last in ledgers], count):
         metadata, last = ledgers[index]

@@ -21,7 +21,7 @@ from pulsarish.metadata.records import UnderReplicated
 from pulsarish.model.errors import NoSuchLedger, NotEnoughBookies
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.spark.jobs.acked import audit
-from pulsarish.spark.jobs.cluster_access import ClusterAccess, run, site
+from pulsarish.spark.jobs.cluster_access import ClusterAccess, JobCluster, run, site
 from pulsarish.spark.jobs.copies import CopyReader, Silences
 from pulsarish.spark.jobs.ledger_selection import LedgerSelection, ledgers_of
 from pulsarish.spark.jobs.verify_core import (
@@ -97,7 +97,7 @@ class Report:
 
 def verify(
     spark: Any,
-    url: str,
+    where: JobCluster,
     scope: LedgerSelection,
     *,
     split_bytes: int = SPLIT_BYTES,
@@ -109,10 +109,10 @@ def verify(
     file that is not such a log.
     """
     context = spark.sparkContext
-    pages = run(_pages(site(url), scope))
+    pages = run(_pages(site(where), scope))
     planned = (
         context.parallelize(pages, max(1, min(len(pages), _PAGES_MAX)))
-        .flatMap(partial(_plan, url, split_bytes))
+        .flatMap(partial(_plan, where, split_bytes))
         .cache()
     )
     plans = planned.map(_outline).collect()
@@ -130,7 +130,7 @@ def verify(
         .partitionBy(tasks, _place)
         .values()
     )
-    heard = splits.mapPartitions(partial(_read, url))
+    heard = splits.mapPartitions(partial(_read, where))
     judged = heard.groupByKey(tasks).map(_judge).cache()
     for entries, copies, read_bytes in judged.mapPartitions(_count).collect():
         report.entries += entries
@@ -142,9 +142,9 @@ def verify(
     ]
     judged.unpersist()
     planned.unpersist()
-    run(_look_again(site(url), list(merge(findings)), report))
+    run(_look_again(site(where), list(merge(findings)), report))
     if acked is not None:
-        audited = audit(spark, url, acked)
+        audited = audit(spark, where, acked)
         report.acked, report.acked_trimmed = audited.acked, audited.trimmed
         report.findings += [
             _acked_row(each, audited.topics.get(each.ledger_id, ""))
@@ -184,8 +184,8 @@ async def _pages(here: ClusterAccess, scope: LedgerSelection) -> list[list[int]]
     return [page async for page in ledgers_of(here.records, scope) if page]
 
 
-def _plan(url: str, split_bytes: int, ledger_ids: list[int]) -> list[_Plan]:
-    here = site(url)
+def _plan(where: JobCluster, split_bytes: int, ledger_ids: list[int]) -> list[_Plan]:
+    here = site(where)
     return run(_plan_all(here, split_bytes, ledger_ids))
 
 
@@ -233,8 +233,8 @@ async def _plan_one(here: ClusterAccess, metadata: LedgerMetadata, split_bytes: 
 # -- reading and comparing
 
 
-def _read(url: str, splits: Iterable[Split]) -> Iterator[tuple[tuple[int, int], Copy]]:
-    here = site(url)
+def _read(where: JobCluster, splits: Iterable[Split]) -> Iterator[tuple[tuple[int, int], Copy]]:
+    here = site(where)
     for split in splits:
         reader = CopyReader(here.pool, here.world.clock, here.silences, split)
         for first, last in split.chunks():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
+from pulsarish.model.errors import InvalidArgument
+from pulsarish.runtime.profiles import Profile
 from pulsarish.spark import register
+from pulsarish.spark.access import BrokerAccess
 from pulsarish.spark.jobs.session import spark_session
 from pulsarish.spark.pipelines.parts import Pipeline
 
@@ -23,12 +26,24 @@ def session_of(pipeline: Pipeline, master: str | None) -> Iterator[SparkSession]
         yield spark
 
 
-def cluster_options(pipeline: Pipeline, service_url: str, admin_url: str) -> dict[str, str]:
+def cluster_options(
+    pipeline: Pipeline, service_url: str, admin_url: str, profile_of: Callable[[str], Profile]
+) -> dict[str, str]:
     """Return the connector's options.
 
-    ``service_url`` and ``admin_url`` apply when the file names none.
+    Args:
+        service_url: applies, as ``admin_url``, when the file names none.
+        profile_of: returns who uses the brokers at a URL.
+
+    Raises ``InvalidArgument`` for a profile that holds a secret.
     """
-    return {
-        "service.url": pipeline.cluster.service_url or service_url,
-        "admin.url": pipeline.cluster.admin_url or admin_url,
-    }
+    service_url = pipeline.cluster.service_url or service_url
+    profile = profile_of(service_url)
+    profile.check()
+    admin_url = pipeline.cluster.admin_url or admin_url
+    if profile_of(admin_url) != profile:
+        raise InvalidArgument(
+            f"the profile in use is for only one of {service_url} and {admin_url}; give both "
+            "addresses of one cluster"
+        )
+    return BrokerAccess.at(service_url, admin_url, profile).options()

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pulsarish.spark.options import DirectReads, ReadOptions
+from pulsarish.spark.options import ReadOptions
 from pulsarish.spark.positions import EARLIEST
 from pulsarish.spark.reading.filters import Condition, condition_of, selects_topic, without_old
 from pulsarish.spark.reading.log import ClusterView, TopicLog
@@ -46,7 +46,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Plan the read. Called once, on the driver, in its own process."""
         options = self._options
-        view = ClusterView(options.admin_url)
+        view = ClusterView(options.brokers)
         ranges: list[tuple[TopicLog, list[Piece], int, int]] = []
         topics = [topic for topic in view.topics(options) if selects_topic(self._conditions, topic)]
         for log in view.logs(topics).values():
@@ -77,7 +77,7 @@ class BatchReader(DataSourceReader):
             )
         # The addresses of bookies travel with each split: this object was sent to the executors
         # before it planned.
-        bookies = view.bookies() if options.direct_reads is not DirectReads.NEVER else {}
+        addresses = view.bookies(options)
         size = split_bytes_for(
             sum(total_bytes(pieces) for _, pieces, _, _ in ranges),
             options.split_bytes,
@@ -91,7 +91,7 @@ class BatchReader(DataSourceReader):
         values = value_schema(view, options, topics)
         if splits:
             check_columns(self._schema.fieldNames(), values)
-        return [InputPartition((split, bookies, values)) for split in splits]
+        return [InputPartition((split, addresses, values)) for split in splits]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Called in an executor for each split."""
@@ -100,11 +100,12 @@ class BatchReader(DataSourceReader):
         if partition.value is None:
             return iter(())  # an empty partition means that there is nothing to read
         options = self._options
-        split, bookies, values = partition.value
+        split, addresses, values = partition.value
         spec = ReadSpec(
-            options.service_url,
+            options.brokers,
+            options.bookies,
             options.direct_reads,
-            bookies,
+            addresses,
             options.fail_on_data_loss,
             tuple(self._conditions),
             values,

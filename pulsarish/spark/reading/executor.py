@@ -7,6 +7,7 @@ Spark reuses workers, so a worker makes its connections once.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
@@ -14,6 +15,8 @@ from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.ledger.direct_reads import DirectReads
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.runtime.background import Background, background, monotonic
+from pulsarish.runtime.seams import ClientConnections, Clock, Tasks
+from pulsarish.spark.access import BookieAccess, BrokerAccess
 
 __all__ = ["avoid_bookies", "bookies_avoided", "broker_client", "direct_reads", "loop"]
 
@@ -39,21 +42,35 @@ def loop() -> Background:
     return background()
 
 
+@dataclass(frozen=True, slots=True)
+class _BookieWorld:
+    """A ``StreamWorld`` whose connections show what bookies ask for."""
+
+    clock: Clock
+    tasks: Tasks
+    connections: ClientConnections
+
+
 @cache
-def _made() -> DirectReads:
+def _made(access: BookieAccess) -> DirectReads:
     there = background()
 
     async def make() -> DirectReads:
-        reads = DirectReads(there.world, LedgerOptions())
+        world = there.world
+        connections = world.connections_of(access.security(world.clock.wall_ms))
+        reads = DirectReads(_BookieWorld(world.clock, world.tasks, connections), LedgerOptions())
         reads.start()
         return reads
 
     return there.run(make())
 
 
-def direct_reads(addresses: Mapping[str, str]) -> DirectReads:
-    """Return reads from bookies at these addresses (by instance id)."""
-    reads = _made()
+def direct_reads(addresses: Mapping[str, str], access: BookieAccess) -> DirectReads:
+    """Return reads from bookies at these addresses (by instance id).
+
+    Raises ``ConfigError`` for a key or certificates that cannot be used.
+    """
+    reads = _made(access)
 
     async def learn() -> None:
         reads.learn(addresses)
@@ -63,19 +80,23 @@ def direct_reads(addresses: Mapping[str, str]) -> DirectReads:
 
 
 @cache
-def broker_client(service_url: str) -> AsyncClient:
-    """Return the client of a cluster; it works in ``loop`` only."""
+def broker_client(brokers: BrokerAccess) -> AsyncClient:
+    """Return the client of a cluster and role; it works in ``loop`` only.
+
+    Raises the errors of ``Profile.arguments`` and of ``AsyncClient``.
+    """
     there = background()
 
     async def make() -> AsyncClient:
         world = there.world
         return AsyncClient(
-            service_url,
+            brokers.service_url,
             clock=world.clock,
             random=world.random,
             tasks=world.tasks,
             connect=world.connections_of,
             handoff=there,
+            **brokers.client_arguments(),
         )
 
     return there.run(make())

@@ -19,6 +19,7 @@ from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
+from pulsarish.spark.access import BookieAccess, BrokerAccess
 from pulsarish.spark.options import DirectReads
 from pulsarish.spark.reading import executor
 from pulsarish.spark.reading.planning import DataLoss, Piece
@@ -36,21 +37,23 @@ _log = get_logger("spark.reading")
 
 
 class Fetcher:
-    """Reads pieces of one topic. ``bookies``: addresses by instance id."""
+    """Reads pieces of one topic. ``addresses``: of bookies, by instance id."""
 
     def __init__(
         self,
-        service_url: str,
+        brokers: BrokerAccess,
+        bookies: BookieAccess,
         topic: str,
         direct: DirectReads,
-        bookies: Mapping[str, str],
+        addresses: Mapping[str, str],
         *,
         fail_on_loss: bool,
     ) -> None:
-        self._service_url = service_url
+        self._brokers = brokers
+        self._bookies = bookies
         self._topic = topic
         self._direct = direct
-        self._bookies = bookies
+        self._addresses = addresses
         self._fail_on_loss = fail_on_loss
 
     def pages(self, pieces: Sequence[Piece]) -> Iterator[list[Entry]]:
@@ -72,13 +75,15 @@ class Fetcher:
     def _is_direct(self, piece: Piece) -> bool:
         if not piece.record or self._direct is DirectReads.NEVER:
             return False
-        return self._direct is DirectReads.ALWAYS or not executor.bookies_avoided()
+        if self._direct is DirectReads.ALWAYS:
+            return True
+        return bool(self._addresses) and not executor.bookies_avoided()
 
     # -- bookies
 
     def _from_bookies(self, piece: Piece) -> Iterator[list[Entry]]:
         metadata = msgspec.json.decode(piece.record, type=LedgerMetadata)
-        reads = executor.direct_reads(self._bookies)
+        reads = executor.direct_reads(self._addresses, self._bookies)
         loop = executor.loop()
         members = metadata.segments[metadata.segment_index(piece.first)].members
         # Tasks on different parts of a ledger begin with different replicas.
@@ -121,7 +126,7 @@ class Fetcher:
 
     def _through_broker(self, pieces: Sequence[Piece]) -> Iterator[list[Entry]]:
         loop = executor.loop()
-        client = executor.broker_client(self._service_url)
+        client = executor.broker_client(self._brokers)
         first = pieces[0]
         reader: EntryReader = loop.run(
             client.read_entries(

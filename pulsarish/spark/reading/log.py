@@ -8,16 +8,17 @@ The driver imports this module for each query, so it imports nothing of gRPC, as
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from pulsarish.admin import Admin
-from pulsarish.model.errors import NotFound, PulsarishError, TopicNotFound
+from pulsarish.model.errors import AuthorizationError, NotFound, PulsarishError, TopicNotFound
 from pulsarish.model.topic_name import TopicName
-from pulsarish.spark.options import OptionError, ReadOptions
+from pulsarish.spark.access import BrokerAccess
+from pulsarish.spark.options import DirectReads, OptionError, ReadOptions
 from pulsarish.spark.positions import NOWHERE, Place
 from pulsarish.spark.retry import retry_while_retryable
 
@@ -80,8 +81,8 @@ class TopicLog:
 class ClusterView:
     """A view of the cluster. Each call asks the brokers again."""
 
-    def __init__(self, admin_url: str) -> None:
-        self.admin = Admin(admin_url)
+    def __init__(self, brokers: BrokerAccess) -> None:
+        self.admin = brokers.admin()
 
     def topics(self, options: ReadOptions) -> list[str]:
         """Return the full names of the topics to read, one for each partition, sorted.
@@ -98,7 +99,8 @@ class ClusterView:
             except NotFound:
                 option = "topic" if len(options.topics) == 1 else "topics"
                 raise TopicNotFound(
-                    f"option {option!r} names {topic}, which does not exist at {options.admin_url}"
+                    f"option {option!r} names {topic}, which does not exist at "
+                    f"{options.brokers.admin_url}"
                 ) from None
             found.update(
                 name.with_partition(index).full for index in range(count)
@@ -183,12 +185,24 @@ class ClusterView:
             return 1
         return int(headers.get("x-pulsar-num-batch-message", 1))
 
-    def bookies(self) -> dict[str, str]:
-        """Return addresses by instance id."""
-        return {
-            each["instance_id"]: each["address"]
-            for each in retry_while_retryable(self.admin.bookies.list)
-        }
+    def bookies(self, options: ReadOptions) -> dict[str, str]:
+        """Return addresses of bookies by instance id; none where they are not to be read.
+
+        Raises ``AuthorizationError`` when the role may not list them and they have to be read.
+        """
+        if options.direct_reads is DirectReads.NEVER:
+            return {}
+        try:
+            found = retry_while_retryable(self.admin.bookies.list)
+        except AuthorizationError as error:
+            if options.direct_reads is DirectReads.ALWAYS:
+                raise AuthorizationError(
+                    f"option 'directReads' = 'always' needs a role that may list the bookies, a "
+                    f"super user: {error}"
+                ) from None
+            warnings.warn(f"reading through brokers: {error}", stacklevel=2)
+            return {}
+        return {each["instance_id"]: each["address"] for each in found}
 
 
 def _position(text: str) -> Place:

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pulsarish.model.errors import PulsarishError
-from pulsarish.spark.options import DirectReads, OptionError, ReadOptions
+from pulsarish.spark.options import OptionError, ReadOptions
 from pulsarish.spark.positions import LATEST, Place
 from pulsarish.spark.reading.checkpoint_subscription import CheckpointSubscription
 from pulsarish.spark.reading.log import ClusterView, TopicLog
@@ -64,7 +64,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._parallelism = parallelism
-        self._view = ClusterView(options.admin_url)
+        self._view = ClusterView(options.brokers)
         self._follower = CheckpointSubscription(self._view, options.subscription)
         self._topics: list[str] = []
         self._topics_at = -_TOPICS_SECONDS
@@ -278,9 +278,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         if not moved:
             return []
-        bookies = (
-            self._view.bookies() if self._options.direct_reads is not DirectReads.NEVER else {}
-        )
+        addresses = self._view.bookies(self._options)
         values = value_schema(self._view, self._options, sorted(moved))
         check_columns(self._schema.fieldNames(), values)
         logs = self._view.logs(sorted(moved))
@@ -301,7 +299,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             warn_of(lost)
             partitions += [
-                InputPartition((split, bookies, values))
+                InputPartition((split, addresses, values))
                 for split in splits_between(log, pieces, from_place, each)
             ]
         return partitions
@@ -310,12 +308,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Called in an executor for each split."""
         from pulsarish.spark.reading.task import ReadSpec, read_split
 
-        split, bookies, values = partition.value
+        split, addresses, values = partition.value
         options = self._options
         spec = ReadSpec(
-            options.service_url,
+            options.brokers,
+            options.bookies,
             options.direct_reads,
-            bookies,
+            addresses,
             options.fail_on_data_loss,
             values=values,
         )

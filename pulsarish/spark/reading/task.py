@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pulsarish.client.messages.message import Entry
 from pulsarish.model.errors import ChecksumError
+from pulsarish.spark.access import BookieAccess, BrokerAccess
 from pulsarish.spark.columns import VALUE
 from pulsarish.spark.options import DirectReads
 from pulsarish.spark.reading.arrow import ArrowRows
@@ -28,11 +29,12 @@ BATCH_ROWS: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class ReadSpec:
-    """What all tasks of a read share. ``bookies``: addresses by instance id."""
+    """What all tasks of a read share. ``addresses``: of bookies, by instance id."""
 
-    service_url: str
+    brokers: BrokerAccess
+    bookies: BookieAccess
     direct: DirectReads
-    bookies: Mapping[str, str]
+    addresses: Mapping[str, str]
     fail_on_loss: bool
     conditions: tuple[Condition, ...] = ()
     values: TopicSchema | None = None
@@ -51,7 +53,12 @@ def read_split(spec: ReadSpec, split: Split, schema: Any) -> Iterator[Any]:
     )
     arrow = ArrowRows(split.topic, arrow_schema, spec.conditions, decoder)
     fetcher = Fetcher(
-        spec.service_url, split.topic, spec.direct, spec.bookies, fail_on_loss=spec.fail_on_loss
+        spec.brokers,
+        spec.bookies,
+        split.topic,
+        spec.direct,
+        spec.addresses,
+        fail_on_loss=spec.fail_on_loss,
     )
     beginnings = ChunkPrefixes(split, fetcher)
     unpacker = Unpacker(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pulsarish.model.schema import Schema
+from pulsarish.spark.access import BrokerAccess
 from pulsarish.spark.writing.plan import Plan
 from pulsarish.spark.writing.targets import Target
 
@@ -18,8 +19,7 @@ __all__ = ["Job", "Written"]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    service_url: str
-    admin_url: str
+    brokers: BrokerAccess
     plan: Plan
     schema: Schema | None
     """The schema that encodes records and is registered with the broker; ``None`` for a value of

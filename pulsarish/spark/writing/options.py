@@ -8,14 +8,14 @@ from enum import StrEnum
 from typing import Final
 
 from pulsarish.model.topic_name import TopicName, check_name
-from pulsarish.spark.options import OptionError, Taken, check_names, cluster_urls
+from pulsarish.spark.access import BrokerAccess
+from pulsarish.spark.options import BROKER_NAMES, OptionError, Taken, broker_access, check_names
 from pulsarish.spark.writing.numbering import VERSION_MAX
 
 __all__ = ["Deduplication", "RowOrder", "ValueFormat", "WriteOptions", "write_options"]
 
 WRITE_NAMES: Final = (
-    "service.url",
-    "admin.url",
+    *BROKER_NAMES,
     "topic",
     "createTopic",
     "valueSchema",
@@ -66,8 +66,7 @@ class RowOrder(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    service_url: str
-    admin_url: str
+    brokers: BrokerAccess
     topic: str | None
     """A full name; ``None``: each row names its own in the column ``topic``."""
     create_topic: int | None
@@ -93,7 +92,6 @@ def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
         "writing",
     )
     taken = Taken(given)
-    service_url, admin_url = cluster_urls(taken)
     deduplication = taken.choice("deduplication", Deduplication, Deduplication.AUTO)
     version = taken.parsed("exactlyOnceVersion", _version, None)
     name = taken.parsed("exactlyOnceName", _name, None)
@@ -116,8 +114,7 @@ def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
             "deduplication", "none", "exactlyOnceName needs it; leave one of the two out"
         )
     return WriteOptions(
-        service_url=service_url,
-        admin_url=admin_url,
+        brokers=broker_access(taken),
         topic=taken.parsed("topic", lambda text: TopicName.parse(text).full, None),
         create_topic=taken.parsed("createTopic", _partitions, None),
         value_schema=taken.choice("valueSchema", ValueFormat, ValueFormat.RAW)

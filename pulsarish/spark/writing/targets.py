@@ -13,7 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pulsarish.admin import Admin
-from pulsarish.model.errors import AlreadyExists, InvalidArgument, ServiceNotReady, TopicNotFound
+from pulsarish.model.errors import (
+    AlreadyExists,
+    AuthorizationError,
+    InvalidArgument,
+    ServiceNotReady,
+    TopicNotFound,
+)
 from pulsarish.model.topic_name import TopicName
 
 __all__ = ["Pin", "Target", "find_target", "follow_growth", "pinned"]
@@ -159,13 +165,22 @@ def _enable(admin: Admin, target: Target) -> None:
 
 
 def pinned(admin: Admin, target: Target, name: str) -> Target:
-    """Return the target with the pin of ``name``; creates the pin when it is missing."""
+    """Return the target with the pin of ``name``; creates the pin when it is missing.
+
+    Raises ``AuthorizationError`` for a role that may not.
+    """
     if not target.partitions:
         return target
     text = admin.topics.properties(target.topic).get(PROPERTY + name)
     if text is None:
         pin = Pin(target.partitions)
-        admin.topics.update_properties(target.topic, {PROPERTY + name: pin.text()})
+        try:
+            admin.topics.update_properties(target.topic, {PROPERTY + name: pin.text()})
+        except AuthorizationError as error:
+            raise AuthorizationError(
+                f"writing once to partitions needs the topic's property {PROPERTY + name!r}, which "
+                f"an administrator of its tenant sets: {error}"
+            ) from None
         return replace(target, pin=pin)
     try:
         return replace(target, pin=Pin.parse(text))

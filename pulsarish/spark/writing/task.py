@@ -13,13 +13,13 @@ from typing import Any, Final
 
 from pyspark import TaskContext
 
-from pulsarish.admin import Admin
 from pulsarish.client.api.batch_publisher import BatchPublisher
 from pulsarish.client.api.blocking_client import Client
 from pulsarish.client.enums import CompressionType
 from pulsarish.client.schemas.schema import BytesSchema
 from pulsarish.model.errors import InvalidArgument, PulsarishError
 from pulsarish.model.topic_name import TopicName
+from pulsarish.spark.access import BrokerAccess
 from pulsarish.spark.retry import retry_while_retryable
 from pulsarish.spark.writing.batches import Filling
 from pulsarish.spark.writing.job import Job, Written
@@ -35,8 +35,8 @@ _COMPRESSIONS: Final = {kind.name.lower(): kind for kind in CompressionType}
 _BATCH_ID: Final = "streaming.sql.batchId"
 _QUERY_ID: Final = "sql.streaming.queryId"
 
-_clients: dict[str, Client] = {}
-"""Clients by service url; kept from task to task, as Spark keeps the worker."""
+_clients: dict[BrokerAccess, Client] = {}
+"""Clients of clusters and roles; kept from task to task, as Spark keeps the worker."""
 
 
 def publish_rows(job: Job, batches: Iterator[Any]) -> Written:
@@ -75,10 +75,10 @@ def _attempt(job: Job, context: Any) -> Attempt:
     )
 
 
-def _client(service_url: str) -> Client:
-    client = _clients.get(service_url)
+def _client(brokers: BrokerAccess) -> Client:
+    client = _clients.get(brokers)
     if client is None:
-        client = _clients[service_url] = Client(service_url)
+        client = _clients[brokers] = Client(brokers.service_url, **brokers.client_arguments())
     return client
 
 
@@ -164,7 +164,7 @@ class Task:
             # Without requiring deduplication: its logs report whether they drop duplicates when
             # they open.
             enables = self._job.enables_deduplication
-            admin = Admin(self._job.admin_url)
+            admin = self._job.brokers.admin()
             find = partial(
                 find_target, admin, name, needs_deduplication=False, enables_deduplication=enables
             )
@@ -176,7 +176,7 @@ class Task:
     def _sink(self, topic: str, target: Target) -> _Sink:
         if self._job.is_repeatable and target.partitions:
             target = retry_while_retryable(
-                partial(pinned, Admin(self._job.admin_url), target, self._attempt.name),
+                partial(pinned, self._job.brokers.admin(), target, self._attempt.name),
                 self._job.send_timeout_ms / 1_000,
             )
         routing = Routing(
@@ -191,7 +191,7 @@ class Task:
         topic = name.full if partition < 0 else name.with_partition(partition).full
         try:
             publisher = BatchPublisher.open(
-                _client(job.service_url),
+                _client(job.brokers),
                 topic,
                 attempt.producer_name,
                 epoch=attempt.epoch,
@@ -202,7 +202,7 @@ class Task:
                 max_pending_messages=1 << 30,
             )
         except PulsarishError as error:
-            error.add_note(f"while {topic} was opened at {job.service_url}")
+            error.add_note(f"while {topic} was opened at {job.brokers.service_url}")
             raise
         log = _Log(publisher)
         if job.needs_deduplication and not publisher.deduplication:

@@ -60,7 +60,7 @@ def make_job(given: Mapping[str, str], schema: Any, *, streaming: bool, overwrit
         raise OptionError(
             "topic", None, "there is no such option and no column 'topic'; give one of the two"
         )
-    admin = Admin(options.admin_url)
+    admin = options.brokers.admin()
     needs_deduplication = options.deduplication in (Deduplication.REQUIRE, Deduplication.ENABLE)
     seconds = options.send_timeout_ms / 1_000
     target = retry_while_retryable(
@@ -68,8 +68,7 @@ def make_job(given: Mapping[str, str], schema: Any, *, streaming: bool, overwrit
     )
     is_named = streaming or options.exactly_once_name is not None
     return Job(
-        service_url=options.service_url,
-        admin_url=options.admin_url,
+        brokers=options.brokers,
         plan=plan,
         schema=retry_while_retryable(lambda: _schema(admin, options, plan), seconds),
         target=target,
@@ -207,7 +206,7 @@ def _follow(job: Job, messages: Sequence[Any]) -> None:
     for written in _written(messages):
         for topic, target in written.targets.items():
             grown[topic] = (target, written)
-    admin = Admin(job.admin_url)
+    admin = job.brokers.admin()
     for target, written in grown.values():
         retry_while_retryable(
             partial(follow_growth, admin, target, written.name, written.version),

@@ -102,9 +102,10 @@ class CloseProducer(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., producer_id: _Optional[int] = ...) -> None: ...
 
 class ConsumeRequest(_message.Message):
-    __slots__ = ["acks", "close", "flow_consumers", "flow_permits", "heartbeat", "last_message_id", "redeliver", "seek", "subscribe", "taken", "unsubscribe"]
+    __slots__ = ["acks", "close", "credentials", "flow_consumers", "flow_permits", "heartbeat", "last_message_id", "redeliver", "seek", "subscribe", "taken", "unsubscribe"]
     ACKS_FIELD_NUMBER: _ClassVar[int]
     CLOSE_FIELD_NUMBER: _ClassVar[int]
+    CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
     FLOW_CONSUMERS_FIELD_NUMBER: _ClassVar[int]
     FLOW_PERMITS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
@@ -116,6 +117,7 @@ class ConsumeRequest(_message.Message):
     UNSUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
     acks: _containers.RepeatedCompositeFieldContainer[Ack]
     close: _containers.RepeatedCompositeFieldContainer[CloseConsumer]
+    credentials: Credentials
     flow_consumers: _containers.RepeatedScalarFieldContainer[int]
     flow_permits: _containers.RepeatedScalarFieldContainer[int]
     heartbeat: bool
@@ -125,13 +127,14 @@ class ConsumeRequest(_message.Message):
     subscribe: _containers.RepeatedCompositeFieldContainer[Subscribe]
     taken: int
     unsubscribe: _containers.RepeatedCompositeFieldContainer[Unsubscribe]
-    def __init__(self, subscribe: _Optional[_Iterable[_Union[Subscribe, _Mapping]]] = ..., close: _Optional[_Iterable[_Union[CloseConsumer, _Mapping]]] = ..., unsubscribe: _Optional[_Iterable[_Union[Unsubscribe, _Mapping]]] = ..., seek: _Optional[_Iterable[_Union[Seek, _Mapping]]] = ..., last_message_id: _Optional[_Iterable[_Union[GetLastMessageId, _Mapping]]] = ..., flow_consumers: _Optional[_Iterable[int]] = ..., flow_permits: _Optional[_Iterable[int]] = ..., acks: _Optional[_Iterable[_Union[Ack, _Mapping]]] = ..., redeliver: _Optional[_Iterable[_Union[Redeliver, _Mapping]]] = ..., taken: _Optional[int] = ..., heartbeat: bool = ...) -> None: ...
+    def __init__(self, subscribe: _Optional[_Iterable[_Union[Subscribe, _Mapping]]] = ..., close: _Optional[_Iterable[_Union[CloseConsumer, _Mapping]]] = ..., unsubscribe: _Optional[_Iterable[_Union[Unsubscribe, _Mapping]]] = ..., seek: _Optional[_Iterable[_Union[Seek, _Mapping]]] = ..., last_message_id: _Optional[_Iterable[_Union[GetLastMessageId, _Mapping]]] = ..., flow_consumers: _Optional[_Iterable[int]] = ..., flow_permits: _Optional[_Iterable[int]] = ..., acks: _Optional[_Iterable[_Union[Ack, _Mapping]]] = ..., redeliver: _Optional[_Iterable[_Union[Redeliver, _Mapping]]] = ..., taken: _Optional[int] = ..., heartbeat: bool = ..., credentials: _Optional[_Union[Credentials, _Mapping]] = ...) -> None: ...
 
 class ConsumeResponse(_message.Message):
-    __slots__ = ["ack_set_rows", "ack_sets", "active", "closed", "consumer_ids", "counted", "ended", "entries", "entry_ids", "heartbeat", "last_message_id", "ledgers", "outcomes", "redelivery_counts", "sizes", "subscribed"]
+    __slots__ = ["ack_set_rows", "ack_sets", "active", "ask_credentials", "closed", "consumer_ids", "counted", "ended", "entries", "entry_ids", "heartbeat", "last_message_id", "ledgers", "outcomes", "redelivery_counts", "sizes", "subscribed"]
     ACK_SETS_FIELD_NUMBER: _ClassVar[int]
     ACK_SET_ROWS_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    ASK_CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
     CLOSED_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_IDS_FIELD_NUMBER: _ClassVar[int]
     COUNTED_FIELD_NUMBER: _ClassVar[int]
@@ -148,6 +151,7 @@ class ConsumeResponse(_message.Message):
     ack_set_rows: _containers.RepeatedScalarFieldContainer[int]
     ack_sets: _containers.RepeatedScalarFieldContainer[bytes]
     active: _containers.RepeatedCompositeFieldContainer[ActiveConsumerChange]
+    ask_credentials: bool
     closed: _containers.RepeatedCompositeFieldContainer[ConsumerClosed]
     consumer_ids: _containers.RepeatedScalarFieldContainer[int]
     counted: bool
@@ -161,7 +165,7 @@ class ConsumeResponse(_message.Message):
     redelivery_counts: _containers.RepeatedScalarFieldContainer[int]
     sizes: _containers.RepeatedScalarFieldContainer[int]
     subscribed: _containers.RepeatedCompositeFieldContainer[Subscribed]
-    def __init__(self, subscribed: _Optional[_Iterable[_Union[Subscribed, _Mapping]]] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., closed: _Optional[_Iterable[_Union[ConsumerClosed, _Mapping]]] = ..., active: _Optional[_Iterable[_Union[ActiveConsumerChange, _Mapping]]] = ..., last_message_id: _Optional[_Iterable[_Union[LastMessageId, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[ReachedEndOfTopic, _Mapping]]] = ..., consumer_ids: _Optional[_Iterable[int]] = ..., ledgers: _Optional[_Iterable[int]] = ..., entry_ids: _Optional[_Iterable[int]] = ..., redelivery_counts: _Optional[_Iterable[int]] = ..., sizes: _Optional[_Iterable[int]] = ..., counted: bool = ..., heartbeat: bool = ..., ack_set_rows: _Optional[_Iterable[int]] = ..., ack_sets: _Optional[_Iterable[bytes]] = ..., entries: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, subscribed: _Optional[_Iterable[_Union[Subscribed, _Mapping]]] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., closed: _Optional[_Iterable[_Union[ConsumerClosed, _Mapping]]] = ..., active: _Optional[_Iterable[_Union[ActiveConsumerChange, _Mapping]]] = ..., last_message_id: _Optional[_Iterable[_Union[LastMessageId, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[ReachedEndOfTopic, _Mapping]]] = ..., consumer_ids: _Optional[_Iterable[int]] = ..., ledgers: _Optional[_Iterable[int]] = ..., entry_ids: _Optional[_Iterable[int]] = ..., redelivery_counts: _Optional[_Iterable[int]] = ..., sizes: _Optional[_Iterable[int]] = ..., counted: bool = ..., heartbeat: bool = ..., ack_set_rows: _Optional[_Iterable[int]] = ..., ack_sets: _Optional[_Iterable[bytes]] = ..., ask_credentials: bool = ..., entries: _Optional[bytes] = ...) -> None: ...
 
 class ConsumerClosed(_message.Message):
     __slots__ = ["code", "consumer_id", "message"]
@@ -172,6 +176,14 @@ class ConsumerClosed(_message.Message):
     consumer_id: int
     message: str
     def __init__(self, consumer_id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
+
+class Credentials(_message.Message):
+    __slots__ = ["data", "method"]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    method: str
+    def __init__(self, method: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class GetLastMessageId(_message.Message):
     __slots__ = ["consumer_id", "request_id"]
@@ -303,12 +315,14 @@ class Outcome(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class PingRequest(_message.Message):
-    __slots__ = ["broker_id", "instance_id"]
+    __slots__ = ["admin_key", "broker_id", "instance_id"]
+    ADMIN_KEY_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    admin_key: str
     broker_id: str
     instance_id: str
-    def __init__(self, broker_id: _Optional[str] = ..., instance_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, broker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., admin_key: _Optional[str] = ...) -> None: ...
 
 class PingResponse(_message.Message):
     __slots__ = ["broker_id", "bundles", "instance_id", "loop_lag_ms", "serving"]
@@ -357,9 +371,10 @@ class ProducerOpened(_message.Message):
     def __init__(self, outcome: _Optional[_Union[Outcome, _Mapping]] = ..., producer_id: _Optional[int] = ..., producer_name: _Optional[str] = ..., last_sequence_id: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., deduplication: bool = ..., schema_version: _Optional[bytes] = ..., queued: bool = ..., topic_epoch: _Optional[int] = ...) -> None: ...
 
 class PublishRequest(_message.Message):
-    __slots__ = ["close", "counted", "entries", "heartbeat", "open", "producer_ids", "sizes"]
+    __slots__ = ["close", "counted", "credentials", "entries", "heartbeat", "open", "producer_ids", "sizes"]
     CLOSE_FIELD_NUMBER: _ClassVar[int]
     COUNTED_FIELD_NUMBER: _ClassVar[int]
+    CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
@@ -367,16 +382,18 @@ class PublishRequest(_message.Message):
     SIZES_FIELD_NUMBER: _ClassVar[int]
     close: _containers.RepeatedCompositeFieldContainer[CloseProducer]
     counted: bool
+    credentials: Credentials
     entries: bytes
     heartbeat: bool
     open: _containers.RepeatedCompositeFieldContainer[OpenProducer]
     producer_ids: _containers.RepeatedScalarFieldContainer[int]
     sizes: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, open: _Optional[_Iterable[_Union[OpenProducer, _Mapping]]] = ..., close: _Optional[_Iterable[_Union[CloseProducer, _Mapping]]] = ..., producer_ids: _Optional[_Iterable[int]] = ..., sizes: _Optional[_Iterable[int]] = ..., counted: bool = ..., heartbeat: bool = ..., entries: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, open: _Optional[_Iterable[_Union[OpenProducer, _Mapping]]] = ..., close: _Optional[_Iterable[_Union[CloseProducer, _Mapping]]] = ..., producer_ids: _Optional[_Iterable[int]] = ..., sizes: _Optional[_Iterable[int]] = ..., counted: bool = ..., heartbeat: bool = ..., credentials: _Optional[_Union[Credentials, _Mapping]] = ..., entries: _Optional[bytes] = ...) -> None: ...
 
 class PublishResponse(_message.Message):
-    __slots__ = ["answered", "closed", "counts", "failed", "firsts", "heartbeat", "ledgers", "opened", "outcomes", "producers", "sequence_ids"]
+    __slots__ = ["answered", "ask_credentials", "closed", "counts", "failed", "firsts", "heartbeat", "ledgers", "opened", "outcomes", "producers", "sequence_ids"]
     ANSWERED_FIELD_NUMBER: _ClassVar[int]
+    ASK_CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
     CLOSED_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
@@ -388,6 +405,7 @@ class PublishResponse(_message.Message):
     PRODUCERS_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_IDS_FIELD_NUMBER: _ClassVar[int]
     answered: int
+    ask_credentials: bool
     closed: _containers.RepeatedCompositeFieldContainer[ProducerClosed]
     counts: _containers.RepeatedScalarFieldContainer[int]
     failed: _containers.RepeatedCompositeFieldContainer[SendFailed]
@@ -398,7 +416,7 @@ class PublishResponse(_message.Message):
     outcomes: _containers.RepeatedCompositeFieldContainer[Outcome]
     producers: _containers.RepeatedScalarFieldContainer[int]
     sequence_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, opened: _Optional[_Iterable[_Union[ProducerOpened, _Mapping]]] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., closed: _Optional[_Iterable[_Union[ProducerClosed, _Mapping]]] = ..., failed: _Optional[_Iterable[_Union[SendFailed, _Mapping]]] = ..., producers: _Optional[_Iterable[int]] = ..., counts: _Optional[_Iterable[int]] = ..., ledgers: _Optional[_Iterable[int]] = ..., firsts: _Optional[_Iterable[int]] = ..., sequence_ids: _Optional[_Iterable[int]] = ..., answered: _Optional[int] = ..., heartbeat: bool = ...) -> None: ...
+    def __init__(self, opened: _Optional[_Iterable[_Union[ProducerOpened, _Mapping]]] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., closed: _Optional[_Iterable[_Union[ProducerClosed, _Mapping]]] = ..., failed: _Optional[_Iterable[_Union[SendFailed, _Mapping]]] = ..., producers: _Optional[_Iterable[int]] = ..., counts: _Optional[_Iterable[int]] = ..., ledgers: _Optional[_Iterable[int]] = ..., firsts: _Optional[_Iterable[int]] = ..., sequence_ids: _Optional[_Iterable[int]] = ..., answered: _Optional[int] = ..., heartbeat: bool = ..., ask_credentials: bool = ...) -> None: ...
 
 class ReachedEndOfTopic(_message.Message):
     __slots__ = ["consumer_id"]

@@ -87,6 +87,33 @@ def test_only_members_get_through(certificate: Certificate | None, is_member: bo
     bench.sim.run(scenario)
 
 
+@pytest.mark.parametrize("method", ["bookie.add", "bookie.read"])
+def test_an_open_stream_ends_with_its_certificate(method: str) -> None:
+    bench = BookieBench(12, **TLS)
+
+    async def look(world: World) -> None:
+        await world.clock.sleep(1.0)
+        # The bookie's clock counts, which differs from that of the client's machine.
+        assert bench.node.world is not None
+        clock = bench.node.world.clock
+        end_ms = clock.wall_ms() + 5_000
+        shows(world, member("broker", expires_at_ms=end_ms))
+        stream = await world.connections.open("tls:b1:3181", method)
+        shows(world, member("broker"))
+        other = await world.connections.open("tls:b1:3181", method)
+        with pytest.raises(StreamBroken, match="expired"):
+            await stream.receive()
+        assert 0 <= clock.wall_ms() - end_ms < 2_000
+        await other.finish()
+        assert await other.receive() is None
+
+    async def scenario() -> None:
+        await bench.client()
+        await bench.client_node.run(look)
+
+    bench.sim.run(scenario)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

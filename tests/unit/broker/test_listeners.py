@@ -14,6 +14,7 @@ from pulsarish.broker.listeners import (
     Listeners,
     advertised_at,
     http_at,
+    http_url_at,
     plan_listeners,
     pulsar_at,
 )
@@ -271,6 +272,33 @@ def test_a_broker_without_the_listener_is_a_reason_to_try_again_not_an_address()
         ServiceNotReady, match="no address of the binary protocol on listener 'external'"
     ):
         pulsar_at(broker, "external")
+
+
+@pytest.mark.parametrize(
+    ("at", "by_http", "by_https"),
+    [
+        (("b:8080", "b:6650", "b:8443", "b:6651"), "http://b:8080", "https://b:8443"),
+        (("", "", "b:8443", "b:6651"), "https://b:8443", "https://b:8443"),
+        (("b:8080", "b:6650", "", ""), "http://b:8080", ""),
+    ],
+)
+def test_a_client_that_came_by_tls_gets_no_address_without_it(
+    at: tuple[str, str, str, str], by_http: str, by_https: str
+) -> None:
+    web, binary, web_tls, binary_tls = at
+    told = ListenerAddresses("b:6660", web, binary, "", "", web_tls, binary_tls)
+    broker = BrokerRegistration("b", "b~1", "b:6660", web, binary, listeners={"internal": told})
+    assert http_url_at(broker, "internal") == by_http
+    urls = (f"pulsar://{binary}" if binary else "", f"pulsar+ssl://{binary_tls}" * bool(binary_tls))
+    assert pulsar_at(broker, "internal") == urls
+    if by_https:
+        assert http_url_at(broker, "internal", has_tls=True) == by_https
+        assert pulsar_at(broker, "internal", has_tls=True) == ("", "pulsar+ssl://b:6651")
+    else:
+        with pytest.raises(ServiceNotReady, match="b has no HTTPS address on listener 'internal'"):
+            http_url_at(broker, "internal", has_tls=True)
+        with pytest.raises(ServiceNotReady, match="set pulsar_address_tls"):
+            pulsar_at(broker, "internal", has_tls=True)
 
 
 def test_ports_with_tls_are_beside_the_plain_ones() -> None:

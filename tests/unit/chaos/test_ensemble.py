@@ -119,7 +119,7 @@ def test_the_scenario_has_three_real_zookeepers_whatever_is_chosen() -> None:
         "isolate": (),
         "duration": 1.0,
     }
-    given |= {"cuts": 1, "seed": 1, "settings": ()}
+    given |= {"cuts": 1, "seed": 1, "secure": False, "settings": ()}
     options = _options(SCENARIOS["zookeeper-ensemble"], given)
     assert (options.metadata, options.metadata_servers) == ("zookeeper", 3)
     assert options.row()["metadata_servers"] == 3

@@ -60,8 +60,8 @@ def chosen(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[list[str], str
             "--quorums and --bookies cannot be chosen for the cluster at --url",
         ),
         (
-            ("0", *THEIRS, "--metadata", "zookeeper", "--set", "broker.a=1"),
-            "--metadata and --set cannot be chosen for the cluster at --url",
+            ("0", *THEIRS, "--metadata", "zookeeper", "--secure", "--set", "broker.a=1"),
+            "--metadata and --secure and --set cannot be chosen for the cluster at --url",
         ),
         (
             ("0", "--results", "/dev/null/results"),

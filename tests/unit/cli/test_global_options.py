@@ -13,6 +13,8 @@ from threading import Thread
 
 import pytest
 
+from pulsarish.runtime.profiles import Profile, Profiles
+
 
 def run(
     *words: str, cwd: Path | None = None, **environment: str
@@ -80,6 +82,22 @@ def test_health_asks_the_brokers_of_the_environment(url: str) -> None:
     done = run("health", PULSARISH_ADMIN_URL=f"{url}, {url}/")
     assert (done.returncode, done.stdout) == (0, f"{url}/health ok\n" * 2)
     assert run("health", PULSARISH_ADMIN_URL="http://127.0.0.1:1").returncode == 1
+    # One scheme for all of them, as the other commands take it.
+    done = run("health", PULSARISH_ADMIN_URL=f"{url},{url.removeprefix('http://')}")
+    assert (done.returncode, done.stdout) == (0, f"{url}/health ok\n" * 2)
+
+
+def test_health_asks_the_brokers_of_a_profile_of_the_environment(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "profiles.toml"
+    profiles = Profiles.read(file)
+    profiles.put("mine", Profile(admin_url=url), replace=False)
+    profiles.write()
+    done = run("health", PULSARISH_PROFILES_FILE=str(file))
+    assert (done.returncode, done.stdout) == (0, f"{url}/health ok\n")
+    done = run(
+        "health", PULSARISH_PROFILES_FILE=str(file), PULSARISH_ADMIN_URL="http://127.0.0.1:1"
+    )
+    assert done.returncode == 1
 
 
 def test_zookeeper_without_java_leaves_nothing_behind(tmp_path: Path) -> None:

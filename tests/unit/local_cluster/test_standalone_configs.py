@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from pulsarish.broker.config import BrokerConfig
 from pulsarish.local_cluster.standalone import StandaloneConfigs, standalone_configs
 from pulsarish.model.errors import ConfigError
 
@@ -91,3 +92,44 @@ def test_metadata_that_are_served_are_kept_in_files() -> None:
     )
     assert found.metadata_url == "embedded:data/metadata"
     assert configs().metadata is None
+
+
+def locked(environ: Mapping[str, str] | None = None, broker: Sequence[str] = ()) -> BrokerConfig:
+    return standalone_configs(
+        "data",
+        in_memory=False,
+        environ=environ or {},
+        broker_overrides=broker,
+        bookie_overrides=(),
+        secure=True,
+    ).broker
+
+
+def test_a_locked_server_has_tls_on_the_well_known_ports_only() -> None:
+    found = locked({"PULSARISH_BROKER__LISTEN_ADDRESS": "0.0.0.0:6660"})
+    assert (found.listen_address, found.http_address, found.pulsar_address) == ("", "", "")
+    assert (found.listen_address_tls, found.http_address_tls, found.pulsar_address_tls) == (
+        "127.0.0.1:6660",
+        "127.0.0.1:8080",
+        "127.0.0.1:6650",
+    )
+    assert found.authentication_enabled
+    assert found.authorization_enabled
+    assert locked(broker=["http_address_tls=127.0.0.1:8443"]).http_address_tls == "127.0.0.1:8443"
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "listen_address=127.0.0.1:6660",
+        "http_address=127.0.0.1:8080",
+        "pulsar_address=127.0.0.1:6650",
+        "authentication_enabled=false",
+        "authorization_enabled=false",
+    ],
+)
+def test_a_locked_server_is_not_opened_by_another_option(setting: str) -> None:
+    with pytest.raises(
+        ConfigError, match=f"{setting.partition('=')[0]} = .*(--secure|permissions)"
+    ):
+        locked(broker=[setting])

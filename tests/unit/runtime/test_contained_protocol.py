@@ -22,6 +22,7 @@ PACKAGE = Path(__file__).resolve().parents[3] / "pulsarish"
 
 LOOP_CALLS = {
     "security/basic_provider.py": "one credential's check: it only notes the outcome",
+    "security/callers.py": "one credential's check: it only notes the outcome",
     "ledger/add_stream.py": "one bookie's stream: contained",
     "ledger/writer.py": "one ledger's: contained",
     "managed_ledger/appender.py": "one topic's: contained",
@@ -56,6 +57,7 @@ TASK_STARTERS = {
     "runtime/tasks.py": "this is what contains",
     "chaos/relay.py": "a tool of tests, in a process of its own",
     "security/basic_provider.py": "the callers that show the credential get its error",
+    "security/callers.py": "the caller that shows the credential gets its error",
 }
 """Modules that start tasks by asyncio's own means: an error in such a task is noticed by nobody."""
 

@@ -111,6 +111,22 @@ def test_slots_are_never_more_than_the_limits(steps: list[tuple[str, int]]) -> N
         assert all(sum(other % 3 == address for other in model) <= 2 for address in range(3))
 
 
+def test_connections_of_an_address_that_wait_make_room_for_its_own() -> None:
+    slots = ConnectionSlots(8, waiting_per_address_max=2)
+    known, first, second, third, other = _connections(5)
+    assert slots.take(known, "a") == ""
+    slots.mark_active(known)
+    for each in (first, second, third):
+        assert slots.take(each, "a") == ""
+    assert slots.take(other, "b") == ""
+    assert [bool(each.aborted) for each in (known, first, second, third, other)] == [
+        *(False, True, False, False),
+        False,
+    ]
+    assert slots.used_count == 4
+    assert "2 connections of a wait" in first.aborted[0]
+
+
 def test_the_connection_that_held_something_for_the_longest_is_aborted() -> None:
     held = HeldBytes(10, "parts of requests")
     first, second, third = _connections(3)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from pulsarish.model.errors import NotFound
+from pulsarish.runtime.profiles import Profile, Profiles
+from pulsarish.spark.access import BrokerAccess
 from pulsarish.spark.options import DirectReads, OptionError, read_options
 from pulsarish.spark.positions import Place, parse_bound, parse_time_ms
+from pulsarish.spark.writing.options import write_options
 
 
 def test_names_are_compared_without_case_and_values_become_typed() -> None:
@@ -193,3 +200,93 @@ def test_times() -> None:
         == parse_time_ms("2023-11-14T22:13:20")
         == 1_700_000_000_000
     )
+
+
+def test_a_role_reads_through_brokers_unless_an_operators_access_is_given() -> None:
+    role = {"topic": "t", "authPlugin": "token", "authParams": "token:file:///run/orders.token"}
+
+    def chosen(**options: str) -> DirectReads:
+        return read_options({**role, **options}, streaming=False).direct_reads
+
+    assert read_options({"topic": "t"}, streaming=False).direct_reads is DirectReads.AUTO
+    assert chosen() is DirectReads.NEVER
+    assert chosen(directReads="auto") is DirectReads.NEVER
+    assert chosen(directReads="always") is DirectReads.ALWAYS
+    assert chosen(clusterKeyFile="/run/cluster.key") is DirectReads.AUTO
+    assert chosen(bookieTlsTrustCertsFilePath="/run/ca.pem") is DirectReads.AUTO
+    certificate = {"tlsCertificateFilePath": "/c.pem", "tlsPrivateKeyFilePath": "/k.pem"}
+    by_certificate = {"topic": "t", "service.url": "pulsarish+ssl://h", **certificate}
+    assert read_options(by_certificate, streaming=False).direct_reads is DirectReads.NEVER
+
+
+def test_options_and_a_profile_say_who_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "profiles.toml"
+    monkeypatch.setenv("PULSARISH_PROFILES_FILE", str(file))
+    profile = Profile(
+        url="pulsarish+ssl://h:6661",
+        admin_url="https://h:8443",
+        auth_plugin="token",
+        auth_params="token:file:///run/orders.token",
+        tls_trust_certs_file_path="/ca.pem",
+    )
+    profiles = Profiles(file, {}, "")
+    profiles.put("orders", profile, replace=True)
+    profiles.write()
+
+    def read(**options: str) -> BrokerAccess:
+        return read_options({"topic": "t", **options}, streaming=False).brokers
+
+    assert read().profile.auth_plugin == ""  # the profile in use is that of commands
+    named = read(profile="orders")
+    assert named.profile == profile
+    assert named.is_known
+    other = read(profile="orders", authParams="token:env:OTHER", authPlugin="token")
+    assert other.profile == replace(profile, auth_params="token:env:OTHER")
+    # What a pipeline or job hands to the data source means the same.
+    assert read(**named.options()) == named
+    assert write_options(named.options(), streaming=False).brokers == named
+    with pytest.raises(NotFound, match="no profile 'bills'"):
+        read(profile="bills")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"authPlugin": "token", "authParams": "token:hunter2"}, "write it to a file"),
+        ({"authPlugin": "token", "authParams": "token:data:,hunter2"}, "write it to a file"),
+        (
+            {"authPlugin": "basic", "authParams": "username:ann,password:hunter2"},
+            "write it to a file",
+        ),
+        ({"authParams": "token:hunter2"}, "authParams is given without authPlugin"),
+        ({"authPlugin": "kerberos"}, "no known authentication"),
+        ({"authParam": "token:hunter2"}, "did you mean 'authParams'?"),
+        ({"token": "hunter2"}, "reading has no such option"),
+        ({"tlsTrustCertsFilePath": "/ca.pem"}, "it needs TLS: give a service.url"),
+        ({"tlsValidateHostname": "false"}, "it needs TLS: give a service.url"),
+        ({"bookieTlsCertificateFilePath": "/c.pem"}, "it belongs to bookieTlsPrivateKeyFilePath"),
+        (
+            {"service.url": "pulsarish+ssl://h", "tlsPrivateKeyFilePath": "/k.pem"},
+            "it belongs to tlsCertificateFilePath",
+        ),
+        ({"service.url": "pulsar://h"}, "with TLS pulsarish+ssl://host:6661"),
+    ],
+)
+def test_a_secret_is_refused_and_not_shown(given: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(said)) as raised:
+        read_options({"topic": "t", **given}, streaming=False)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_read_that_travels_holds_no_secret() -> None:
+    given = {
+        "topic": "t",
+        "authPlugin": "token",
+        "authParams": "token:env:ORDERS_TOKEN",
+        "clusterKeyFile": "/run/cluster.key",
+    }
+    found = read_options(given, streaming=False)
+    assert pickle.loads(pickle.dumps(found)) == found
+    assert hash(found.brokers) == hash(pickle.loads(pickle.dumps(found.brokers)))

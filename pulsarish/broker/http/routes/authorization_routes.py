@@ -21,10 +21,12 @@ _ACTIONS: Final = tuple(each.value for each in Permission if each not in _NOT_AS
 _CLUSTER: Final = "cluster"
 
 
-class AuthorizationBody(msgspec.Struct):
+class AuthorizationBody(msgspec.Struct, rename="camel", omit_defaults=True):
     """Whether the broker checks permissions."""
 
     enabled: bool
+    report_only: bool = False
+    """Whether denials are only reported."""
 
 
 class DecisionBody(msgspec.Struct):
@@ -73,7 +75,7 @@ class AuthorizationRoutes:
         ]
 
     async def _enabled(self, call: Call) -> HttpResponse:
-        return answer(AuthorizationBody(enabled=not self._gate.is_open))
+        return answer(AuthorizationBody(not self._gate.is_open, self._gate.report_only))
 
     async def _explain(self, call: Call) -> HttpResponse:
         """Explain to administrators of the resource, and to each role what it has itself.
@@ -85,6 +87,8 @@ class AuthorizationRoutes:
         if (identity.role, identity.proxy_role) != (call.identity.role, call.identity.proxy_role):
             needed = Permission.READ_POLICIES if resource.tenant else Permission.READ_CLUSTER
             await self._gate.permit(needed, "explain", call.identity, resource)
+        else:
+            identity = call.identity  # with the limits of its token
         decision = await self._gate.decide(Permission(call.text("action")), identity, resource)
         return answer(DecisionBody(decision.permitted, decision.reason, decision.remedy))
 

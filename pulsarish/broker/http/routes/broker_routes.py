@@ -23,7 +23,7 @@ from pulsarish.broker.http.route import (
     Route,
     answer,
 )
-from pulsarish.broker.listeners import http_at
+from pulsarish.broker.listeners import advertised_at, http_at, http_url_at
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
@@ -209,7 +209,8 @@ class BrokerRoutes:
         leader = self._ownership.leader.leader
         if leader is None:
             raise NotFound("there is no leader broker at the moment; one is being elected")
-        return answer(LeaderBody(leader.broker_id, f"http://{http_at(leader, call.listener)}"))
+        url = http_url_at(leader, call.listener, has_tls=call.request.has_tls)
+        return answer(LeaderBody(leader.broker_id, url))
 
     async def _owned(self, call: Call) -> HttpResponse:
         """Return the bundles of a broker, named by its id or HTTP address.
@@ -218,13 +219,15 @@ class BrokerRoutes:
         """
         self._check_cluster(call)
         for broker in await self._found():
+            advertised = advertised_at(broker, call.listener)
             if call["broker"] in (
                 broker.broker_id,
                 broker.http_address,
-                http_at(broker, call.listener),
+                advertised.http_address,
+                advertised.http_address_tls,
             ):
                 if broker.instance_id != self._ownership.registry.instance_id:
-                    raise Moved(http_at(broker, call.listener, has_tls=call.request.has_tls))
+                    raise Moved(http_url_at(broker, call.listener, has_tls=call.request.has_tls))
                 owned = self._ownership.owned.bundles()
                 return answer({str(bundle): OwnedBundleBody() for bundle in owned})
         raise NotFound(f"there is no broker {call['broker']!r} in cluster {call['cluster']!r}")

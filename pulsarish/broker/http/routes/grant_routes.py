@@ -155,10 +155,12 @@ class GrantRoutes:
 
     async def _grant(self, call: Call) -> HttpResponse:
         role, actions = call["role"], call.body
+        call.change = _grant_text(role, actions)
         return await self._change(call, lambda found: grant_on_namespace(found, role, actions))
 
     async def _revoke(self, call: Call) -> HttpResponse:
         role = call["role"]
+        call.change = _revoke_text(role)
         return await self._change(call, lambda found: revoke_on_namespace(found, role))
 
     # -- subscriptions
@@ -168,10 +170,12 @@ class GrantRoutes:
 
     async def _grant_subscription(self, call: Call) -> HttpResponse:
         name, roles = check_name("subscription", call["subscription"]), call.body
+        call.change = f"grant subscription {name!r} to roles {', '.join(map(repr, roles))}"
         return await self._change(call, lambda found: grant_on_subscription(found, name, roles))
 
     async def _revoke_subscription(self, call: Call) -> HttpResponse:
         name, role = call["subscription"], call["role"]
+        call.change = f"revoke subscription {name!r} from role {role!r}"
         return await self._change(call, lambda found: revoke_on_subscription(found, name, role))
 
     # -- topics
@@ -187,10 +191,12 @@ class GrantRoutes:
 
     async def grant_topic(self, call: Call) -> HttpResponse:
         name, role, actions = call.topic(), call["role"], call.body
+        call.change = _grant_text(role, actions)
         return await self._change(call, lambda found: grant_on_topic(found, name, role, actions))
 
     async def revoke_topic(self, call: Call) -> HttpResponse:
         name, role = call.topic(), call["role"]
+        call.change = _revoke_text(role)
         return await self._change(call, lambda found: revoke_on_topic(found, name, role))
 
     async def grant_several(self, call: Call) -> HttpResponse:
@@ -199,6 +205,9 @@ class GrantRoutes:
             for each in call.body
             for name in [_topic(each.topic)]
         ]
+        call.change = "; ".join(
+            f"{_grant_text(each.role, each.actions)} on {each.topic}" for each in call.body
+        )
         return await self._change_several(call, "grantPermissionsOnTopics", changes)
 
     async def revoke_several(self, call: Call) -> HttpResponse:
@@ -207,6 +216,7 @@ class GrantRoutes:
             for each in call.body
             for name in [_topic(each.topic)]
         ]
+        call.change = "; ".join(f"{_revoke_text(each.role)} on {each.topic}" for each in call.body)
         return await self._change_several(call, "revokePermissionsOnTopics", changes)
 
     async def _change_several(
@@ -230,6 +240,14 @@ class GrantRoutes:
         for (tenant, namespace), some in by_namespace.items():
             await self._namespaces.store.set_grants(tenant, namespace, partial(all_of, some))
         return no_content()
+
+
+def _grant_text(role: str, actions: Sequence[str]) -> str:
+    return f"grant {', '.join(actions)} to role {role!r}"
+
+
+def _revoke_text(role: str) -> str:
+    return f"revoke every action from role {role!r}"
 
 
 def _topic(text: str) -> TopicName:

@@ -5,14 +5,17 @@ In the prompt lane: it never waits behind admin requests.
 
 from __future__ import annotations
 
+import msgspec
+
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.http.json_bodies import LookupBody
 from pulsarish.broker.http.route import AUTHORITATIVE, Call, Lane, Moved, Parameter, Route, answer
-from pulsarish.broker.listeners import Listeners, advertised_at, http_at
+from pulsarish.broker.listeners import Listeners, advertised_at, http_url_at
 from pulsarish.broker.ownership.bundles import bundle_of
 from pulsarish.broker.ownership.lookup import Lookup
 from pulsarish.broker.policies.namespaces import Namespaces
-from pulsarish.metadata.records import ListenerAddresses
+from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses
+from pulsarish.model.errors import ServiceNotReady
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.network.addresses import plain_address
 from pulsarish.runtime.seams import HttpResponse
@@ -62,11 +65,14 @@ class LookupRoutes:
 
     async def _find(self, call: Call) -> HttpResponse:
         listener = self._listeners.chosen(call.text("listenerName"), call.listener)
+        has_tls = call.request.has_tls
         call.waits_for = "the owner of the topic"
         found = await self._lookup.find(_topic(call), authoritative=call.flag("authoritative"))
         if found.redirect:
-            raise Moved(http_at(found.broker, listener, has_tls=call.request.has_tls))
+            raise Moved(http_url_at(found.broker, listener, has_tls=has_tls))
         advertised = advertised_at(found.broker, listener)
+        if has_tls:
+            advertised = _only_tls(found.broker, listener, advertised)
         pulsar_tls = (
             f"pulsar+ssl://{advertised.pulsar_address_tls}" if advertised.pulsar_address_tls else ""
         )
@@ -81,7 +87,7 @@ class LookupRoutes:
                 http_url_tls=f"https://{advertised.http_address_tls}"
                 if advertised.http_address_tls
                 else "",
-                native_url=_native_url(advertised, has_tls=call.request.has_tls),
+                native_url=_native_url(advertised),
                 broker_id=found.broker.broker_id,
                 bundle=found.bundle.range,
             )
@@ -93,13 +99,28 @@ class LookupRoutes:
         return HttpResponse(200, bundle_of(name, policies.bundles).range.encode(), "text/plain")
 
 
-def _native_url(advertised: ListenerAddresses, *, has_tls: bool) -> str:
-    """Return the URL of the own protocol: with TLS for a client that came by it, and where there is
-    no other.
+def _only_tls(
+    broker: BrokerRegistration, listener: str, advertised: ListenerAddresses
+) -> ListenerAddresses:
+    """Return the addresses for a client that came by HTTPS: those with TLS.
+
+    Raises ``ServiceNotReady`` when a topic cannot be reached by any of them.
     """
-    if advertised.address_tls and (has_tls or not advertised.address):
+    if not advertised.address_tls and not advertised.pulsar_address_tls:
+        raise ServiceNotReady(
+            f"broker {broker.broker_id} serves the topic, and has no address with TLS on listener "
+            f"{listener!r}: set listen_address_tls or pulsar_address_tls, or ask by http"
+        )
+    return msgspec.structs.replace(advertised, address="", http_address="", pulsar_address="")
+
+
+def _native_url(advertised: ListenerAddresses) -> str:
+    """Return the URL of the own protocol, with TLS where there is no other; empty for none."""
+    if advertised.address:
+        return f"pulsarish://{advertised.address}"
+    if advertised.address_tls:
         return f"pulsarish+ssl://{plain_address(advertised.address_tls)}"
-    return f"pulsarish://{advertised.address}"
+    return ""
 
 
 def _topic(call: Call) -> TopicName:

@@ -18,6 +18,7 @@ from pulsarish.broker.binary.codec import refused_transaction, session_command
 from pulsarish.broker.broker import Broker
 from pulsarish.broker.clients.authorization import (
     CLUSTER,
+    LIMITABLE,
     PERMISSIONS,
     Decision,
     Gate,
@@ -32,7 +33,9 @@ from pulsarish.model.errors import AuthorizationError, InvalidTopicName
 from pulsarish.model.grants import AuthPolicies
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import HttpRequest, World
+from pulsarish.security.audit import AuditEvent, Disposition
 from pulsarish.security.identity import UNCHECKED, Identity
+from pulsarish.security.limits import read_limits
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from tests.support.grants import KnownGrants
@@ -356,6 +359,36 @@ def test_the_policy_gets_permission_identity_and_resource() -> None:
         asyncio.run(gate.visible("lists", ann, SPACE))
 
 
+def test_denials_that_are_only_reported_refuse_nothing_and_are_counted() -> None:
+    noted: list[AuditEvent] = []
+
+    class Noting:
+        def note(self, event: AuditEvent) -> None:
+            noted.append(event)
+
+    policy = KnownGrants({"orders": GRANTS}, admin="admin").policy()
+    gate = Gate(policy, audit=Noting(), report_only=True)
+    eve, resource = Identity("eve"), Resource.of_topic(TOPIC)
+    asyncio.run(gate.check("OpenProducer", eve, resource))
+    asyncio.run(gate.permit(Permission.SUPER_USER, "PUT /x", UNCHECKED, CLUSTER))
+    assert asyncio.run(gate.visible("lists", eve, SPACE)) is None
+    assert not asyncio.run(gate.decide(Permission.PRODUCE, eve, resource)).permitted
+    assert [(event.action, event.disposition) for event in noted] == [
+        ("OpenProducer", Disposition.OBSERVED),
+        ("PUT /x", Disposition.OBSERVED),
+        ("lists", Disposition.OBSERVED),
+    ]
+    # What no grant could permit stays refused.
+    with pytest.raises(AuthorizationError):
+        asyncio.run(gate.check("broker.shutdown", eve, CLUSTER))
+    assert {key: count for key, count in gate.denials.items() if count} == {
+        ("produce", "not_granted"): 1,
+        ("super-user", "not_authenticated"): 1,
+        ("to see anything", "not_granted"): 1,
+        ("none", "not_granted"): 1,
+    }
+
+
 # The resource of a request
 
 
@@ -446,3 +479,79 @@ def test_status_codes_without_a_cluster(method: str, path: str, status: int) -> 
     sim.run(main)
     assert found[0][0] == status
     assert status == 200 or b'"reason"' in found[0][1]
+
+
+# Tokens that limit themselves
+
+
+def limited(role: str = "root", **parts: list[str]) -> Identity:
+    return Identity(role, "token", limits=(read_limits(parts),))
+
+
+def permits(gate: Gate, row: str, identity: Identity, resource: Resource) -> bool:
+    try:
+        asyncio.run(gate.check(row, identity, resource))
+    except AuthorizationError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("gate", [Gate(), gate_of()], ids=["without policy", "with policy"])
+def test_a_limited_token_permits_less_than_its_role(gate: Gate) -> None:
+    on_topic = Resource.of_topic(TOPIC)
+    whole = limited(topics=["persistent://acme/orders/new"])
+    other = limited(topics=["persistent://acme/orders/old", "persistent://acme/other/*"])
+    consumes = limited(actions=["consume"])
+    for row in PERMISSIONS:
+        opened = PERMISSIONS[row] in (Permission.OPENED, Permission.ANY_ROLE)
+        assert permits(gate, row, whole, on_topic), row
+        assert permits(gate, row, other, on_topic) == opened, row
+        assert permits(gate, row, whole, SPACE) == opened, row
+        assert permits(gate, row, whole, CLUSTER) == opened, row
+        used = row == "Subscribe" or PERMISSIONS[row] is Permission.LOOKUP
+        assert permits(gate, row, consumes, on_topic) == (opened or used), row
+    assert not permits(
+        gate,
+        "Subscribe",
+        Identity("root", limits=(*consumes.limits, *limited(actions=["produce"]).limits)),
+        on_topic,
+    )
+
+
+def test_limits_give_no_right_that_the_role_does_not_have() -> None:
+    identity = limited("reader", actions=["produce", "consume"])
+    assert permits(gate_of(), "Subscribe", identity, Resource.of_topic(TOPIC))
+    assert not permits(gate_of(), "OpenProducer", identity, Resource.of_topic(TOPIC))
+
+
+@pytest.mark.parametrize("gate", [Gate(), gate_of()], ids=["without policy", "with policy"])
+def test_lists_show_nothing_to_a_limited_token(gate: Gate) -> None:
+    identity = limited(topics=["persistent://acme/orders/new"])
+    assert asyncio.run(gate.visible("lists of tenants", identity, CLUSTER)) == frozenset()
+    with pytest.raises(AuthorizationError):
+        asyncio.run(gate.visible("lists of topics", identity, SPACE))
+    # Where the client is does not change what it sees.
+    there = limited(networks=["10.0.0.0/8"])
+    assert asyncio.run(gate.visible("lists of topics", there, SPACE)) is None
+
+
+def test_only_an_open_gate_checks_nothing_and_not_for_limited_tokens() -> None:
+    assert not Gate().checks(Identity("root"))
+    assert Gate().checks(limited(actions=["consume"]))
+    assert gate_of().checks(Identity("root"))
+
+
+def test_every_permission_of_a_route_can_be_an_action() -> None:
+    used = {route_of(name).permission.value for name in ROUTES} | {
+        permission.value for permission in PERMISSIONS.values()
+    }
+    assert used - LIMITABLE <= {"none", "opened", "any-role", "peer"}
+
+
+def test_limits_of_a_token_hold_while_denials_are_only_reported() -> None:
+    gate = Gate(KnownGrants({"orders": GRANTS}, admin="admin").policy(), report_only=True)
+    on_topic = Resource.of_topic(TOPIC)
+    assert permits(gate, "OpenProducer", Identity("stranger"), on_topic)
+    assert not permits(gate, "OpenProducer", limited("stranger", actions=["consume"]), on_topic)
+    seen = gate.visible("lists of tenants", limited(actions=["consume"]), CLUSTER)
+    assert asyncio.run(seen) == frozenset()

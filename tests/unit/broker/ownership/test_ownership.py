@@ -8,6 +8,8 @@ import pytest
 
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of, bundles_of
 from pulsarish.broker.ownership.core import Mine, Owned, Theirs, Unknown, Unowned, judge
+from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.ownership.registry import BrokerRegistry
 from pulsarish.broker.ownership.suspicion import Judge, Peers, SuspicionLimits
 from pulsarish.metadata.records import BrokerRegistration, BundleOwner
 from pulsarish.model.topic_name import TopicName
@@ -46,6 +48,21 @@ def test_owned_bundles_know_their_epochs() -> None:
         owned.acquired(one, 3)
     owned.clear()
     assert owned.epoch(one) is None
+
+
+def test_a_broker_without_registration_has_no_lease() -> None:
+    ownership = Ownership.__new__(Ownership)
+    ownership.owned, ownership._leases = Owned(), {}
+    one = Bundle("t", "n", "0x0_0x1")
+    ownership.owned.acquired(one, 3)
+    registered = BrokerRegistry.__new__(BrokerRegistry)
+    registered.me = B
+    ownership.registry = registered
+    lease = ownership.lease(one)
+    assert lease is not None
+    assert [each.path for each in lease] == [one.path, "/brokers/b~2"]
+    registered.me = None
+    assert ownership.lease(one) is None
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 64, 1024])

@@ -82,7 +82,10 @@ def request(kind: int, body: bytes = b"", xid: int = 7) -> bytes:
             request(7, text("/s") + acl(1) + struct.pack(">i", 3)),
             UnsupportedRequest(ErrorCode.INVALID_ACL),
         ),
-        (request(100, struct.pack(">i", 0) + text("digest") + text(b"u:p")), AuthRequest("digest")),
+        (
+            request(100, struct.pack(">i", 0) + text("digest") + text(b"u:p")),
+            AuthRequest("digest", b"u:p"),
+        ),
         (
             request(
                 101,

@@ -29,7 +29,7 @@ class View:
     def logs(self, topics: Sequence[str]) -> dict[str, TopicLog | None]:
         return {topic: self.there.get(topic) for topic in topics}
 
-    def bookies(self) -> dict[str, str]:
+    def bookies(self, _options: object) -> dict[str, str]:
         return {}
 
 

@@ -1,0 +1,47 @@
+"""What an operator reads when a metadata server refuses a process."""
+
+from __future__ import annotations
+
+from pulsarish.metadata.access import MetadataAccess
+from pulsarish.metadata.zookeeper.kazoo_requests import is_denied, is_unknown_access_list
+from pulsarish.security.tls import TlsClientConfig
+
+__all__ = ["what_to_check", "why_denied"]
+
+
+def what_to_check(access: MetadataAccess, *, has_tls: bool) -> str:
+    """Return the options and files that have to do with a connection."""
+    given = [(access.auth_option, access.auth_file)]
+    if has_tls:
+        tls = TlsClientConfig() if access.tls is None else access.tls
+        given += [
+            (tls.options.trust, tls.trust_file),
+            (tls.options.certificate, tls.certificate_file),
+        ]
+    return ", ".join(
+        f"{option} = {path!r}" if path else f"{option}, which is empty" for option, path in given
+    )
+
+
+def why_denied(access: MetadataAccess, path: str, error: BaseException) -> str:
+    """Return why the server lets this process not use ``path``, and what to do.
+
+    Empty when ``error`` is another answer.
+    """
+    given = f"{access.auth_option} = {access.auth_file!r}"
+    if is_unknown_access_list(error):
+        return (
+            f"{given}: the metadata server keeps no access lists, so the login protects nothing; "
+            "set auth_file of the metadata daemon first"
+        )
+    if not is_denied(error):
+        return ""
+    if not access.auth_file:
+        return (
+            f"the metadata server asks for a login, or {path} belongs to one, and "
+            f"{access.auth_option} is empty: set it to the file with user:password"
+        )
+    return (
+        f"{given}: the metadata server gives this login no right to {path}; use the user and "
+        "password that it was made with"
+    )

@@ -1,0 +1,468 @@
+"""The audit trail of a broker: what is recorded, whatever its disk does."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import bcrypt
+import pytest
+
+from pulsarish.broker.audit_trail import AuditTrail
+from pulsarish.model.errors import ConfigError
+from pulsarish.runtime.seams import HttpRequest, StreamBroken, World
+from pulsarish.security.audit import AuditClass, AuditEvent, Disposition
+from pulsarish.security.audit_chain import ChainCheck
+from pulsarish.security.authentication import Authenticator, NoAuthentication
+from pulsarish.security.chain import make_authenticator
+from pulsarish.security.config import AuthenticationConfig
+from pulsarish.security.credentials import Credentials, Secret
+from pulsarish.security.identity import Identity, Origin
+from pulsarish.sim.world.connections import SimConnections
+from pulsarish.sim.world.nodes import Node
+from pulsarish.sim.world.world import Simulation
+from pulsarish.wire._pb import broker_pb2 as own
+from pulsarish.wire._pb import pulsar_pb2 as pb
+from tests.support.binary_client import BinaryClient
+from tests.support.brokers import BrokerCluster, find
+from tests.support.identities import NamedRoles, shown
+from tests.support.tokens import NOW_MS, SECRET, data_url, make_token
+
+DIRECTORY = "audit"
+SETTINGS = {"audit_log_directory": DIRECTORY}
+TOPIC = "persistent://public/default/t"
+CANARY = "canary-credential"
+Records = list[dict[str, Any]]
+
+
+def note(trail: AuditTrail, number: int, text: str = "") -> None:
+    trail.note(
+        AuditEvent(
+            kind=AuditClass.AUTHORIZATION,
+            activity="Deny",
+            identity=Identity("ann", "token", origin=Origin("10.0.0.1:4000", "grpc")),
+            disposition=Disposition.DENIED,
+            action="OpenProducer",
+            resource=f"topic {number}{text}",
+        )
+    )
+
+
+def trail_of(world: World, **settings: int) -> AuditTrail:
+    options = {"file_size_bytes": 4_096, "files_max": 3, **settings}
+    return AuditTrail(world, DIRECTORY, broker="b", **options)  # type: ignore[arg-type]
+
+
+def files_of(node: Node) -> dict[str, bytes]:
+    names = node.disk.names
+    return {
+        path.rpartition("/")[2]: bytes(names[path].current.data)
+        for path in sorted(names)
+        if path.startswith(f"{DIRECTORY}/audit-")
+    }
+
+
+def checked(node: Node) -> ChainCheck:
+    check = ChainCheck()
+    for name, content in files_of(node).items():
+        check.read_file(name, content)
+    check.finish()
+    return check
+
+
+def records_of(node: Node) -> Records:
+    return [
+        json.loads(line) for content in files_of(node).values() for line in content.splitlines()
+    ]
+
+
+def run(scenario: Callable[[Simulation, Node], Awaitable[None]]) -> None:
+    sim = Simulation(1)
+    node = sim.node("b")
+
+    async def main() -> None:
+        await scenario(sim, node)
+
+    sim.run(main, 600.0)
+
+
+def test_records_are_chained_over_rotation_and_restart() -> None:
+    async def scenario(sim: Simulation, node: Node) -> None:
+        for start in range(3):
+
+            async def once(world: World, start: int = start) -> None:
+                trail = trail_of(world)
+                await trail.start()
+                for number in range(10):
+                    note(trail, start * 10 + number)
+                    await world.clock.sleep(0.3)
+                await trail.stop()
+
+            await node.run(once)
+            node.crash()
+            node.start()
+        assert len(files_of(node)) == 3
+        check = checked(node)
+        assert (check.faults, check.notes) == ([], [])
+        assert check.first is not None
+        assert check.last is not None
+        assert check.first.sequence > 1, "nothing was removed, so rotation was not tested"
+        assert check.last.sequence >= 36
+        kept = [each["resource"]["name"] for each in records_of(node) if "resource" in each]
+        assert kept == [f"topic {number}" for number in range(30 - len(kept), 30)]
+
+    run(scenario)
+
+
+def test_a_full_disk_loses_records_only_when_too_many_wait_and_the_chain_says_how_many() -> None:
+    async def scenario(sim: Simulation, node: Node) -> None:
+        async def fill(world: World) -> None:
+            trail = trail_of(world, file_size_bytes=64 << 20)
+            await trail.start()
+            note(trail, 0)
+            await world.clock.sleep(1.0)
+            assert trail.records_count == 2
+            node.disk.capacity_bytes = node.disk.used_bytes() + 100
+            for number in range(1, 8_001):
+                note(trail, number, "x" * 350)
+            assert trail.waiting_bytes <= 4 << 20
+            await world.clock.sleep(30.0)
+            assert trail.failures_count >= 3
+            lost_count = trail.lost_count
+            assert 0 < lost_count < 8_000
+            node.disk.heal()
+            await world.clock.sleep(30.0)
+            assert trail.waiting_bytes == 0
+            note(trail, 9_000)
+            await trail.stop()
+            records = records_of(node)
+            lost = [each for each in records if each["activity_name"] == "Lose"]
+            assert [each["count"] for each in lost] == [lost_count]
+            denials = [each for each in records if each["activity_name"] == "Deny"]
+            assert len(denials) == 8_002 - lost_count
+            check = checked(node)
+            assert check.faults == []
+            assert [f"{lost_count} records were lost" in each for each in check.notes] == [True]
+
+        await node.run(fill)
+
+    run(scenario)
+
+
+def test_failing_writes_leave_a_whole_chain() -> None:
+    async def scenario(sim: Simulation, node: Node) -> None:
+        async def write(world: World) -> None:
+            trail = trail_of(world)
+            await trail.start()
+            disk = node.disk
+            for number in range(60):
+                disk.write_failure_chance = disk.sync_failure_chance = 0.3
+                disk.short_write_chance = 0.5
+                note(trail, number)
+                await world.clock.sleep(2.0)
+            disk.heal()
+            await world.clock.sleep(10.0)
+            await trail.stop()
+            assert trail.failures_count > 5
+            assert trail.lost_count == 0
+
+        await node.run(write)
+        check = checked(node)
+        assert check.faults == []
+        kept = [each["resource"]["name"] for each in records_of(node) if "resource" in each]
+        assert kept == [f"topic {number}" for number in range(60 - len(kept), 60)]
+
+    run(scenario)
+
+
+def test_after_a_crash_the_chain_goes_on() -> None:
+    async def scenario(sim: Simulation, node: Node) -> None:
+        torn = 0
+        for start in range(12):
+
+            async def once(world: World, start: int = start) -> None:
+                trail = trail_of(world, files_max=1_000)
+                await trail.start()
+                await world.clock.sleep(1.0)
+                for number in range(40):
+                    note(trail, start * 100 + number, "x" * 300)
+                # They are written after 0.2 s, and the sync takes 2 ms or more.
+                await world.clock.sleep(0.2001 + 0.0002 * start)
+
+            await node.run(once)
+            node.crash()
+            node.start()
+            torn += any(content and content[-1:] != b"\n" for content in files_of(node).values())
+
+        async def last(world: World) -> None:
+            trail = trail_of(world, files_max=1_000)
+            await trail.start()
+            await trail.stop()
+
+        await node.run(last)
+        check = checked(node)
+        assert check.faults == []
+        assert any("without a stop" in note for note in check.notes)
+        assert torn, "no crash tore a record, so that was not tested"
+
+    run(scenario)
+
+
+class Locked:
+    """A broker with authentication, authorization and audit, and its clients."""
+
+    def __init__(self, world: World, cluster: BrokerCluster) -> None:
+        self.world = world
+        self.cluster = cluster
+
+    def show(self, credentials: Credentials) -> None:
+        assert isinstance(self.world.connections, SimConnections)
+        self.world.connections.credentials = lambda: credentials
+
+    async def binary(self, method: str, data: bytes) -> BinaryClient:
+        client = await BinaryClient.connect(self.world, "broker0:6650", shake_hands=False)
+        said = pb.Connect(client_version="x", auth_method_name=method, auth_data=data)
+        client.say(pb.Command(type=2, connect=said))
+        return client
+
+    async def ask(
+        self, method: str, path: str, authorization: str = "", body: bytes = b"", **query: str
+    ) -> int:
+        assert isinstance(self.world.connections, SimConnections)
+        headers = {"authorization": authorization} if authorization else {}
+        request = HttpRequest(method, f"/{path}", query, headers, body, tuple(path.split("/")))
+        return (await self.world.connections.http("broker0:8080", request)).status
+
+    async def stream(self, method: str) -> str:
+        stream = await self.world.connections.open("broker0:6660", method)
+        try:
+            await stream.receive()
+        except StreamBroken as error:
+            return str(error)
+        return ""
+
+
+def run_locked(
+    scenario: Callable[[Locked], Awaitable[None]],
+    authenticator: Authenticator | None = None,
+    **settings: object,
+) -> Records:
+    """Run a scenario with a broker, stop the broker, and return its records."""
+    sim = Simulation(1)
+    checks: dict[str, object] = {
+        "authentication_enabled": True,
+        "authorization_enabled": True,
+        "super_user_roles": ("root",),
+        **SETTINGS,
+        **settings,
+    }
+    cluster = BrokerCluster(sim, authenticator=authenticator or NamedRoles(), **checks)
+
+    async def main() -> None:
+        await cluster.start()
+        await sim.node("client").run(lambda world: scenario(Locked(world, cluster)))
+        await cluster.stop_broker("broker0")
+
+    sim.run(main, 600.0)
+    node = cluster.nodes["broker0"]
+    check = checked(node)
+    assert (check.faults, check.notes) == ([], [])
+    return records_of(node)
+
+
+def brief(records: Records, kind: str) -> list[tuple[str, str, str, str]]:
+    return [
+        (
+            each.get("face", ""),
+            each["actor"]["user"].get("name", ""),
+            each.get("api", {}).get("operation", ""),
+            each["disposition"],
+        )
+        for each in records
+        if each["class_name"] == kind
+    ]
+
+
+def test_every_face_records_who_came_from_where_and_what_came_of_it() -> None:
+    async def scenario(locked: Locked) -> None:
+        await (await locked.binary("token", b"ann")).next(3)
+        await (await locked.binary("token", b"wrong")).next(14)
+        locked.show(shown("wrong"))
+        assert "no token" in await locked.stream("broker.consume")
+        assert await locked.ask("GET", "admin/v2/tenants", "Bearer wrong") == 401
+        assert await locked.ask("GET", "admin/v2/tenants", "Basic !") == 401
+        locked.show(shown("ann"))
+        lookups = own.LookupsRequest(lookups=[own.LookupRequest(topic=TOPIC)])
+        await locked.world.connections.call(
+            "broker0:6660", "broker.lookup", lookups.SerializeToString(), timeout_seconds=5.0
+        )
+
+    records = run_locked(scenario)
+    assert brief(records, "Authentication") == [
+        ("binary", "ann", "", "Allowed"),
+        ("binary", "", "", "Denied"),
+        ("grpc", "", "", "Denied"),
+        ("http", "", "", "Denied"),
+        ("http", "", "", "Denied"),
+        ("grpc", "ann", "", "Allowed"),
+    ]
+    assert brief(records, "Authorize Session") == [("grpc", "ann", "broker.lookup", "Denied")]
+    (denial,) = [each for each in records if each["class_name"] == "Authorize Session"]
+    assert denial["resource"] == {"name": f"topic {TOPIC}"}
+    assert denial["auth_protocol"] == "token"
+    assert denial["status_detail"].startswith("produce is not granted")
+    for each in records:
+        if each["class_name"] != "Audit":
+            assert each["src_endpoint"]["ip"] == "client"
+            assert each["src_endpoint"]["port"] > 0
+    assert records[2]["status_detail"] == "no token that is known here"
+    assert [each["activity_name"] for each in (records[0], records[-1])] == ["Start", "Stop"]
+
+
+def test_grants_and_changes_are_recorded_and_reads_are_not() -> None:
+    grants = "admin/v2/namespaces/public/default/permissions"
+
+    async def scenario(locked: Locked) -> None:
+        root = "Bearer root"
+        assert await locked.ask("GET", grants, root) == 200
+        assert await locked.ask("POST", f"{grants}/ann", root, b'["produce","consume"]') == 204
+        assert await locked.ask("DELETE", f"{grants}/ann", root) == 204
+        several = b'[{"topic":"public/default/t","role":"ann","actions":["consume"]}]'
+        path = "admin/v2/namespaces/grantPermissionsOnTopics"
+        assert await locked.ask("POST", path, root, several) == 204
+        assert await locked.ask("PUT", "admin/v2/tenants/public", root, b"{}") == 409
+        assert await locked.ask("PUT", "admin/v2/tenants/mine", "Bearer ann", b"{}") == 403
+
+    records = run_locked(scenario)
+    changes = [each for each in records if each["class_name"] == "API Activity"]
+    assert [(each["status_code"], each.get("message", "")) for each in changes] == [
+        ("204", "grant produce, consume to role 'ann'"),
+        ("204", "revoke every action from role 'ann'"),
+        ("204", "grant consume to role 'ann' on public/default/t"),
+        ("409", ""),
+    ]
+    assert changes[0]["resource"] == {"name": "namespace public/default"}
+    assert changes[0]["http_request"] == {"url": {"path": f"/{grants}/ann"}}
+    assert changes[0]["actor"] == {"user": {"name": "root"}}
+    assert changes[3]["disposition"] == "Failed"
+    assert changes[3]["status_detail"]
+    assert brief(records, "Authorize Session") == [
+        ("http", "ann", "PUT /admin/v2/tenants/{tenant}", "Denied")
+    ]
+
+
+def test_changes_are_recorded_without_authentication_too() -> None:
+    async def scenario(locked: Locked) -> None:
+        assert await locked.ask("PUT", "admin/v2/namespaces/public/new") == 204
+
+    off = {"authentication_enabled": False, "authorization_enabled": False}
+    records = run_locked(scenario, NoAuthentication(), **off)
+    (change,) = [each for each in records if each["class_name"] == "API Activity"]
+    assert change["actor"] == {"user": {}}
+    assert change["src_endpoint"]["ip"] == "client"
+
+
+def test_denials_that_are_only_reported_are_recorded_and_callers_still_authenticated() -> None:
+    async def scenario(locked: Locked) -> None:
+        assert await locked.ask("PUT", "admin/v2/namespaces/public/new", "Bearer ann") == 204
+        assert await locked.ask("GET", "admin/v2/tenants", "Bearer wrong") == 401
+        locked.show(shown("ann"))
+        await find(locked.world, ["broker0"], TOPIC)
+        client = await locked.binary("token", b"ann")
+        await client.next(3)
+        answer = await client.open_producer(1, TOPIC)
+        assert answer.command.type == 17
+        (warning,) = locked.cluster.brokers["broker0"].warnings()
+        assert "authorization is not enforced" in warning
+
+    records = run_locked(scenario, authorization_report_only=True)
+    observed = [each for each in records if each["class_name"] == "Authorize Session"]
+    assert [(each["disposition"], each["api"]["operation"]) for each in observed[:2]] == [
+        ("Observed", "PUT /admin/v2/namespaces/{tenant}/{namespace}"),
+        ("Observed", "broker.lookup"),
+    ]
+    assert observed[-1]["api"]["operation"] == "OpenProducer"
+    assert brief(records, "API Activity")[0][3] == "Allowed"
+
+
+def test_no_record_has_a_credential(tmp_path: Path) -> None:
+    """Whatever is shown to a broker, and wherever: it does not come into its files."""
+    users = tmp_path / "users"
+    users.write_bytes(b"ann:" + bcrypt.hashpw(CANARY.encode(), bcrypt.gensalt(4)) + b"\n")
+    config = AuthenticationConfig(
+        authentication_enabled=True,
+        authentication_providers=("token", "basic"),
+        token_secret_key=data_url(SECRET),
+        basic_auth_conf=str(users),
+    )
+
+    async def offload(job: Callable[[], bool]) -> bool:
+        return job()
+
+    async def fetch(_: str) -> bytes:
+        raise AssertionError
+
+    authenticator = make_authenticator(
+        config,
+        wall_ms=lambda: NOW_MS,
+        offload=offload,
+        fetch=fetch,
+        salt=bytes(16),
+        on_problem=lambda _: None,
+    )
+    good = make_token({"sub": "root", "jti": "id-of-root"})
+    bad = make_token({"sub": f"{CANARY}\n"}, key=b"another key of thirty-two bytes.")
+
+    async def scenario(locked: Locked) -> None:
+        await (await locked.binary("token", good)).next(3)
+        await (await locked.binary("basic", f"ann:{CANARY}".encode())).next(3)
+        for method, data in (
+            ("token", bad),
+            ("token", CANARY.encode()),
+            ("basic", f"ben:{CANARY}".encode()),
+            ("basic", CANARY.encode()),
+            ("", CANARY.encode()),
+            ("tls", CANARY.encode()),
+        ):
+            await (await locked.binary(method, data)).next(14)
+            locked.show(Credentials(method, Secret(data)))
+            await locked.stream("broker.publish")
+        basic = b64encode(f"ann:{CANARY}".encode()).decode()
+        path = "admin/v2/namespaces/public/new"
+        for header in (f"Basic {basic}", f"Basic {CANARY}", f"{CANARY} x", f"Bearer {CANARY}"):
+            await locked.ask("PUT", path, header, b'{"x":"%b"}' % CANARY.encode())
+        root = f"Bearer {good.decode()}"
+        assert await locked.ask("PUT", path, root, token=CANARY) == 400
+        assert await locked.ask("PUT", path, root, CANARY.encode()) == 400
+        assert await locked.ask("PUT", path, root) == 204
+
+    records = run_locked(scenario, authenticator)
+    assert len(brief(records, "Authentication")) > 15
+    assert any(
+        each["actor"]["user"].get("credential_uid") == "id-of-root" for each in records[1:-1]
+    )
+    text = json.dumps(records)
+    secrets = (CANARY, b64encode(CANARY.encode()).decode()[:20], basic_of(CANARY), SECRET.hex())
+    for secret in (*secrets, good.decode()[-40:], bad.decode()[-40:]):
+        assert secret not in text
+
+
+def basic_of(password: str) -> str:
+    return b64encode(f"ann:{password}".encode()).decode()[:20]
+
+
+def test_a_second_broker_cannot_have_the_same_directory() -> None:
+    async def scenario(sim: Simulation, node: Node) -> None:
+        async def twice(world: World) -> None:
+            trail = trail_of(world)
+            await trail.start()
+            with pytest.raises(ConfigError, match="audit_log_directory"):
+                await trail_of(world).start()
+            await trail.stop()
+
+        await node.run(twice)
+
+    run(scenario)
