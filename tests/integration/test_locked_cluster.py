@@ -58,12 +58,15 @@ def trust(cluster: Cluster) -> str:
     return str(cluster.directory / "security" / "ca.pem")
 
 
-def own_client(cluster: Cluster, authentication: pulsarish.Authentication | None) -> Any:
+def own_client(
+    cluster: Cluster, authentication: pulsarish.Authentication | None, transport: str = "auto"
+) -> Any:
     return pulsarish.Client(
         cluster.service_urls()["pulsarish"],
         authentication=authentication,
         tls_trust_certs_file_path=trust(cluster),
         operation_timeout_seconds=20,
+        transport=transport,
     )
 
 
@@ -227,12 +230,7 @@ def test_a_program_keeps_its_streams_while_its_file_has_new_tokens(
     rotating.start()
     with (
         closing(is_over, rotating),
-        pulsarish.Client(
-            cluster.service_urls()["pulsarish"],
-            authentication=pulsarish.AuthenticationToken(f"file://{file}"),
-            operation_timeout_seconds=20,
-            transport=transport,
-        ) as client,
+        own_client(cluster, pulsarish.AuthenticationToken(f"file://{file}"), transport) as client,
     ):
         producer = opened(lambda: client.create_producer(topic))
         consumer = client.subscribe(topic, "s")
