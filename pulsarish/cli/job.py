@@ -14,6 +14,7 @@ import click
 from pulsarish.cli.admin.common import confirm, yes_option
 from pulsarish.cli.connections import admin_url_option, connection_profile, url_option
 from pulsarish.cli.groups import Group
+from pulsarish.cli.metadata_access import access_options, chosen_access
 from pulsarish.cli.output import (
     counted,
     output_option,
@@ -121,7 +122,7 @@ def _job_options(command: F) -> F:
         show_default=True,
         help="The metadata_url of the servers.",
     )
-    return metadata(_spark_options(cast(F, run)))
+    return metadata(access_options(_spark_options(cast(F, run))))
 
 
 def _scope_options(command: F) -> F:
@@ -156,7 +157,7 @@ def _spark(
         from pulsarish.spark.jobs.cluster_access import JobCluster, check_url, leave, site
 
         check_url(metadata_url)
-        where = JobCluster(metadata_url, BookieAccess(**bookies))
+        where = JobCluster(metadata_url, BookieAccess(**bookies), chosen_access())
         try:
             _ = site(where)
             yield spark, where

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import pulsarish.spark
 
 
-def main(folder: Path, urls: dict[str, str], cluster_key: str) -> None:
+def main(folder: Path, brokers: dict[str, str], cluster_key: str) -> None:
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.driver.bindAddress", "127.0.0.1")
@@ -33,7 +33,7 @@ def main(folder: Path, urls: dict[str, str], cluster_key: str) -> None:
 
     def of(role: str, **options: str) -> dict[str, str]:
         login = {"authPlugin": "token", "authParams": f"token:file://{folder}/{role}.token"}
-        return {**urls, **login, **options}
+        return {**brokers, **login, **options}
 
     def read(**options: str) -> list[str]:
         frame = spark.read.format("pulsarish").options(**options).load()
@@ -63,16 +63,22 @@ def main(folder: Path, urls: dict[str, str], cluster_key: str) -> None:
         return str(query.lastProgress)
 
     secret = Path(folder, "reader.token").read_text()
-    direct = {"topic": "source", "directReads": "always"}
+    direct = {
+        "topic": "source",
+        "directReads": "always",
+        "bookieTlsTrustCertsFilePath": f"{folder}/security/ca.pem",
+        "bookieTlsCertificateFilePath": f"{folder}/security/server.pem",
+        "bookieTlsPrivateKeyFilePath": f"{folder}/security/server.key",
+    }
     tried: dict[str, Callable[[], Any]] = {
         "reader reads": lambda: read(**of("reader", topic="source")),
         "profile reads": lambda: read(profile="admin", topic="source"),
         "stranger reads": lambda: read(**of("stranger", topic="source")),
-        "unknown reads": lambda: read(**urls, topic="source"),
+        "unknown reads": lambda: read(**brokers, topic="source"),
         "secret in options": lambda: read(
-            **urls, topic="source", authPlugin="token", authParams=f"token:{secret}"
+            **brokers, topic="source", authPlugin="token", authParams=f"token:{secret}"
         ),
-        "secret in a wrong option": lambda: read(**urls, topic="source", token=secret),
+        "secret in a wrong option": lambda: read(**brokers, topic="source", token=secret),
         "operator reads bookies": lambda: read(
             profile="admin", clusterKeyFile=cluster_key, **direct
         ),

@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ from pyspark.sql import SparkSession
 import pulsarish
 from pulsarish.local_cluster.locked import administrator, profiles_of
 from pulsarish.local_cluster.processes import Cluster
-from pulsarish.model.errors import AuthorizationError
+from pulsarish.metadata.access import MetadataAccess
+from pulsarish.model.errors import AuthorizationError, ConfigError
 from pulsarish.runtime.profiles import Profiles
 from pulsarish.security.keys import SigningKey, load_secret_key
 from pulsarish.security.token_maker import sign_token
 from pulsarish.spark.access import BookieAccess, BrokerAccess
-from pulsarish.spark.jobs.cluster_access import JobCluster, leave
+from pulsarish.spark.jobs.cluster_access import JobCluster, leave, site
 from pulsarish.spark.jobs.ledger_selection import LedgerSelection
 from pulsarish.spark.jobs.transfer import export, import_
 from pulsarish.spark.jobs.verify import verify
@@ -85,8 +87,9 @@ def application(cluster: Cluster) -> tuple[dict[str, Any], str]:
     (folder / "events").mkdir()
     program = Path(__file__).parent / "locked_driver.py"
     key = str(folder / "security" / "cluster.key")
+    brokers = options_of(cluster, tlsTrustCertsFilePath=str(folder / "security" / "ca.pem"))
     done = subprocess.run(
-        [sys.executable, str(program), str(folder), json.dumps(options_of(cluster)), key],
+        [sys.executable, str(program), str(folder), json.dumps(brokers), key],
         env=environment() | {"PULSARISH_PROFILES_FILE": str(profiles_of(cluster))},
         capture_output=True,
         text=True,
@@ -154,8 +157,15 @@ def test_jobs_read_bookies_with_the_cluster_key_and_not_without(
 ) -> None:
     url = cluster.service_urls()["metadata"]
     scope = LedgerSelection(("source",))
-    member = JobCluster(url, BookieAccess(str(cluster.directory / "security" / "cluster.key")))
-    other = JobCluster(url)
+    files = cluster.directory / "security"
+    login = MetadataAccess(str(files / "metadata.auth"))
+    without_key = BookieAccess(
+        "", str(files / "ca.pem"), str(files / "server.pem"), str(files / "server.key")
+    )
+    with_key = replace(without_key, cluster_key_file=str(files / "cluster.key"))
+    member, other = JobCluster(url, with_key, login), JobCluster(url, without_key, login)
+    with pytest.raises(ConfigError, match="asks for a login"):
+        site(JobCluster(url))
     try:
         report = verify(spark, member, scope)
         assert (report.findings, report.entries) == ([], len(VALUES))
@@ -190,6 +200,4 @@ def test_export_and_import_use_a_profile(
 def of_role(cluster: Cluster, role: str) -> BrokerAccess:
     profile = Profiles.read(profiles_of(cluster)).get("admin")
     reference = f"token:file://{cluster.directory / f'{role}.token'}"
-    return BrokerAccess.at(
-        profile.url, profile.admin_url, type(profile)(auth_plugin="token", auth_params=reference)
-    )
+    return BrokerAccess(replace(profile, auth_plugin="token", auth_params=reference))

@@ -16,6 +16,7 @@ from pulsarish.ledger.bookies import Bookies
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.metadata import paths
+from pulsarish.metadata.access import NO_ACCESS, MetadataAccess
 from pulsarish.metadata.backup.backup import check_not_being_restored
 from pulsarish.metadata.connect import parse_metadata_url
 from pulsarish.metadata.process import open_store
@@ -39,13 +40,14 @@ _CONNECT_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class JobCluster:
-    """The cluster of a job: where its metadata is, and what its bookies are shown.
+    """The cluster of a job: where its metadata is, and what metadata and bookies are shown.
 
     It travels to executors, so it names files and holds no secret.
     """
 
     url: str
     bookies: BookieAccess = NO_BOOKIE_ACCESS
+    metadata: MetadataAccess = NO_ACCESS
 
 
 class ClusterAccess:
@@ -78,7 +80,13 @@ class ClusterAccess:
             tls=bookies.tls(),
         )
         try:
-            store = await open_store(url, parts, outside, connect_timeout_seconds=_CONNECT_SECONDS)
+            store = await open_store(
+                url,
+                parts,
+                outside,
+                connect_timeout_seconds=_CONNECT_SECONDS,
+                access=where.metadata,
+            )
         except BaseException as error:
             await parts.close()
             if isinstance(error, MetadataUnavailable):
