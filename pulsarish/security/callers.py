@@ -16,7 +16,7 @@ from pulsarish.security.failed_attempts import FailedAttempts
 from pulsarish.security.identity import NO_ORIGIN, UNCHECKED, Identity, Origin
 from pulsarish.security.provider_names import BASIC
 
-__all__ = ["Callers", "Original", "refusal_text"]
+__all__ = ["NO_ORIGINAL", "Callers", "Original", "refusal_text"]
 
 REFUSED: Final = "AuthenticationError: "
 
