@@ -8,11 +8,13 @@ exists, so each is compared with that of one that does not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
+
+from google.protobuf.message import Message
 
 from pulsarish.bookie.access import Access
 from pulsarish.broker.broker import Broker
@@ -47,6 +49,7 @@ from pulsarish.security.limits import LIMITS_CLAIM
 from pulsarish.security.token_maker import sign_token
 from pulsarish.sim.cluster.cluster_lock import ClusterLock
 from pulsarish.sim.world.world import Simulation
+from pulsarish.wire._pb import broker_pb2 as pb
 
 __all__ = ["Matrix", "run_rights_matrix"]
 
@@ -89,6 +92,46 @@ _GRANTS: Final = AuthPolicies(
     },
     topics={_TOPIC: {"guest": ("consume",)}},
 )
+
+
+_REFUSED: Final = "AuthenticationError: "
+_CALLS: Final[Mapping[str, tuple[Message, Callable[[bytes], object]]]] = {
+    "broker.lookup": (
+        pb.LookupsRequest(lookups=[pb.LookupRequest(topic=_TOPIC)]),
+        lambda answer: pb.LookupsResponse.FromString(answer).answers[0].code,
+    ),
+    "broker.topics": (
+        pb.TopicsRequest(namespace="acme/orders"),
+        lambda answer: pb.TopicsResponse.FromString(answer).code,
+    ),
+    "broker.schema": (
+        pb.SchemaRequest(topic=_TOPIC),
+        lambda answer: pb.SchemaResponse.FromString(answer).code,
+    ),
+    "broker.ping": (pb.PingRequest(), lambda answer: answer),
+    "broker.admin": (
+        pb.AdminRequest(method="GET", segments=["admin", "v2", "tenants"]),
+        lambda answer: pb.AdminResponse.FromString(answer).status,
+    ),
+}
+"""A request for each call of a broker, and what of its answer says that it was refused."""
+_ANSWERS: Final[Mapping[str, object]] = {"broker.ping": b"", "broker.admin": 403}
+"""Answers of calls that say less than ``AuthenticationError``."""
+
+
+@dataclass(slots=True)
+class _RefusedStream:
+    """A stream that keeps why it was ended."""
+
+    caller: Caller
+    reason: str = ""
+
+    @property
+    def peer(self) -> str:
+        return self.caller.address
+
+    def abort(self, reason: str) -> None:
+        self.reason = reason
 
 
 class _Grants:
@@ -341,6 +384,7 @@ class _Run:
         self._matrix.expect(
             "methods without a row", found=sorted(reached - set(PERMISSIONS)), wanted=[]
         )
+        await self._check_calls_and_streams()
         headers = {
             name: f"Bearer {shown.data.reveal().decode()}" if shown.data else ""
             for name, shown in self._bad().items()
@@ -366,6 +410,29 @@ class _Run:
                 self._matrix.expect(
                     f"{route.name} with credentials: {name}", found=answer.status, wanted=401
                 )
+
+    async def _check_calls_and_streams(self) -> None:
+        """Open each stream and make each call with what opens nothing."""
+        calls = self._broker.calls.handlers("internal")
+        number = 0
+        for name, shown in self._bad().items():
+            for method, serve in self._broker.streams.items():
+                number += 1
+                stream: Any = _RefusedStream(
+                    Caller(f"10.3.{number >> 8}.{number & 255}:5", credentials=shown)
+                )
+                await serve(stream)
+                case = f"{method} with credentials: {name}"
+                self._matrix.expect(case, found=stream.reason.startswith(_REFUSED), wanted=True)
+            for method, call in calls.items():
+                number += 1
+                caller = Caller(f"10.3.{number >> 8}.{number & 255}:5", credentials=shown)
+                # A method that is missing here ends the run.
+                request, code_of = _CALLS[method]
+                found = code_of(await call(request.SerializeToString(), caller))
+                wanted = _ANSWERS.get(method, AuthenticationError.code)
+                case = f"{method} with credentials: {name}"
+                self._matrix.expect(case, found=found, wanted=wanted)
 
     async def _check_lists(self) -> None:
         space = Resource("acme", "orders")
