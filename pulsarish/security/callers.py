@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64decode
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,7 +16,7 @@ from pulsarish.security.failed_attempts import FailedAttempts
 from pulsarish.security.identity import NO_ORIGIN, UNCHECKED, Identity, Origin
 from pulsarish.security.provider_names import BASIC
 
-__all__ = ["Callers", "Original", "refusal_text"]
+__all__ = ["NO_ORIGINAL", "Callers", "Original", "refusal_text"]
 
 REFUSED: Final = "AuthenticationError: "
 
@@ -204,7 +204,9 @@ class Callers:
     ) -> Identity:
         """Return the identity of a connection that shows new credentials, of the same role.
 
-        Behind a proxy they are the proxy's. Raises as ``identify``.
+        Behind a proxy they are the proxy's or, if those of its client were checked, the client's.
+        They move their own end only, and the connection ends with the earlier one. Raises as
+        ``identify``.
         """
         self._check_address(credentials, certificate, before.origin)
         check = self._renewed(credentials, certificate, before)
@@ -214,29 +216,21 @@ class Callers:
         self, credentials: Credentials, certificate: Certificate | None, before: Identity
     ) -> Identity:
         found = await self._authenticated(credentials, certificate, before.origin)
-        if found.role != (before.proxy_role or before.role):
+        parts = before.parts or (before,)
+        known = next((part for part in parts if part.role == found.role), None)
+        if known is None:
             raise AuthenticationError(
                 f"the new credentials are those of role {found.role!r}, and the connection belongs "
                 f"to role {before.proxy_role or before.role!r}; open another one"
             )
-        known = before.limits[: len(found.limits)] if before.proxy_role else before.limits
-        if found.limits != known:
+        if found.limits != known.limits:
             raise AuthenticationError(
                 "the new token has other limits than the one that opened the connection; open "
                 "another one"
             )
         if not before.proxy_role:
             return found
-        if not self._checks_original:
-            return replace(
-                before,
-                expires_at_ms=found.expires_at_ms,
-                credential_id=found.credential_id,
-                wider_ids=found.wider_ids,
-            )
-        # Those of the client were checked, too, and did not change.
-        ends = [each.expires_at_ms for each in (before, found) if each.expires_at_ms]
-        return replace(before, expires_at_ms=min(ends) if ends else 0, proxy_ids=_ids_of(found))
+        return _behind_proxy([found if part is known else part for part in parts], before.role)
 
     async def identify_caller(self, caller: Caller) -> Identity:
         """Return who the caller of a stream or call is.
@@ -303,18 +297,31 @@ class Callers:
                     f"proxy {identity.role!r} speaks for role {original.role!r}, and passed on "
                     f"credentials of role {checked.role!r}"
                 )
-            ends = [each.expires_at_ms for each in (identity, checked) if each.expires_at_ms]
-            return replace(
-                checked,
-                proxy_role=identity.role,
-                expires_at_ms=min(ends) if ends else 0,
-                limits=identity.limits + checked.limits,
-                proxy_ids=_ids_of(identity),
-            )
-        spoken = replace(identity, role=original.role, proxy_role=identity.role)
+            return _behind_proxy([identity, checked], checked.role)
+        spoken = _behind_proxy([identity], original.role)
         if self.is_revoked(spoken):
             raise AuthenticationError(f"role {original.role!r} is revoked; ask for a new one")
         return spoken
+
+
+def _behind_proxy(parts: Sequence[Identity], role: str) -> Identity:
+    """Return who a proxy's connection is: the rights end with the first of ``parts`` that ends.
+
+    Args:
+        parts: the proxy, and its client if its credentials were checked.
+        role: of the client.
+    """
+    proxy, client = parts[0], parts[-1]
+    ends = [part.expires_at_ms for part in parts if part.expires_at_ms]
+    return replace(
+        client,
+        role=role,
+        proxy_role=proxy.role,
+        expires_at_ms=min(ends) if ends else 0,
+        limits=tuple(limits for part in parts for limits in part.limits),
+        proxy_ids=() if client is proxy else _ids_of(proxy),
+        parts=tuple(parts),
+    )
 
 
 def _ids_of(identity: Identity) -> tuple[str, ...]:

@@ -157,6 +157,11 @@ class ClusterKey:
                     f"the token of {role} ended {late_ms // 1_000} s ago; are the clocks of both "
                     "machines right?"
                 )
+            if -late_ms > _LIFE_MS + _SKEW_MS:
+                raise AuthenticationError(
+                    f"the token of {role} ends in {-late_ms // 1_000} s, so it lasts longer than a "
+                    "member makes it; are the clocks of both machines right?"
+                )
             return Identity(role, CLUSTER_METHOD, end * 1_000)
         raise AuthenticationError(
             "the token of the caller was made with another key; cluster_key_file must have a key "

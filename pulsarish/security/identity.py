@@ -49,6 +49,11 @@ class Identity:
     """The ids of the proxy's token and of those it was narrowed from, where the client has a token
     of its own. Each revokes it, too.
     """
+    parts: tuple[Identity, ...] = field(default=(), compare=False)
+    """Behind a proxy, what was checked: the proxy, and its client if that showed credentials.
+
+    Each can be renewed by itself.
+    """
     limits: tuple[Limits, ...] = ()
     """What the token limits itself to. All of them hold, whatever the role may do."""
     origin: Origin = field(default=NO_ORIGIN, compare=False)

@@ -9,8 +9,9 @@ later does not come to a guest without rights (``delivered-without-rights``), an
 is neither taken nor delivered (``taken-without-rights``). A guest with rights is not refused
 (``refused-with-rights``), and an impostor never gets in (``impostor``).
 
-When everything has healed each of the three ends once more, exactly within its bound. A grant is
-judged only then: a broker that does not hear the metadata cannot know of it.
+When everything has healed each of the three ends once more. Half a second is added to each bound
+for what is under way, and what comes later is judged. Of a grant that ends during faults only what
+comes after healing is judged: a broker that does not hear the metadata cannot know of its end.
 """
 
 from __future__ import annotations

@@ -109,6 +109,78 @@ def test_the_renewed_token_of_a_proxy_is_the_one_that_can_be_revoked(
     asyncio.run(check())
 
 
+def behind_a_proxy(before: Identity, *renewals: Credentials) -> Identity:
+    async def renew() -> Identity:
+        callers = Callers(Tokens(), proxy_roles=["proxy"], checks_original=True)
+        found = before
+        for credentials in renewals:
+            found = await callers.refresh(credentials, None, found)
+        return found
+
+    return asyncio.run(renew())
+
+
+@pytest.mark.parametrize(
+    ("proxy_end", "original_end", "renewals", "end"),
+    [
+        (5, 8, [shown("proxy", 7)], 7),
+        (5, 8, [shown("proxy", 20)], 8),
+        (5, 8, [shown("ann", 20)], 5),
+        (5, 8, [shown("proxy", 20), shown("ann", 30)], 20),
+        (5, 8, [shown("ann", 30), shown("proxy", 20)], 20),
+        (5, 8, [shown("ann", 30), shown("proxy", 40)], 30),
+        (0, 8, [shown("ann", 30)], 30),
+        (5, 0, [shown("proxy", 30)], 30),
+        (5, 8, [shown("proxy"), shown("ann")], 0),
+        (5, 8, [shown("proxy", 4)], 4),
+        (5, 8, [shown("ann", 4)], 4),
+    ],
+)
+def test_behind_a_proxy_each_renewal_moves_its_own_end_and_both_hold(
+    proxy_end: int, original_end: int, renewals: list[Credentials], end: int
+) -> None:
+    callers = Callers(Tokens(), proxy_roles=["proxy"], checks_original=True)
+    original = Original("ann", shown("ann", original_end))
+    opened = asyncio.run(callers.identify(shown("proxy", proxy_end), None, original, HERE))
+    assert opened.expires_at_ms == min(filter(None, (proxy_end, original_end)))
+    renewed = behind_a_proxy(opened, *renewals)
+    assert (renewed.role, renewed.proxy_role) == ("ann", "proxy")
+    assert renewed.expires_at_ms == end
+
+
+def test_behind_a_proxy_nothing_but_its_two_roles_renews() -> None:
+    async def check() -> None:
+        for checks_original, refused in ((True, ("ben",)), (False, ("ben", "ann"))):
+            callers = Callers(Tokens(), proxy_roles=["proxy"], checks_original=checks_original)
+            asked = Original("ann", shown("ann", 8))
+            opened = await callers.identify(shown("proxy", 5), None, asked, HERE)
+            for role in refused:
+                with pytest.raises(AuthenticationError, match="open another one"):
+                    await callers.refresh(shown(role, 20), None, opened)
+
+    asyncio.run(check())
+
+
+def test_behind_a_proxy_renewal_keeps_the_limits_and_ids_of_both() -> None:
+    async def check() -> None:
+        roles = Tokens()
+        callers = Callers(roles, proxy_roles=["proxy"], checks_original=True)
+        opened = await callers.identify(
+            shown("proxy", 5), None, Original("ann", shown("ann", 9)), HERE
+        )
+        assert opened.limits == (LIMITED,)
+        with pytest.raises(AuthenticationError, match="other limits"):
+            await callers.refresh(shown("ann", 20), None, opened)
+        renewed = await callers.refresh(shown("ann", 9), None, opened)
+        renewed = await callers.refresh(shown("proxy", 20), None, renewed)
+        assert renewed.limits == (LIMITED,)
+        for revoked in ("ann-id", "proxy-id"):
+            roles.revoked = {revoked}
+            assert callers.is_revoked(renewed), revoked
+
+    asyncio.run(check())
+
+
 def test_renewal_does_not_change_the_limits_of_a_connection() -> None:
     async def check() -> None:
         callers = Callers(Tokens())

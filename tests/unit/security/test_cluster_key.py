@@ -86,6 +86,13 @@ def test_a_token_ends() -> None:
         members.identify(shown)
 
 
+def test_a_token_that_ends_later_than_a_member_makes_it_is_refused() -> None:
+    longest = START_MS // 1_000 + 1_500
+    assert key(OLD).identify(token(exp=longest)).role == "broker"
+    with pytest.raises(AuthenticationError, match="lasts longer than a member makes it"):
+        key(OLD).identify(token(exp=longest + 1))
+
+
 def token(secret: bytes | None = OLD, algorithm: str = "HS256", **changed: object) -> Credentials:
     end = START_MS // 1_000 + 60
     claims = {"sub": "broker", "aud": "pulsarish-cluster", "exp": end, **changed}
@@ -110,6 +117,8 @@ def token(secret: bytes | None = OLD, algorithm: str = "HS256", **changed: objec
         token(aud=None),
         token(aud="clients"),
         token(exp=START_MS // 1_000 - 3_600),
+        token(exp=START_MS // 1_000 + 3_600),
+        token(exp=1 << 62),
     ],
 )
 def test_nothing_else_is_a_token_of_a_member(shown: Credentials) -> None:
